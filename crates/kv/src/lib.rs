@@ -1,0 +1,3 @@
+//! The key-value store behind the memcached protocol.
+
+pub mod cli;

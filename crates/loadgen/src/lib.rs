@@ -1,0 +1,3 @@
+//! Closed- and open-loop load on memcached servers, with every response timed.
+
+pub mod cli;

@@ -1,0 +1,3 @@
+//! The memcached middleware: replicated writes, balanced reads, measured stages.
+
+pub mod cli;

@@ -1,0 +1,1 @@
+//! Sans-IO codec of the memcached text protocol, classic and meta.

@@ -1,0 +1,1 @@
+//! A thread-per-core event loop over epoll: connections, buffers, timers.

@@ -1,0 +1,1 @@
+//! Stage times, one-second windows, HDR histograms and their printed forms.
