@@ -1,0 +1,112 @@
+//! Output buffers and the pool they come from.
+
+/// How many drained buffers a thread keeps.
+const POOLED_MAX: usize = 256;
+/// A buffer that has grown beyond this goes back to the allocator instead of the pool.
+const POOLED_BYTES_MAX: usize = 64 * 1024;
+
+/// Drained buffers for reuse. Idle connections own none.
+#[derive(Default)]
+pub(crate) struct Pool {
+    free: Vec<Vec<u8>>,
+}
+
+impl Pool {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.free.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if capacity > 0 && capacity <= POOLED_BYTES_MAX && self.free.len() < POOLED_MAX {
+            buffer.clear();
+            self.free.push(buffer);
+        }
+    }
+}
+
+/// Bytes on their way to a peer: appended at the end, sent from the front.
+#[derive(Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// The buffer to append to; only ever extend it, its front may have been sent.
+    pub(crate) fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+        if self.bytes.capacity() == 0 {
+            self.bytes = pool.take();
+        }
+        &mut self.bytes
+    }
+
+    pub(crate) fn advance(&mut self, sent: usize, pool: &mut Pool) {
+        self.sent += sent;
+        debug_assert!(self.sent <= self.bytes.len());
+        if self.sent == self.bytes.len() {
+            self.release(pool);
+        } else if self.sent >= POOLED_BYTES_MAX {
+            // Moving the rest costs less than keeping a buffer that grows as long as the peer lags.
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        pool.give(std::mem::take(&mut self.bytes));
+        self.sent = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_sends_in_order_across_partial_writes() {
+        let mut pool = Pool::default();
+        let mut output = Output::default();
+        let mut sent = Vec::new();
+        let mut expected = Vec::new();
+        for round in 0..2000_u32 {
+            let chunk = vec![(round % 251) as u8; (round % 97) as usize];
+            output.tail(&mut pool).extend_from_slice(&chunk);
+            expected.extend_from_slice(&chunk);
+            let step = output.len() * (round as usize % 3) / 3;
+            sent.extend_from_slice(&output.pending()[..step]);
+            output.advance(step, &mut pool);
+        }
+        sent.extend_from_slice(output.pending());
+        assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn a_drained_output_owns_no_memory_and_its_buffer_is_reused() {
+        let mut pool = Pool::default();
+        let mut output = Output::default();
+        output.tail(&mut pool).extend_from_slice(b"STORED\r\n");
+        output.advance(8, &mut pool);
+        assert_eq!(output.bytes.capacity(), 0);
+        assert!(pool.take().capacity() >= 8);
+    }
+
+    #[test]
+    fn the_pool_keeps_no_giants() {
+        let mut pool = Pool::default();
+        pool.give(Vec::with_capacity(POOLED_BYTES_MAX + 1));
+        assert_eq!(pool.take().capacity(), 0);
+    }
+}

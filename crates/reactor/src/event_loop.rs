@@ -1,0 +1,424 @@
+//! One thread's loop: wait, read, tell the handler, write.
+
+use std::io;
+use std::net::TcpStream as StdTcpStream;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use mio::{Events, Poll};
+
+use crate::io::{Close, ConnId, Io, LISTENER, Origin, TIMER, WAKE, receive};
+
+/// Events taken from the kernel at a time.
+const EVENTS_MAX: usize = 1024;
+/// Receives from one connection before the others get their turn.
+const RECEIVES_MAX: usize = 4;
+/// Missing input larger than this is received straight into the connection's own buffer; smaller
+/// pieces go through the scratch buffer, so that the connection keeps only what it needs.
+const DIRECT_BYTES_MIN: usize = 64 * 1024;
+/// How long accepting rests when the process is out of descriptors.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Timer keys of the loop itself; handlers use smaller ones.
+const SWEEP: u64 = u64::MAX;
+const GRACE_OVER: u64 = u64::MAX - 1;
+const ACCEPT_AGAIN: u64 = u64::MAX - 2;
+
+/// What a program does with its connections: one value per thread, called by that thread only.
+///
+/// A connection's story is `on_open`, any number of `on_data`, perhaps `on_end`, and exactly one
+/// `on_close`; one that never stood (a failed [`Io::connect`]) has only `on_close`.
+pub trait Handler {
+    /// The loop begins.
+    fn on_start(&mut self, _io: &mut Io) {}
+
+    /// A connection stands.
+    fn on_open(&mut self, io: &mut Io, conn: ConnId, origin: Origin);
+
+    /// Input, in order. Returns how many bytes were consumed; the rest is shown again, with more
+    /// behind it. Leaving bytes means "this is not complete", unless `conn` was paused: then they
+    /// are shown again after [`Io::resume`].
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize;
+
+    /// The peer will send no more, but may still read.
+    fn on_end(&mut self, io: &mut Io, conn: ConnId) {
+        io.close_when_sent(conn);
+    }
+
+    /// Output that had exceeded the high-water mark has fallen to the low one.
+    fn on_drained(&mut self, _io: &mut Io, _conn: ConnId) {}
+
+    /// The connection is gone; `conn` names nothing any more.
+    fn on_close(&mut self, io: &mut Io, conn: ConnId, origin: Origin, why: Close);
+
+    /// A timer set with this key has come due. Keys are below `u64::MAX - 8`.
+    fn on_timer(&mut self, _io: &mut Io, _key: u64) {}
+
+    /// Another thread has called [`Waker::wake`](crate::Waker::wake).
+    fn on_wake(&mut self, _io: &mut Io) {}
+
+    /// All events at hand were handled; what was written leaves after this.
+    fn on_batch_end(&mut self, _io: &mut Io) {}
+
+    /// A shutdown has begun; nothing more is accepted. Call [`Io::stop`] when what was promised is
+    /// done, at the latest within [`Config::shutdown_grace`](crate::Config::shutdown_grace).
+    fn on_shutdown(&mut self, io: &mut Io) {
+        io.stop();
+    }
+
+    /// The loop has ended and every connection is closed.
+    fn on_stop(&mut self, _io: &mut Io) {}
+}
+
+pub(crate) struct EventLoop<H> {
+    pub(crate) poll: Poll,
+    pub(crate) io: Io,
+    pub(crate) inbox: Receiver<StdTcpStream>,
+    pub(crate) handler: H,
+}
+
+impl<H: Handler> EventLoop<H> {
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut scratch = Vec::with_capacity(self.io.config.read_bytes);
+        let mut queued = Vec::new();
+        let mut shutdown_told = false;
+
+        self.io.now = Instant::now();
+        if let Some(idle) = self.io.config.idle_timeout {
+            self.io.timer(self.io.now + idle, SWEEP);
+        }
+        self.handler.on_start(&mut self.io);
+        self.finish_batch();
+
+        while !self.io.stopping {
+            self.io.timers.arm(self.io.now)?;
+            let wait = (!self.io.queued.is_empty()).then_some(Duration::ZERO);
+            match self.poll.poll(&mut events, wait) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                outcome => outcome?,
+            }
+            self.io.now = Instant::now();
+
+            for event in &events {
+                match event.token() {
+                    WAKE => {
+                        self.take_inbox();
+                        if self.io.shared.shutting_down() && !shutdown_told {
+                            shutdown_told = true;
+                            self.io.stop_accepting();
+                            let grace = self.io.config.shutdown_grace;
+                            self.io.timer(self.io.now + grace, GRACE_OVER);
+                            self.handler.on_shutdown(&mut self.io);
+                        }
+                        self.handler.on_wake(&mut self.io);
+                    }
+                    TIMER => {}
+                    LISTENER => self.accept(),
+                    token => self.on_event(token.0 as u32, event, &mut scratch),
+                }
+            }
+
+            std::mem::swap(&mut queued, &mut self.io.queued);
+            for index in queued.drain(..) {
+                if let Some((_, connection)) = self.io.at(index) {
+                    connection.queued = false;
+                    self.read(index, &mut scratch);
+                }
+            }
+
+            while let Some(key) = self.io.timers.pop_due(self.io.now) {
+                match key {
+                    SWEEP => self.close_idle(),
+                    GRACE_OVER => self.io.stop(),
+                    ACCEPT_AGAIN => self.accept(),
+                    key => self.handler.on_timer(&mut self.io, key),
+                }
+            }
+
+            self.handler.on_batch_end(&mut self.io);
+            self.finish_batch();
+        }
+
+        let open: Vec<ConnId> = self.io.ids().map(|(conn, _)| conn).collect();
+        for conn in open {
+            self.close(conn, Close::Local);
+        }
+        self.handler.on_stop(&mut self.io);
+        Ok(())
+    }
+
+    /// Sends what was written in this batch and buries what was closed, until neither makes more
+    /// of the other.
+    fn finish_batch(&mut self) {
+        let mut dirty = Vec::new();
+        while !self.io.dirty.is_empty() || !self.io.closing.is_empty() {
+            std::mem::swap(&mut dirty, &mut self.io.dirty);
+            for index in dirty.drain(..) {
+                if let Some((_, connection)) = self.io.at(index) {
+                    connection.dirty = false;
+                    self.flush(index);
+                }
+            }
+            for (conn, why) in std::mem::take(&mut self.io.closing) {
+                self.close(conn, why);
+            }
+        }
+    }
+
+    fn flush(&mut self, index: u32) {
+        if self.io.flush(index)
+            && let Some((conn, _)) = self.io.at(index)
+        {
+            self.handler.on_drained(&mut self.io, conn);
+        }
+    }
+
+    fn on_event(&mut self, index: u32, event: &mio::event::Event, scratch: &mut Vec<u8>) {
+        // An event of this batch may concern a connection that an earlier one of it has closed.
+        let Some((conn, connection)) = self.io.at(index) else { return };
+        if connection.connecting {
+            if !event.is_writable() && !event.is_error() {
+                return;
+            }
+            let origin = connection.origin;
+            let failure = match connection.stream.take_error() {
+                Ok(None) => connection.stream.peer_addr().err(),
+                Ok(Some(error)) | Err(error) => Some(error),
+            };
+            match failure {
+                Some(error) if error.kind() == io::ErrorKind::NotConnected => return,
+                Some(error) => return self.io.close_because(conn, Close::Refused(error)),
+                None => {}
+            }
+            connection.connecting = false;
+            // Fails only on a socket that is gone, which the next read will tell.
+            let _ = connection.stream.set_nodelay(true);
+            self.handler.on_open(&mut self.io, conn, origin);
+        } else if event.is_error()
+            && let Ok(Some(error)) = connection.stream.take_error()
+        {
+            return self.io.close_because(conn, Close::Failed(error));
+        }
+        let Some((_, connection)) = self.io.at(index) else { return };
+        connection.hung_up |= event.is_read_closed();
+        if event.is_writable() {
+            connection.writable = true;
+            if !connection.output.is_empty() {
+                self.flush(index);
+            }
+        }
+        if event.is_readable() || event.is_read_closed() {
+            if let Some((_, connection)) = self.io.at(index) {
+                connection.readable = true;
+            }
+            self.read(index, scratch);
+        }
+    }
+
+    /// Shows the handler what was left and what the kernel has, as long as it may be shown.
+    fn read(&mut self, index: u32, scratch: &mut Vec<u8>) {
+        for _ in 0..RECEIVES_MAX {
+            let read_bytes = self.io.config.read_bytes;
+            let now = self.io.now;
+            let Some((conn, connection)) = self.io.at(index) else { return };
+            if connection.ended || !connection.may_deliver() {
+                return;
+            }
+            if std::mem::take(&mut connection.show_again) && !connection.input.is_empty() {
+                let input = std::mem::take(&mut connection.input);
+                self.deliver(conn, input);
+                continue;
+            }
+            if !connection.readable {
+                return;
+            }
+
+            let missing = connection.wanted.saturating_sub(connection.input.len());
+            let direct = missing >= DIRECT_BYTES_MIN;
+            let asked = if direct { missing } else { read_bytes };
+            let outcome = if direct {
+                receive(&connection.stream, &mut connection.input, asked)
+            } else {
+                scratch.clear();
+                receive(&connection.stream, scratch, asked)
+            };
+            match outcome {
+                Ok(0) => {
+                    connection.readable = false;
+                    connection.ended = true;
+                    return self.handler.on_end(&mut self.io, conn);
+                }
+                Ok(received) => {
+                    connection.last_active = now;
+                    // Drained, by the rule for edge-triggered streams; but an end of input that
+                    // was already announced brings no further edge.
+                    if received < asked && !connection.hung_up {
+                        connection.readable = false;
+                    }
+                    if direct {
+                        if connection.input.len() >= connection.wanted {
+                            let input = std::mem::take(&mut connection.input);
+                            self.deliver(conn, input);
+                        }
+                    } else if connection.input.is_empty() {
+                        self.deliver_scratch(conn, scratch);
+                    } else {
+                        connection.input.extend_from_slice(scratch);
+                        if connection.input.len() >= connection.wanted {
+                            let input = std::mem::take(&mut connection.input);
+                            self.deliver(conn, input);
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    connection.readable = false;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    connection.readable = false;
+                    return self.io.close_because(conn, Close::Failed(error));
+                }
+            }
+        }
+        if let Some((_, connection)) = self.io.at(index)
+            && (connection.readable || connection.show_again)
+            && connection.may_deliver()
+        {
+            self.io.enqueue(index);
+        }
+    }
+
+    fn deliver_scratch(&mut self, conn: ConnId, scratch: &[u8]) {
+        let consumed = self.show(conn, scratch);
+        if consumed < scratch.len() {
+            let mut rest = self.io.pool.take();
+            rest.extend_from_slice(&scratch[consumed..]);
+            self.keep(conn, rest);
+        }
+    }
+
+    fn deliver(&mut self, conn: ConnId, mut input: Vec<u8>) {
+        let consumed = self.show(conn, &input);
+        let rest = input.len() - consumed;
+        if rest == 0 {
+            self.io.pool.give(input);
+        } else if input.capacity() > 2 * DIRECT_BYTES_MIN && rest < input.capacity() / 4 {
+            self.keep(conn, input[consumed..].to_vec());
+        } else {
+            input.drain(..consumed);
+            self.keep(conn, input);
+        }
+    }
+
+    fn show(&mut self, conn: ConnId, input: &[u8]) -> usize {
+        if let Some(connection) = self.io.get_mut(conn) {
+            connection.wanted = 0;
+        }
+        let consumed = self.handler.on_data(&mut self.io, conn, input);
+        assert!(consumed <= input.len(), "a handler consumed more than it was shown");
+        consumed
+    }
+
+    fn keep(&mut self, conn: ConnId, rest: Vec<u8>) {
+        let bytes_max = self.io.config.input_bytes_max;
+        let Some(connection) = self.io.get_mut(conn) else { return };
+        let overflow = rest.len() > bytes_max && !connection.paused;
+        connection.input = rest;
+        if overflow {
+            self.io.close_because(conn, Close::Overflow);
+        }
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let Some(listener) = &self.io.listener else { return };
+            match listener.accept() {
+                Ok((stream, _)) => self.deal(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The peer gave up before it was accepted.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    // Out of descriptors or memory: those waiting stay in the backlog.
+                    self.io.timer(self.io.now + ACCEPT_BACKOFF, ACCEPT_AGAIN);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hands an accepted connection to the thread whose turn it is.
+    fn deal(&mut self, stream: TcpStream) {
+        let shared = &self.io.shared;
+        if shared.accepted() >= self.io.config.connections_max {
+            // A courtesy to a peer that is turned away: it may not be read.
+            let _ = io::Write::write(&mut &stream, self.io.config.refusal);
+            return;
+        }
+        shared.accepted.fetch_add(1, Ordering::Relaxed);
+        self.io.next_thread = (self.io.next_thread + 1) % shared.threads.len();
+        if self.io.next_thread == self.io.thread {
+            self.adopt(stream);
+        } else if !shared.threads[self.io.next_thread].hand_over(StdTcpStream::from(stream)) {
+            // That thread has ended: the group is shutting down.
+            shared.accepted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn take_inbox(&mut self) {
+        while let Ok(stream) = self.inbox.try_recv() {
+            self.adopt(TcpStream::from_std(stream));
+        }
+    }
+
+    fn adopt(&mut self, stream: TcpStream) {
+        match self.io.insert(stream, Origin::Accepted, false) {
+            Ok(conn) => self.handler.on_open(&mut self.io, conn, Origin::Accepted),
+            // The peer is gone already, or the kernel is out of memory for it.
+            Err(_) => {
+                self.io.shared.accepted.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn close(&mut self, conn: ConnId, why: Close) {
+        if matches!(why, Close::Local) {
+            // What the kernel takes at once still leaves.
+            self.io.flush_last(conn);
+        }
+        if let Some(connection) = self.io.remove(conn) {
+            let origin = connection.origin;
+            drop(connection);
+            if origin == Origin::Accepted {
+                self.io.shared.accepted.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.handler.on_close(&mut self.io, conn, origin, why);
+        }
+    }
+
+    fn close_idle(&mut self) {
+        let Some(idle) = self.io.config.idle_timeout else { return };
+        let now = self.io.now;
+        let mut next = now + idle;
+        let mut expired = Vec::new();
+        for (conn, origin) in self.io.ids() {
+            if let (Origin::Accepted, Some(connection)) = (origin, self.io.get(conn)) {
+                let until = connection.last_active + idle;
+                if until <= now {
+                    expired.push(conn);
+                } else {
+                    next = next.min(until);
+                }
+            }
+        }
+        for conn in expired {
+            self.io.close_because(conn, Close::Idle);
+        }
+        // Not for each connection that will time out next: a sweep looks at all of them.
+        self.io.timer(next.max(now + idle / 8), SWEEP);
+    }
+}

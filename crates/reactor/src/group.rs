@@ -1,0 +1,224 @@
+//! Threads that share a listener and a fate.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use mio::Poll;
+use socket2::{Domain, Socket, Type};
+
+use crate::buffer::Pool;
+use crate::event_loop::{EventLoop, Handler};
+use crate::io::{Config, Io, TIMER, WAKE};
+use crate::timer::Timers;
+
+/// Wakes one thread's loop from another: its handler's `on_wake` is called. Calls before it gets
+/// to run are one.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<mio::Waker>);
+
+impl Waker {
+    /// Wakes the loop.
+    pub fn wake(&self) {
+        // An eventfd write fails only when the counter would overflow: then it is awake anyway.
+        let _ = self.0.wake();
+    }
+}
+
+/// Ends a group from outside.
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    shared: Arc<Shared>,
+}
+
+impl Shutdown {
+    /// Begins the shutdown: accepting stops, every handler's `on_shutdown` is called. Calling it
+    /// again has no effect.
+    pub fn begin(&self) {
+        self.shared.shutdown.store(true, Ordering::Release);
+        for thread in &self.shared.threads {
+            thread.waker.wake();
+        }
+    }
+}
+
+/// What the threads of a group share; nothing of it is touched per request.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) accepted: AtomicUsize,
+    shutdown: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn shutting_down(&self) -> bool {
+        self.shutdown.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Thread {
+    inbox: Sender<TcpStream>,
+    waker: Waker,
+}
+
+impl Thread {
+    /// Gives the thread a connection that another one has accepted.
+    pub(crate) fn hand_over(&self, stream: TcpStream) -> bool {
+        let taken = self.inbox.send(stream).is_ok();
+        self.waker.wake();
+        taken
+    }
+}
+
+/// Begins the shutdown of the whole group when its thread ends, by whatever way.
+struct EndsTogether(Shutdown);
+
+impl Drop for EndsTogether {
+    fn drop(&mut self) {
+        self.0.begin();
+    }
+}
+
+/// Connections the kernel completes before they are accepted. Where the system's own limit
+/// (`net.core.somaxconn`) is lower, that one holds.
+const BACKLOG: i32 = 4096;
+
+/// Binds a listening socket. Port 0 takes a free one.
+///
+/// # Errors
+/// When the address is in use, not this machine's, or not allowed.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A number of event loops, a thread each.
+#[derive(Debug)]
+pub struct Group {
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    shutdown: Shutdown,
+    address: Option<SocketAddr>,
+}
+
+impl Group {
+    /// Starts `threads` loops named `name-0`, `name-1`, …. `make` builds the handler of each, from
+    /// its number and the wakers of all. The first thread accepts from `listener` and deals the
+    /// connections to all in turn.
+    ///
+    /// # Errors
+    /// When the kernel refuses a poll, a timer or a thread.
+    ///
+    /// # Panics
+    /// When `threads` is 0.
+    pub fn start<H: Handler + Send + 'static>(
+        name: &str,
+        threads: usize,
+        config: &Config,
+        listener: Option<TcpListener>,
+        mut make: impl FnMut(usize, &[Waker]) -> H,
+    ) -> io::Result<Group> {
+        assert!(threads > 0, "a group needs a thread");
+        let mut parts: Vec<(Poll, Receiver<TcpStream>)> = Vec::new();
+        let mut shared = Shared {
+            threads: Vec::new(),
+            accepted: AtomicUsize::new(0),
+            shutdown: AtomicBool::new(false),
+        };
+        for _ in 0..threads {
+            let poll = Poll::new()?;
+            let waker = Waker(Arc::new(mio::Waker::new(poll.registry(), WAKE)?));
+            let (sender, receiver) = channel();
+            shared.threads.push(Thread { inbox: sender, waker });
+            parts.push((poll, receiver));
+        }
+        let wakers: Vec<Waker> = shared.threads.iter().map(|thread| thread.waker.clone()).collect();
+        let shutdown = Shutdown { shared: Arc::new(shared) };
+
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let mut listener = listener;
+        let mut loops = Vec::new();
+        for (thread, (poll, inbox)) in parts.into_iter().enumerate() {
+            let registry = poll.registry().try_clone()?;
+            let timers = Timers::new(&registry, TIMER)?;
+            let mut io = Io {
+                registry,
+                config: config.clone(),
+                slots: Vec::new(),
+                free: Vec::new(),
+                open: 0,
+                pool: Pool::default(),
+                timers,
+                now: Instant::now(),
+                dirty: Vec::new(),
+                queued: Vec::new(),
+                closing: Vec::new(),
+                listener: None,
+                next_thread: threads - 1,
+                stopping: false,
+                shared: Arc::clone(&shutdown.shared),
+                thread,
+            };
+            if let Some(listener) = listener.take() {
+                io.listen(listener)?;
+            }
+            loops.push(EventLoop { poll, io, inbox, handler: make(thread, &wakers) });
+        }
+
+        let mut group = Group { threads: Vec::new(), shutdown, address };
+        for (thread, mut event_loop) in loops.into_iter().enumerate() {
+            let together = EndsTogether(group.shutdown());
+            let spawned =
+                std::thread::Builder::new().name(format!("{name}-{thread}")).spawn(move || {
+                    let _together = together;
+                    event_loop.run()
+                });
+            match spawned {
+                Ok(handle) => group.threads.push(handle),
+                Err(error) => {
+                    group.shutdown.begin();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(group)
+    }
+
+    /// The address the listener is bound to.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// A handle that ends the group.
+    #[must_use]
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// Waits until every thread has ended.
+    ///
+    /// # Errors
+    /// The first error that ended a thread; a panic is passed on.
+    pub fn join(self) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for thread in self.threads {
+            match thread.join() {
+                Ok(ended) => outcome = outcome.and(ended),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        outcome
+    }
+}
