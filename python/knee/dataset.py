@@ -20,7 +20,24 @@ All times ending in `_ns` are nanoseconds, `_s` seconds, `second` and `*_unix_s`
 
 from __future__ import annotations
 
+import errno
+import io
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
 import polars as pl
+
+from knee.design import Run
+from knee.errors import DatasetError, StorageError
+from knee.spec import Level, Spec, parse
 
 _RUN: dict[str, pl.DataType] = {"point": pl.Int64(), "repetition": pl.Int64()}
 _PROCESS: dict[str, pl.DataType] = {**_RUN, "role": pl.String(), "process": pl.String()}
@@ -186,3 +203,239 @@ TOTALS = pl.Schema(
     }
 )
 """One row per process and operation over the process's whole life; the last three are histograms."""
+
+TABLES = {
+    "points": POINTS,
+    "windows": WINDOWS,
+    "stations": STATIONS,
+    "probes": PROBES,
+    "summaries": SUMMARIES,
+    "totals": TOTALS,
+}
+
+_EXPERIMENT = "experiment.toml"
+_MANIFEST = "manifest.json"
+_REPORT = "report.html"
+
+
+def factor_type(levels: tuple[Level, ...]) -> pl.DataType:
+    """The column type of a factor: that of its levels, text when they are of several types."""
+    types = {type(level) for level in levels}
+    if types == {bool}:
+        return pl.Boolean()
+    if types == {int}:
+        return pl.Int64()
+    if types <= {int, float}:
+        return pl.Float64()
+    return pl.String()
+
+
+class Dataset:
+    """What a run measured, as frames with the columns above. Frames are read when first asked for.
+
+    name, question   the experiment's
+    spec             the experiment as it was run, overrides included
+    manifest         where the numbers come from
+    factors          dotted names; each is a column of `points`
+    warnings         what a reader has to know before trusting the numbers
+    """
+
+    def __init__(self, path: Path, spec: Spec, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.spec = spec
+        self.manifest = manifest
+        self.name = spec.experiment.name
+        self.question = spec.experiment.question
+        self.factors = list(spec.factors)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Dataset:
+        """Read a run folder. Raises DatasetError when it is none."""
+        path = Path(path)
+        if not path.is_dir():
+            raise DatasetError(f"{path}: there is no such run folder")
+        try:
+            text = (path / _EXPERIMENT).read_text(encoding="utf-8")
+            manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise DatasetError(f"{path}: not a run folder: it has no {Path(error.filename).name}") from error
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{path}: cannot be read: {error}") from error
+        spec = parse(text, str(path / _EXPERIMENT), manifest.get("overrides", {}))
+        return cls(path, spec, manifest)
+
+    @cached_property
+    def points(self) -> pl.DataFrame:
+        """See POINTS; followed by one column per factor."""
+        factors = {name: factor_type(levels) for name, levels in self.spec.factors.items()}
+        return self._table("points", pl.Schema({**POINTS, **factors}))
+
+    @cached_property
+    def windows(self) -> pl.DataFrame:
+        """See WINDOWS."""
+        return self._table("windows", WINDOWS)
+
+    @cached_property
+    def stations(self) -> pl.DataFrame:
+        """See STATIONS."""
+        return self._table("stations", STATIONS)
+
+    @cached_property
+    def probes(self) -> pl.DataFrame:
+        """See PROBES."""
+        return self._table("probes", PROBES)
+
+    @cached_property
+    def summaries(self) -> pl.DataFrame:
+        """See SUMMARIES."""
+        return self._table("summaries", SUMMARIES)
+
+    @cached_property
+    def totals(self) -> pl.DataFrame:
+        """See TOTALS."""
+        return self._table("totals", TOTALS)
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report belongs."""
+        return self.path / _REPORT
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """One sentence each, cause and remedy."""
+        found = [str(note) for note in self.manifest.get("notes", [])]
+        planned = self.spec.measure.repetitions * math.prod(len(levels) for levels in self.spec.factors.values())
+        done = self.points.filter(pl.col("status") == "done").height
+        if done < planned:
+            found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
+        summaries = self.summaries
+        limited = summaries.filter(pl.col("bottleneck_reason").is_not_null())
+        if limited.height:
+            runs = limited.select("point", "repetition").n_unique()
+            found.append(
+                f"in {runs} runs the load generator said that it was itself the limit "
+                f"({limited['bottleneck_detail'][0]}); give it more threads or hosts"
+            )
+        if wrong := summaries["wrong_values"].sum():
+            found.append(f"{wrong} values that clients read were not those that had been written")
+        if ejected := summaries["servers_ejected"].sum():
+            found.append(f"middlewares took a store out {ejected} times: see their logs")
+        return found
+
+    def _table(self, table: str, schema: pl.Schema) -> pl.DataFrame:
+        """The parts of a table that belong to points that count, in the order of their keys."""
+        parts = []
+        for finished in sorted(_part_folder(self.path, "points").glob("*.parquet")):
+            part = _part_folder(self.path, table) / finished.name
+            try:
+                parts.append(pl.read_parquet(part))
+            except FileNotFoundError:
+                continue
+            except (OSError, pl.exceptions.PolarsError) as error:
+                raise DatasetError(f"{part}: cannot be read: {error}") from error
+        if not parts:
+            return schema.to_frame()
+        return pl.concat(parts).select(list(schema)).cast(schema).sort("point", "repetition", maintain_order=True)
+
+
+def _part_folder(run: Path, table: str) -> Path:
+    return run / "tables" / table
+
+
+class RunFolder:
+    """The writing side of a run folder. Every failure to write is a StorageError that says what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, runs_dir: Path, name: str, text: str) -> RunFolder:
+        """Make `runs_dir/NAME/UTC-TIME` with the experiment's text in it."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        with writing(runs_dir):
+            for suffix in ("", *(f"-{n}" for n in range(2, 100))):
+                path = runs_dir / name / (stamp + suffix)
+                try:
+                    path.mkdir(parents=True)
+                except FileExistsError:
+                    continue
+                break
+            folder = cls(path)
+            _write_atomically(path / _EXPERIMENT, text.encode())
+        return folder
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Replace the manifest."""
+        with writing(self.path):
+            _write_atomically(self.path / _MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+
+    def point_folder(self, run: Run) -> Path:
+        """An empty folder for a run's lines and logs; what an earlier attempt left there is removed."""
+        folder = self.path / "points" / _run_name(run)
+        with writing(folder):
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+        return folder
+
+    def lines_path(self, run: Run, process: str) -> Path:
+        """Where a process's JSON lines go."""
+        return self.path / "points" / _run_name(run) / f"{process}.jsonl"
+
+    def log_path(self, run: Run, process: str) -> Path:
+        """Where a process's standard error goes."""
+        return self.path / "points" / _run_name(run) / f"{process}.log"
+
+    def write_tables(self, run: Run, tables: Mapping[str, pl.DataFrame]) -> None:
+        """Add a run to every table; `points` goes last and makes the run count."""
+        for table in sorted(tables, key=lambda name: name == "points"):
+            part = _part_folder(self.path, table) / f"{_run_name(run)}.parquet"
+            with writing(part):
+                part.parent.mkdir(parents=True, exist_ok=True)
+                buffer = io.BytesIO()
+                tables[table].write_parquet(buffer)
+                _write_atomically(part, buffer.getvalue())
+
+    def done(self) -> set[tuple[int, int]]:
+        """The (point, repetition) pairs that need not be run again."""
+        points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
+        return set(points.select("point", "repetition").iter_rows())
+
+
+def _run_name(run: Run) -> str:
+    return f"{run.point:03d}-r{run.repetition}"
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there either whole or not at all, also after a crash."""
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+_REMEDIES = {
+    errno.ENOSPC: "make room, or choose another place with --runs-dir",
+    errno.EDQUOT: "make room, or choose another place with --runs-dir",
+    errno.EROFS: "choose a writable place with --runs-dir",
+    errno.EACCES: "choose a writable place with --runs-dir",
+    errno.EPERM: "choose a writable place with --runs-dir",
+    errno.ENOTDIR: "choose another place with --runs-dir",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write below `path` into a StorageError that says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        remedy = _REMEDIES.get(error.errno or 0, "see whether the disk is well")
+        raise StorageError(f"{error.filename or path}: cannot be written: {reason}; {remedy}") from error

@@ -1,11 +1,11 @@
 """The exception tree of the package.
 
-    KneeError                what a person did or met; printed as text, never as a traceback
-    ├── SpecError            the experiment file or an override is wrong        (exit code 2)
-    ├── DatasetError         a run folder cannot be read                        (exit code 2)
-    ├── ProgramError         a program that the lab starts is not installed     (exit code 2)
-    ├── StorageError         the run folder cannot be written                   (exit code 1)
-    └── ProcessError         a started process failed or did not get ready      (exit code 1)
+KneeError                what a person did or met; printed as text, never as a traceback
+├── SpecError            the experiment file or an override is wrong        (exit code 2)
+├── DatasetError         a run folder cannot be read                        (exit code 2)
+├── ProgramError         a program that the lab starts is not installed     (exit code 2)
+├── StorageError         the run folder cannot be written                   (exit code 1)
+└── ProcessError         a started process failed or did not get ready      (exit code 1)
 """
 
 from __future__ import annotations
