@@ -1,0 +1,376 @@
+//! The loop through real sockets, with an echo server as the handler.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use knee_reactor::{Close, Config, ConnId, Group, Handler, Io, Origin, Shutdown, bind};
+
+/// Long enough that only a lost event, not a slow machine, exceeds it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Open(usize, Origin),
+    Timer(u64),
+    Drained,
+    Closed(Origin, String),
+    Wake(usize),
+}
+
+/// Sends whole lines back. `pause\n` stops reading for 50 ms, `panic\n` panics.
+struct Echo {
+    seen: Sender<Seen>,
+    connect_to: Option<SocketAddr>,
+    timers_ms: Vec<u64>,
+}
+
+impl Echo {
+    fn tell(&self, seen: Seen) {
+        // The test may have ended and dropped its receiver.
+        let _ = self.seen.send(seen);
+    }
+}
+
+impl Handler for Echo {
+    fn on_start(&mut self, io: &mut Io) {
+        if let Some(address) = self.connect_to {
+            io.connect(address, 42).unwrap();
+        }
+        for &ms in &self.timers_ms {
+            io.timer(io.now() + Duration::from_millis(ms), ms);
+        }
+    }
+
+    fn on_open(&mut self, io: &mut Io, _conn: ConnId, origin: Origin) {
+        self.tell(Seen::Open(io.thread(), origin));
+    }
+
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        let mut consumed = 0;
+        while let Some(end) = input[consumed..].iter().position(|&byte| byte == b'\n') {
+            let line = &input[consumed..=consumed + end];
+            consumed += line.len();
+            match line {
+                b"panic\n" => panic!("as the test asked"),
+                b"pause\n" => {
+                    io.pause(conn);
+                    io.timer(io.now() + Duration::from_millis(50), conn.to_u64());
+                    return consumed;
+                }
+                line => io.write(conn, line),
+            }
+        }
+        consumed
+    }
+
+    fn on_drained(&mut self, _io: &mut Io, _conn: ConnId) {
+        self.tell(Seen::Drained);
+    }
+
+    fn on_close(&mut self, _io: &mut Io, _conn: ConnId, origin: Origin, why: Close) {
+        let why = match why {
+            Close::Refused(_) => "refused".into(),
+            Close::Failed(_) => "failed".into(),
+            why => format!("{why:?}"),
+        };
+        self.tell(Seen::Closed(origin, why));
+    }
+
+    fn on_timer(&mut self, io: &mut Io, key: u64) {
+        if self.timers_ms.contains(&key) {
+            self.tell(Seen::Timer(key));
+        } else {
+            io.resume(ConnId::from_u64(key));
+        }
+    }
+
+    fn on_wake(&mut self, io: &mut Io) {
+        self.tell(Seen::Wake(io.thread()));
+    }
+}
+
+struct Running {
+    address: SocketAddr,
+    seen: Receiver<Seen>,
+    shutdown: Shutdown,
+    group: Option<Group>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.begin();
+        if let Some(group) = self.group.take() {
+            group.join().unwrap();
+        }
+    }
+}
+
+impl Running {
+    fn start(threads: usize, config: &Config) -> Running {
+        let (sender, seen) = channel();
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let group = Group::start("echo", threads, config, Some(listener), |_, _| Echo {
+            seen: sender.clone(),
+            connect_to: None,
+            timers_ms: Vec::new(),
+        })
+        .unwrap();
+        let address = group.address().unwrap();
+        Running { address, seen, shutdown: group.shutdown(), group: Some(group) }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn next(&self) -> Seen {
+        self.seen.recv_timeout(PATIENCE).expect("the loop should have told of something")
+    }
+
+    fn wait_for(&self, wanted: &Seen) {
+        while self.next() != *wanted {}
+    }
+}
+
+fn read_exactly(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
+    let mut buffer = vec![0; bytes];
+    stream.read_exact(&mut buffer).unwrap();
+    buffer
+}
+
+#[test]
+fn lines_come_back_however_they_are_split() {
+    let running = Running::start(1, &Config::default());
+    let mut stream = running.connect();
+    stream.set_nodelay(true).unwrap();
+    for byte in b"one\ntwo\n" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(read_exactly(&mut stream, 8), b"one\ntwo\n");
+}
+
+#[test]
+fn a_line_larger_than_the_read_buffer_comes_back_whole() {
+    let config =
+        Config { read_bytes: 4096, input_bytes_max: 8 * 1024 * 1024, ..Config::default() };
+    let running = Running::start(1, &config);
+    let mut line: Vec<u8> = (0..3_000_000_u32).map(|i| b'a' + (i % 23) as u8).collect();
+    line.push(b'\n');
+    let mut stream = running.connect();
+    let mut writer = stream.try_clone().unwrap();
+    let sent = line.clone();
+    let sending = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+    assert!(read_exactly(&mut stream, line.len()) == line);
+    sending.join().unwrap();
+}
+
+#[test]
+fn input_beyond_the_limit_closes_the_connection() {
+    let config = Config { input_bytes_max: 10_000, read_bytes: 4096, ..Config::default() };
+    let running = Running::start(1, &config);
+    let mut stream = running.connect();
+    // The peer closes in the middle: the write may fail, the read has to end.
+    let _ = stream.write_all(&[b'x'; 100_000]);
+    assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)));
+    running.wait_for(&Seen::Closed(Origin::Accepted, "Overflow".into()));
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_not_read_from() {
+    let config = Config {
+        output_high_water_bytes: 64 * 1024,
+        output_low_water_bytes: 16 * 1024,
+        ..Config::default()
+    };
+    let running = Running::start(1, &config);
+    let mut stream = running.connect();
+    let mut writer = stream.try_clone().unwrap();
+    let total = 64 * 1024 * 1024;
+    let sent = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&sent);
+    let sending = std::thread::spawn(move || {
+        let chunk = [b'y'; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
+        for _ in 0..total / chunk.len() {
+            writer.write_all(&chunk).unwrap();
+            counted.fetch_add(chunk.len(), std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    // The writer stalls once the buffers of both kernels and the loop's bound are full.
+    let mut before = usize::MAX;
+    loop {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = sent.load(std::sync::atomic::Ordering::Relaxed);
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    assert!(before < total, "all {total} bytes were taken though nothing was read");
+    let mut read = 0;
+    let mut buffer = vec![0; 256 * 1024];
+    while read < total {
+        let bytes = stream.read(&mut buffer).unwrap();
+        assert!(bytes > 0, "closed after {read} bytes");
+        read += bytes;
+    }
+    sending.join().unwrap();
+    running.wait_for(&Seen::Drained);
+}
+
+#[test]
+fn input_left_by_a_pause_is_shown_again_without_new_bytes() {
+    let running = Running::start(1, &Config::default());
+    let mut stream = running.connect();
+    stream.write_all(b"one\npause\ntwo\n").unwrap();
+    assert_eq!(read_exactly(&mut stream, 8), b"one\ntwo\n");
+}
+
+#[test]
+fn a_half_closed_peer_still_gets_its_answers() {
+    let running = Running::start(1, &Config::default());
+    let mut stream = running.connect();
+    stream.write_all(b"last words\n").unwrap();
+    stream.shutdown(Half::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"last words\n");
+    running.wait_for(&Seen::Closed(Origin::Accepted, "Local".into()));
+}
+
+#[test]
+fn connections_are_dealt_to_all_threads_in_turn() {
+    let running = Running::start(3, &Config::default());
+    let streams: Vec<TcpStream> = (0..6).map(|_| running.connect()).collect();
+    let mut per_thread = [0; 3];
+    while per_thread.iter().sum::<usize>() < streams.len() {
+        if let Seen::Open(thread, _) = running.next() {
+            per_thread[thread] += 1;
+        }
+    }
+    assert_eq!(per_thread, [2, 2, 2]);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so_and_room_is_made_again() {
+    let config = Config { connections_max: 2, refusal: b"full\n", ..Config::default() };
+    let running = Running::start(2, &config);
+    let first = running.connect();
+    let _second = running.connect();
+    let mut third = running.connect();
+    let mut answer = Vec::new();
+    third.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"full\n");
+    drop(first);
+    running.wait_for(&Seen::Closed(Origin::Accepted, "Local".into()));
+    let mut fourth = running.connect();
+    fourth.write_all(b"hello\n").unwrap();
+    assert_eq!(read_exactly(&mut fourth, 6), b"hello\n");
+}
+
+#[test]
+fn idle_connections_are_closed_and_busy_ones_are_not() {
+    let config = Config { idle_timeout: Some(Duration::from_millis(1500)), ..Config::default() };
+    let running = Running::start(1, &config);
+    let mut idle = running.connect();
+    let mut busy = running.connect();
+    let until = Instant::now() + Duration::from_millis(4000);
+    while Instant::now() < until {
+        busy.write_all(b"tick\n").unwrap();
+        assert_eq!(read_exactly(&mut busy, 5), b"tick\n");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0, "the idle one should be closed");
+    running.wait_for(&Seen::Closed(Origin::Accepted, "Idle".into()));
+}
+
+#[test]
+fn a_refused_connect_is_told_once() {
+    // A port that was just free: bound, read, and released.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (sender, seen) = channel();
+    let group = Group::start("echo", 1, &Config::default(), None, |_, _| Echo {
+        seen: sender.clone(),
+        connect_to: Some(free),
+        timers_ms: Vec::new(),
+    })
+    .unwrap();
+    let closed = seen.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(closed, Seen::Closed(Origin::Connected(42), "refused".into()));
+    group.shutdown().begin();
+    group.join().unwrap();
+    drop(sender);
+    assert!(!seen.iter().any(|seen| matches!(seen, Seen::Open(..) | Seen::Closed(..))));
+}
+
+#[test]
+fn a_connect_stands_and_carries_bytes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (sender, seen) = channel();
+    let group = Group::start("echo", 1, &Config::default(), None, |_, _| Echo {
+        seen: sender.clone(),
+        connect_to: Some(listener.local_addr().unwrap()),
+        timers_ms: Vec::new(),
+    })
+    .unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    assert_eq!(seen.recv_timeout(PATIENCE).unwrap(), Seen::Open(0, Origin::Connected(42)));
+    peer.write_all(b"ping\n").unwrap();
+    assert_eq!(read_exactly(&mut peer, 5), b"ping\n");
+    group.shutdown().begin();
+    group.join().unwrap();
+}
+
+#[test]
+fn timers_come_due_in_order() {
+    let (sender, seen) = channel();
+    let group = Group::start("echo", 1, &Config::default(), None, |_, _| Echo {
+        seen: sender.clone(),
+        connect_to: None,
+        timers_ms: vec![30, 10, 20, 3_600_000],
+    })
+    .unwrap();
+    let due: Vec<Seen> = (0..3).map(|_| seen.recv_timeout(PATIENCE).unwrap()).collect();
+    assert_eq!(due, [Seen::Timer(10), Seen::Timer(20), Seen::Timer(30)]);
+    group.shutdown().begin();
+    group.join().unwrap();
+}
+
+#[test]
+fn a_panic_in_one_thread_ends_the_group_and_is_passed_on() {
+    let mut running = Running::start(2, &Config::default());
+    let streams: Vec<TcpStream> = (0..2).map(|_| running.connect()).collect();
+    (&streams[0]).write_all(b"panic\n").unwrap();
+    let group = running.group.take().unwrap();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| group.join()));
+    assert!(outcome.is_err());
+}
+
+#[test]
+fn ten_thousand_short_connections_leave_nothing_behind() {
+    let config = Config { connections_max: 8, ..Config::default() };
+    let running = Running::start(2, &config);
+    for round in 0..2_500 {
+        let mut streams: Vec<TcpStream> = (0..4).map(|_| running.connect()).collect();
+        for stream in &mut streams {
+            stream.write_all(b"hi\n").unwrap();
+        }
+        for stream in &mut streams {
+            assert_eq!(read_exactly(stream, 3), b"hi\n", "round {round}");
+        }
+        let opened = streams.len();
+        drop(streams);
+        let mut closed = 0;
+        while closed < opened {
+            if matches!(running.next(), Seen::Closed(..)) {
+                closed += 1;
+            }
+        }
+    }
+}
