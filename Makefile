@@ -1,0 +1,57 @@
+# make demo   build everything, run the quickstart experiment, write its report
+# make test   everything that must hold; what CI runs
+# make check  format, lint, types
+# make bench  the programs against their peers, side by side
+# make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
+
+.DEFAULT_GOAL := demo
+.DELETE_ON_ERROR:
+.PHONY: demo test check bench fuzz build clean
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null)
+
+demo: build
+	$(BIN)/knee run experiments/quickstart.toml
+
+test: check build $(VENV)/dev
+	tests/peers.sh
+	cargo test --locked --workspace
+	$(BIN)/pytest -p no:cacheprovider
+
+check: $(VENV)/dev
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: build $(VENV)/dev
+	tests/peers.sh
+	$(BIN)/python -m bench
+
+fuzz:
+	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \
+	    cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
+
+build: target/release/knee-proxy $(VENV)/run
+
+target/release/knee-proxy: $(RUST)
+	@command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.85 or newer (https://rustup.rs, or Debian's rustup package)" >&2; exit 1; }
+	cargo build --locked --release --workspace
+	@touch $@
+
+# The virtual environments' contents, as files that say when they were made.
+$(VENV)/run: requirements.txt pyproject.toml
+	tests/python.sh $(PYTHON) $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+$(VENV)/dev: requirements-dev.txt $(VENV)/run
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+clean:
+	rm -rf target $(VENV) build dist

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Installs the programs the tests and benchmarks use as peers, where they are missing and it may;
+# says what to install where it may not.
+set -eu
+
+missing=""
+need() { # a command, and Debian's package that has it
+    PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+need memcached memcached
+need memccapable libmemcached-tools
+need memcslap libmemcached-tools
+need nutcracker nutcracker
+[ -n "$missing" ] || exit 0
+missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "The tests need these programs, which are missing here (Debian's package names): $missing" >&2
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+    as_root=""
+elif sudo -n true 2>/dev/null; then
+    as_root="sudo -n"
+else
+    echo "The tests need programs that are missing, and this user may not install them. Run:" >&2
+    echo "    sudo apt-get install $missing" >&2
+    exit 1
+fi
+echo "installing $missing" >&2
+# A package's service must not start: the tests start their own servers, on free ports.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+    $as_root chmod +x "$policy"
+    trap '$as_root rm -f "$policy"' EXIT
+fi
+$as_root apt-get update -qq
+# shellcheck disable=SC2086  # a list of packages
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
