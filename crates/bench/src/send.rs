@@ -1,0 +1,143 @@
+//! The least that a load generator has to do: the same request again and again, replies counted by
+//! their length.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use knee_reactor::{Close, ConnId, Handler, Io, Origin};
+
+/// What is sent, and how.
+#[derive(Debug, Clone)]
+pub struct Send {
+    /// The server.
+    pub server: SocketAddr,
+    /// How many connections.
+    pub connections: usize,
+    /// Requests in flight on each: so many are written at once, and again when all are answered,
+    /// which takes the fewest writes.
+    pub depth: NonZeroUsize,
+    /// One request, complete.
+    pub request: Vec<u8>,
+    /// The exact length of its reply.
+    pub reply_bytes: NonZeroUsize,
+    /// For how long.
+    pub time: Duration,
+}
+
+/// How much was sent and answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Requests answered.
+    pub requests: u64,
+    /// From the first request to the last reply.
+    pub time: Duration,
+}
+
+/// The sender on its thread.
+pub struct SendHandler<F> {
+    send: Send,
+    /// `depth` requests, one behind the other.
+    volley: Vec<u8>,
+    /// Reply bytes missing until the next volley, by [`ConnId::index`].
+    missing: Vec<usize>,
+    standing: usize,
+    in_flight: usize,
+    first: Option<Instant>,
+    over: bool,
+    sent: Sent,
+    report: F,
+}
+
+impl<F: FnMut(Result<Sent, String>)> SendHandler<F> {
+    /// A sender that tells `report` how much was answered when it ends, or why it had to end.
+    pub fn new(send: Send, report: F) -> Self {
+        SendHandler {
+            volley: send.request.repeat(send.depth.get()),
+            missing: Vec::new(),
+            standing: 0,
+            in_flight: 0,
+            first: None,
+            over: false,
+            sent: Sent::default(),
+            send,
+            report,
+        }
+    }
+
+    fn fire(&mut self, io: &mut Io, conn: ConnId) {
+        io.write(conn, &self.volley);
+        self.missing[conn.index()] = self.send.depth.get() * self.send.reply_bytes.get();
+        self.in_flight += 1;
+    }
+
+    fn fail(&mut self, io: &mut Io, message: String) {
+        (self.report)(Err(message));
+        io.stop();
+    }
+}
+
+impl<F: FnMut(Result<Sent, String>)> Handler for SendHandler<F> {
+    fn on_start(&mut self, io: &mut Io) {
+        for _ in 0..self.send.connections {
+            match io.connect(self.send.server, 0) {
+                Ok(conn) => self.missing.resize(conn.index() + 1, 0),
+                Err(error) => {
+                    return self
+                        .fail(io, format!("cannot connect to {}: {error}", self.send.server));
+                }
+            }
+        }
+    }
+
+    fn on_open(&mut self, io: &mut Io, _conn: ConnId, _origin: Origin) {
+        self.standing += 1;
+        if self.standing == self.send.connections {
+            self.first = Some(io.now());
+            io.timer(io.now() + self.send.time, 0);
+            let all: Vec<ConnId> = io.ids().map(|(conn, _)| conn).collect();
+            for conn in all {
+                self.fire(io, conn);
+            }
+        }
+    }
+
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        let missing = &mut self.missing[conn.index()];
+        let Some(rest) = missing.checked_sub(input.len()) else {
+            self.fail(io, "a reply is longer than the size that was given".into());
+            return input.len();
+        };
+        *missing = rest;
+        if rest == 0 {
+            self.in_flight -= 1;
+            self.sent.requests += self.send.depth.get() as u64;
+            if !self.over {
+                self.fire(io, conn);
+            } else if self.in_flight == 0 {
+                io.stop();
+            }
+        }
+        input.len()
+    }
+
+    fn on_timer(&mut self, _io: &mut Io, _key: u64) {
+        self.over = true;
+    }
+
+    fn on_batch_end(&mut self, io: &mut Io) {
+        if let Some(first) = self.first {
+            self.sent.time = io.now() - first;
+        }
+    }
+
+    fn on_close(&mut self, io: &mut Io, _conn: ConnId, _origin: Origin, why: Close) {
+        if !matches!(why, Close::Local) {
+            self.fail(io, format!("lost a connection: {why:?}"));
+        }
+    }
+
+    fn on_stop(&mut self, _io: &mut Io) {
+        (self.report)(Ok(self.sent));
+    }
+}
