@@ -1,0 +1,309 @@
+"""The knee: where the light-load asymptote meets the saturation plateau.
+
+In a closed system X(N) ≤ min(N / (R_0 + Z), X_max); the two bounds meet at N* = X_max · (R_0 + Z)
+(Jain 1991, §33.6; Lazowska et al. 1984, ch. 5). Below N* clients add throughput, beyond it they add waiting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from knee.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
+
+LEVELS_MIN = 3
+"""Fewer client counts cannot show both a slope and a plateau."""
+
+PLATEAU = 0.02
+"""Throughputs within this share of the largest count as the plateau, or within the noise where that is larger."""
+
+NOISE_MAX = 0.10
+"""Where two equal levels may seem further apart than this share, growth cannot be told from noise."""
+
+RISING = 0.10
+"""Elasticity of throughput to clients, d ln X / d ln N, above which X still rises: doubling N gains over 7 %."""
+
+STEP_MIN = 1.25
+"""The last level is compared with one that has at least this factor fewer clients: closer ones show only noise."""
+
+Confidence = Literal["high", "medium", "low"]
+KneeStatus = Literal["found", "not reached", "saturated from the start", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One client count: what was measured there, over the repetitions."""
+
+    clients: int
+    throughput: Interval
+    response_ms: Interval
+
+    @property
+    def power(self) -> float:
+        """Kleinrock's power X / R (Kleinrock 1979), whose maximum is a second opinion on the knee."""
+        return self.throughput.estimate / self.response_ms.estimate
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The knee of one combination of the other factors.
+
+    Attributes
+    ----------
+    clients
+        N* with its interval. When the knee was not reached, the estimate is a lower bound; when the system was
+        saturated from the start, an upper bound. None when there is nothing to estimate from.
+    between
+        The measured client counts around N*; None on a side where there is none.
+    level
+        The smallest measured level at or above the knee, the largest level when there is none.
+    throughput_max, response_light_ms, think_ms
+        The asymptotes: X_max, R_0 and Z.
+    plateau
+        The client counts whose throughput counts as X_max.
+    retrograde
+        Throughput falls again beyond the plateau.
+    power_clients
+        Where X / R is largest.
+    """
+
+    status: KneeStatus
+    sentence: str
+    levels: tuple[Level, ...]
+    confidence: Confidence = "low"
+    reasons: tuple[str, ...] = ()
+    clients: Interval | None = None
+    between: tuple[int | None, int | None] = (None, None)
+    level: Level | None = None
+    throughput_max: Interval | None = None
+    response_light_ms: Interval | None = None
+    think_ms: float = 0.0
+    plateau: tuple[int, ...] = ()
+    retrograde: bool = False
+    power_clients: int | None = None
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Measurements in order of clients: per level an array (repetitions, 2) of X (1/s) and R (ms)."""
+
+    clients: tuple[int, ...]
+    samples: tuple[Floats, ...]
+    think_ms: float
+    noise: float | None
+
+    @property
+    def throughputs(self) -> Floats:
+        return np.array([sample[:, 0].mean() for sample in self.samples])
+
+    @property
+    def tolerance(self) -> float:
+        return min(max(PLATEAU, self.noise or 0.0), NOISE_MAX)
+
+    def step(self) -> tuple[float, float]:
+        """Relative rise and elasticity of throughput over the last step that is wide enough."""
+        last = self.clients[-1]
+        before = max((i for i, clients in enumerate(self.clients) if clients * STEP_MIN <= last), default=0)
+        throughputs = self.throughputs
+        rise = float(throughputs[-1] / throughputs[before])
+        return rise - 1, math.log(rise) / math.log(last / self.clients[before])
+
+
+def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0) -> Knee:
+    """The knee over the client counts of one combination of the other factors.
+
+    Parameters
+    ----------
+    observations
+        Rows of :mod:`knee.observations` that differ in `clients` and `repetition` only.
+    seed
+        Of the bootstrap that gives the interval.
+    """
+    known = observations.filter(
+        pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()
+    )
+    levels = _levels(known, level)
+    if known.height and known["think_ms"].null_count() > 0:
+        return Knee(
+            "cannot tell",
+            "The load is an open loop: the number of clients does not limit it, so it has no knee over clients.",
+            levels,
+        )
+    if len(levels) < LEVELS_MIN:
+        return Knee(
+            "cannot tell",
+            f"{len(levels)} client count(s) were measured; a knee needs at least {LEVELS_MIN}. Add values to "
+            "load.clients.",
+            levels,
+        )
+    curve = _curve(known, level)
+    return _classify(curve, levels, level, seed)
+
+
+def _levels(known: pl.DataFrame, level: float) -> tuple[Level, ...]:
+    return tuple(
+        Level(
+            clients=int(rows["clients"][0]),
+            throughput=mean_interval(rows["throughput"].to_numpy(), level),
+            response_ms=mean_interval(rows["response_ms"].to_numpy(), level),
+        )
+        for _, rows in known.sort("clients").group_by("clients", maintain_order=True)
+    )
+
+
+def _curve(known: pl.DataFrame, level: float) -> _Curve:
+    groups = [
+        (int(rows["clients"][0]), rows.select("throughput", "response_ms").to_numpy())
+        for _, rows in known.sort("clients").group_by("clients", maintain_order=True)
+    ]
+    samples = tuple(sample for _, sample in groups)
+    return _Curve(
+        clients=tuple(clients for clients, _ in groups),
+        samples=samples,
+        think_ms=float(known["think_ms"].mean() or 0.0),  # type: ignore[arg-type]
+        noise=_noise(samples, level),
+    )
+
+
+def _noise(samples: Sequence[Floats], level: float) -> float | None:
+    """How far apart the mean throughputs of two equal levels may seem, as a share: the least significant difference.
+
+    The relative variance is pooled over the levels (Jain 1991, §20.5). None without repetitions.
+    """
+    freedom = sum(sample.shape[0] - 1 for sample in samples)
+    if freedom == 0:
+        return None
+    squares = sum(float(((s[:, 0] / s[:, 0].mean() - 1) ** 2).sum()) for s in samples)
+    repetitions = len(samples) / sum(1 / sample.shape[0] for sample in samples)
+    quantile = float(stats.t.ppf((1 + level) / 2, freedom))
+    return quantile * math.sqrt(squares / freedom * 2 / repetitions)
+
+
+def _plateau(throughputs: Floats, tolerance: float) -> slice:
+    """The levels around the largest throughput that do not fall short of it by more than the tolerance."""
+    peak = int(np.argmax(throughputs))
+    enough = throughputs >= (1 - tolerance) * throughputs[peak]
+    first = last = peak
+    while first > 0 and enough[first - 1]:
+        first -= 1
+    while last + 1 < len(throughputs) and enough[last + 1]:
+        last += 1
+    return slice(first, last + 1)
+
+
+def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int) -> Knee:
+    throughputs = curve.throughputs
+    plateau = _plateau(throughputs, curve.tolerance)
+    on_plateau = curve.samples[plateau]
+    throughput_max = mean_interval(np.concatenate([s[:, 0] for s in on_plateau]), level)
+
+    def intersection(samples: Sequence[Floats]) -> float:
+        means = np.array([sample[:, 0].mean() for sample in samples])
+        top = float(means[_plateau(means, curve.tolerance)].mean())
+        return top * (float(samples[0][:, 1].mean()) + curve.think_ms) / 1000
+
+    clients = pooled_bootstrap(curve.samples, intersection, level=level, seed=seed)
+    between = _neighbours(curve.clients, clients.estimate)
+    at = next((found for found in levels if found.clients == between[1]), levels[-1])
+    retrograde = bool((throughputs[plateau.stop :] < (1 - curve.tolerance) * throughputs.max()).any())
+    status, sentence = _status(curve, plateau, clients, between)
+    confidence, reasons = _confidence(curve, plateau, clients, throughputs)
+    return Knee(
+        status=status,
+        sentence=sentence,
+        levels=levels,
+        confidence=confidence if status != "cannot tell" else "low",
+        reasons=reasons,
+        clients=clients,
+        between=between,
+        level=at,
+        throughput_max=throughput_max,
+        response_light_ms=levels[0].response_ms,
+        think_ms=curve.think_ms,
+        plateau=curve.clients[plateau],
+        retrograde=retrograde,
+        power_clients=max(levels, key=lambda found: found.power).clients,
+    )
+
+
+def _status(
+    curve: _Curve, plateau: slice, clients: Interval, between: tuple[int | None, int | None]
+) -> tuple[KneeStatus, str]:
+    noise = curve.noise
+    smallest, largest = curve.clients[0], curve.clients[-1]
+    growth = float(curve.throughputs.max() / curve.throughputs[0] - 1)
+    if noise is not None and noise > NOISE_MAX and growth < noise:
+        return "cannot tell", (
+            f"The noise hides the knee: throughput grows by {growth:.0%} from the lightest load, and "
+            "repetitions differ "
+            f"so much that ±{noise:.0%} would mean nothing. Measure longer, with more repetitions, on a "
+            "quieter machine."
+        )
+    rise, elasticity = curve.step()
+    if plateau.stop == len(curve.clients) and elasticity > RISING:
+        if noise is not None and rise < noise:
+            return "cannot tell", (
+                f"Cannot tell whether throughput still rises at {largest} clients: it grew by {rise:.1%} over "
+                "the last step, "
+                f"within the noise of ±{noise:.1%}. Add repetitions and larger client counts."
+            )
+        return "not reached", (
+            f"The knee was not reached: throughput still rises at {largest} clients, the largest number measured "
+            f"(by {rise:.0%} over the last step). The knee lies above {clients.estimate:.0f} clients. "
+            "Measure more clients."
+        )
+    if plateau.start == 0:
+        return "saturated from the start", (
+            f"The system is saturated already at {smallest} clients, the smallest number measured: more "
+            "clients bring no more "
+            f"throughput, only longer response times. The knee lies at or below {smallest} clients. Measure "
+            "fewer clients."
+        )
+    if noise is None:
+        return "cannot tell", (
+            f"The asymptotes meet at {clients.estimate:.0f} clients, but with one repetition nobody can tell "
+            "how far to trust that. Set measure.repetitions to 3 or more."
+        )
+    low, high = between
+    if low is None:
+        place = f"at or below {high} clients, the smallest number measured"
+    elif high is None:
+        place = f"above {low} clients, the largest number measured"
+    else:
+        place = f"between the measured {low} and {high} clients"
+    return "found", f"The knee is at {clients.estimate:.0f} clients, {place}."
+
+
+def _confidence(
+    curve: _Curve, plateau: slice, clients: Interval, throughputs: Floats
+) -> tuple[Confidence, tuple[str, ...]]:
+    doubts: list[str] = []
+    repetitions = min(sample.shape[0] for sample in curve.samples)
+    if repetitions < 3:
+        doubts.append(f"only {repetitions} repetition(s)")
+    width = clients.relative_half_width
+    if width is None or width > 0.1:
+        shown = "unknown" if width is None else f"±{width:.0%}"
+        doubts.append(f"the interval is wide ({shown})")
+    if plateau.stop - plateau.start < 2:
+        doubts.append("one level alone stands for the plateau")
+    light = float(throughputs[0] / throughputs.max())
+    if light > 0.5:
+        doubts.append(
+            f"the lightest load already reaches {light:.0%} of the maximum, so its response time may contain "
+            "waiting and the knee may be lower"
+        )
+    confidence: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
+    return confidence, tuple(doubts)
+
+
+def _neighbours(clients: Sequence[int], knee: float) -> tuple[int | None, int | None]:
+    below = [count for count in clients if count < knee]
+    above = [count for count in clients if count >= knee]
+    return (below[-1] if below else None, above[0] if above else None)

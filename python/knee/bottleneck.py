@@ -1,0 +1,391 @@
+"""The bottleneck: which resource saturates, since when, and which part of the response time grows for it.
+
+Where the clients' queue grows is not yet where the bottleneck is: worker slots that wait for a saturated store
+are full, too. So a saturated physical resource (a thread, the host's CPUs) outranks saturated slots, which are
+the bottleneck only when nothing beneath them is (software bottlenecks: Neilson et al. 1995).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from knee.asymptotes import Confidence, Knee
+from knee.intervals import LEVEL, Interval, difference_interval, mean_interval
+from knee.trim import RUN, trim
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+SATURATED = 0.90
+"""Utilisation from which a resource counts as saturated. At 90 % no change above it can gain more than 11 %."""
+
+CLOSE = 0.05
+"""Two saturated resources whose utilisations differ by less are both named."""
+
+OUTSIDERS_MAX = 0.10
+"""Share of the host's CPU that programs outside the experiment may take before confidence suffers."""
+
+Resource = Literal["worker slots", "thread", "host CPU"]
+BottleneckStatus = Literal["found", "load generator", "cannot tell"]
+
+_ROLE_NAMES = {"load": "load generator", "middleware": "middleware", "store": "store", "host": "host"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A resource and how busy it is, at its busiest process.
+
+    `first_saturated` is the smallest client count at which it was saturated; None if never.
+    """
+
+    name: str
+    resource: Resource
+    role: str
+    process: str
+    at_knee: Interval
+    at_most: Interval
+    first_saturated: int | None
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of the response time, at the knee and at the largest client count. `share` is of the whole growth."""
+
+    name: str
+    at_knee_ms: Interval
+    at_most_ms: Interval
+    growth_ms: Interval
+    share: float
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The verdict and its evidence. `cpu_shares` is whose CPU time it was at the largest client count, of all cores."""
+
+    status: BottleneckStatus
+    sentence: str
+    names: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    components: tuple[Component, ...]
+    cpu_shares: dict[str, float]
+    confidence: Confidence
+    reasons: tuple[str, ...]
+
+
+def utilizations(dataset: Dataset) -> pl.DataFrame:
+    """How busy every resource was in each run, over the trimmed windows.
+
+    Returns
+    -------
+    One row per run and resource of a process: `point, repetition, role, process, resource, utilization` (0 to 1).
+    "worker slots": workers_busy_s / (workers · s). "thread": CPU time of the process's busiest thread per second,
+    from the process itself or, where it prints nothing, from the probes. "host CPU": CPU time of all over all cores.
+    """
+    stations = trim(dataset.stations, dataset.points)
+    probes = trim(dataset.probes, dataset.points)
+    keys = [*RUN, "role", "process"]
+    own = stations.group_by(keys).agg(
+        (pl.col("workers_busy_s").sum() / (pl.col("workers") * pl.col("seconds")).sum())
+        .fill_nan(None)
+        .alias("worker slots"),
+        pl.when(pl.col("thread_cpu_max_s").is_not_null().any())
+        .then(pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum())
+        .alias("thread"),
+    )
+    seen = (
+        probes.filter(pl.col("thread_cpu_max_s").is_not_null())
+        .with_columns(
+            pl.col("target").alias("process"),
+            pl.col("target").str.replace(r"-\d+$", "").alias("role"),
+        )
+        .filter(pl.col("role").is_in(["load", "middleware", "store"]))
+        .group_by(keys)
+        .agg((pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum()).alias("thread"))
+        .join(own.filter(pl.col("thread").is_not_null()), on=keys, how="anti")
+    )
+    host = (
+        probes.filter(pl.col("target") == "host")
+        .group_by(RUN)
+        .agg(
+            (
+                (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()
+            ).alias("host CPU")
+        )
+        .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))
+    )
+    return (
+        pl.concat([own, seen, host], how="diagonal")
+        .unpivot(index=keys, variable_name="resource", value_name="utilization")
+        .drop_nulls("utilization")
+        .sort(*keys, "resource")
+    )
+
+
+def cpu_shares(dataset: Dataset) -> pl.DataFrame:
+    """Whose CPU time it was: `point, repetition, owner, share` of all the host's cores, over the trimmed windows.
+
+    Owners: "load", "middleware", "store", "knee" (the lab) and "others", which is what is left of the host's use.
+    """
+    probes = trim(dataset.probes, dataset.points).with_columns(
+        (pl.col("cpu_user_s") + pl.col("cpu_system_s")).alias("cpu_s"),
+        pl.col("target").str.replace(r"-\d+$", "").alias("owner"),
+    )
+    host = (
+        probes.filter(pl.col("target") == "host")
+        .group_by(RUN)
+        .agg(
+            pl.col("cpu_s").sum().alias("used_s"),
+            (pl.col("cpu_count") * pl.col("seconds")).sum().alias("capacity_s"),
+        )
+    )
+    owned = probes.filter(pl.col("target") != "host").group_by(*RUN, "owner").agg(pl.col("cpu_s").sum())
+    others = host.join(owned.group_by(RUN).agg(pl.col("cpu_s").sum()), on=RUN, how="left").select(
+        *RUN,
+        pl.lit("others").alias("owner"),
+        (pl.col("used_s") - pl.col("cpu_s").fill_null(0.0)).clip(lower_bound=0.0).alias("cpu_s"),
+    )
+    return (
+        pl.concat([owned, others], how="vertical")
+        .join(host, on=RUN)
+        .select(*RUN, "owner", (pl.col("cpu_s") / pl.col("capacity_s")).alias("share"))
+        .sort(*RUN, "owner")
+    )
+
+
+def find_bottleneck(
+    knee: Knee,
+    observations: pl.DataFrame,
+    utilization: pl.DataFrame,
+    shares: pl.DataFrame,
+    load_limits: Sequence[str] = (),
+    *,
+    level: float = LEVEL,
+) -> Bottleneck:
+    """What limits the throughput of one combination of the other factors.
+
+    Parameters
+    ----------
+    observations, utilization, shares
+        Of this combination's runs: :func:`knee.observations.observations`, :func:`utilizations`, :func:`cpu_shares`.
+    load_limits
+        What the load generators said of being the limit themselves, in runs at or beyond the knee.
+    """
+    clients = observations.select(*RUN, "clients")
+    if not knee.levels:
+        return Bottleneck("cannot tell", "Nothing was measured.", (), (), (), {}, "low", ("no finished run",))
+    most = knee.levels[-1].clients
+    at_knee = knee.level.clients if knee.level else most
+    candidates = _candidates(utilization.join(clients, on=RUN), at_knee, most, level)
+    from_clients = at_knee if at_knee < most else knee.levels[0].clients
+    components = _components(observations, from_clients, most, level)
+    owners = {
+        str(owner): float(share)
+        for owner, share in shares.join(clients, on=RUN)
+        .filter(pl.col("clients") == most)
+        .group_by("owner")
+        .agg(pl.col("share").mean())
+        .sort("share", descending=True)
+        .iter_rows()
+    }
+    return _decide(knee, candidates, components, owners, load_limits)
+
+
+def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float) -> tuple[Candidate, ...]:
+    """One candidate per role and resource: the process that is busiest at the largest client count."""
+    found: list[Candidate] = []
+    for (role, resource), rows in utilization.sort("role", "resource").group_by(
+        "role", "resource", maintain_order=True
+    ):
+        means = rows.group_by("clients", "process").agg(pl.col("utilization").mean())
+        last = means.filter(pl.col("clients") == most).sort("utilization", "process")
+        if last.is_empty():
+            continue
+        process = str(last["process"][-1])
+        own = rows.filter(pl.col("process") == process)
+        saturated = means.filter((pl.col("process") == process) & (pl.col("utilization") >= SATURATED))[
+            "clients"
+        ].to_list()
+
+        def at(count: int, own: pl.DataFrame = own) -> Interval:
+            values = own.filter(pl.col("clients") == count)["utilization"].to_numpy()
+            return mean_interval(values, level)
+
+        found.append(
+            Candidate(
+                name=_name(str(role), str(resource)),
+                resource=str(resource),  # type: ignore[arg-type]
+                role=str(role),
+                process=process,
+                at_knee=at(at_knee),
+                at_most=at(most),
+                first_saturated=min(saturated, default=None),
+            )
+        )
+    return tuple(sorted(found, key=lambda candidate: -candidate.at_most.estimate))
+
+
+def _name(role: str, resource: str) -> str:
+    if role == "host":
+        return "the host's CPU"
+    what = {"worker slots": "worker slots", "thread": "busiest thread"}[resource]
+    return f"the {_ROLE_NAMES[role]}'s {what}"
+
+
+def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, level: float) -> tuple[Component, ...]:
+    """Client response = (client − middleware) + queueing + service + the middleware's own rest."""
+    rows = observations
+    if "middleware_response_ms" not in rows.columns or rows["middleware_response_ms"].null_count():
+        return ()
+    parts = {
+        "queueing in the middleware": pl.col("queueing_ms"),
+        "service beyond the middleware": pl.col("service_ms"),
+        "between client and middleware": pl.col("response_ms") - pl.col("middleware_response_ms"),
+        "reply inside the middleware": pl.col("middleware_response_ms") - pl.col("queueing_ms") - pl.col("service_ms"),
+    }
+    start = rows.filter(pl.col("clients") == from_clients)
+    end = rows.filter(pl.col("clients") == to_clients)
+    if from_clients == to_clients or start.is_empty() or end.is_empty():
+        return ()
+    whole = float(end["response_ms"].mean()) - float(start["response_ms"].mean())  # type: ignore[arg-type]
+    components: list[Component] = []
+    for name, expression in parts.items():
+        before = start.select(expression).to_series().drop_nulls().to_numpy()
+        after = end.select(expression).to_series().drop_nulls().to_numpy()
+        if not before.size or not after.size:
+            continue
+        growth = difference_interval(after, before, level)
+        components.append(
+            Component(
+                name,
+                mean_interval(before, level),
+                mean_interval(after, level),
+                growth,
+                growth.estimate / whole if whole > 0 else 0.0,
+            )
+        )
+    return tuple(sorted(components, key=lambda component: -component.growth_ms.estimate))
+
+
+def _decide(
+    knee: Knee,
+    candidates: tuple[Candidate, ...],
+    components: tuple[Component, ...],
+    owners: dict[str, float],
+    load_limits: Sequence[str],
+) -> Bottleneck:
+    evidence = _growth_sentence(knee, components)
+    doubts = list(_doubts(knee, components, owners))
+
+    def verdict(status: BottleneckStatus, sentence: str, chosen: Sequence[Candidate] = ()) -> Bottleneck:
+        confidence: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
+        return Bottleneck(
+            status=status,
+            sentence=" ".join(filter(None, (sentence, evidence))),
+            names=tuple(candidate.name for candidate in chosen),
+            candidates=candidates,
+            components=components,
+            cpu_shares=owners,
+            confidence="low" if status == "cannot tell" else confidence,
+            reasons=tuple(doubts),
+        )
+
+    if not candidates:
+        return verdict("cannot tell", "Cannot tell the bottleneck: no utilisation was measured.")
+    if knee.status == "not reached" and not load_limits:
+        return verdict(
+            "cannot tell",
+            f"There is no bottleneck to name yet: throughput still rises. Busiest so far: {_ranking(candidates)}.",
+        )
+    saturated = [c for c in candidates if c.at_most.estimate >= SATURATED]
+    chosen = _first_saturated(saturated)
+    generators = [c for c in chosen if c.role == "load"]
+    if generators or (load_limits and not [c for c in chosen if c.role != "load"]):
+        said = f" It says so itself: {load_limits[0]}." if load_limits else ""
+        busy = f" ({_busy(generators[0])})" if generators else ""
+        return verdict(
+            "load generator",
+            f"The load generator itself is the limit{busy}, so this knee is its own, not the system's.{said} "
+            "Give it more threads or hosts and measure again.",
+            generators,
+        )
+    if not chosen:
+        return verdict(
+            "cannot tell",
+            f"Cannot tell the bottleneck: nothing measured is near saturation (≥ {SATURATED:.0%}). "
+            f"Busiest: {_ranking(candidates)}. What was not measured (a link, a lock, a foreign machine) may be it.",
+        )
+    named = " and ".join(f"{c.name} ({_busy(c)})" for c in chosen)
+    sentence = f"The bottleneck is {named}." if len(chosen) == 1 else f"Saturated together: {named}."
+    if any(c.resource == "host CPU" for c in chosen):
+        sentence += " " + _shared_host(owners)
+        if owners.get("load", 0.0) >= CLOSE:
+            doubts.append("the load generator takes its share of the same cores")
+    waiting = [c for c in saturated if c not in chosen and c.resource == "worker slots"]
+    if waiting and any(c.resource != "worker slots" for c in chosen):
+        sentence += f" {_capital(waiting[0].name)} are full as well, because they wait for it."
+    return verdict("found", sentence, chosen)
+
+
+def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:
+    """The saturated resources that bind: physical before slots, then the first to saturate, then the busiest."""
+    physical = [c for c in saturated if c.resource != "worker slots"]
+    binding = physical or list(saturated)
+    if not binding:
+        return []
+    first = min(c.first_saturated or 0 for c in binding)
+    earliest = [c for c in binding if (c.first_saturated or 0) == first]
+    top = max(c.at_most.estimate for c in earliest)
+    return [c for c in earliest if c.at_most.estimate >= top - CLOSE]
+
+
+def _doubts(knee: Knee, components: tuple[Component, ...], owners: dict[str, float]) -> list[str]:
+    doubts: list[str] = []
+    if knee.level is not None and knee.level.throughput.repetitions < 3:
+        doubts.append(f"only {knee.level.throughput.repetitions} repetition(s)")
+    if knee.status == "cannot tell":
+        doubts.append("the knee itself is uncertain")
+    if owners.get("others", 0.0) > OUTSIDERS_MAX:
+        doubts.append(f"programs outside the experiment took {owners['others']:.0%} of the host's CPU")
+    if not components:
+        doubts.append("no stage times to show which part of the response time grows")
+    return doubts
+
+
+def _growth_sentence(knee: Knee, components: tuple[Component, ...]) -> str:
+    if not components or knee.level is None:
+        return ""
+    top = components[0]
+    low = top.growth_ms.low
+    if top.growth_ms.estimate <= 0 or (low is not None and low <= 0):
+        return ""
+    most = knee.levels[-1].clients
+    start = knee.level.clients if knee.level.clients < most else knee.levels[0].clients
+    return (
+        f"From {start} to {most} clients, {min(top.share, 1.0):.0%} of the added response time is {top.name} "
+        f"({top.at_knee_ms.estimate:.3g} → {top.at_most_ms.estimate:.3g} ms)."
+    )
+
+
+def _shared_host(owners: dict[str, float]) -> str:
+    used = {"load": "load generators", "middleware": "middlewares", "store": "stores"}
+    parts = [f"{used.get(owner, owner)} {share:.0%}" for owner, share in owners.items() if share >= 0.005]
+    return (
+        "All tiers share these cores: " + ", ".join(parts) + ". "
+        "The figures belong to this machine with its load generator on it."
+    )
+
+
+def _busy(candidate: Candidate) -> str:
+    return f"{candidate.at_knee.estimate:.0%} busy at the knee, {candidate.at_most.estimate:.0%} at most clients"
+
+
+def _ranking(candidates: Sequence[Candidate]) -> str:
+    return ", ".join(f"{c.name} {c.at_most.estimate:.0%}" for c in candidates[:3])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,158 @@
+"""The verdict: the knee, the bottleneck, and whether the numbers hold together, with their evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.asymptotes import Knee, find_knee
+from knee.bottleneck import Bottleneck, cpu_shares, find_bottleneck, utilizations
+from knee.intervals import LEVEL, quantity
+from knee.laws import TOLERANCE, LawReport, check_laws
+from knee.observations import observations
+from knee.trim import RUN, steady_state, steady_state_warnings
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+CLIENTS = "load.clients"
+"""The factor over which a knee is sought; every combination of the others gets a verdict of its own."""
+
+Level = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The knee and the bottleneck at one combination of the factors other than the clients."""
+
+    factors: dict[str, Level]
+    points: tuple[int, ...]
+    knee: Knee
+    bottleneck: Bottleneck
+
+    @property
+    def label(self) -> str:
+        """The combination in words; empty when the clients are the only factor."""
+        return ", ".join(f"{name} = {level}" for name, level in self.factors.items())
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything that the analysis of a dataset found, for people and for the report."""
+
+    name: str
+    question: str
+    verdicts: tuple[Verdict, ...]
+    laws: LawReport
+    warnings: tuple[str, ...]
+    observations: pl.DataFrame
+    utilizations: pl.DataFrame
+    cpu_shares: pl.DataFrame
+    steadiness: pl.DataFrame
+
+
+def diagnose(dataset: Dataset, *, level: float = LEVEL, tolerance: float = TOLERANCE, seed: int = 0) -> Diagnosis:
+    """Apply every analysis to a dataset. `seed` is that of the bootstrap behind the knee's interval."""
+    table = observations(dataset)
+    utilization = utilizations(dataset)
+    shares = cpu_shares(dataset)
+    steadiness = steady_state(dataset.windows, dataset.points)
+    others = [name for name in dataset.factors if name != CLIENTS]
+    limits = dataset.summaries.filter(pl.col("bottleneck_reason").is_not_null())
+    verdicts: list[Verdict] = []
+    for factors, rows in _combinations(table, others):
+        knee = find_knee(rows, level=level, seed=seed)
+        saturated = rows.filter(pl.col("clients") >= (knee.level.clients if knee.level else 0))
+        bottleneck = find_bottleneck(
+            knee,
+            rows,
+            utilization.join(rows.select(RUN), on=RUN, how="semi"),
+            shares.join(rows.select(RUN), on=RUN, how="semi"),
+            limits.join(saturated.select(RUN), on=RUN, how="semi")["bottleneck_detail"].drop_nulls().to_list(),
+            level=level,
+        )
+        points = tuple(sorted(set(rows["point"].to_list())))
+        verdicts.append(Verdict(factors, points, knee, bottleneck))
+    return Diagnosis(
+        name=dataset.name,
+        question=dataset.question,
+        verdicts=tuple(verdicts),
+        laws=check_laws(table, tolerance=tolerance, level=level),
+        warnings=(*dataset.warnings, *_errors(table), *steady_state_warnings(steadiness)),
+        observations=table,
+        utilizations=utilization,
+        cpu_shares=shares,
+        steadiness=steadiness,
+    )
+
+
+def _combinations(table: pl.DataFrame, others: list[str]) -> list[tuple[dict[str, Level], pl.DataFrame]]:
+    if table.is_empty():
+        return []
+    if not others:
+        return [({}, table)]
+    return [
+        (dict(zip(others, levels, strict=True)), rows)
+        for levels, rows in table.sort(others).group_by(others, maintain_order=True)
+    ]
+
+
+def _errors(table: pl.DataFrame) -> list[str]:
+    errors = int(table["errors"].sum() or 0)
+    if not errors:
+        return []
+    requests = float((table["throughput"] * table["observed_s"]).sum())
+    return [
+        f"{errors} of {requests:.0f} requests ({errors / requests:.2%}) were answered with an error, and count "
+        "towards throughput: look into the servers' logs before trusting the numbers."
+    ]
+
+
+def knee_lines(verdict: Verdict) -> list[str]:
+    """The knee in words: whose it is, its interval, what the system does there."""
+    knee = verdict.knee
+    lines = [knee.sentence]
+    if knee.status == "found" and knee.clients and knee.clients.low is not None:
+        assert knee.clients.high is not None
+        lines[0] += f" {knee.clients.level:.0%} interval: {knee.clients.low:.1f} to {knee.clients.high:.1f}."
+    if verdict.bottleneck.status == "load generator":
+        lines.append("It is the load generator's own knee: the system could take more.")
+    if knee.level is not None:
+        lines.append(
+            f"At {knee.level.clients} clients: {quantity(knee.level.throughput, 'requests/s')}, "
+            f"response time {quantity(knee.level.response_ms, 'ms')}."
+        )
+    if knee.retrograde:
+        lines.append("Beyond the plateau throughput falls again: more clients make it worse.")
+    if knee.status == "found" and knee.power_clients is not None:
+        lines.append(f"Second opinion: the power X/R is largest at {knee.power_clients} clients.")
+    return lines
+
+
+def confidence_line(verdict: Knee | Bottleneck) -> str:
+    """How sure a verdict is, with what speaks against it."""
+    reasons = "; ".join(verdict.reasons)
+    return f"Confidence: {verdict.confidence}" + (f" ({reasons})." if reasons else ".")
+
+
+def render_text(diagnosis: Diagnosis) -> str:
+    """The diagnosis in a few lines for people; plain text, one finding a line."""
+    lines = [diagnosis.name + (f": {diagnosis.question}" if diagnosis.question else "")]
+    if not diagnosis.verdicts:
+        lines.append("No run is complete: there is nothing to diagnose.")
+    for verdict in diagnosis.verdicts:
+        lines.append("")
+        if verdict.label:
+            lines.append(verdict.label)
+        lines += _labelled("Knee", [*knee_lines(verdict), confidence_line(verdict.knee)])
+        lines += _labelled("Bottleneck", [verdict.bottleneck.sentence, confidence_line(verdict.bottleneck)])
+    lines.append("")
+    lines += _labelled("Laws", list(diagnosis.laws.sentences))
+    lines += _labelled("Warning", list(diagnosis.warnings))
+    return "\n".join(lines)
+
+
+def _labelled(label: str, lines: list[str]) -> list[str]:
+    return [f"{label if i == 0 else '':<11} {line}" for i, line in enumerate(lines)]

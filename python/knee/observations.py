@@ -1,0 +1,169 @@
+"""One row per point and repetition: the table that every analysis reads.
+
+Its columns are those of a CSV of somebody else's measurements, so that the laws, the knee and the models need not
+know where the numbers came from. Everything is taken from the trimmed windows, except the totals for the
+conservation check, which only agree over whole runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.trim import RUN, trim
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+_NS_PER_MS = 1e6
+
+
+def observations(dataset: Dataset) -> pl.DataFrame:
+    """What was measured at each point in each finished repetition.
+
+    Returns
+    -------
+    `point`, `repetition`, one column per factor, and
+
+    ====================== =====================================================================
+    clients                N, virtual clients over all load hosts
+    think_ms               Z; null in an open loop
+    rate                   requests per second asked for; null in a closed loop
+    workers, middlewares   worker slots of each middleware (null when pipelined), number of them
+    observed_s             length of what remains after trimming
+    throughput             X, requests per second, as the clients saw it
+    response_ms            R, mean, as the clients saw it
+    middleware_throughput  X at the middlewares, all together; null without middleware
+    middleware_response_ms received → replied, mean over all requests
+    queueing_ms            received → dequeued
+    service_ms             dequeued → answered
+    queue_length           waiting requests, time average, summed over the middlewares
+    busy_workers           worker slots in use, time average, summed over the middlewares
+    store_service_ms       the stores' own service time; null for a foreign store
+    hits, misses, errors   as the clients saw them
+    load_total             requests completed over the whole run, counted by the clients,
+    middleware_total       and by the middlewares in the same seconds
+    late_sends, reconnects, clients_connected
+                           what the load generators said of themselves
+    ====================== =====================================================================
+    """
+    points = dataset.points.filter(pl.col("status") == "done")
+    runs = points.select(
+        *RUN,
+        *dict.fromkeys([*dataset.factors, "clients", "think_ms", "rate", "workers", "middlewares"]),
+        (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),
+    )
+    windows = trim(dataset.windows, points)
+    stations = trim(dataset.stations, points)
+    table = runs
+    for part in (
+        _stage_times(windows),
+        _queues(stations),
+        _totals(dataset.windows),
+        _load_notes(dataset),
+    ):
+        table = table.join(part, on=RUN, how="left")
+    return _rates(table).sort(RUN)
+
+
+def observations_by_operation(dataset: Dataset) -> pl.DataFrame:
+    """As :func:`observations`, split by `op`; without queue lengths, which no operation owns."""
+    points = dataset.points.filter(pl.col("status") == "done")
+    runs = points.select(
+        *RUN,
+        *dict.fromkeys([*dataset.factors, "clients"]),
+        (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),
+    )
+    stages = _stage_times(trim(dataset.windows, points), by=("op",))
+    return _rates(runs.join(stages, on=RUN, how="inner")).sort(*RUN, "op")
+
+
+def _rates(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(
+        (pl.col("count") / pl.col("observed_s")).alias("throughput"),
+        (pl.col("middleware_count") / pl.col("observed_s")).alias("middleware_throughput"),
+    ).drop("count", "middleware_count")
+
+
+def _stage_times(windows: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Counts, and means of the stages weighted by requests, from each role's view."""
+
+    def mean_ms(role: str, column: str) -> pl.Expr:
+        chosen = (pl.col("role") == role) & pl.col(column).is_not_null()
+        return (pl.col(column).filter(chosen).sum() / pl.col("count").filter(chosen).sum() / _NS_PER_MS).fill_nan(None)
+
+    load = pl.col("role") == "load"
+    middleware = pl.col("role") == "middleware"
+    return windows.group_by(*RUN, *by).agg(
+        pl.col("count").filter(load).sum(),
+        mean_ms("load", "response_sum_ns").alias("response_ms"),
+        pl.when(middleware.any()).then(pl.col("count").filter(middleware).sum()).alias("middleware_count"),
+        mean_ms("middleware", "response_sum_ns").alias("middleware_response_ms"),
+        mean_ms("middleware", "queueing_sum_ns").alias("queueing_ms"),
+        mean_ms("middleware", "service_sum_ns").alias("service_ms"),
+        mean_ms("store", "service_sum_ns").alias("store_service_ms"),
+        *(pl.col(name).filter(load).sum() for name in ("items", "hits", "misses", "errors")),
+    )
+
+
+def _queues(stations: pl.DataFrame) -> pl.DataFrame:
+    """Time averages per middleware, then summed: each window counts by the time it covers."""
+    return (
+        stations.filter(pl.col("role") == "middleware")
+        .group_by(*RUN, "process")
+        .agg(
+            pl.when(pl.col("queue_length_mean").is_not_null().any()).then(
+                (pl.col("queue_length_mean") * pl.col("seconds")).sum() / pl.col("seconds").sum()
+            ),
+            pl.when(pl.col("workers_busy_s").is_not_null().any())
+            .then(pl.col("workers_busy_s").sum() / pl.col("seconds").sum())
+            .alias("busy_workers"),
+        )
+        .group_by(RUN)
+        .agg(
+            pl.when(pl.col("queue_length_mean").is_not_null().any())
+            .then(pl.col("queue_length_mean").sum())
+            .alias("queue_length"),
+            pl.when(pl.col("busy_workers").is_not_null().any()).then(pl.col("busy_workers").sum()),
+        )
+    )
+
+
+def _totals(windows: pl.DataFrame) -> pl.DataFrame:
+    """Requests over the whole run, in the seconds in which the clients were measuring.
+
+    A populate phase passes through the middlewares too, before any client's window.
+    """
+    load = pl.col("role") == "load"
+    spans = (
+        windows.filter(load)
+        .group_by(RUN)
+        .agg(
+            pl.col("count").sum().alias("load_total"),
+            pl.col("second").min().alias("_first"),
+            pl.col("second").max().alias("_last"),
+        )
+    )
+    # One second more: an answer sent as the clock turned belongs to the middleware's next window.
+    middleware = (
+        windows.filter(pl.col("role") == "middleware")
+        .join(spans, on=RUN)
+        .filter(pl.col("second").is_between(pl.col("_first"), pl.col("_last") + 1))
+        .group_by(RUN)
+        .agg(pl.col("count").sum().alias("middleware_total"))
+    )
+    return spans.drop("_first", "_last").join(middleware, on=RUN, how="left")
+
+
+def _load_notes(dataset: Dataset) -> pl.DataFrame:
+    return (
+        dataset.summaries.filter(pl.col("role") == "load")
+        .group_by(RUN)
+        .agg(
+            pl.col("clients").sum().alias("clients_connected"),
+            pl.col("late_sends").sum(),
+            pl.col("reconnects").sum(),
+        )
+    )

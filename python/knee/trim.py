@@ -1,0 +1,187 @@
+"""Warm-up and cool-down, cut off on read, and a test whether what remains is a steady state.
+
+The raw windows stay whole in the run folder, so a run can be trimmed anew without measuring it again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+RUN = ["point", "repetition"]
+"""What identifies one measured run."""
+
+BATCH_WINDOWS = 5
+"""MSER-5's batch: the means of five windows are far less correlated than the windows."""
+
+WINDOWS_MIN = 20
+"""Below four batches the statistic has two candidates to choose from: that is no test."""
+
+RELEVANT_BIAS = 0.01
+"""A longer warm-up is asked for only where it would move the mean by more than this share.
+
+On pure noise MSER cuts a batch or two in about one run of six; those cuts do not move the mean.
+"""
+
+Steadiness = Literal["steady", "longer warm-up", "no steady state", "cannot tell"]
+
+
+def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Rows of finished runs whose second lies wholly between warm-up and cool-down.
+
+    Parameters
+    ----------
+    frame
+        Any table with `point`, `repetition`, `elapsed_s` and `seconds` (windows, stations, probes).
+    points
+        The runs, with `status`, `seconds`, `warmup_s` and `cooldown_s`.
+    """
+    bounds = points.filter(pl.col("status") == "done").select(
+        *RUN,
+        pl.col("warmup_s").alias("_from_s"),
+        (pl.col("seconds") - pl.col("cooldown_s")).alias("_until_s"),
+    )
+    return (
+        frame.join(bounds, on=RUN, how="inner")
+        .filter((pl.col("elapsed_s") >= pl.col("_from_s")) & (pl.col("elapsed_s") + 1 <= pl.col("_until_s")))
+        .drop("_from_s", "_until_s")
+    )
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What MSER-5 proposes for one series: cut `windows` of its `length` windows from the front.
+
+    `windows` is None where the series is too short. `boundary` says that the best cut lies at the end of
+    the range that may be searched: the series was still drifting.
+    """
+
+    length: int
+    windows: int | None
+    boundary: bool
+
+
+def mser5(series: npt.ArrayLike) -> Truncation:
+    """The truncation that minimises the marginal standard error of the mean, over batches of five.
+
+    z(d) = Σ_{i>d} (Y_i − Ȳ_{n,d})² / (n − d)², with Y_i the batch means and d searched in the first half only
+    (White 1997; White, Cobb & Spratt 2000): near the end, a few alike batches would win by chance.
+    A tail shorter than a batch is left out.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    length = int(values.size)
+    if length < WINDOWS_MIN:
+        return Truncation(length, None, False)
+    count = length // BATCH_WINDOWS
+    batches = values[: count * BATCH_WINDOWS].reshape(count, BATCH_WINDOWS).mean(axis=1)
+    last = count // 2
+    statistic = [float(batches[d:].var()) / (count - d) for d in range(last + 1)]
+    best = int(np.argmin(statistic))
+    return Truncation(length, best * BATCH_WINDOWS, best == last)
+
+
+def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """MSER-5 on throughput and mean response time of every finished run, as the clients saw them.
+
+    The series starts with the run and ends where cool-down begins, so that warm-up has something to show.
+
+    Returns
+    -------
+    One row per run and series: `point, repetition, series, windows, suggested_s, warmup_s, bias, verdict`.
+    `bias` is how far the declared warm-up leaves the mean from the suggested one, as a share.
+    """
+    per_second = (
+        windows.filter((pl.col("role") == "load") & (pl.col("elapsed_s") >= 0))
+        .group_by(*RUN, "elapsed_s")
+        .agg(pl.col("count").sum(), pl.col("response_sum_ns").sum())
+        .sort(*RUN, "elapsed_s")
+    )
+    rows: list[dict[str, object]] = []
+    for run in points.filter(pl.col("status") == "done").sort(RUN).iter_rows(named=True):
+        seconds = per_second.filter(
+            (pl.col("point") == run["point"])
+            & (pl.col("repetition") == run["repetition"])
+            & (pl.col("elapsed_s") + 1 <= run["seconds"] - run["cooldown_s"])
+        )
+        counts = seconds["count"].to_numpy().astype(np.float64)
+        sums = seconds["response_sum_ns"].to_numpy().astype(np.float64)
+        answered = counts > 0
+        for name, series in (
+            ("throughput", counts),
+            ("response time", sums[answered] / counts[answered]),
+        ):
+            rows.append(
+                {"point": run["point"], "repetition": run["repetition"], "series": name}
+                | _judge(series, int(run["warmup_s"]))
+            )
+    return pl.DataFrame(
+        rows,
+        schema={
+            "point": pl.Int64(),
+            "repetition": pl.Int64(),
+            "series": pl.String(),
+            "windows": pl.Int64(),
+            "suggested_s": pl.Int64(),
+            "warmup_s": pl.Int64(),
+            "bias": pl.Float64(),
+            "verdict": pl.String(),
+        },
+    )
+
+
+def _judge(series: npt.NDArray[np.float64], warmup_s: int) -> dict[str, object]:
+    truncation = mser5(series)
+    row: dict[str, object] = {
+        "windows": truncation.length,
+        "suggested_s": truncation.windows,
+        "warmup_s": warmup_s,
+        "bias": None,
+    }
+    verdict: Steadiness = "steady"
+    if truncation.windows is None:
+        verdict = "cannot tell"
+    elif truncation.windows > warmup_s:
+        bias = float(series[warmup_s:].mean() / series[truncation.windows :].mean() - 1)
+        row["bias"] = bias
+        if math.isfinite(bias) and abs(bias) > RELEVANT_BIAS:
+            verdict = "no steady state" if truncation.boundary else "longer warm-up"
+    return row | {"verdict": verdict}
+
+
+def steady_state_warnings(steadiness: pl.DataFrame) -> list[str]:
+    """One sentence per kind of trouble, with its remedy; empty when every run was steady."""
+    warnings: list[str] = []
+    drifting = steadiness.filter(pl.col("verdict") == "no steady state")
+    if drifting.height:
+        warnings.append(
+            f"{_runs(drifting)} did not reach a steady state (MSER-5 would cut half of the run or more): "
+            "measure longer, and look at the timeline for a drift."
+        )
+    late = steadiness.filter(pl.col("verdict") == "longer warm-up")
+    if late.height:
+        worst = late.sort("suggested_s").row(-1, named=True)
+        warnings.append(
+            f"{_runs(late)} needed a longer warm-up than the declared {worst['warmup_s']} s "
+            f"(MSER-5 suggests up to {worst['suggested_s']} s; the mean {worst['series']} moves by "
+            f"{abs(worst['bias']):.1%}): raise measure.warmup_s to {worst['suggested_s']}."
+        )
+    short = steadiness.filter(pl.col("verdict") == "cannot tell")
+    if short.height:
+        warnings.append(
+            f"{_runs(short)} had fewer than {WINDOWS_MIN} one-second windows: too short for a steady-state "
+            f"test, so nobody can tell whether the warm-up sufficed. Runs of {WINDOWS_MIN} s and more are tested."
+        )
+    return warnings
+
+
+def _runs(rows: pl.DataFrame) -> str:
+    count = rows.select(RUN).unique().height
+    first = rows.sort(RUN).row(0, named=True)
+    if count == 1:
+        return f"One run (point {first['point']}, repetition {first['repetition']})"
+    return f"{count} runs"

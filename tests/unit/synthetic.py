@@ -1,0 +1,283 @@
+"""Synthetic datasets whose knee and bottleneck are known exactly, for tests of the analysis.
+
+The system is the machine repairman (M/M/c//N; Jain 1991, §33.6 and Lavenberg 1983): N clients think for Z, cross a
+fixed gap to the middleware, wait for one of c worker slots and hold it for an exponential time of mean S. Its light
+load asymptote is N / (Z + gap + S) and its plateau c / S, so N* = (c / S) · (Z + gap + S).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from knee import dataset as tables
+from knee.dataset import Dataset
+from knee.hdr import Histogram, bucket_of
+from knee.spec import parse
+
+START = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class System:
+    """The synthetic system.
+
+    slowdown      each further client stretches the service time by this share (retrograde throughput)
+    *_cpu_us      CPU time per request of each tier's one busy thread
+    load_cpu_us   when `load_bound`, also the demand at the load generator's single thread, where requests queue
+    """
+
+    slots: int = 16
+    service_ms: float = 2.0
+    gap_ms: float = 0.5
+    think_ms: float = 0.0
+    middlewares: int = 2
+    slowdown: float = 0.0
+    load_cpu_us: float = 20.0
+    middleware_cpu_us: float = 20.0
+    store_cpu_us: float = 20.0
+    load_bound: bool = False
+    cores: int = 64
+
+    @property
+    def knee(self) -> float:
+        """N* = X_max · (R_0 + Z), without slowdown."""
+        cycle_ms = self.service_ms + self.gap_ms + self.think_ms
+        if self.load_bound:
+            demand_ms = self.load_cpu_us / 1000
+            return (cycle_ms + demand_ms) / demand_ms
+        return self.slots / self.service_ms * cycle_ms
+
+    def solve(self, clients: int) -> Solution:
+        """Exact steady state with N clients."""
+        service_ms = self.service_ms * (1 + self.slowdown * max(0, clients - self.slots))
+        delay_ms = self.gap_ms + self.think_ms
+        slots = self.slots
+        if self.load_bound:
+            # The load generator's thread is the one queue; everything else is delay.
+            delay_ms += service_ms
+            service_ms, slots = self.load_cpu_us / 1000, 1
+        throughput_per_ms, waiting_ms = repairman(clients, slots, service_ms, delay_ms)
+        if self.load_bound:
+            return Solution(1000 * throughput_per_ms, 0.0, self.service_ms, self.gap_ms + waiting_ms + service_ms)
+        return Solution(1000 * throughput_per_ms, waiting_ms, service_ms, self.gap_ms)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Throughput in requests/s, and the parts of the client's response time."""
+
+    throughput: float
+    queueing_ms: float
+    service_ms: float
+    gap_ms: float
+
+    @property
+    def response_ms(self) -> float:
+        return self.queueing_ms + self.service_ms + self.gap_ms
+
+
+def repairman(clients: int, servers: int, service_ms: float, delay_ms: float) -> tuple[float, float]:
+    """Throughput (1/ms) and mean waiting time (ms) of M/M/c//N, from its birth and death equations."""
+    if delay_ms == 0:
+        return min(clients, servers) / service_ms, service_ms * max(0, clients - servers) / min(clients, servers)
+    logs = np.zeros(clients + 1)
+    for k in range(1, clients + 1):
+        birth = (clients - k + 1) / delay_ms
+        death = min(k, servers) / service_ms
+        logs[k] = logs[k - 1] + np.log(birth / death)
+    weights = np.exp(logs - logs.max())
+    probabilities = weights / weights.sum()
+    states = np.arange(clients + 1)
+    throughput = float((np.minimum(states, servers) * probabilities).sum()) / service_ms
+    waiting = float((np.maximum(states - servers, 0) * probabilities).sum())
+    return throughput, waiting / throughput
+
+
+EXPERIMENT = """
+[experiment]
+name = "synthetic"
+question = "How many clients until the worker slots are full?"
+
+[system]
+load       = {{ hosts = 1, clients = 1 }}
+middleware = {{ hosts = {middlewares}, workers = {workers} }}
+store      = {{ hosts = 1 }}
+
+[workload]
+set_get = "1:9"
+think_ms = {think_ms}
+
+[factors]
+"load.clients" = {clients}
+
+[measure]
+repetitions = {repetitions}
+seconds = {seconds}
+warmup_s = {warmup_s}
+cooldown_s = {cooldown_s}
+"""
+
+
+def synthetic_dataset(
+    system: System,
+    clients: Sequence[int] = (2, 4, 8, 16, 24, 32, 48, 64, 96),
+    *,
+    repetitions: int = 3,
+    seconds: int = 30,
+    warmup_s: int = 5,
+    cooldown_s: int = 5,
+    noise: float = 0.005,
+    seed: int = 1,
+    warming_s: int = 0,
+) -> Dataset:
+    """A dataset as a run would have left it.
+
+    noise       standard deviation of the throughput's relative deviation from run to run
+    warming_s   for so many seconds from the start, throughput is halved
+    """
+    text = EXPERIMENT.format(
+        middlewares=system.middlewares,
+        workers=system.slots // system.middlewares,
+        think_ms=system.think_ms,
+        clients=list(clients),
+        repetitions=repetitions,
+        seconds=seconds,
+        warmup_s=warmup_s,
+        cooldown_s=cooldown_s,
+    )
+    rng = np.random.default_rng(seed)
+    frames: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in ("points", "windows", "stations", "probes", "summaries")
+    }
+    for point, count in enumerate(clients):
+        solution = system.solve(count)
+        for repetition in range(1, repetitions + 1):
+            run = {"point": point, "repetition": repetition}
+            frames["points"].append(
+                run
+                | {
+                    "status": "done",
+                    "clients": count,
+                    "middlewares": system.middlewares,
+                    "stores": 1,
+                    "workers": system.slots // system.middlewares,
+                    "start_unix_s": START,
+                    "seconds": seconds,
+                    "warmup_s": warmup_s,
+                    "cooldown_s": cooldown_s,
+                    "think_ms": system.think_ms,
+                    "load.clients": count,
+                }
+            )
+            _measure(frames, run, system, count, solution, 1 + noise * rng.standard_normal(), seconds, warming_s, rng)
+    dataset = Dataset(Path("/nonexistent"), parse(text, "synthetic"), {"program": "synthetic"})
+    schemas = tables.TABLES | {"points": pl.Schema({**tables.POINTS, "load.clients": pl.Int64()})}
+    for name, schema in schemas.items():
+        setattr(dataset, name, pl.DataFrame(frames.get(name, []), schema=schema, orient="row"))
+    return dataset
+
+
+def _measure(
+    frames: dict[str, list[dict[str, Any]]],
+    run: dict[str, Any],
+    system: System,
+    clients: int,
+    solution: Solution,
+    luck: float,
+    seconds: int,
+    warming_s: int,
+    rng: np.random.Generator,
+) -> None:
+    throughput = solution.throughput * luck
+    # The law holds in every run: what the clients lose in throughput they gained in response time.
+    response_ms = 1000 * clients / throughput - system.think_ms
+    queueing_ms = max(0.0, solution.queueing_ms + response_ms - solution.response_ms)
+    service_ms = solution.service_ms
+    # What queueing cannot absorb falls to the gap.
+    middleware_ms = min(queueing_ms + service_ms, response_ms)
+    histogram = _exponential(response_ms, rng)
+    for second in range(seconds):
+        rate = throughput * (0.5 if second < warming_s else 1.0)
+        window = run | {"second": START + second, "elapsed_s": float(second), "seconds": 1.0}
+        for op, share in (("get", 0.9), ("set", 0.1)):
+            count = rate * share
+            frames["windows"].append(
+                window
+                | _window("load", "load-0", op, round(count))
+                | {"response_sum_ns": round(round(count) * response_ms * 1e6), "response": histogram}
+            )
+            for number in range(system.middlewares):
+                each = round(round(count) * (number + 1) / system.middlewares) - round(
+                    round(count) * number / system.middlewares
+                )
+                frames["windows"].append(
+                    window
+                    | _window("middleware", f"middleware-{number}", op, each)
+                    | {
+                        "queueing_sum_ns": round(each * queueing_ms * 1e6),
+                        "service_sum_ns": round(each * service_ms * 1e6),
+                        "response_sum_ns": round(each * middleware_ms * 1e6),
+                        "response": histogram,
+                    }
+                )
+        cpu = {
+            "load-0": rate * system.load_cpu_us / 1e6,
+            **{
+                f"middleware-{number}": rate * system.middleware_cpu_us / 1e6 / system.middlewares
+                for number in range(system.middlewares)
+            },
+            "store-0": rate * system.store_cpu_us / 1e6,
+        }
+        for process, cpu_s in cpu.items():
+            role = process.rsplit("-", 1)[0]
+            station = window | {"role": role, "process": process}
+            station |= {"threads": 1, "threads_cpu_s": cpu_s, "thread_cpu_max_s": cpu_s}
+            if role == "middleware":
+                station |= {
+                    "queue_length_mean": rate / system.middlewares * queueing_ms / 1000,
+                    "workers": system.slots // system.middlewares,
+                    "workers_busy_s": rate / system.middlewares * service_ms / 1000,
+                }
+            frames["stations"].append(station)
+            frames["probes"].append(
+                window
+                | {"target": process, "cpu_user_s": cpu_s, "cpu_system_s": 0.0}
+                | {"cpu_count": 1, "thread_cpu_max_s": cpu_s, "rss_bytes": 10_000_000}
+            )
+        frames["probes"].append(
+            window
+            | {"target": "host", "cpu_user_s": sum(cpu.values()), "cpu_system_s": 0.0}
+            | {"cpu_count": system.cores, "rss_bytes": 100_000_000}
+        )
+    frames["summaries"].append(
+        run
+        | {"role": "load", "process": "load-0", "clients": clients, "late_sends": 0, "reconnects": 0}
+        | {"wrong_values": 0, "seconds": float(seconds)}
+    )
+
+
+def _window(role: str, process: str, op: str, count: int) -> dict[str, Any]:
+    return {
+        "role": role,
+        "process": process,
+        "op": op,
+        "count": count,
+        "errors": 0,
+        "items": count,
+        "hits": count if op == "get" else 0,
+        "misses": 0,
+        "bytes_in": count * 4096,
+        "bytes_out": count * 32,
+    }
+
+
+def _exponential(mean_ms: float, rng: np.random.Generator) -> str:
+    values = rng.exponential(mean_ms * 1e6, size=200).astype(np.int64)
+    buckets = [bucket_of(int(value)) for value in values]
+    return Histogram(np.bincount(buckets).astype(np.int64)).encode()
