@@ -1,0 +1,40 @@
+//! From requests and responses to bytes, always appended to a buffer the caller owns.
+
+mod request;
+mod response;
+
+pub use request::{
+    arith, cache_memlimit, delete, flush_all, gat, get, meta, meta_noop, quit, request, shutdown,
+    stats, store, touch, verbosity, version,
+};
+pub use response::{
+    DELETED, END, EXISTS, META_DONE, META_EXISTS, META_MISS, META_NOOP, META_NOT_FOUND,
+    META_NOT_STORED, NOT_FOUND, NOT_STORED, OK, RESET, SHUTDOWN_DISABLED, STORED, TOUCHED,
+    line_end, meta_flag, meta_flag_number, meta_key, meta_value_header, number_line, stat, value,
+    value_header, version_line,
+};
+
+/// Appends a number in decimal.
+#[inline]
+pub fn number(mut number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+/// Appends a signed number in decimal.
+#[inline]
+pub fn signed_number(value: i64, out: &mut Vec<u8>) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    number(value.unsigned_abs(), out);
+}

@@ -1,0 +1,211 @@
+//! Requests to bytes.
+
+use super::{number, signed_number};
+use crate::meta::{Meta, MetaVerb};
+use crate::request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
+
+/// Appends any request. What was decoded comes out as an equivalent line: words in canonical form,
+/// ignored ones left out. Use [`Request::answered`] to drop `noreply` or `q`.
+pub fn request(request: &Request<'_>, out: &mut Vec<u8>) {
+    match *request {
+        Request::Get(ref retrieval) => {
+            let Get { verb, exptime, .. } = *retrieval;
+            if verb.with_exptime() {
+                gat(verb, exptime, retrieval.keys(), out);
+            } else {
+                get(verb, retrieval.keys(), out);
+            }
+        }
+        Request::Store(ref request) => store(request, out),
+        Request::Delete { key, noreply } => delete(key, noreply, out),
+        Request::Arith { verb, key, delta, noreply } => arith(verb, key, delta, noreply, out),
+        Request::Touch { key, exptime, noreply } => touch(key, exptime, noreply, out),
+        Request::FlushAll { delay, noreply } => flush_all(delay, noreply, out),
+        Request::Stats { args } => stats(args, out),
+        Request::Version => version(out),
+        Request::Verbosity { level, noreply } => verbosity(level, noreply, out),
+        Request::CacheMemlimit { megabytes, noreply } => cache_memlimit(megabytes, noreply, out),
+        Request::Shutdown { mode } => shutdown(mode, out),
+        Request::Quit => quit(out),
+        Request::MetaGet(ref request) => meta(MetaVerb::Get, request, out),
+        Request::MetaSet(ref request) => meta(MetaVerb::Set, request, out),
+        Request::MetaDelete(ref request) => meta(MetaVerb::Delete, request, out),
+        Request::MetaArith(ref request) => meta(MetaVerb::Arith, request, out),
+        Request::MetaDebug(ref request) => meta(MetaVerb::Debug, request, out),
+        Request::MetaNoop => meta_noop(out),
+    }
+}
+
+/// Appends `get` or `gets` of any number of keys, at least one.
+#[inline]
+pub fn get<'k>(verb: GetVerb, keys: impl IntoIterator<Item = &'k [u8]>, out: &mut Vec<u8>) {
+    debug_assert!(!verb.with_exptime());
+    out.extend_from_slice(if verb.with_cas() { b"gets" } else { b"get" });
+    words(keys, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `gat` or `gats` of any number of keys.
+pub fn gat<'k>(
+    verb: GetVerb,
+    exptime: i64,
+    keys: impl IntoIterator<Item = &'k [u8]>,
+    out: &mut Vec<u8>,
+) {
+    debug_assert!(verb.with_exptime());
+    out.extend_from_slice(if verb.with_cas() { b"gats " } else { b"gat " });
+    signed_number(exptime, out);
+    words(keys, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn words<'k>(words: impl IntoIterator<Item = &'k [u8]>, out: &mut Vec<u8>) {
+    for word in words {
+        out.push(b' ');
+        out.extend_from_slice(word);
+    }
+}
+
+/// Appends a storage request with its value.
+#[inline]
+pub fn store(request: &Store<'_>, out: &mut Vec<u8>) {
+    out.reserve(request.key.len() + request.value.len() + 80);
+    out.extend_from_slice(match request.verb {
+        StoreVerb::Set => b"set ",
+        StoreVerb::Add => b"add ",
+        StoreVerb::Replace => b"replace ",
+        StoreVerb::Append => b"append ",
+        StoreVerb::Prepend => b"prepend ",
+        StoreVerb::Cas => b"cas ",
+    });
+    out.extend_from_slice(request.key);
+    out.push(b' ');
+    number(u64::from(request.flags), out);
+    out.push(b' ');
+    signed_number(request.exptime, out);
+    out.push(b' ');
+    number(request.value.len() as u64, out);
+    if request.verb == StoreVerb::Cas {
+        out.push(b' ');
+        number(request.cas, out);
+    }
+    end(request.noreply, out);
+    out.extend_from_slice(request.value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `delete`.
+pub fn delete(key: &[u8], noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"delete ");
+    out.extend_from_slice(key);
+    end(noreply, out);
+}
+
+/// Appends `incr` or `decr`.
+pub fn arith(verb: ArithVerb, key: &[u8], delta: u64, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(match verb {
+        ArithVerb::Incr => b"incr ",
+        ArithVerb::Decr => b"decr ",
+    });
+    out.extend_from_slice(key);
+    out.push(b' ');
+    number(delta, out);
+    end(noreply, out);
+}
+
+/// Appends `touch`.
+pub fn touch(key: &[u8], exptime: i64, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"touch ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    signed_number(exptime, out);
+    end(noreply, out);
+}
+
+/// Appends `flush_all`.
+pub fn flush_all(delay: i64, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"flush_all");
+    if delay != 0 {
+        out.push(b' ');
+        signed_number(delay, out);
+    }
+    end(noreply, out);
+}
+
+/// Appends `stats`, with `args` unless empty.
+pub fn stats(args: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"stats");
+    rest(args, out);
+}
+
+/// Appends `version`.
+pub fn version(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"version\r\n");
+}
+
+/// Appends `verbosity`.
+pub fn verbosity(level: u32, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"verbosity ");
+    number(u64::from(level), out);
+    end(noreply, out);
+}
+
+/// Appends `cache_memlimit`.
+pub fn cache_memlimit(megabytes: u32, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"cache_memlimit ");
+    number(u64::from(megabytes), out);
+    end(noreply, out);
+}
+
+/// Appends `shutdown`, with `mode` unless empty.
+pub fn shutdown(mode: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"shutdown");
+    rest(mode, out);
+}
+
+/// Appends `quit`.
+pub fn quit(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"quit\r\n");
+}
+
+/// Appends a meta command with its flags and, for `ms`, its value.
+pub fn meta(verb: MetaVerb, request: &Meta<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(match verb {
+        MetaVerb::Get => b"mg ",
+        MetaVerb::Set => b"ms ",
+        MetaVerb::Delete => b"md ",
+        MetaVerb::Arith => b"ma ",
+        MetaVerb::Debug => b"me ",
+    });
+    out.extend_from_slice(request.key);
+    if verb == MetaVerb::Set {
+        out.push(b' ');
+        number(request.value.len() as u64, out);
+    }
+    for flag in request.flags() {
+        super::meta_flag(flag.letter, flag.argument, out);
+    }
+    out.extend_from_slice(b"\r\n");
+    if verb == MetaVerb::Set {
+        out.extend_from_slice(request.value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends `mn`.
+pub fn meta_noop(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"mn\r\n");
+}
+
+#[inline]
+fn end(noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
+}
+
+fn rest(words: &[u8], out: &mut Vec<u8>) {
+    if !words.is_empty() {
+        out.push(b' ');
+        out.extend_from_slice(words);
+    }
+    out.extend_from_slice(b"\r\n");
+}

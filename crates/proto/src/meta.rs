@@ -1,0 +1,225 @@
+//! Meta commands: their flags, what `q` leaves unsaid, and how memcached checks them.
+
+use crate::base64;
+use crate::error::ErrorKind;
+use crate::number::{parse_i32, parse_u32, parse_u64};
+use crate::response::Status;
+use crate::token::Tokens;
+
+/// Which meta command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaVerb {
+    /// `mg`
+    Get,
+    /// `ms`
+    Set,
+    /// `md`
+    Delete,
+    /// `ma`
+    Arith,
+    /// `me`
+    Debug,
+}
+
+/// Whether memcached 1.6.18 leaves an answer unsent because the request carried `q`.
+///
+/// | command | left unsent | always sent |
+/// |---|---|---|
+/// | `mg` | `EN` | `VA`, `HD` |
+/// | `ms` | `HD` | `NS`, `EX`, `NF` |
+/// | `md` | `HD` | `NF`, `EX` |
+/// | `ma` | `HD`, `VA` | `NF`, `EX`, `NS` |
+/// | `me` | nothing: it knows no `q` | `ME`, `EN` |
+///
+/// Error lines and `MN` are always sent. One case cannot be told from the answer: an `ma` that
+/// *created* its item (flag `N`) answers `HD` or `VA` even with `q`.
+pub fn quiet_suppresses(verb: MetaVerb, status: Status<'_>) -> bool {
+    match verb {
+        MetaVerb::Get => status == Status::MetaMiss,
+        MetaVerb::Set | MetaVerb::Delete => status == Status::MetaDone,
+        MetaVerb::Arith => matches!(status, Status::MetaDone | Status::MetaValue),
+        MetaVerb::Debug => false,
+    }
+}
+
+/// One flag of a meta command or response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaFlag<'a> {
+    /// The flag's letter.
+    pub letter: u8,
+    /// What follows the letter, mostly nothing.
+    pub argument: &'a [u8],
+}
+
+/// The flags of a meta command or response, in the order they were sent.
+#[derive(Debug, Clone)]
+pub struct MetaFlags<'a>(Tokens<'a>);
+
+impl<'a> MetaFlags<'a> {
+    pub(crate) fn new(words: &'a [u8]) -> Self {
+        MetaFlags(Tokens::new(words))
+    }
+}
+
+impl<'a> Iterator for MetaFlags<'a> {
+    type Item = MetaFlag<'a>;
+
+    fn next(&mut self) -> Option<MetaFlag<'a>> {
+        let (&letter, argument) = self.0.next()?.split_first()?;
+        Some(MetaFlag { letter, argument })
+    }
+}
+
+/// A request of one of the meta commands that carry a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta<'a> {
+    /// The key as sent: base64 when the flag `b` is there, see [`Meta::key_bytes`].
+    pub key: &'a [u8],
+    /// The value of an `ms`, without its line end; empty otherwise.
+    pub value: &'a [u8],
+    /// The flags' numbers, already read.
+    pub options: MetaOptions,
+    pub(crate) flags: &'a [u8],
+}
+
+impl<'a> Meta<'a> {
+    /// The flags in the order sent; answers return `O`, `k`, `c` and the like in the same order.
+    pub fn flags(&self) -> impl Iterator<Item = MetaFlag<'a>> + Clone + use<'a> {
+        let options = self.options;
+        MetaFlags::new(self.flags).filter(move |flag| options.has(flag.letter))
+    }
+
+    /// Whether a flag is there.
+    pub fn has(&self, letter: u8) -> bool {
+        self.options.has(letter)
+    }
+
+    /// Whether the flag `q` is there: nominal answers are left unsent, see [`quiet_suppresses`].
+    pub fn quiet(&self) -> bool {
+        self.has(b'q')
+    }
+
+    /// The argument of the flag `O`, which the answer repeats.
+    pub fn opaque(&self) -> Option<&'a [u8]> {
+        self.has(b'O')
+            .then(|| self.flags().find(|flag| flag.letter == b'O'))?
+            .map(|flag| flag.argument)
+    }
+
+    /// The key that is meant: base64 undone, into `scratch`, when the flag `b` is there.
+    pub fn key_bytes<'b>(&self, scratch: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if !self.has(b'b') {
+            return self.key;
+        }
+        scratch.clear();
+        base64::decode(self.key, |byte| scratch.push(byte));
+        scratch
+    }
+}
+
+/// The numbers in a meta command's flags; 0 where a flag is absent, see [`MetaOptions::has`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaOptions {
+    /// Bit n is set when the flag with the ASCII code n is there.
+    present: u128,
+    /// `T`: new expiry time, as [`Store::exptime`](crate::Store::exptime).
+    pub exptime: i64,
+    /// `N`: expiry time of an item created on a miss.
+    pub vivify_exptime: i64,
+    /// `R`: let the client recache when less than this is left, in seconds.
+    pub recache_exptime: i64,
+    /// `F`: client flags.
+    pub client_flags: u32,
+    /// `C`: the cas token to hold.
+    pub cas: u64,
+    /// `M`: the mode's letter, 0 when absent.
+    pub mode: u8,
+    /// `J`: initial value of an item that `ma` creates.
+    pub initial: u64,
+    /// `D`: delta of `ma`, 1 when absent.
+    pub delta: u64,
+}
+
+impl MetaOptions {
+    pub(crate) const NONE: MetaOptions = MetaOptions {
+        present: 0,
+        exptime: 0,
+        vivify_exptime: 0,
+        recache_exptime: 0,
+        client_flags: 0,
+        cas: 0,
+        mode: 0,
+        initial: 0,
+        delta: 1,
+    };
+
+    /// Whether a flag is there.
+    pub fn has(&self, letter: u8) -> bool {
+        letter < 127 && self.present & (1 << letter) != 0
+    }
+
+    /// Takes the flag `q` away.
+    pub(crate) fn answered(mut self) -> Self {
+        self.present &= !(1 << b'q');
+        self
+    }
+
+    pub(crate) fn mark(&mut self, letter: u8) {
+        self.present |= 1 << letter;
+    }
+
+    /// Reads and checks flags in memcached's order: an unknown or repeated flag ends the reading,
+    /// any other fault is kept, a later one in its place, while the reading goes on.
+    pub(crate) fn parse(flags: &[u8], key: &[u8]) -> Result<MetaOptions, ErrorKind> {
+        let mut options = MetaOptions::NONE;
+        let mut fault = None;
+        for MetaFlag { letter, argument } in MetaFlags::new(flags) {
+            if letter >= 127 || options.has(letter) {
+                return Err(ErrorKind::MetaDuplicateFlag);
+            }
+            options.mark(letter);
+            let read = match letter {
+                b'b' => base64::decode(key, |_| ()).then_some(()).ok_or(ErrorKind::MetaKeyEncoding),
+                b'N' => read_exptime(argument, &mut options.vivify_exptime),
+                b'T' => read_exptime(argument, &mut options.exptime),
+                b'R' => read_exptime(argument, &mut options.recache_exptime),
+                b'F' => match parse_u32(argument) {
+                    Some(flags) => {
+                        options.client_flags = flags;
+                        Ok(())
+                    }
+                    // memcached forgets to say what is wrong: the fault before stays, if any.
+                    None => Err(fault.unwrap_or(ErrorKind::BadLine)),
+                },
+                b'C' => read_u64(argument, &mut options.cas, ErrorKind::MetaBadToken),
+                b'J' => read_u64(argument, &mut options.initial, ErrorKind::MetaInitial),
+                b'D' => read_u64(argument, &mut options.delta, ErrorKind::MetaDelta),
+                b'M' => match argument {
+                    [mode] => {
+                        options.mode = *mode;
+                        Ok(())
+                    }
+                    _ => Err(ErrorKind::MetaModeLength),
+                },
+                b'O' | b'P' | b'L' | b'I' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h'
+                | b'l' | b'u' | b'q' => Ok(()),
+                _ => return Err(ErrorKind::MetaInvalidFlag),
+            };
+            fault = read.err().or(fault);
+        }
+        fault.map_or(Ok(options), Err)
+    }
+}
+
+fn read_exptime(argument: &[u8], exptime: &mut i64) -> Result<(), ErrorKind> {
+    *exptime = i64::from(parse_i32(argument).ok_or(ErrorKind::MetaBadToken)?);
+    Ok(())
+}
+
+fn read_u64(argument: &[u8], number: &mut u64, fault: ErrorKind) -> Result<(), ErrorKind> {
+    *number = parse_u64(argument).ok_or(fault)?;
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Numbers, read as memcached reads them.
+//!
+//! memcached reads every number with `strtoll` and friends, and checks only that a white-space
+//! character or the word's end follows. So ` 7`, `+7` and `7\tx` are numbers to it. The common case,
+//! digits alone, is read without that detour.
+
+/// An unsigned 64-bit number (`safe_strtoull`).
+#[inline]
+pub(crate) fn parse_u64(word: &[u8]) -> Option<u64> {
+    if let Some(value) = parse_digits(word) {
+        return Some(value);
+    }
+    let (negative, magnitude) = parse_c(word)?;
+    // C negates by wrapping; memcached refuses the sign only where the result looks negative.
+    let value = if negative { magnitude.wrapping_neg() } else { magnitude };
+    (!negative || value <= i64::MAX as u64).then_some(value)
+}
+
+/// An unsigned number cut to its low 32 bits (`safe_strtoul`: 2^32 is read as 0).
+#[inline]
+pub(crate) fn parse_u32(word: &[u8]) -> Option<u32> {
+    parse_u64(word).map(|value| value as u32)
+}
+
+/// A signed 64-bit number cut to its low 32 bits (`safe_strtol`: 2^31 is read as -2^31).
+#[inline]
+pub(crate) fn parse_i32(word: &[u8]) -> Option<i32> {
+    if let Some(value) = parse_digits(word) {
+        return i64::try_from(value).ok().map(|value| value as i32);
+    }
+    let (negative, magnitude) = parse_c(word)?;
+    let value = i128::from(magnitude);
+    i64::try_from(if negative { -value } else { value }).ok().map(|value| value as i32)
+}
+
+/// One to nineteen digits and nothing else: what cannot overflow.
+#[inline]
+pub(crate) fn parse_digits(word: &[u8]) -> Option<u64> {
+    if word.is_empty() || word.len() > 19 {
+        return None;
+    }
+    let mut value = 0u64;
+    for byte in word {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    Some(value)
+}
+
+/// C's `strtoull` up to the sign: white space, a sign, digits, then white space or the end.
+#[cold]
+fn parse_c(word: &[u8]) -> Option<(bool, u64)> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let start = word.iter().position(|byte| !is_space(byte))?;
+    let mut rest = &word[start..];
+    let negative = rest[0] == b'-';
+    if matches!(rest[0], b'-' | b'+') {
+        rest = &rest[1..];
+    }
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 0 || rest.get(digits).is_some_and(|byte| !is_space(byte)) {
+        return None;
+    }
+    let mut magnitude = 0u64;
+    for byte in &rest[..digits] {
+        magnitude = magnitude.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+    }
+    Some((negative, magnitude))
+}

@@ -1,0 +1,487 @@
+//! From bytes to requests.
+
+use memchr::memchr;
+
+use crate::decoded::Decoded;
+use crate::error::{ErrorKind, ProtocolError};
+use crate::limits::Limits;
+use crate::meta::{Meta, MetaOptions};
+use crate::number::{parse_i32, parse_u32, parse_u64};
+use crate::request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
+use crate::token::Tokens;
+
+/// Decodes the requests of one connection.
+///
+/// Call [`decode`](RequestDecoder::decode) with everything received and not yet consumed; the state
+/// remembers how far that has been looked at, so that bytes which trickle in are looked at once.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestDecoder {
+    limits: Limits,
+    /// Bytes at the front of the input known to hold no line end.
+    scanned: usize,
+    /// Length of the request at the front, once its command line has told; 0 before.
+    wanted: usize,
+    /// A refused request whose value is still to be thrown away, and how much of it.
+    refused: Option<(ProtocolError, usize)>,
+}
+
+/// What a command line came to.
+enum Line<'a> {
+    Request(Request<'a>),
+    /// A storage request, all but its value of so many bytes.
+    Value(Request<'a>, usize),
+    Error(ProtocolError),
+    /// As `Error`, and the value behind the line, so many bytes, is thrown away.
+    ErrorWithValue(ProtocolError, usize),
+}
+
+impl RequestDecoder {
+    /// A decoder at the beginning of a connection.
+    pub fn new(limits: Limits) -> Self {
+        RequestDecoder { limits, scanned: 0, wanted: 0, refused: None }
+    }
+
+    /// Decodes the request at the front of `input`.
+    ///
+    /// `input` must begin with the first byte not consumed yet. After a fatal error
+    /// ([`ProtocolError::is_fatal`]) the connection is to be closed.
+    pub fn decode<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
+        if let Some((error, bytes)) = self.refused {
+            return self.throw_away(input, 0, bytes, error);
+        }
+        if input.len() < self.wanted {
+            return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
+        }
+        let Some(end) = memchr(b'\n', &input[self.scanned..]).map(|at| at + self.scanned) else {
+            return self.no_line_end(input);
+        };
+        if end > self.limits.line_bytes_max && end > self.line_bytes_max(input) {
+            return self.fatal(input);
+        }
+        // A lone "\r\n" keeps its "\r", as in memcached: either way it is no command.
+        let line = match input[..end] {
+            [ref line @ .., b'\r'] if end > 1 => line,
+            ref line => line,
+        };
+        // memcached's lines are C strings.
+        let line = memchr(0, line).map_or(line, |nul| &line[..nul]);
+        match self.parse_line(line) {
+            Line::Request(item) => self.complete(end + 1, item),
+            Line::Value(request, value_bytes) => self.value(input, end, request, value_bytes),
+            Line::Error(error) => self.invalid(end + 1, error),
+            Line::ErrorWithValue(error, bytes) => self.throw_away(input, end + 1, bytes + 2, error),
+        }
+    }
+
+    fn complete<'a>(
+        &mut self,
+        consumed: usize,
+        item: Request<'a>,
+    ) -> Decoded<Request<'a>, ProtocolError> {
+        (self.scanned, self.wanted) = (0, 0);
+        Decoded::Complete { consumed, item }
+    }
+
+    fn invalid<'a>(
+        &mut self,
+        consumed: usize,
+        error: ProtocolError,
+    ) -> Decoded<Request<'a>, ProtocolError> {
+        (self.scanned, self.wanted, self.refused) = (0, 0, None);
+        Decoded::Invalid { consumed, error }
+    }
+
+    /// The line has not ended: wait for more of it, unless it is longer than any may be.
+    #[cold]
+    fn no_line_end<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
+        if input.len() > self.limits.line_bytes_max && input.len() > self.line_bytes_max(input) {
+            return self.fatal(input);
+        }
+        self.scanned = input.len();
+        Decoded::Incomplete { consumed: 0, wanted: input.len() + 1 }
+    }
+
+    #[cold]
+    fn fatal<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
+        self.invalid(input.len(), ProtocolError::new(ErrorKind::LineTooLong))
+    }
+
+    /// How long the line at the front may be: retrievals may ask for many keys.
+    #[cold]
+    fn line_bytes_max(&self, line: &[u8]) -> usize {
+        let blanks = line.iter().take_while(|&&byte| byte == b' ').count();
+        let verb = &line[blanks..];
+        let retrieval = [&b"get "[..], b"gets ", b"gat ", b"gats "];
+        // memcached gives up on a line of nothing but blanks after 100 of them.
+        if blanks <= 100 && retrieval.iter().any(|name| verb.starts_with(name)) {
+            self.limits.retrieval_line_bytes_max.max(self.limits.line_bytes_max)
+        } else {
+            self.limits.line_bytes_max
+        }
+    }
+
+    /// Drops a refused request's value, `bytes` from `start` on, and answers only when it is gone,
+    /// as memcached does.
+    #[cold]
+    fn throw_away<'a>(
+        &mut self,
+        input: &'a [u8],
+        start: usize,
+        bytes: usize,
+        error: ProtocolError,
+    ) -> Decoded<Request<'a>, ProtocolError> {
+        let here = input.len() - start;
+        if here >= bytes {
+            return self.invalid(start + bytes, error);
+        }
+        (self.scanned, self.wanted) = (0, 0);
+        self.refused = Some((error, bytes - here));
+        Decoded::Incomplete { consumed: input.len(), wanted: 1 }
+    }
+
+    /// Waits for a storage request's value, and takes it.
+    fn value<'a>(
+        &mut self,
+        input: &'a [u8],
+        line_end: usize,
+        mut request: Request<'a>,
+        value_bytes: usize,
+    ) -> Decoded<Request<'a>, ProtocolError> {
+        let start = line_end + 1;
+        let end = start + value_bytes;
+        if input.len() < end + 2 {
+            (self.scanned, self.wanted) = (line_end, end + 2);
+            return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
+        }
+        let mut noreply = false;
+        match &mut request {
+            Request::Store(store) => (store.value, noreply) = (&input[start..end], store.noreply),
+            Request::MetaSet(meta) => meta.value = &input[start..end],
+            _ => {}
+        }
+        if &input[end..end + 2] == b"\r\n" {
+            self.complete(end + 2, request)
+        } else {
+            self.invalid(end + 2, ProtocolError { kind: ErrorKind::BadDataChunk, noreply })
+        }
+    }
+
+    fn parse_line<'a>(&self, line: &'a [u8]) -> Line<'a> {
+        let mut words = Tokens::new(line);
+        let Some(verb) = words.next() else { return unknown() };
+        match verb {
+            b"get" | b"bget" => self.get(GetVerb::Get, words),
+            b"set" => self.store(StoreVerb::Set, words),
+            b"gets" => self.get(GetVerb::Gets, words),
+            b"gat" => self.get(GetVerb::Gat, words),
+            b"gats" => self.get(GetVerb::Gats, words),
+            b"mg" => self.meta(words, MetaError::Named, Request::MetaGet),
+            b"ms" => self.meta_set(words),
+            b"md" => self.meta(words, MetaError::Vague, Request::MetaDelete),
+            b"ma" => self.meta(words, MetaError::Vague, Request::MetaArith),
+            b"me" => self.meta_debug(words),
+            b"mn" => Line::Request(Request::MetaNoop),
+            b"add" => self.store(StoreVerb::Add, words),
+            b"replace" => self.store(StoreVerb::Replace, words),
+            b"append" => self.store(StoreVerb::Append, words),
+            b"prepend" => self.store(StoreVerb::Prepend, words),
+            b"cas" => self.store(StoreVerb::Cas, words),
+            b"incr" => self.arith(ArithVerb::Incr, words),
+            b"decr" => self.arith(ArithVerb::Decr, words),
+            b"delete" => self.delete(words),
+            b"touch" => self.touch(words),
+            b"flush_all" => flush_all(words),
+            b"stats" => Line::Request(Request::Stats { args: trim(words.rest()) }),
+            b"version" => Line::Request(Request::Version),
+            b"verbosity" => verbosity(words),
+            b"cache_memlimit" => cache_memlimit(words),
+            b"shutdown" => Line::Request(Request::Shutdown { mode: trim(words.rest()) }),
+            b"quit" => Line::Request(Request::Quit),
+            _ => unknown(),
+        }
+    }
+
+    #[inline]
+    fn get<'a>(&self, verb: GetVerb, mut words: Tokens<'a>) -> Line<'a> {
+        let mut exptime = 0;
+        if verb.with_exptime() {
+            let Some(word) = words.next() else { return unknown() };
+            let Some(seconds) = parse_i32(word) else { return error(ErrorKind::InvalidExptime) };
+            exptime = i64::from(seconds);
+        }
+        let keys = words.rest();
+        let mut key_count = 0;
+        for key in words {
+            if key.len() > self.limits.key_bytes_max {
+                return error(ErrorKind::BadLine);
+            }
+            key_count += 1;
+        }
+        if key_count == 0 && !verb.with_exptime() {
+            return unknown();
+        }
+        Line::Request(Request::Get(Get { verb, exptime, key_count, keys }))
+    }
+
+    #[inline]
+    fn store<'a>(&self, verb: StoreVerb, words: Tokens<'a>) -> Line<'a> {
+        let (words, count) = collect::<7>(words);
+        let fixed = if verb == StoreVerb::Cas { 5 } else { 4 };
+        if count != fixed && count != fixed + 1 {
+            return unknown();
+        }
+        let noreply = words[count - 1] == b"noreply";
+        let fail = |kind| ProtocolError { kind, noreply };
+        let bad_line = || Line::Error(fail(ErrorKind::BadLine));
+        let key = words[0];
+        if key.len() > self.limits.key_bytes_max {
+            return bad_line();
+        }
+        let (Some(flags), Some(exptime), Some(value_bytes)) =
+            (parse_u32(words[1]), parse_i32(words[2]), parse_i32(words[3]))
+        else {
+            return bad_line();
+        };
+        let mut cas = 0;
+        if verb == StoreVerb::Cas {
+            let Some(token) = parse_u64(words[4]) else { return bad_line() };
+            cas = token;
+        }
+        let Some(value_bytes) = value_length(value_bytes) else { return bad_line() };
+        if value_bytes > self.limits.value_bytes_max {
+            return Line::ErrorWithValue(fail(ErrorKind::TooLarge), value_bytes);
+        }
+        let exptime = i64::from(exptime);
+        let store = Store { verb, key, flags, exptime, cas, value: b"", noreply };
+        Line::Value(Request::Store(store), value_bytes)
+    }
+
+    fn arith<'a>(&self, verb: ArithVerb, words: Tokens<'a>) -> Line<'a> {
+        let (words, count) = collect::<4>(words);
+        if count != 2 && count != 3 {
+            return unknown();
+        }
+        let noreply = words[count - 1] == b"noreply";
+        if words[0].len() > self.limits.key_bytes_max {
+            return Line::Error(ProtocolError { kind: ErrorKind::BadLine, noreply });
+        }
+        match parse_u64(words[1]) {
+            Some(delta) => Line::Request(Request::Arith { verb, key: words[0], delta, noreply }),
+            None => Line::Error(ProtocolError { kind: ErrorKind::InvalidDelta, noreply }),
+        }
+    }
+
+    fn delete<'a>(&self, words: Tokens<'a>) -> Line<'a> {
+        let (words, count) = collect::<4>(words);
+        // Once there was a hold time; memcached still accepts one of zero.
+        let held = words[1] == b"0";
+        let noreply = count > 1 && words[count.min(4) - 1] == b"noreply";
+        let valid = match count {
+            1 => true,
+            2 => held || noreply,
+            3 => held && noreply,
+            _ => return unknown(),
+        };
+        let kind = if !valid { ErrorKind::DeleteUsage } else { ErrorKind::BadLine };
+        if !valid || words[0].len() > self.limits.key_bytes_max {
+            return Line::Error(ProtocolError { kind, noreply });
+        }
+        Line::Request(Request::Delete { key: words[0], noreply })
+    }
+
+    fn touch<'a>(&self, words: Tokens<'a>) -> Line<'a> {
+        let (words, count) = collect::<4>(words);
+        if count != 2 && count != 3 {
+            return unknown();
+        }
+        let noreply = words[count - 1] == b"noreply";
+        if words[0].len() > self.limits.key_bytes_max {
+            return Line::Error(ProtocolError { kind: ErrorKind::BadLine, noreply });
+        }
+        match parse_i32(words[1]) {
+            Some(exptime) => {
+                let exptime = i64::from(exptime);
+                Line::Request(Request::Touch { key: words[0], exptime, noreply })
+            }
+            None => Line::Error(ProtocolError { kind: ErrorKind::InvalidExptime, noreply }),
+        }
+    }
+
+    /// `mg`, `md` and `ma`, which differ in what they say of faulty flags.
+    fn meta<'a>(
+        &self,
+        mut words: Tokens<'a>,
+        errors: MetaError,
+        request: fn(Meta<'a>) -> Request<'a>,
+    ) -> Line<'a> {
+        let Some(key) = words.next() else { return unknown() };
+        if key.len() > self.limits.key_bytes_max {
+            return error(ErrorKind::BadLine);
+        }
+        let flags = words.rest();
+        if words.count() > META_WORDS_MAX - 2 {
+            return error(match errors {
+                MetaError::Named => ErrorKind::MetaGetTooManyFlags,
+                MetaError::Vague => ErrorKind::MetaTooManyFlags,
+            });
+        }
+        let options = match MetaOptions::parse(flags, key) {
+            Ok(options) => options,
+            Err(kind) => {
+                return error(match errors {
+                    MetaError::Named => kind,
+                    MetaError::Vague => ErrorKind::MetaInvalidOrDuplicateFlag,
+                });
+            }
+        };
+        let meta = Meta { key, value: b"", options, flags };
+        let request = request(meta);
+        if matches!(request, Request::MetaArith(_))
+            && !matches!(options.mode, 0 | b'I' | b'+' | b'D' | b'-')
+        {
+            return error(ErrorKind::MetaArithMode);
+        }
+        if opaque_too_long(&meta) {
+            return error(ErrorKind::MetaOpaqueTooLong);
+        }
+        Line::Request(request)
+    }
+
+    fn meta_set<'a>(&self, mut words: Tokens<'a>) -> Line<'a> {
+        let Some(key) = words.next() else { return unknown() };
+        let Some(length) = words.next() else { return error(ErrorKind::BadLine) };
+        if key.len() > self.limits.key_bytes_max {
+            return error(ErrorKind::BadLine);
+        }
+        let flags = words.rest();
+        if words.count() > META_WORDS_MAX - 3 {
+            return error(ErrorKind::MetaTooManyFlags);
+        }
+        let Some(value_bytes) = parse_i32(length).and_then(value_length) else {
+            return error(ErrorKind::BadLine);
+        };
+        let refuse = |kind| Line::ErrorWithValue(ProtocolError::new(kind), value_bytes);
+        let options = match MetaOptions::parse(flags, key) {
+            Ok(options) => options,
+            Err(kind) => return refuse(kind),
+        };
+        let meta = Meta { key, value: b"", options, flags };
+        if !matches!(options.mode, 0 | b'E' | b'A' | b'P' | b'R' | b'S') {
+            return refuse(ErrorKind::MetaSetMode);
+        }
+        if opaque_too_long(&meta) {
+            return refuse(ErrorKind::MetaOpaqueTooLong);
+        }
+        if value_bytes > self.limits.value_bytes_max {
+            return refuse(ErrorKind::TooLarge);
+        }
+        Line::Value(Request::MetaSet(meta), value_bytes)
+    }
+
+    /// `me` looks at one flag only, `b`, and only directly behind the key.
+    fn meta_debug<'a>(&self, mut words: Tokens<'a>) -> Line<'a> {
+        let Some(key) = words.next() else { return error(ErrorKind::BadLine) };
+        if key.len() > self.limits.key_bytes_max {
+            return error(ErrorKind::BadLine);
+        }
+        let mut options = MetaOptions::NONE;
+        let mut flags: &[u8] = b"";
+        if let Some(word @ b"b") = words.next() {
+            if !crate::base64::decode(key, |_| ()) {
+                return error(ErrorKind::BadLine);
+            }
+            options.mark(b'b');
+            flags = word;
+        }
+        Line::Request(Request::MetaDebug(Meta { key, value: b"", options, flags }))
+    }
+}
+
+/// How a meta command reports faulty flags.
+#[derive(Clone, Copy)]
+enum MetaError {
+    /// By name.
+    Named,
+    /// All with the same words.
+    Vague,
+}
+
+/// Most words of a meta command, the command itself included.
+const META_WORDS_MAX: usize = 19;
+
+/// Longest opaque, its letter `O` not counted.
+const OPAQUE_BYTES_MAX: usize = 31;
+
+fn opaque_too_long(meta: &Meta<'_>) -> bool {
+    meta.opaque().is_some_and(|opaque| opaque.len() > OPAQUE_BYTES_MAX)
+}
+
+fn unknown<'a>() -> Line<'a> {
+    error(ErrorKind::Unknown)
+}
+
+fn error<'a>(kind: ErrorKind) -> Line<'a> {
+    Line::Error(ProtocolError::new(kind))
+}
+
+/// memcached keeps a value's length with its line end in an `int`.
+fn value_length(bytes: i32) -> Option<usize> {
+    usize::try_from(bytes).ok().filter(|&bytes| bytes <= i32::MAX as usize - 2)
+}
+
+/// The first words, and how many there are, counting no further than one more than fit.
+#[inline]
+fn collect<'a, const N: usize>(words: Tokens<'a>) -> ([&'a [u8]; N], usize) {
+    let mut collected = [&b""[..]; N];
+    let mut count = 0;
+    for word in words.take(N) {
+        collected[count] = word;
+        count += 1;
+    }
+    (collected, count)
+}
+
+fn flush_all<'a>(words: Tokens<'a>) -> Line<'a> {
+    let (words, count) = collect::<3>(words);
+    if count > 2 {
+        return unknown();
+    }
+    let noreply = count > 0 && words[count - 1] == b"noreply";
+    if count == usize::from(noreply) {
+        return Line::Request(Request::FlushAll { delay: 0, noreply });
+    }
+    match parse_i32(words[0]) {
+        Some(delay) => Line::Request(Request::FlushAll { delay: i64::from(delay), noreply }),
+        None => Line::Error(ProtocolError { kind: ErrorKind::InvalidExptime, noreply }),
+    }
+}
+
+fn verbosity<'a>(words: Tokens<'a>) -> Line<'a> {
+    let (words, count) = collect::<3>(words);
+    if count != 1 && count != 2 {
+        return unknown();
+    }
+    let noreply = words[count - 1] == b"noreply";
+    match parse_u32(words[0]) {
+        Some(level) => Line::Request(Request::Verbosity { level, noreply }),
+        None => Line::Error(ProtocolError { kind: ErrorKind::BadLine, noreply }),
+    }
+}
+
+fn cache_memlimit<'a>(words: Tokens<'a>) -> Line<'a> {
+    let (words, count) = collect::<3>(words);
+    if count != 1 && count != 2 {
+        return unknown();
+    }
+    let noreply = words[count - 1] == b"noreply";
+    match parse_u32(words[0]) {
+        Some(megabytes) => Line::Request(Request::CacheMemlimit { megabytes, noreply }),
+        None => Line::Error(ProtocolError { kind: ErrorKind::Unknown, noreply }),
+    }
+}
+
+fn trim(words: &[u8]) -> &[u8] {
+    let Some(start) = words.iter().position(|&byte| byte != b' ') else { return b"" };
+    let end = words.iter().rposition(|&byte| byte != b' ').map_or(start, |last| last + 1);
+    &words[start..end]
+}

@@ -1,0 +1,215 @@
+//! From bytes to responses.
+
+use memchr::memchr;
+
+use crate::decoded::Decoded;
+use crate::number::parse_u32;
+use crate::response::{Response, Status, ValueHeader};
+use crate::token::Tokens;
+
+/// The shape of the response to a request: the protocol does not say it, the request does.
+/// See [`Request::expect`](crate::Request::expect).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// `VALUE …` blocks, then `END`.
+    Retrieval,
+    /// One line.
+    Line,
+    /// One line beginning with a two-letter code, and behind `VA` a value.
+    Meta,
+    /// Lines, then `END`; or a single line that is neither.
+    Stats,
+}
+
+/// A response that cannot be followed: the connection it came from is of no more use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseError {
+    /// A line that answers no request of the kind that was sent.
+    UnexpectedLine,
+    /// A value whose header is malformed.
+    BadValueHeader,
+    /// A value that does not end where its length says.
+    BadValueEnd,
+    /// The response is longer than the decoder was told to accept.
+    TooLong,
+}
+
+impl std::fmt::Display for ResponseError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ResponseError::UnexpectedLine => "the server sent a line that answers no such request",
+            ResponseError::BadValueHeader => "the server sent a malformed value header",
+            ResponseError::BadValueEnd => "the server sent a value that misses its length",
+            ResponseError::TooLong => "the server's response exceeds the limit",
+        })
+    }
+}
+
+impl std::error::Error for ResponseError {}
+
+/// Decodes the responses of one connection.
+///
+/// As [`RequestDecoder`](crate::RequestDecoder), it is called with everything received and not yet
+/// consumed, and remembers how far that has been looked at: a response of many values that arrives
+/// in many pieces is walked once.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseDecoder {
+    response_bytes_max: usize,
+    progress: Progress,
+}
+
+/// How far the response at the front has been walked.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// Where the line in question begins.
+    line_start: usize,
+    /// From where on to look for its end.
+    scanned: usize,
+    /// Below how many bytes there is nothing new to see.
+    wanted: usize,
+    hits: usize,
+    value_bytes: usize,
+}
+
+/// Where a line took the walk.
+enum Step<'a> {
+    /// The response ends with this line.
+    End(Status<'a>),
+    /// As `End`, with a value behind it.
+    EndWithValue(Status<'a>, usize),
+    /// The response goes on behind this line.
+    More,
+    /// The response goes on behind this line and a value of so many bytes.
+    Value(usize),
+}
+
+impl ResponseDecoder {
+    /// A decoder at the beginning of a connection, for responses of at most `response_bytes_max`
+    /// bytes.
+    pub fn new(response_bytes_max: usize) -> Self {
+        ResponseDecoder { response_bytes_max, progress: Progress::default() }
+    }
+
+    /// Decodes the response at the front of `input`, the answer to a request that expects `expect`.
+    ///
+    /// `input` must begin with the first byte not consumed yet, and `expect` stay the same until a
+    /// response is complete. Every error is final: the connection is to be closed.
+    pub fn decode<'a>(
+        &mut self,
+        input: &'a [u8],
+        expect: Expect,
+    ) -> Decoded<Response<'a>, ResponseError> {
+        if input.len() < self.progress.wanted {
+            return Decoded::Incomplete { consumed: 0, wanted: self.progress.wanted };
+        }
+        match self.walk(input, expect) {
+            Ok(Some((end, status))) => {
+                let Progress { hits, value_bytes, .. } = std::mem::take(&mut self.progress);
+                let raw = &input[..end];
+                let item = Response { status, hits, value_bytes, raw };
+                Decoded::Complete { consumed: end, item }
+            }
+            Ok(None) => Decoded::Incomplete { consumed: 0, wanted: self.progress.wanted },
+            Err(error) => {
+                self.progress = Progress::default();
+                Decoded::Invalid { consumed: input.len(), error }
+            }
+        }
+    }
+
+    /// Walks on line by line, to the response's end and status if it is there.
+    fn walk<'a>(
+        &mut self,
+        input: &'a [u8],
+        expect: Expect,
+    ) -> Result<Option<(usize, Status<'a>)>, ResponseError> {
+        loop {
+            let progress = &mut self.progress;
+            let Some(line_end) =
+                memchr(b'\n', &input[progress.scanned..]).map(|at| at + progress.scanned)
+            else {
+                progress.scanned = input.len();
+                return self.wait_for(input.len() + 1);
+            };
+            let line = &input[progress.line_start..line_end];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let first = progress.line_start == 0;
+            let after_line = line_end + 1;
+            let (after, status, value_bytes) = match step(line, first, expect)? {
+                Step::End(status) => (after_line, Some(status), None),
+                Step::More => (after_line, None, None),
+                Step::Value(bytes) => (after_line + bytes + 2, None, Some(bytes)),
+                Step::EndWithValue(status, bytes) => {
+                    (after_line + bytes + 2, Some(status), Some(bytes))
+                }
+            };
+            if after > self.response_bytes_max {
+                return Err(ResponseError::TooLong);
+            }
+            if let Some(bytes) = value_bytes {
+                if input.len() < after {
+                    progress.scanned = line_end;
+                    return self.wait_for(after);
+                }
+                if &input[after - 2..after] != b"\r\n" {
+                    return Err(ResponseError::BadValueEnd);
+                }
+                progress.hits += 1;
+                progress.value_bytes += bytes;
+            }
+            if let Some(status) = status {
+                return Ok(Some((after, status)));
+            }
+            progress.line_start = after;
+            progress.scanned = after;
+        }
+    }
+
+    fn wait_for<T>(&mut self, wanted: usize) -> Result<Option<T>, ResponseError> {
+        if wanted > self.response_bytes_max {
+            return Err(ResponseError::TooLong);
+        }
+        self.progress.wanted = wanted;
+        Ok(None)
+    }
+}
+
+/// What one line means to the response it is part of; `first` says whether it begins it.
+#[inline]
+fn step(line: &[u8], first: bool, expect: Expect) -> Result<Step<'_>, ResponseError> {
+    match expect {
+        Expect::Retrieval => {
+            if line.starts_with(b"VALUE ") {
+                let header = ValueHeader::parse(line).ok_or(ResponseError::BadValueHeader)?;
+                return Ok(Step::Value(header.value_bytes));
+            }
+            if line == b"END" {
+                return Ok(Step::End(Status::Values));
+            }
+            Status::of_error(line).map(Step::End).ok_or(ResponseError::UnexpectedLine)
+        }
+        Expect::Line => Ok(Step::End(Status::of_line(line))),
+        Expect::Meta => {
+            let mut words = Tokens::new(line);
+            let code = words.next().unwrap_or_default();
+            let Some(status) = Status::of_meta(code) else {
+                return Status::of_error(line).map(Step::End).ok_or(ResponseError::UnexpectedLine);
+            };
+            if status != Status::MetaValue {
+                return Ok(Step::End(status));
+            }
+            let bytes = words.next().and_then(parse_u32).ok_or(ResponseError::BadValueHeader)?;
+            Ok(Step::EndWithValue(status, bytes as usize))
+        }
+        Expect::Stats => {
+            if line == b"END" {
+                return Ok(Step::End(Status::Stats));
+            }
+            let listed = [&b"STAT "[..], b"ITEM ", b"PREFIX "];
+            if first && !listed.iter().any(|name| line.starts_with(name)) {
+                return Ok(Step::End(Status::of_line(line)));
+            }
+            Ok(Status::of_error(line).map_or(Step::More, Step::End))
+        }
+    }
+}
