@@ -1,0 +1,44 @@
+//! HDR histograms of nanoseconds: one configuration for the whole project.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
+use hdrhistogram::{Counter, Histogram};
+
+/// The highest trackable value, 60 s: slower requests are counted here.
+pub const HIGHEST_NS: u64 = 60_000_000_000;
+
+/// Significant decimal digits that a histogram keeps.
+pub const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// An empty histogram of 1 ns to [`HIGHEST_NS`]. It takes 27,648 counters of `C`.
+pub(crate) fn empty<C: Counter>() -> Histogram<C> {
+    Histogram::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
+        .expect("the bounds are constants that satisfy the constructor's conditions")
+}
+
+/// Counts one duration. A longer one than [`HIGHEST_NS`] counts as that.
+#[inline]
+pub(crate) fn record(histogram: &mut Histogram<u32>, value_ns: u64) {
+    // The crate's own saturation sets in only where the array ends, at 68.7 s.
+    histogram.saturating_record(value_ns.min(HIGHEST_NS));
+}
+
+/// Adds a window's counts, kept in 32 bits, to totals, kept in 64.
+pub(crate) fn accumulate(total: &mut Histogram<u64>, window: &Histogram<u32>) {
+    for cell in window.iter_recorded() {
+        total.saturating_record_n(cell.value_iterated_to(), u64::from(cell.count_at_value()));
+    }
+}
+
+/// HdrHistogram's V2 encoding, deflate-compressed, in base64: the form in histogram logs.
+pub(crate) fn encode<C: Counter>(
+    serializer: &mut V2DeflateSerializer,
+    histogram: &Histogram<C>,
+) -> String {
+    let mut bytes = Vec::new();
+    serializer
+        .serialize(histogram, &mut bytes)
+        .expect("writing to memory does not fail, and no count exceeds an i64");
+    BASE64.encode(bytes)
+}

@@ -1,0 +1,174 @@
+//! The hot path: one recorder per event-loop thread.
+
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use crate::clock::{Moment, NS_PER_S, thread_cpu};
+use crate::histogram;
+use crate::op::Op;
+use crate::role::{Gauges as _, Role};
+use crate::stage::{Times, elapsed_ns};
+use crate::window::{OpWindow, OpWindows, Window};
+
+/// Two clocks that drift further apart than this within a window tell that the wall clock was set.
+const CLOCK_STEP_NS: u64 = 500_000_000;
+
+/// One completed request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample<T> {
+    /// How long its stages took: [`MiddlewareTimes`](crate::MiddlewareTimes),
+    /// [`StoreTimes`](crate::StoreTimes) or [`LoadTimes`](crate::LoadTimes).
+    pub times: T,
+    /// Keys asked for: 1 but for multi-gets.
+    pub items: u32,
+    /// Keys found.
+    pub hits: u32,
+    /// Keys not found.
+    pub misses: u32,
+    /// Bytes read: of the request at a server, of the answer at a client.
+    pub bytes_in: u64,
+    /// Bytes written: of the answer at a server, of the request at a client.
+    pub bytes_out: u64,
+    /// Whether the answer was an error line; a miss is none.
+    pub error: bool,
+}
+
+/// Records what one thread does: plain memory, no lock, no atomics, no clock reads.
+///
+/// Made by [`Reporter::recorder`](crate::Reporter::recorder), then moved to its thread for good:
+/// it measures the CPU time of the thread that cuts it, from that thread's birth on or from
+/// [`Recorder::begin`].
+#[derive(Debug)]
+pub struct Recorder<R: Role> {
+    thread: usize,
+    sender: Sender<Window<R>>,
+    /// Connections of clients open now (at a load generator: its own).
+    pub connections: u64,
+    /// What the role keeps besides its requests. Levels are set on change, counters counted up;
+    /// a cut takes the counters back to 0.
+    pub gauges: R::Gauges,
+    ops: OpWindows,
+    from_unix_ns: u64,
+    from: Instant,
+    /// The thread's CPU time at the last cut.
+    cpu: Duration,
+}
+
+impl<R: Role> Recorder<R> {
+    pub(crate) fn new(
+        thread: usize,
+        sender: Sender<Window<R>>,
+        gauges: R::Gauges,
+        now: Moment,
+    ) -> Recorder<R> {
+        Recorder {
+            thread,
+            sender,
+            connections: 0,
+            gauges,
+            ops: OpWindows::default(),
+            from_unix_ns: now.unix_ns(),
+            from: now.mono,
+            cpu: Duration::ZERO,
+        }
+    }
+
+    /// Forgets what was recorded so far: the first window begins at `now`.
+    ///
+    /// For a load generator whose connections stand before its start. Call it on the recording
+    /// thread, before the first cut.
+    pub fn begin(&mut self, now: Moment) {
+        self.take(now, now.unix_ns(), false);
+    }
+
+    /// Counts one completed request.
+    ///
+    /// It allocates when a type of operation occurs for the first time, and never after.
+    #[inline]
+    pub fn record(&mut self, op: Op, sample: &Sample<R::Times>) {
+        let Some(window) = &mut self.ops[op as usize] else {
+            return self.record_first(op, sample);
+        };
+        let counts = &mut window.counts;
+        counts.count += 1;
+        counts.errors += u64::from(sample.error);
+        counts.items += u64::from(sample.items);
+        counts.hits += u64::from(sample.hits);
+        counts.misses += u64::from(sample.misses);
+        counts.bytes_in += sample.bytes_in;
+        counts.bytes_out += sample.bytes_out;
+        let stages_ns = sample.times.stages_ns();
+        for ((histogram, sum), ns) in
+            window.histograms.iter_mut().zip(&mut window.sums_ns).zip(stages_ns)
+        {
+            *sum += ns;
+            histogram::record(histogram, ns);
+        }
+    }
+
+    #[cold]
+    fn record_first(&mut self, op: Op, sample: &Sample<R::Times>) {
+        let stages = R::Times::STAGES.len();
+        self.ops[op as usize] = Some(Box::new(OpWindow::new(stages)));
+        self.record(op, sample);
+    }
+
+    /// Ends the window at `now` and hands it to the reporter.
+    ///
+    /// Call it from a timer set to [`Moment::next_second`]. A call that comes late makes the
+    /// window longer; nothing is lost.
+    pub fn cut(&mut self, now: Moment) {
+        let window = self.take(now, now.second_begun_ns(), false);
+        // Without a reporter (it ended early) there is nobody to tell.
+        let _ = self.sender.send(window);
+    }
+
+    /// Ends the last window at `now` and hands it to the reporter: the thread records no more.
+    pub fn finish(mut self, now: Moment) {
+        let window = self.take(now, now.unix_ns(), true);
+        let _ = self.sender.send(window);
+    }
+
+    /// The window up to `now`, labelled to end at `to_unix_ns`.
+    fn take(&mut self, now: Moment, to_unix_ns: u64, last: bool) -> Window<R> {
+        let elapsed = elapsed_ns(self.from, now.mono);
+        let labelled = to_unix_ns.saturating_sub(self.from_unix_ns);
+        let stepped = labelled.abs_diff(elapsed) > CLOCK_STEP_NS || to_unix_ns < self.from_unix_ns;
+        let cpu = thread_cpu();
+        let window = Window {
+            thread: self.thread,
+            from_unix_ns: self.from_unix_ns,
+            // A wall clock that was set says nothing about how long the window was.
+            to_unix_ns: if stepped { self.from_unix_ns + elapsed } else { to_unix_ns },
+            cpu: cpu.saturating_sub(self.cpu),
+            connections: self.connections,
+            ops: self.take_ops(),
+            reading: self.gauges.read(now.mono),
+            last,
+        };
+        self.from_unix_ns = to_unix_ns;
+        self.from = now.mono;
+        self.cpu = cpu;
+        window
+    }
+
+    /// Types that occurred leave with the window and get a fresh place, so that the next request
+    /// of that type finds memory; the others stay.
+    fn take_ops(&mut self) -> OpWindows {
+        let stages = R::Times::STAGES.len();
+        let mut taken = OpWindows::default();
+        for (op, taken) in self.ops.iter_mut().zip(&mut taken) {
+            if let Some(window) = op.as_mut().filter(|window| window.counts.count > 0) {
+                *taken = Some(std::mem::replace(window, Box::new(OpWindow::new(stages))));
+            }
+        }
+        taken
+    }
+}
+
+impl<R: Role> Window<R> {
+    /// The wall-clock second in which the window began.
+    pub fn second(&self) -> u64 {
+        self.from_unix_ns / NS_PER_S
+    }
+}

@@ -1,0 +1,232 @@
+//! The process's reporter: one thread that merges, prints and keeps totals.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use hdrhistogram::serialization::V2DeflateSerializer;
+
+use crate::clock::Moment;
+use crate::collate::{Collator, Second};
+use crate::csv;
+use crate::json::{self, ReadyLine};
+use crate::output::Output;
+use crate::recorder::Recorder;
+use crate::role::Role;
+use crate::totals::Totals;
+use crate::window::Window;
+
+/// What is printed on standard output (`--stats`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stats {
+    /// JSON lines.
+    Json,
+    /// The seed's columns.
+    Csv,
+    /// Nothing but the `ready` line.
+    None,
+}
+
+/// Sets up what a process reports, before its threads run.
+#[derive(Debug)]
+pub struct Reporter<R: Role> {
+    program: &'static str,
+    stats: Stats,
+    output: Output,
+    thread_names: Vec<String>,
+    sender: Sender<Window<R>>,
+    windows: Receiver<Window<R>>,
+}
+
+impl<R: Role> Reporter<R> {
+    /// A reporter that prints on standard output.
+    ///
+    /// # Errors
+    ///
+    /// Standard output is closed, or there are no descriptors left.
+    pub fn new(program: &'static str, stats: Stats) -> io::Result<Reporter<R>> {
+        Ok(Reporter::with_output(program, stats, Output::stdout(program)?))
+    }
+
+    /// A reporter that prints somewhere else.
+    pub fn to_sink(
+        program: &'static str,
+        stats: Stats,
+        sink: Box<dyn Write + Send>,
+    ) -> Reporter<R> {
+        Reporter::with_output(program, stats, Output::new(program, sink))
+    }
+
+    fn with_output(program: &'static str, stats: Stats, output: Output) -> Reporter<R> {
+        let (sender, windows) = mpsc::channel();
+        Reporter { program, stats, output, thread_names: Vec::new(), sender, windows }
+    }
+
+    /// The recorder of one more thread, whose first window begins at `now`.
+    ///
+    /// The thread ends its windows with [`Recorder::cut`] and its last one with
+    /// [`Recorder::finish`].
+    pub fn recorder(
+        &mut self,
+        thread_name: impl Into<String>,
+        gauges: R::Gauges,
+        now: Moment,
+    ) -> Recorder<R> {
+        let thread = self.thread_names.len();
+        self.thread_names.push(thread_name.into());
+        Recorder::new(thread, self.sender.clone(), gauges, now)
+    }
+
+    /// Prints the `ready` line: the program serves at `listen` (a client serves nowhere).
+    ///
+    /// With `--stats csv`, where standard output is for the rows alone, it is a message on
+    /// standard error.
+    pub fn ready(&mut self, listen: Option<SocketAddr>) {
+        if self.stats == Stats::Csv {
+            let program = self.program;
+            match listen {
+                Some(listen) => eprintln!("{program}: ready at {listen}"),
+                None => eprintln!("{program}: ready"),
+            }
+            return;
+        }
+        self.output.line(&json::line(&ReadyLine {
+            r#type: "ready",
+            role: R::NAME,
+            program: self.program,
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            listen,
+            admin: None,
+        }));
+    }
+
+    /// Starts the reporter's thread. The threads that record have their recorders by now.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room for another thread.
+    pub fn start(self) -> io::Result<Running<R>> {
+        let totals = Arc::new(Mutex::new(Totals::new(self.thread_names.clone())));
+        let mut printer = Printer {
+            stats: self.stats,
+            output: self.output,
+            rows: csv::Rows::default(),
+            thread_names: self.thread_names,
+            serializer: V2DeflateSerializer::new(),
+        };
+        let windows = self.windows;
+        let shared = Arc::clone(&totals);
+        let thread = thread::Builder::new().name("reporter".to_owned()).spawn(move || {
+            printer.begin();
+            report(&windows, &shared, &mut printer);
+            printer
+        })?;
+        Ok(Running { thread, totals })
+    }
+}
+
+/// A reporter at work.
+#[derive(Debug)]
+pub struct Running<R: Role> {
+    thread: JoinHandle<Printer>,
+    totals: Arc<Mutex<Totals<R>>>,
+}
+
+impl<R: Role> Running<R> {
+    /// Waits until every recorder is finished (or dropped) and every window is printed; then
+    /// prints the summary, with what `closing` makes of the totals.
+    ///
+    /// # Panics
+    ///
+    /// When the reporter's thread panicked.
+    pub fn finish(self, closing: impl FnOnce(&Totals<R>) -> R::Closing) {
+        let mut printer = self.thread.join().expect("the reporter does not panic");
+        let totals = lock(&self.totals);
+        let closing = closing(&totals);
+        printer.end(&totals, &closing);
+    }
+}
+
+/// Totals are plain sums: they stay usable whatever a thread that held them did.
+fn lock<R: Role>(totals: &Mutex<Totals<R>>) -> MutexGuard<'_, Totals<R>> {
+    totals.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Merges and prints until every recorder is gone.
+fn report<R: Role>(
+    windows: &Receiver<Window<R>>,
+    totals: &Mutex<Totals<R>>,
+    printer: &mut Printer,
+) {
+    let mut collator = Collator::new(printer.thread_names.len());
+    loop {
+        let received = match collator.deadline() {
+            Some(deadline) => {
+                windows.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            }
+            None => windows.recv().map_err(RecvTimeoutError::from),
+        };
+        match received {
+            Ok(window) => {
+                lock(totals).add(&window);
+                collator.push(window, Instant::now());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        while let Some(second) = collator.pop(Instant::now()) {
+            printer.second(&second);
+        }
+    }
+    while let Some(second) = collator.pop_first() {
+        printer.second(&second);
+    }
+}
+
+/// Prints seconds and the summary in the form that `--stats` asks for.
+struct Printer {
+    stats: Stats,
+    output: Output,
+    rows: csv::Rows,
+    thread_names: Vec<String>,
+    serializer: V2DeflateSerializer,
+}
+
+impl Printer {
+    fn begin(&mut self) {
+        if self.stats == Stats::Csv {
+            self.output.line(csv::HEADER);
+        }
+    }
+
+    fn second<R: Role>(&mut self, second: &Second<R>) {
+        match self.stats {
+            Stats::Json => {
+                let line = json::window_line(second, &self.thread_names, &mut self.serializer);
+                self.output.line(&line);
+            }
+            Stats::Csv => {
+                if let Some(row) = self.rows.row(second) {
+                    self.output.line(&row);
+                }
+            }
+            Stats::None => {}
+        }
+    }
+
+    fn end<R: Role>(&mut self, totals: &Totals<R>, closing: &R::Closing) {
+        match self.stats {
+            Stats::Json => self.output.line(&json::summary_line(totals, closing)),
+            Stats::Csv => {
+                for line in csv::histogram_lines(totals) {
+                    self.output.line(&line);
+                }
+            }
+            Stats::None => {}
+        }
+    }
+}
