@@ -26,8 +26,9 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -342,6 +343,23 @@ def _part_folder(run: Path, table: str) -> Path:
     return run / "tables" / table
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    status        "done", "failed" or "interrupted"
+    start_unix_s  the agreed start second, if it came to that
+    processes     names and roles of the processes whose lines are in the run's folder
+    samples       what the probe saw
+    """
+
+    status: str
+    reason: str | None = None
+    start_unix_s: int | None = None
+    processes: Mapping[str, str] = field(default_factory=dict)
+    samples: Sequence[Mapping[str, Any]] = ()
+
+
 class RunFolder:
     """The writing side of a run folder. Every failure to write is a StorageError that says what to do."""
 
@@ -386,20 +404,126 @@ class RunFolder:
         """Where a process's standard error goes."""
         return self.path / "points" / _run_name(run) / f"{process}.log"
 
-    def write_tables(self, run: Run, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Add a run to every table; `points` goes last and makes the run count."""
-        for table in sorted(tables, key=lambda name: name == "points"):
-            part = _part_folder(self.path, table) / f"{_run_name(run)}.parquet"
-            with writing(part):
-                part.parent.mkdir(parents=True, exist_ok=True)
-                buffer = io.BytesIO()
-                tables[table].write_parquet(buffer)
-                _write_atomically(part, buffer.getvalue())
+    def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
+        """Add a run to the tables; `points` goes last and makes the run count.
+
+        Of a run that is not done only the row in `points` is written: its lines stay in its folder, but a
+        partial measurement must not look like a whole one.
+        """
+        if outcome.status == "done":
+            for table, frame in self._measured(run, outcome).items():
+                self._write_part(table, run, frame)
+        self._write_part("points", run, _point_frame(run, spec, outcome))
+
+    def _measured(self, run: Run, outcome: Outcome) -> dict[str, pl.DataFrame]:
+        rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES if table != "points"}
+        start = outcome.start_unix_s or 0
+        key = {"point": run.point, "repetition": run.repetition}
+        for process, role in outcome.processes.items():
+            of_process = {**key, "role": role, "process": process}
+            for message in _messages(self.lines_path(run, process)):
+                if message.get("type") == "window":
+                    _add_window(rows, of_process, message, start)
+                elif message.get("type") == "summary":
+                    _add_summary(rows, of_process, message)
+        rows["probes"] = [{**key, "elapsed_s": sample["second"] - start, **sample} for sample in outcome.samples]
+        return {table: _frame(rows[table], TABLES[table]) for table in rows}
+
+    def _write_part(self, table: str, run: Run, frame: pl.DataFrame) -> None:
+        part = _part_folder(self.path, table) / f"{_run_name(run)}.parquet"
+        with writing(part):
+            part.parent.mkdir(parents=True, exist_ok=True)
+            buffer = io.BytesIO()
+            frame.write_parquet(buffer)
+            _write_atomically(part, buffer.getvalue())
 
     def done(self) -> set[tuple[int, int]]:
         """The (point, repetition) pairs that need not be run again."""
         points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
         return set(points.select("point", "repetition").iter_rows())
+
+
+def _messages(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a file. Raises DatasetError at a line that is none."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise DatasetError(f"{path}:{number}: not a JSON line: {error}") from error
+
+
+def _add_window(
+    rows: dict[str, list[dict[str, Any]]], of_process: dict[str, Any], window: dict[str, Any], start_unix_s: int
+) -> None:
+    when = {
+        "second": window["second"],
+        "elapsed_s": float(window["second"] - start_unix_s),
+        "seconds": window["seconds"],
+    }
+    for op, counts in window.get("ops", {}).items():
+        rows["windows"].append({**of_process, **when, "op": op, **_known(counts, WINDOWS)})
+    station = {**of_process, **when, **_known(window, STATIONS)}
+    used = [thread["cpu_s"] for thread in window.get("threads", [])]
+    station.update(
+        threads=len(used) if used else None,
+        threads_cpu_s=sum(used) if used else None,
+        thread_cpu_max_s=max(used, default=None),
+    )
+    rows["stations"].append(station)
+
+
+def _add_summary(rows: dict[str, list[dict[str, Any]]], of_process: dict[str, Any], summary: dict[str, Any]) -> None:
+    servers = summary.get("servers")
+    bottleneck = summary.get("bottleneck") or {}
+    rows["summaries"].append(
+        {
+            **of_process,
+            **_known(summary, SUMMARIES),
+            "bottleneck_reason": bottleneck.get("reason"),
+            "bottleneck_detail": bottleneck.get("detail"),
+            "servers_ejected": servers and sum(server["ejected"] for server in servers),
+            "servers_errors": servers and sum(server["errors"] for server in servers),
+        }
+    )
+    histograms: dict[str, dict[str, str]] = {}
+    for one in summary.get("histograms", []):
+        histograms.setdefault(one["op"], {})[one["stage"]] = one["hdr"]
+    for op, counts in summary.get("ops", {}).items():
+        rows["totals"].append({**of_process, "op": op, **_known(counts, TOTALS), **histograms.get(op, {})})
+
+
+def _known(fields: Mapping[str, Any], schema: pl.Schema) -> dict[str, Any]:
+    """The fields that are columns: a reader ignores what it does not know."""
+    return {name: value for name, value in fields.items() if name in schema}
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
+    return pl.DataFrame([[row.get(name) for row in rows] for name in schema], schema=schema, strict=False)
+
+
+def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
+    configuration = run.configuration
+    middleware, workload = configuration.system.middleware, configuration.workload
+    schema = pl.Schema({**POINTS, **{name: factor_type(levels) for name, levels in spec.factors.items()}})
+    row = {
+        "point": run.point,
+        "repetition": run.repetition,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "clients": configuration.clients,
+        "middlewares": configuration.middlewares,
+        "stores": configuration.stores,
+        "workers": middleware and middleware.workers,
+        "start_unix_s": outcome.start_unix_s,
+        "seconds": spec.measure.seconds,
+        "warmup_s": spec.measure.warmup_s,
+        "cooldown_s": spec.measure.cooldown_s,
+        "think_ms": workload.think_ms if workload.rate is None else None,
+        "rate": workload.rate,
+        **{name: str(level) if schema[name] == pl.String else level for name, level in run.levels.items()},
+    }
+    return _frame([row], schema)
 
 
 def _run_name(run: Run) -> str:

@@ -567,6 +567,11 @@ def _cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
         yield from _check_address(("system", "middleware"), middleware)
     if store is None and (middleware is None or middleware.address is None):
         yield ("system", "store"), "missing: there has to be a store"
+    if store is not None and store.address is None and middleware is not None and middleware.address is not None:
+        yield (
+            ("system", "store"),
+            "cannot be started here when its middlewares already run elsewhere: give its address, or leave it out",
+        )
     if store is not None:
         yield from _check_address(("system", "store"), store)
     yield from _check_workload(workload)

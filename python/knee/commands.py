@@ -1,0 +1,198 @@
+"""The command line of every server and client of a configuration. Pure.
+
+Every server gets its own address; every key is on every store, so that a read may go to any of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from knee import programs
+from knee.spec import Configuration, Load, Middleware, Store, Workload
+
+_CONNECTIONS_SPARE = 64
+"""Connections that a store must have free for populating, probing and reconnecting."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program to start.
+
+    process  what it is called in lines, logs and tables: "store-0"
+    serves   for a program that does not say that it is ready: the address at which to ask it
+    """
+
+    process: str
+    role: str
+    argv: tuple[str, ...]
+    serves: str | None = None
+
+
+def store(process: str, tier: Store, free_address: str, connections: int) -> Command:
+    """A store that listens on an address of its own choice, or on `free_address` if it cannot choose."""
+    if tier.kind == "memcached":
+        return _memcached(process, tier, free_address, connections)
+    argv = [
+        str(programs.find("knee-kv")),
+        "--listen",
+        _port_zero(free_address),
+        "--threads",
+        str(tier.threads),
+        "--memory-mb",
+        str(tier.memory_mb),
+        "--connections-max",
+        str(connections + _CONNECTIONS_SPARE),
+        "--stats",
+        "json",
+        "--tied-to-parent",
+    ]
+    return Command(process, "store", tuple(argv))
+
+
+def _memcached(process: str, tier: Store, address: str, connections: int) -> Command:
+    host, _, port = address.rpartition(":")
+    argv = [
+        # memcached does not end with its parent; setpriv (util-linux) asks the kernel to see to it.
+        str(programs.find_foreign("setpriv", "util-linux")),
+        "--pdeathsig",
+        "KILL",
+        "--",
+        str(programs.find_foreign("memcached", "memcached")),
+        "-l",
+        host,
+        "-p",
+        port,
+        "-U",
+        "0",
+        "-t",
+        str(tier.threads),
+        "-m",
+        str(tier.memory_mb),
+        "-c",
+        str(max(1024, connections + _CONNECTIONS_SPARE)),
+    ]
+    if os.geteuid() == 0:
+        # It refuses to run as root unless it is told to.
+        argv += ["-u", "root"]
+    return Command(process, "store", tuple(argv), serves=address)
+
+
+def middleware(process: str, tier: Middleware, host: str, stores: Sequence[str], clients: int) -> Command:
+    """A middleware on a port of its own choice, in front of the stores at these addresses."""
+    mode = ["--pipelined"] if tier.pipelined else ["--workers", str(tier.workers)]
+    argv = [
+        str(programs.find("knee-proxy")),
+        "--listen",
+        f"{host}:0",
+        *_servers(stores),
+        *mode,
+        "--threads",
+        str(tier.threads),
+        "--multiget",
+        tier.multiget,
+        "--connections-max",
+        str(clients + _CONNECTIONS_SPARE),
+        "--stats",
+        "json",
+        "--tied-to-parent",
+    ]
+    return Command(process, "middleware", tuple(argv))
+
+
+def connections_per_store(configuration: Configuration) -> int:
+    """How many connections a store has to accept from the tier in front of it, at most."""
+    tier = configuration.system.middleware
+    if tier is None:
+        return configuration.clients
+    return configuration.middlewares * (tier.threads if tier.workers is None else tier.workers)
+
+
+def populate(process: str, workload: Workload, servers: Sequence[str], seed: int) -> Command:
+    """A client that sets the populated share of the keys and exits."""
+    argv = [
+        str(programs.find("knee-load")),
+        "memcached",
+        *_servers(servers),
+        *_data(workload),
+        "--populate",
+        str(workload.populated),
+        "--seed",
+        str(seed),
+        "--stats",
+        "json",
+        "--tied-to-parent",
+    ]
+    return Command(process, "populate", tuple(argv))
+
+
+def load(
+    index: int, configuration: Configuration, servers: Sequence[str], start_at: int, seconds: int, seed: int
+) -> Command:
+    """The clients of one load host, dealt to the servers in turn.
+
+    Each host starts with another server, so that few clients over many hosts do not all meet the first.
+    """
+    tier, workload = configuration.system.load, configuration.workload
+    first = index % len(servers)
+    argv = [
+        str(programs.find("knee-load")),
+        "memcached",
+        *_servers([*servers[first:], *servers[:first]]),
+        "--clients",
+        str(configuration.clients // tier.hosts),
+        "--threads",
+        str(_load_threads(tier, configuration.clients)),
+        "--seconds",
+        str(seconds),
+        "--start-at",
+        str(start_at),
+        "--seed",
+        str(seed + index),
+        *_loop(workload, tier.hosts),
+        "--set-get",
+        workload.set_get,
+        "--multiget",
+        str(workload.multiget),
+        "--pipeline",
+        str(workload.pipeline),
+        *_data(workload),
+        "--key-choice",
+        workload.key_choice,
+        *(["--verify"] if workload.verify else []),
+        "--stats",
+        "json",
+        "--tied-to-parent",
+    ]
+    return Command(f"load-{index}", "load", tuple(argv))
+
+
+def _load_threads(tier: Load, clients: int) -> int:
+    """A thread without a client would have nothing to do."""
+    return min(tier.threads, clients // tier.hosts)
+
+
+def _loop(workload: Workload, hosts: int) -> list[str]:
+    if workload.rate is not None:
+        return ["--rate", repr(workload.rate / hosts), "--arrivals", workload.arrivals]
+    return ["--think-ms", repr(workload.think_ms), "--think", workload.think]
+
+
+def _data(workload: Workload) -> list[str]:
+    """What populating and measuring have to agree on: which keys there are, and which values they have."""
+    return ["--keys", str(workload.keys), "--value-bytes", str(workload.value_bytes)]
+
+
+def _servers(addresses: Sequence[str]) -> list[str]:
+    return [part for address in addresses for part in ("--server", address)]
+
+
+def _port_zero(address: str) -> str:
+    return address.rpartition(":")[0] + ":0"
+
+
+def start_lead_s(clients: int) -> int:
+    """Seconds from starting the clients to the start second: room for them to connect."""
+    return 2 + math.ceil(clients / 5000)

@@ -1,0 +1,197 @@
+"""HdrHistogram V2: what the programs print, decoded, merged, and read off.
+
+The format is that of HdrHistogram's `encodeIntoCompressedByteBuffer` (Tene, hdrhistogram.org): base64 of a
+cookie, a length and a zlib stream; in it a header of 40 bytes and the counts as ZigZag LEB128, a negative
+number standing for that many zeros. Percentiles are never averaged: merge the histograms, then ask.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knee.errors import KneeError
+
+_COOKIE = 0x1C849313
+_COOKIE_COMPRESSED = 0x1C849314
+_HEADER = struct.Struct(">iiiiqqd")
+_WRAPPER = struct.Struct(">ii")
+
+_LEB128_BYTES_MAX = 8
+"""56 bits. The ninth byte that the format allows would hold counts beyond 2^55, which nobody has measured."""
+
+Counts = NDArray[np.int64]
+
+
+class HistogramError(KneeError):
+    """A text is not an HdrHistogram, or two histograms have different resolutions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts over values that are known to `significant_digits`, in units of `lowest`.
+
+    counts   per bucket from zero upwards; trailing zeros are left out
+    lowest   lowest value that can be told from zero, in the unit of the values (here nanoseconds)
+    highest  highest value that can be counted
+    """
+
+    counts: Counts
+    significant_digits: int = 3
+    lowest: int = 1
+    highest: int = 60_000_000_000
+
+    @classmethod
+    def decode(cls, text: str) -> Histogram:
+        """Read the base64 text of a compressed V2 histogram. Raises HistogramError."""
+        try:
+            wrapped = base64.b64decode(text, validate=True)
+            cookie, length = _WRAPPER.unpack_from(wrapped)
+            if cookie != _COOKIE_COMPRESSED:
+                raise HistogramError(f"not a compressed HdrHistogram V2: its cookie is {cookie:#x}")
+            content = zlib.decompress(wrapped[_WRAPPER.size : _WRAPPER.size + length])
+            cookie, size, offset, digits, lowest, highest, _ratio = _HEADER.unpack_from(content)
+        except (binascii.Error, struct.error, zlib.error) as error:
+            raise HistogramError(f"not an HdrHistogram: {error}") from error
+        if cookie != _COOKIE or offset != 0 or not 0 <= digits <= 5 or lowest < 1:
+            raise HistogramError("not an HdrHistogram V2 as the programs write it")
+        payload = content[_HEADER.size : _HEADER.size + size]
+        if len(payload) != size:
+            raise HistogramError("an HdrHistogram that ends too early")
+        return cls(_expand(_unzigzag(_read_leb128(payload)), digits, lowest, highest), digits, lowest, highest)
+
+    @classmethod
+    def merge(cls, histograms: Iterable[Histogram]) -> Histogram:
+        """The histogram of all values of all. Raises HistogramError where resolutions differ."""
+        together = list(histograms)
+        if not together:
+            return cls(np.zeros(0, dtype=np.int64))
+        first = together[0]
+        for other in together[1:]:
+            if (other.significant_digits, other.lowest) != (first.significant_digits, first.lowest):
+                raise HistogramError("histograms of different resolutions cannot be merged")
+        counts = np.zeros(max(len(one.counts) for one in together), dtype=np.int64)
+        for one in together:
+            counts[: len(one.counts)] += one.counts
+        highest = max(one.highest for one in together)
+        return cls(counts, first.significant_digits, first.lowest, highest)
+
+    def encode(self) -> str:
+        """The base64 text of the compressed V2 histogram."""
+        payload = _write_leb128(_collapse(self.counts))
+        header = _HEADER.pack(_COOKIE, len(payload), 0, self.significant_digits, self.lowest, self.highest, 1.0)
+        compressed = zlib.compress(header + payload)
+        return base64.b64encode(_WRAPPER.pack(_COOKIE_COMPRESSED, len(compressed)) + compressed).decode("ascii")
+
+    @property
+    def total(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum())
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values, each taken at the middle of its bucket; NaN without values."""
+        if not self.total:
+            return math.nan
+        lows, widths = self.buckets()
+        return float(((lows + widths // 2) * self.counts).sum() / self.total)
+
+    def percentile(self, percentile: float) -> float:
+        """The value that `percentile` % of all values do not exceed: the upper end of its bucket.
+
+        As `value_at_percentile` of HdrHistogram. NaN without values.
+        """
+        total = self.total
+        if not total:
+            return math.nan
+        rank = max(1, math.ceil(round(min(percentile, 100.0) / 100 * total, 6)))
+        index = int(np.searchsorted(np.cumsum(self.counts), rank))
+        lows, widths = self.buckets()
+        return float(lows[index] + widths[index] - 1)
+
+    def buckets(self) -> tuple[Counts, Counts]:
+        """Lowest value and width of every bucket of `counts`, in the unit of the values."""
+        return _buckets(len(self.counts), self.significant_digits, self.lowest)
+
+
+def _half_magnitude(digits: int) -> int:
+    """Binary magnitude of half the sub-buckets of a bucket: 2 · 10^digits values stay apart."""
+    return max(0, math.ceil(math.log2(2 * 10**digits)) - 1)
+
+
+def _buckets(length: int, digits: int, lowest: int) -> tuple[Counts, Counts]:
+    half = _half_magnitude(digits)
+    index = np.arange(length, dtype=np.int64)
+    bucket = np.maximum((index >> half) - 1, 0)
+    sub_bucket = index - (bucket << half)
+    shift = bucket + (lowest.bit_length() - 1)
+    return sub_bucket << shift, np.int64(1) << shift
+
+
+def bucket_of(value: int, significant_digits: int = 3, lowest: int = 1) -> int:
+    """Index of the bucket that counts a value."""
+    half = _half_magnitude(significant_digits)
+    units = value >> (lowest.bit_length() - 1)
+    bucket = max(0, units.bit_length() - (half + 1))
+    return (bucket << half) + (units >> bucket)
+
+
+def _expand(numbers: Counts, digits: int, lowest: int, highest: int) -> Counts:
+    """Replace each negative number by as many zeros."""
+    repeats = np.where(numbers < 0, -numbers, 1)
+    length = int(repeats.sum())
+    # A run of zeros is a few bytes long whatever it says: do not let it claim memory without limit.
+    if length > bucket_of(highest, digits, lowest) + (2 << _half_magnitude(digits)):
+        raise HistogramError("an HdrHistogram with more buckets than its highest value has")
+    return np.trim_zeros(np.repeat(np.maximum(numbers, 0), repeats), "b")
+
+
+def _collapse(counts: Counts) -> Counts:
+    """Replace each run of zeros by one negative number."""
+    counts = np.trim_zeros(counts, "b")
+    if not len(counts):
+        return counts
+    is_zero = counts == 0
+    starts = np.flatnonzero(~is_zero | np.concatenate(([True], ~is_zero[:-1])))
+    lengths = np.diff(np.append(starts, len(counts)))
+    return np.where(is_zero[starts], -lengths, counts[starts])
+
+
+def _unzigzag(numbers: NDArray[np.uint64]) -> Counts:
+    return (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
+
+
+def _read_leb128(payload: bytes) -> NDArray[np.uint64]:
+    data = np.frombuffer(payload, dtype=np.uint8)
+    ends = np.flatnonzero(data < 0x80)
+    if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
+        raise HistogramError("an HdrHistogram that ends within a number")
+    starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
+    lengths = ends - starts + 1
+    if len(lengths) and lengths.max() > _LEB128_BYTES_MAX:
+        raise HistogramError("an HdrHistogram with a count beyond 2^55")
+    numbers = np.zeros(len(ends), dtype=np.uint64)
+    for place in range(int(lengths.max()) if len(lengths) else 0):
+        has = lengths > place
+        septet = (data[starts[has] + place] & 0x7F).astype(np.uint64)
+        numbers[has] |= septet << np.uint64(7 * place)
+    return numbers
+
+
+def _write_leb128(numbers: Counts) -> bytes:
+    payload = bytearray()
+    for number in numbers.tolist():
+        rest = (number << 1) ^ (number >> 63)
+        while rest >= 0x80:
+            payload.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        payload.append(rest)
+    return bytes(payload)

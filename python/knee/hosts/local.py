@@ -1,0 +1,221 @@
+"""Processes on this machine, which do not outlive the lab.
+
+Our programs are started with `--tied-to-parent`, foreign ones under `setpriv --pdeathsig`: when the lab is
+killed, the kernel ends them. They are in process groups of their own, so that Ctrl-C reaches only the lab,
+which stops them in order. The kernel ties a process to the *thread* that started it, so everything is to be
+started from the main thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from io import FileIO
+from pathlib import Path
+from typing import IO, Any
+
+from knee.commands import Command
+from knee.dataset import writing
+from knee.errors import ProcessError, StorageError
+from knee.hosts import OnLine
+
+_STDERR_LINES_KEPT = 5
+_POLL_S = 0.02
+
+
+class LocalProcess:
+    """A process on this machine, and the two threads that write down what it prints."""
+
+    def __init__(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> None:
+        self.command = command
+        self._on_line = on_line
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES_KEPT)
+        self._ready = threading.Event()
+        self._listen: str | None = None
+        self._storage_error: StorageError | None = None
+        with writing(lines):
+            lines_file, log_file = FileIO(lines, "w"), FileIO(log, "w")
+        try:
+            self._popen = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                process_group=0,
+            )
+        except OSError as error:
+            lines_file.close()
+            log_file.close()
+            raise ProcessError(f"{command.process}: {command.argv[0]} cannot be started: {error.strerror}") from error
+        assert self._popen.stdout is not None and self._popen.stderr is not None
+        self.pid = self._popen.pid
+        self._pumps = [
+            threading.Thread(target=self._pump_lines, args=(self._popen.stdout, lines_file), daemon=True),
+            threading.Thread(target=self._pump_log, args=(self._popen.stderr, log_file), daemon=True),
+        ]
+        for pump in self._pumps:
+            pump.start()
+
+    def wait_ready(self, timeout_s: float) -> str | None:
+        """See Process."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.poll() is not None:
+                raise ProcessError(f"{self.command.process} ended before it was ready: {self.describe()}")
+            if self.command.serves is None:
+                if self._ready.wait(_POLL_S):
+                    return self._listen
+            elif _answers_version(self.command.serves):
+                return self.command.serves
+            else:
+                time.sleep(_POLL_S)
+        raise ProcessError(f"{self.command.process} was not ready within {timeout_s:.0f} s: {self.describe()}")
+
+    def poll(self) -> int | None:
+        """See Process."""
+        return self._popen.poll()
+
+    def check(self) -> None:
+        """See Process."""
+        if self._storage_error is not None:
+            raise self._storage_error
+
+    def wait(self, timeout_s: float) -> int:
+        """See Process."""
+        try:
+            code = self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ProcessError(f"{self.command.process} did not end within {timeout_s:.0f} s") from None
+        for pump in self._pumps:
+            pump.join()
+        return code
+
+    def stop(self, grace_s: float) -> int:
+        """See Process."""
+        self._popen.send_signal(signal.SIGTERM)
+        try:
+            self._popen.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+        return self.wait(timeout_s=10)
+
+    def describe(self) -> str:
+        """See Process."""
+        code = self.poll()
+        if code is None:
+            how = "it still runs"
+        elif code < 0:
+            how = f"killed by {signal.Signals(-code).name}"
+        else:
+            how = f"exit code {code}"
+        if code is not None:
+            for pump in self._pumps:
+                pump.join(timeout=1)
+        said = " / ".join(self._stderr)
+        return f"{how}; it said: {said}" if said else f"{how}; it said nothing"
+
+    def _pump_lines(self, pipe: IO[bytes], file: FileIO) -> None:
+        with pipe, file:
+            for line in pipe:
+                self._store(file, line)
+                try:
+                    message = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(message, dict):
+                    self._note(message)
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "ready":
+            self._listen = message.get("listen")
+            self._ready.set()
+        self._on_line(self.command, message)
+
+    def _pump_log(self, pipe: IO[bytes], file: FileIO) -> None:
+        with pipe, file:
+            for line in pipe:
+                self._store(file, line)
+                self._stderr.append(line.decode(errors="replace").strip())
+
+    def _store(self, file: FileIO, line: bytes) -> None:
+        """Write a line; after a failure go on reading, for a full pipe would stall the process."""
+        if self._storage_error is not None:
+            return
+        try:
+            with writing(Path(file.name)):
+                file.write(line)
+        except StorageError as error:
+            self._storage_error = error
+
+
+class LocalHost:
+    """This machine. Its links are those it has: no rate is emulated."""
+
+    emulates_links = False
+
+    def __init__(self) -> None:
+        self._processes: list[LocalProcess] = []
+
+    def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
+        """See Host."""
+        process = LocalProcess(command, lines, log, on_line)
+        self._processes.append(process)
+        return process
+
+    def free_address(self) -> str:
+        """See Host. Somebody else may take the port before it is used; then the program says so."""
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            return f"127.0.0.1:{probe.getsockname()[1]}"
+
+    def describe(self) -> dict[str, Any]:
+        """See Host."""
+        system = os.uname()
+        return {
+            "name": system.nodename,
+            "kernel": f"{system.sysname} {system.release} {system.version}",
+            "architecture": system.machine,
+            "cpu_model": _cpu_model(),
+            "cpu_count": os.cpu_count(),
+            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        }
+
+    def output(self, argv: Sequence[str]) -> str | None:
+        """See Host."""
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    def close(self, grace_s: float) -> None:
+        """See Host."""
+        running = [process for process in reversed(self._processes) if process.poll() is None]
+        for process in running:
+            process.stop(grace_s)
+        self._processes.clear()
+
+
+def _cpu_model() -> str | None:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return None
+
+
+def _answers_version(address: str) -> bool:
+    """Whether a memcached answers at an address: a bound port alone does not mean that it serves."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1) as connection:
+            connection.sendall(b"version\r\n")
+            return connection.recv(64).startswith(b"VERSION ")
+    except OSError:
+        return False

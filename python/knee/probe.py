@@ -1,0 +1,115 @@
+"""What every process and the host use, sampled from outside once a second.
+
+The samples of a thread of the lab, so their cost (some 0.1 ms for each process) shows as the target "knee".
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+
+_LOOPBACK = "lo"
+
+Sample = dict[str, Any]
+"""A row of the probes' table, without the columns that name the run."""
+
+
+class Probe:
+    """Samples the host and some processes, aligned to wall-clock seconds, from `start` to `stop`."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._processes = {name: psutil.Process(pid) for name, pid in {**pids, "knee": os.getpid()}.items()}
+        self._samples: list[Sample] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._thread.start()
+
+    def stop(self) -> list[Sample]:
+        """End, and return all samples; safe to call twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        return self._samples
+
+    def _sample_until_stopped(self) -> None:
+        before, totals = time.time(), self._totals()
+        while not self._stopping.wait(1 - time.time() % 1):
+            now, totals_now = time.time(), self._totals()
+            for target, after in totals_now.items():
+                if target in totals:
+                    self._samples.append(_difference(target, before, now, totals[target], after))
+            before, totals = now, totals_now
+
+    def _totals(self) -> dict[str, Sample]:
+        totals = {"host": _host_totals()}
+        for name, process in list(self._processes.items()):
+            try:
+                totals[name] = _process_totals(process)
+            except psutil.Error:
+                del self._processes[name]
+        return totals
+
+
+_LEVELS = ("cpu_count", "rss_bytes")
+"""What is a state; everything else is a counter, of which a sample holds the growth."""
+
+
+def _difference(target: str, before_s: float, now_s: float, before: Sample, now: Sample) -> Sample:
+    sample: Sample = {"second": round(before_s), "seconds": now_s - before_s, "target": target}
+    for name, value in now.items():
+        if name == "threads":
+            used = [cpu_s - before["threads"].get(thread, 0.0) for thread, cpu_s in value.items()]
+            sample["thread_cpu_max_s"] = max(used, default=None)
+        elif name in _LEVELS:
+            sample[name] = value
+        else:
+            sample[name] = value - before[name]
+    return sample
+
+
+def _host_totals() -> Sample:
+    cpu = psutil.cpu_times()
+    totals: Sample = {
+        "cpu_user_s": cpu.user + cpu.nice,
+        "cpu_system_s": cpu.system + cpu.irq + cpu.softirq,
+        "cpu_count": psutil.cpu_count(),
+        "rss_bytes": (memory := psutil.virtual_memory()).total - memory.available,
+        "net_lo_bytes": 0,
+        "net_rx_bytes": 0,
+        "net_tx_bytes": 0,
+    }
+    for interface, counters in psutil.net_io_counters(pernic=True).items():
+        if interface == _LOOPBACK:
+            totals["net_lo_bytes"] += counters.bytes_sent
+        else:
+            totals["net_rx_bytes"] += counters.bytes_recv
+            totals["net_tx_bytes"] += counters.bytes_sent
+    # A machine without a disk of its own has no such counters.
+    if (disk := psutil.disk_io_counters()) is not None:
+        totals["disk_read_bytes"] = disk.read_bytes
+        totals["disk_write_bytes"] = disk.write_bytes
+    return totals
+
+
+def _process_totals(process: psutil.Process) -> Sample:
+    with process.oneshot():
+        cpu = process.cpu_times()
+        disk = process.io_counters()
+        threads = {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
+        return {
+            "cpu_user_s": cpu.user,
+            "cpu_system_s": cpu.system,
+            "cpu_count": len(threads),
+            "threads": threads,
+            "rss_bytes": process.memory_info().rss,
+            "disk_read_bytes": disk.read_bytes,
+            "disk_write_bytes": disk.write_bytes,
+        }

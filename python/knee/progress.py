@@ -1,0 +1,97 @@
+"""How far a run is, for whoever waits: a live line on a terminal, a plain line per measurement elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from knee.dataset import Outcome
+from knee.design import Run
+from knee.run import Progress
+
+
+class PlainProgress(Progress):
+    """A line when a measurement is over: for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._place = ""
+        self._remaining = ""
+        self._latest: int | None = None
+
+    def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
+        """See Progress."""
+        self._place = f"{index}/{total}"
+        self._remaining = f"{duration(remaining_s)} left"
+        self._latest = None
+
+    def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
+        """See Progress."""
+        self._latest = requests_per_s
+
+    def end(self, run: Run, outcome: Outcome) -> None:
+        """See Progress."""
+        how = f"{self._latest or 0:,} requests/s" if outcome.status == "done" else f"{outcome.status}: {outcome.reason}"
+        line = f"{self._place}  {name_of(run)}  {how}  ({self._remaining} when it began)"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveProgress(Progress):
+    """One line that is rewritten, and a line that stays for each failure. To be used as a context."""
+
+    def __init__(self, console: Console, seconds: int) -> None:
+        self._seconds = seconds
+        self._remaining_s = 0.0
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[left]} left"),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None, rate="", left="")
+
+    def __enter__(self) -> LiveProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
+        """See Progress."""
+        self._remaining_s = remaining_s
+        self._bar.update(
+            self._task, description=name_of(run), completed=index - 1, total=total, left=duration(remaining_s), rate=""
+        )
+
+    def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
+        """See Progress."""
+        rate = "" if requests_per_s is None else f"{requests_per_s:,} requests/s"
+        left = duration(self._remaining_s - min(elapsed_s, self._seconds))
+        self._bar.update(self._task, rate=rate, left=left)
+
+    def end(self, run: Run, outcome: Outcome) -> None:
+        """See Progress."""
+        if outcome.status != "done":
+            text = f"{name_of(run)}  {outcome.status}: {outcome.reason}"
+            self._bar.console.print(text, markup=False, highlight=False)
+        self._bar.advance(self._task)
+
+
+def name_of(run: Run) -> str:
+    """A run in words: the levels of its factors and its repetition."""
+    levels = [f"{name}={level}" for name, level in run.levels.items()]
+    return "  ".join([*levels, f"repetition {run.repetition}"])
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, with hours before them where there are any."""
+    minutes, rest = divmod(max(0, math.ceil(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
