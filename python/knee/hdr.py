@@ -8,7 +8,6 @@ number standing for that many zeros. Percentiles are never averaged: merge the h
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import struct
 import zlib
@@ -59,7 +58,7 @@ class Histogram:
                 raise HistogramError(f"not a compressed HdrHistogram V2: its cookie is {cookie:#x}")
             content = zlib.decompress(wrapped[_WRAPPER.size : _WRAPPER.size + length])
             cookie, size, offset, digits, lowest, highest, _ratio = _HEADER.unpack_from(content)
-        except (binascii.Error, struct.error, zlib.error) as error:
+        except (ValueError, struct.error, zlib.error) as error:
             raise HistogramError(f"not an HdrHistogram: {error}") from error
         if cookie != _COOKIE or offset != 0 or not 0 <= digits <= 5 or lowest < 1:
             raise HistogramError("not an HdrHistogram V2 as the programs write it")

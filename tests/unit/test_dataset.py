@@ -1,0 +1,239 @@
+"""Run folders: literal lines in, frames out."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from knee import spec
+from knee.dataset import POINTS, TABLES, Dataset, Outcome, RunFolder, factor_type, writing
+from knee.design import Run, runs
+from knee.errors import DatasetError, StorageError
+
+EXPERIMENT = """\
+[experiment]
+name = "two-points"
+question = "Does it write what it reads?"
+[system]
+load = {}
+middleware = { workers = 8 }
+store = { hosts = 2 }
+[factors]
+"load.clients" = [4, 8]
+[measure]
+repetitions = 1
+seconds = 3
+warmup_s = 1
+cooldown_s = 1
+order = "given"
+"""
+
+READY = (
+    '{"type":"ready","role":"middleware","program":"knee-proxy","version":"0.1.0","pid":1,"listen":"127.0.0.1:11211"}'
+)
+WINDOW = (
+    '{"type":"window","role":"middleware","second":1700000001,"seconds":1.0,'
+    '"ops":{"set":{"count":812,"errors":1,"items":812,"hits":0,"misses":0,"bytes_in":3390000,"bytes_out":6496,'
+    '"queueing_sum_ns":5,"service_sum_ns":6,"response_sum_ns":12,"response":"HISTFAAAA"},'
+    '"get":{"count":3,"errors":0,"items":3,"hits":2,"misses":1,"bytes_in":30,"bytes_out":60,'
+    '"queueing_sum_ns":1,"service_sum_ns":2,"response_sum_ns":4}},'
+    '"queue_length_mean":1.25,"queue_length_end":1,"queue_length_max":4,"workers":8,"workers_busy_s":6.93,'
+    '"threads":[{"name":"net-0","cpu_s":0.25},{"name":"net-1","cpu_s":0.5}],"connections":96,"unknown_to_us":1}'
+)
+SUMMARY = (
+    '{"type":"summary","role":"middleware","started_unix_s":1699999999.5,"ended_unix_s":1700000004.5,"seconds":5.0,'
+    '"ops":{"set":{"count":812,"errors":1,"items":812,"hits":0,"misses":0,"bytes_in":3390000,"bytes_out":6496,'
+    '"queueing_sum_ns":5,"service_sum_ns":6,"response_sum_ns":12}},'
+    '"histograms":[{"op":"set","stage":"queueing","unit":"ns","count":812,"mean":1,"hdr":"Q"},'
+    '{"op":"set","stage":"response","unit":"ns","count":812,"mean":1,"hdr":"R"}],'
+    '"servers":[{"address":"127.0.0.1:1","requests":400,"errors":2,"ejected":1,"up":true},'
+    '{"address":"127.0.0.1:2","requests":412,"errors":0,"ejected":0,"up":true}]}'
+)
+SAMPLE = {"second": 1700000000, "seconds": 1.0, "target": "host", "cpu_user_s": 0.5, "cpu_count": 2}
+DONE = Outcome("done", None, 1700000000, {"middleware-0": "middleware"}, [SAMPLE])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder.create(tmp_path, "two-points", EXPERIMENT)
+    folder.write_manifest({"seed": 1, "overrides": {}, "notes": ["a note"]})
+    return folder
+
+
+@pytest.fixture
+def experiment() -> spec.Spec:
+    return spec.parse(EXPERIMENT, "x.toml")
+
+
+def measured(folder: RunFolder, experiment: spec.Spec, run: Run) -> None:
+    folder.point_folder(run)
+    folder.lines_path(run, "middleware-0").write_text(f"{READY}\n{WINDOW}\n{SUMMARY}\n")
+    folder.record(run, experiment, DONE)
+
+
+def test_lines_become_rows_of_every_table(folder: RunFolder, experiment: spec.Spec) -> None:
+    measured(folder, experiment, runs(experiment, seed=1)[1])
+    dataset = Dataset.open(folder.path)
+
+    assert dataset.points.row(0, named=True) == {
+        "point": 1,
+        "repetition": 1,
+        "status": "done",
+        "reason": None,
+        "clients": 8,
+        "middlewares": 1,
+        "stores": 2,
+        "workers": 8,
+        "start_unix_s": 1700000000,
+        "seconds": 3,
+        "warmup_s": 1,
+        "cooldown_s": 1,
+        "think_ms": 0.0,
+        "rate": None,
+        "load.clients": 8,
+    }
+    window = dataset.windows.filter(op="set").row(0, named=True)
+    assert (window["role"], window["process"], window["elapsed_s"]) == ("middleware", "middleware-0", 1.0)
+    assert (window["count"], window["errors"], window["response"]) == (812, 1, "HISTFAAAA")
+    assert dataset.windows.filter(op="get")["response"].to_list() == [None]
+    station = dataset.stations.row(0, named=True)
+    assert (station["queue_length_mean"], station["workers_busy_s"], station["connections"]) == (1.25, 6.93, 96)
+    assert (station["threads"], station["threads_cpu_s"], station["thread_cpu_max_s"]) == (2, 0.75, 0.5)
+    assert station["late_sends"] is None
+    summary = dataset.summaries.row(0, named=True)
+    assert (summary["servers_ejected"], summary["servers_errors"], summary["bottleneck_reason"]) == (1, 2, None)
+    total = dataset.totals.row(0, named=True)
+    assert (total["count"], total["queueing"], total["service"], total["response"]) == (812, "Q", None, "R")
+    probe = dataset.probes.row(0, named=True)
+    assert (probe["target"], probe["elapsed_s"], probe["cpu_user_s"], probe["rss_bytes"]) == ("host", 0.0, 0.5, None)
+
+
+def test_every_frame_has_the_columns_that_are_written_down(folder: RunFolder, experiment: spec.Spec) -> None:
+    def schemas() -> dict[str, pl.Schema]:
+        dataset = Dataset.open(folder.path)
+        return {name: getattr(dataset, name).schema for name in TABLES}
+
+    expected = {**TABLES, "points": pl.Schema({**POINTS, "load.clients": pl.Int64()})}
+    assert schemas() == expected, "of an empty run"
+    measured(folder, experiment, runs(experiment, seed=1)[0])
+    assert schemas() == expected
+
+
+def test_a_run_counts_only_once_it_is_in_the_points_table(folder: RunFolder, experiment: spec.Spec) -> None:
+    first, second = runs(experiment, seed=1)
+    measured(folder, experiment, first)
+    measured(folder, experiment, second)
+    (folder.path / "tables" / "points" / "001-r1.parquet").unlink()
+    assert Dataset.open(folder.path).windows["point"].unique().to_list() == [0]
+    assert folder.done() == {(0, 1)}
+
+
+def test_a_partial_run_is_no_measurement_and_a_repeated_one_replaces_it(
+    folder: RunFolder, experiment: spec.Spec
+) -> None:
+    run = runs(experiment, seed=1)[0]
+    folder.point_folder(run)
+    folder.lines_path(run, "middleware-0").write_text(WINDOW[:100])
+    folder.record(run, experiment, Outcome("failed", "store-0 ended", processes=DONE.processes))
+    dataset = Dataset.open(folder.path)
+    assert dataset.points.select("status", "reason").row(0) == ("failed", "store-0 ended")
+    assert dataset.windows.is_empty()
+    assert folder.done() == set()
+    measured(folder, experiment, run)
+    assert Dataset.open(folder.path).points["status"].to_list() == ["done"]
+
+
+def test_a_line_that_is_none_is_named(folder: RunFolder, experiment: spec.Spec) -> None:
+    run = runs(experiment, seed=1)[0]
+    folder.point_folder(run)
+    folder.lines_path(run, "middleware-0").write_text(f"{READY}\nthread 'main' panicked\n")
+    with pytest.raises(DatasetError, match=r"middleware-0\.jsonl:2: not a JSON line"):
+        folder.record(run, experiment, DONE)
+
+
+def test_warnings_say_what_is_missing_and_what_the_generator_said(folder: RunFolder, experiment: spec.Spec) -> None:
+    run = runs(experiment, seed=1)[0]
+    folder.point_folder(run)
+    summary = {
+        "type": "summary",
+        "seconds": 3.0,
+        "bottleneck": {"reason": "cpu", "detail": "thread load-0 used 99 % of a CPU"},
+        "wrong_values": 2,
+    }
+    folder.lines_path(run, "load-0").write_text(json.dumps(summary) + "\n")
+    folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
+    note, missing, limited, wrong = Dataset.open(folder.path).warnings
+    assert note == "a note"
+    assert missing.startswith("1 of 2 runs are complete")
+    assert "itself the limit (thread load-0 used 99 % of a CPU)" in limited
+    assert wrong.startswith("2 values")
+
+
+@pytest.mark.parametrize("breakage", ["absent", "empty", "no manifest", "broken manifest"])
+def test_what_is_no_run_folder(folder: RunFolder, tmp_path: Path, breakage: str) -> None:
+    path = folder.path
+    match breakage:
+        case "absent":
+            path = tmp_path / "absent"
+        case "empty":
+            path = tmp_path
+        case "no manifest":
+            (path / "manifest.json").unlink()
+        case _:
+            (path / "manifest.json").write_text("{")
+    with pytest.raises(DatasetError, match=str(path)):
+        Dataset.open(path)
+
+
+def test_two_runs_within_a_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    paths = {RunFolder.create(tmp_path, "x", EXPERIMENT).path for _ in range(3)}
+    assert len(paths) == 3
+    assert {(path / "experiment.toml").read_text() for path in paths} == {EXPERIMENT}
+
+
+def test_a_failure_to_write_says_what_to_do() -> None:
+    with (
+        pytest.raises(StorageError, match="runs/x: cannot be written: No space left on device; make room"),
+        writing(Path("runs/x")),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(StorageError, match=r"/proc/none.*cannot be written: .*choose|/proc/none.*see whether"):
+        RunFolder.create(Path("/proc/none"), "x", EXPERIMENT)
+
+
+def test_a_full_disk_leaves_what_was_there_readable(folder: RunFolder, experiment: spec.Spec) -> None:
+    first, second = runs(experiment, seed=1)
+    measured(folder, experiment, first)
+    tables = folder.path / "tables"
+    for table in tables.iterdir():
+        table.chmod(0o500)
+    try:
+        if os.access(tables / "points", os.W_OK):
+            # Root writes everywhere; a device that is always full takes the folder's place.
+            (tables / "windows" / "001-r1.parquet.partial").symlink_to("/dev/full")
+        with pytest.raises(StorageError):
+            measured(folder, experiment, second)
+    finally:
+        for table in tables.iterdir():
+            table.chmod(0o700)
+    assert folder.done() == {(0, 1)}
+    assert Dataset.open(folder.path).windows["point"].unique().to_list() == [0]
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ((1, 2), pl.Int64()),
+        ((1, 2.5), pl.Float64()),
+        ((True, False), pl.Boolean()),
+        (("whole", "sharded"), pl.String()),
+        ((4096, "exponential:4096"), pl.String()),
+    ],
+)
+def test_a_factors_column_has_the_type_of_its_levels(levels: tuple[spec.Level, ...], expected: pl.DataType) -> None:
+    assert factor_type(levels) == expected

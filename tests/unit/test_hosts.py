@@ -1,0 +1,139 @@
+"""Processes on this machine: readiness, logs, stopping, and that none outlives the lab."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from knee import commands
+from knee.commands import Command
+from knee.errors import ProcessError, StorageError
+from knee.hosts.local import LocalHost, LocalProcess
+from knee.spec import Store
+
+
+@pytest.fixture
+def host() -> Iterator[LocalHost]:
+    host = LocalHost()
+    yield host
+    host.close(grace_s=1)
+
+
+class Started:
+    """Starts shell scripts on a host and keeps what they print."""
+
+    def __init__(self, host: LocalHost, folder: Path) -> None:
+        self.host = host
+        self.folder = folder
+        self.messages: list[dict[str, Any]] = []
+
+    def shell(self, script: str) -> LocalProcess:
+        return self.start(Command("shell", "store", ("/bin/sh", "-c", script)))
+
+    def start(self, command: Command) -> LocalProcess:
+        lines, log = self.folder / f"{command.process}.jsonl", self.folder / f"{command.process}.log"
+        return self.host.start(command, lines, log, lambda _, message: self.messages.append(message))
+
+
+@pytest.fixture
+def started(host: LocalHost, tmp_path: Path) -> Started:
+    return Started(host, tmp_path)
+
+
+def test_a_ready_line_says_the_address_and_every_line_is_kept(started: Started, tmp_path: Path) -> None:
+    ready = '{"type":"ready","listen":"127.0.0.1:7"}'
+    process = started.shell(f"echo '{ready}'; echo '{{\"type\":\"summary\"}}'; echo complaint >&2; exec sleep 60")
+    assert process.wait_ready(timeout_s=10) == "127.0.0.1:7"
+    assert process.stop(grace_s=10) == -signal.SIGTERM
+    assert [message["type"] for message in started.messages] == ["ready", "summary"]
+    assert (tmp_path / "shell.jsonl").read_text().splitlines()[0] == ready
+    assert (tmp_path / "shell.log").read_text() == "complaint\n"
+
+
+def test_a_process_that_ends_before_it_is_ready_is_told_with_its_last_words(started: Started) -> None:
+    process = started.shell("echo knee-kv: address in use >&2; exit 1")
+    with pytest.raises(ProcessError, match="ended before it was ready: exit code 1; it said: knee-kv: address in use"):
+        process.wait_ready(timeout_s=10)
+
+
+def test_a_process_that_never_gets_ready(started: Started) -> None:
+    with pytest.raises(ProcessError, match="was not ready within 0 s: it still runs; it said nothing"):
+        started.shell("exec sleep 60").wait_ready(timeout_s=0.1)
+
+
+def test_a_program_that_does_not_exist(started: Started) -> None:
+    with pytest.raises(ProcessError, match="/no/such/program cannot be started: No such file"):
+        started.start(Command("shell", "store", ("/no/such/program",)))
+
+
+def test_stopping_asks_first_and_insists_after_the_grace(started: Started) -> None:
+    polite = started.shell('trap "exit 0" TERM; echo "{}"; while :; do sleep 0.05; done')
+    stubborn = started.shell('trap "" TERM; echo "{}"; while :; do sleep 0.05; done')
+    while len(started.messages) < 2:
+        time.sleep(0.01)
+    assert polite.stop(grace_s=10) == 0
+    assert stubborn.stop(grace_s=0.2) == -signal.SIGKILL
+
+
+def test_a_full_disk_is_told_and_the_process_is_not_stalled(host: LocalHost, tmp_path: Path) -> None:
+    command = Command("shell", "store", ("/bin/sh", "-c", 'i=0; while [ $i -lt 5000 ]; do echo "{}"; i=$((i+1)); done'))
+    process = host.start(command, Path("/dev/full"), tmp_path / "log", lambda *_: None)
+    assert process.wait(timeout_s=30) == 0
+    with pytest.raises(StorageError, match="/dev/full: cannot be written: No space left on device; make room"):
+        process.check()
+
+
+def test_memcached_is_ready_when_it_answers_and_stops_when_told(host: LocalHost, started: Started) -> None:
+    process = started.start(commands.store("store-0", Store(kind="memcached", memory_mb=64), host.free_address(), 10))
+    address = process.wait_ready(timeout_s=10)
+    assert address is not None
+    name, _, port = address.rpartition(":")
+    with socket.create_connection((name, int(port)), timeout=5) as connection:
+        connection.sendall(b"set k 0 0 1\r\nv\r\n")
+        assert connection.recv(64) == b"STORED\r\n"
+    assert process.stop(grace_s=5) == 0
+
+
+_CHILD_OF_A_LAB = """
+import sys, time
+from pathlib import Path
+from knee import commands
+from knee.hosts.local import LocalHost
+from knee.spec import Store
+host, folder = LocalHost(), Path(sys.argv[1])
+process = host.start(
+    commands.store("store-0", Store(kind="memcached"), host.free_address(), 10),
+    folder / "lines", folder / "log", lambda *_: None)
+process.wait_ready(10)
+print(process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_foreign_server_dies_with_a_lab_that_is_killed(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", _CHILD_OF_A_LAB, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "python"}) as lab:
+        assert lab.stdout is not None
+        server = psutil.Process(int(lab.stdout.readline()))
+        assert server.name() == "memcached"
+        lab.kill()
+    psutil.wait_procs([server], timeout=10)
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_a_host_says_of_itself(host: LocalHost) -> None:
+    described = host.describe()
+    assert described["kernel"].startswith("Linux")
+    assert described["cpu_count"] == os.cpu_count()
+    assert host.output(["/bin/echo", "1.6"]) == "1.6"
+    assert host.output(["/bin/false"]) is None
