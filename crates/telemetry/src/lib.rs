@@ -17,7 +17,8 @@
 //! * [`Role`] says what a process is: [`Middleware`], [`Store`] or [`Load`]. It decides at compile
 //!   time which stages a [`Sample`] has and which gauges a thread keeps.
 //! * [`Reporter`] merges the windows of all threads that belong to the same wall-clock second
-//!   (histograms are merged, never averaged), prints them and keeps the totals.
+//!   (histograms are merged, never averaged), prints them, keeps the totals, and serves them as
+//!   Prometheus text.
 //!
 //! # Example
 //!
@@ -60,14 +61,17 @@
 //! # Ok(())
 //! # }
 //! ```
+mod admin;
 mod clock;
 mod collate;
 mod csv;
+mod hdr_log;
 mod histogram;
 mod json;
 mod level;
 mod op;
 mod output;
+mod prometheus;
 mod recorder;
 mod reporter;
 mod role;
@@ -79,6 +83,7 @@ pub use clock::Moment;
 pub use histogram::{HIGHEST_NS, SIGNIFICANT_DIGITS};
 pub use level::{Level, LevelReading};
 pub use op::Op;
+pub use prometheus::{Metric, MetricKind};
 pub use recorder::{Recorder, Sample};
 pub use reporter::{Reporter, Running, Stats};
 pub use role::{

@@ -1,4 +1,4 @@
-//! Lines to standard output, whoever still reads them.
+//! Lines to standard output or a log, whether or not anybody takes them.
 
 use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
@@ -11,6 +11,8 @@ use std::os::fd::AsFd as _;
 /// (`EPIPE`) ends the output; after any other failure (a full disk) the next line is tried again.
 pub(crate) struct Output {
     program: &'static str,
+    /// What the sink is, for messages.
+    what: &'static str,
     sink: Option<Box<dyn Write + Send>>,
     /// The last line may have been written in part.
     torn: bool,
@@ -26,15 +28,19 @@ impl Debug for Output {
 }
 
 impl Output {
-    pub(crate) fn new(program: &'static str, sink: Box<dyn Write + Send>) -> Output {
-        Output { program, sink: Some(sink), torn: false }
+    pub(crate) fn new(
+        program: &'static str,
+        what: &'static str,
+        sink: Box<dyn Write + Send>,
+    ) -> Output {
+        Output { program, what, sink: Some(sink), torn: false }
     }
 
     /// Standard output without the buffer of [`io::stdout`], which would keep and repeat what
     /// could not be written.
     pub(crate) fn stdout(program: &'static str) -> io::Result<Output> {
         let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Output::new(program, Box::new(stdout)))
+        Ok(Output::new(program, "standard output", Box::new(stdout)))
     }
 
     /// Writes `line` and a line feed.
@@ -48,19 +54,16 @@ impl Output {
         }
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(b'\n');
+        let (program, what) = (self.program, self.what);
         match sink.write_all(&bytes).and_then(|()| sink.flush()) {
             Ok(()) => self.torn = false,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                let program = self.program;
-                eprintln!(
-                    "{program}: nobody reads standard output any more: no further statistics"
-                );
+                eprintln!("{program}: nobody reads {what} any more, nothing more is written to it");
                 self.sink = None;
             }
             Err(error) => {
                 if !self.torn {
-                    let program = self.program;
-                    eprintln!("{program}: statistics are incomplete: {error}");
+                    eprintln!("{program}: lines are lost, {what} cannot be written: {error}");
                 }
                 self.torn = true;
             }

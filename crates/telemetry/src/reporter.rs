@@ -1,7 +1,7 @@
 //! The process's reporter: one thread that merges, prints and keeps totals.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -9,11 +9,14 @@ use std::time::Instant;
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 
+use crate::admin::Admin;
 use crate::clock::Moment;
 use crate::collate::{Collator, Second};
 use crate::csv;
+use crate::hdr_log::HdrLog;
 use crate::json::{self, ReadyLine};
 use crate::output::Output;
+use crate::prometheus;
 use crate::recorder::Recorder;
 use crate::role::Role;
 use crate::totals::Totals;
@@ -36,6 +39,8 @@ pub struct Reporter<R: Role> {
     program: &'static str,
     stats: Stats,
     output: Output,
+    admin: Option<(TcpListener, SocketAddr)>,
+    hdr_log: Option<HdrLog>,
     thread_names: Vec<String>,
     sender: Sender<Window<R>>,
     windows: Receiver<Window<R>>,
@@ -57,12 +62,38 @@ impl<R: Role> Reporter<R> {
         stats: Stats,
         sink: Box<dyn Write + Send>,
     ) -> Reporter<R> {
-        Reporter::with_output(program, stats, Output::new(program, sink))
+        Reporter::with_output(program, stats, Output::new(program, "standard output", sink))
     }
 
     fn with_output(program: &'static str, stats: Stats, output: Output) -> Reporter<R> {
         let (sender, windows) = mpsc::channel();
-        Reporter { program, stats, output, thread_names: Vec::new(), sender, windows }
+        Reporter {
+            program,
+            stats,
+            output,
+            admin: None,
+            hdr_log: None,
+            thread_names: Vec::new(),
+            sender,
+            windows,
+        }
+    }
+
+    /// Serves `GET /metrics` and `GET /healthz` on `listener` while the reporter runs.
+    ///
+    /// # Errors
+    ///
+    /// The listener has no address.
+    pub fn serve_admin(&mut self, listener: TcpListener) -> io::Result<()> {
+        let address = listener.local_addr()?;
+        self.admin = Some((listener, address));
+        Ok(())
+    }
+
+    /// Writes an HdrHistogram interval log to `sink`, whatever is printed.
+    pub fn log_histograms(&mut self, sink: Box<dyn Write + Send>) {
+        let output = Output::new(self.program, "the histogram log", sink);
+        self.hdr_log = Some(HdrLog::new(output));
     }
 
     /// The recorder of one more thread, whose first window begins at `now`.
@@ -100,7 +131,7 @@ impl<R: Role> Reporter<R> {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             listen,
-            admin: None,
+            admin: self.admin.as_ref().map(|(_, address)| *address),
         }));
     }
 
@@ -111,10 +142,20 @@ impl<R: Role> Reporter<R> {
     /// The system has no room for another thread.
     pub fn start(self) -> io::Result<Running<R>> {
         let totals = Arc::new(Mutex::new(Totals::new(self.thread_names.clone())));
+        let admin = self.admin.map(|(listener, _)| {
+            let totals = Arc::clone(&totals);
+            // The page is made from a copy: the reporter is not kept waiting while it is written.
+            Admin::start(listener, move || {
+                let totals = lock(&totals).clone();
+                prometheus::page(&totals)
+            })
+        });
+        let admin = admin.transpose()?;
         let mut printer = Printer {
             stats: self.stats,
             output: self.output,
             rows: csv::Rows::default(),
+            hdr_log: self.hdr_log,
             thread_names: self.thread_names,
             serializer: V2DeflateSerializer::new(),
         };
@@ -125,7 +166,7 @@ impl<R: Role> Reporter<R> {
             report(&windows, &shared, &mut printer);
             printer
         })?;
-        Ok(Running { thread, totals })
+        Ok(Running { thread, admin, totals })
     }
 }
 
@@ -133,6 +174,7 @@ impl<R: Role> Reporter<R> {
 #[derive(Debug)]
 pub struct Running<R: Role> {
     thread: JoinHandle<Printer>,
+    admin: Option<Admin>,
     totals: Arc<Mutex<Totals<R>>>,
 }
 
@@ -148,6 +190,10 @@ impl<R: Role> Running<R> {
         let totals = lock(&self.totals);
         let closing = closing(&totals);
         printer.end(&totals, &closing);
+        drop(totals);
+        if let Some(admin) = self.admin {
+            admin.stop();
+        }
     }
 }
 
@@ -192,6 +238,7 @@ struct Printer {
     stats: Stats,
     output: Output,
     rows: csv::Rows,
+    hdr_log: Option<HdrLog>,
     thread_names: Vec<String>,
     serializer: V2DeflateSerializer,
 }
@@ -215,6 +262,9 @@ impl Printer {
                 }
             }
             Stats::None => {}
+        }
+        if let Some(log) = &mut self.hdr_log {
+            log.second(second, &mut self.serializer);
         }
     }
 

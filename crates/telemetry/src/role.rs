@@ -7,11 +7,12 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::level::{Level, LevelReading};
+use crate::prometheus::{Metric, MetricKind};
 use crate::stage::{LoadTimes, MiddlewareTimes, StoreTimes, Times};
 
 /// What a process does in the system. The role decides at compile time which fields its windows
 /// have.
-pub trait Role: Debug + 'static {
+pub trait Role: Copy + Debug + 'static {
     /// The role's name in the output.
     const NAME: &'static str;
     /// What it times of a request.
@@ -50,10 +51,13 @@ pub trait Reading: Clone + Debug + Send + Serialize {
     fn servers(&self) -> Option<&[ServerCounts]> {
         None
     }
+
+    /// The same for Prometheus.
+    fn metrics(&self) -> Vec<Metric>;
 }
 
 /// `knee-proxy`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Middleware;
 
 impl Role for Middleware {
@@ -65,7 +69,7 @@ impl Role for Middleware {
 }
 
 /// `knee-kv` and other stores.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Store;
 
 impl Role for Store {
@@ -77,7 +81,7 @@ impl Role for Store {
 }
 
 /// `knee-load`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load;
 
 impl Role for Load {
@@ -201,6 +205,60 @@ impl Reading for MiddlewareReading {
     fn servers(&self) -> Option<&[ServerCounts]> {
         Some(&self.servers)
     }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = vec![
+            Metric::gauge(
+                "knee_queue_length",
+                "Requests waiting for a worker.",
+                self.queue_length.end.max(0) as f64,
+            ),
+            Metric::counter(
+                "knee_queue_length_seconds_total",
+                "Integral of the queue length over time: its rate is the mean queue length.",
+                self.queue_length.area_s.max(0.0),
+            ),
+        ];
+        if self.workers > 0 {
+            metrics.push(Metric::gauge("knee_workers", "Worker slots.", f64::from(self.workers)));
+            metrics.push(Metric::counter(
+                "knee_workers_busy_seconds_total",
+                "Time that worker slots had a request in flight.",
+                self.busy.area_s.max(0.0),
+            ));
+        }
+        let servers = |value: fn(&ServerCounts) -> f64| {
+            let samples = self.servers.iter().map(|s| (s.address.clone(), value(s)));
+            ("server", samples.collect::<Vec<_>>())
+        };
+        metrics.extend([
+            Metric::labelled(
+                MetricKind::Gauge,
+                "knee_server_up",
+                "1 where every thread uses the server, 0 where it was taken out.",
+                servers(|server| f64::from(u8::from(server.up))),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_requests_total",
+                "Requests sent to the server.",
+                servers(|server| server.requests as f64),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_errors_total",
+                "Requests that the server answered with an error, or not at all.",
+                servers(|server| server.errors as f64),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_ejections_total",
+                "How often the server was taken out.",
+                servers(|server| server.ejected as f64),
+            ),
+        ]);
+        metrics
+    }
 }
 
 impl Serialize for MiddlewareReading {
@@ -257,6 +315,23 @@ impl Reading for StoreGauges {
         self.evictions += other.evictions;
         self.expired += other.expired;
     }
+
+    fn metrics(&self) -> Vec<Metric> {
+        vec![
+            Metric::gauge("knee_memory_bytes", "Memory that items take.", self.memory_bytes as f64),
+            Metric::gauge("knee_items", "Items stored.", self.items_stored as f64),
+            Metric::counter(
+                "knee_evictions_total",
+                "Items evicted for want of memory.",
+                self.evictions as f64,
+            ),
+            Metric::counter(
+                "knee_expired_total",
+                "Items removed because their time was over.",
+                self.expired as f64,
+            ),
+        ]
+    }
 }
 
 /// A send later than this after its intended time counts as late.
@@ -309,6 +384,31 @@ impl Reading for LoadGauges {
         self.wrong_values += other.wrong_values;
         self.reconnects += other.reconnects;
         self.in_flight += other.in_flight;
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        vec![
+            Metric::counter(
+                "knee_late_sends_total",
+                "Sends more than 1 ms after their intended time.",
+                self.late_sends as f64,
+            ),
+            Metric::counter(
+                "knee_wrong_values_total",
+                "Values that were not what the key's value must be.",
+                self.wrong_values as f64,
+            ),
+            Metric::counter(
+                "knee_reconnects_total",
+                "Connections opened again after they had been lost.",
+                self.reconnects as f64,
+            ),
+            Metric::gauge(
+                "knee_requests_in_flight",
+                "Requests sent and not yet answered.",
+                self.in_flight as f64,
+            ),
+        ]
     }
 }
 

@@ -1,0 +1,197 @@
+//! The admin port: `GET /metrics` and `GET /healthz`, apart from the data port.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::prometheus;
+
+/// The longest request head that is read.
+const REQUEST_BYTES_MAX: usize = 8 * 1024;
+
+/// How much of what a refused client goes on sending is read, so that it gets to see the answer.
+const DRAIN_BYTES_MAX: usize = 64 * 1024;
+
+/// How long a client may take over its request, and again over the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A server of one connection at a time on a thread of its own: scrapes are rare and short, and
+/// further connections wait in the listener's backlog, which bounds them.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Admin {
+    /// Serves `metrics` on `listener` until [`Admin::stop`].
+    pub(crate) fn start(
+        listener: TcpListener,
+        metrics: impl Fn() -> String + Send + 'static,
+    ) -> io::Result<Admin> {
+        // Its owner may have made it for an event loop.
+        listener.set_nonblocking(false)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(move || serve(&listener, &stopping, &metrics))?;
+        Ok(Admin { address, stop, thread })
+    }
+
+    /// Ends the thread, after the request that it may be answering.
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        // A connection wakes the thread. Where none can be made, the thread ends with the process.
+        if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok() {
+            let _ = self.thread.join();
+        }
+    }
+}
+
+fn serve(listener: &TcpListener, stop: &AtomicBool, metrics: &impl Fn() -> String) {
+    loop {
+        let accepted = listener.accept();
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        match accepted {
+            // What goes wrong with one client is its own affair.
+            Ok((stream, _)) => drop(answer(stream, metrics)),
+            // Out of descriptors, most likely: come back when some may be free.
+            Err(_) => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut head = Vec::new();
+    let complete = read_head(&mut stream, &mut head, deadline)?;
+    let response = if complete {
+        respond(&head, metrics)
+    } else {
+        Response::text("400 Bad Request", "the request is too long or ends early\n")
+    };
+    stream.write_all(response.to_string().as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    drain(&mut stream, deadline)
+}
+
+/// Reads until the empty line that ends a head; `false` where the head is too long or broken off.
+fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>, deadline: Instant) -> io::Result<bool> {
+    let mut chunk = [0; 1024];
+    loop {
+        let length = read_until(stream, &mut chunk, deadline)?;
+        if length == 0 {
+            return Ok(false);
+        }
+        head.extend_from_slice(&chunk[..length]);
+        if head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+            return Ok(true);
+        }
+        if head.len() >= REQUEST_BYTES_MAX {
+            return Ok(false);
+        }
+    }
+}
+
+/// Reads what a client still sends: closing a socket with unread bytes would reset the
+/// connection and take the answer with it.
+fn drain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
+    let mut chunk = [0; 4096];
+    let mut drained = 0;
+    while drained < DRAIN_BYTES_MAX {
+        match read_until(stream, &mut chunk, deadline)? {
+            0 => break,
+            length => drained += length,
+        }
+    }
+    Ok(())
+}
+
+/// One read that ends at `deadline` at the latest, however slowly the bytes come.
+fn read_until(stream: &mut TcpStream, chunk: &mut [u8], deadline: Instant) -> io::Result<usize> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(chunk) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+struct Response {
+    status: &'static str,
+    headers: &'static str,
+    content_type: &'static str,
+    body: String,
+}
+
+impl Response {
+    fn text(status: &'static str, body: &str) -> Response {
+        Response {
+            status,
+            headers: "",
+            content_type: "text/plain; charset=utf-8",
+            body: body.to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Response {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n{}\r\n{}",
+            self.status,
+            self.content_type,
+            self.body.len(),
+            self.headers,
+            self.body
+        )
+    }
+}
+
+/// The answer to a complete request head.
+fn respond(head: &[u8], metrics: &impl Fn() -> String) -> Response {
+    let bad = |why| Response::text("400 Bad Request", why);
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or(head);
+    let Ok(line) = std::str::from_utf8(line) else {
+        return bad("the request line is not text\n");
+    };
+    let mut words = line.split(' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return bad("expected METHOD TARGET VERSION\n");
+    };
+    if !version.starts_with("HTTP/1.") {
+        return bad("expected HTTP/1.0 or HTTP/1.1\n");
+    }
+    let path = target.split('?').next().unwrap_or(target);
+    match (path, method) {
+        ("/metrics", "GET") => Response {
+            status: "200 OK",
+            headers: "",
+            content_type: prometheus::CONTENT_TYPE,
+            body: metrics(),
+        },
+        ("/healthz", "GET") => Response::text("200 OK", "ok\n"),
+        ("/metrics" | "/healthz", _) => Response {
+            headers: "Allow: GET\r\n",
+            ..Response::text("405 Method Not Allowed", "only GET\n")
+        },
+        _ => Response::text("404 Not Found", "there are /metrics and /healthz\n"),
+    }
+}
