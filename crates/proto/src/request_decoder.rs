@@ -14,7 +14,7 @@ use crate::token::Tokens;
 ///
 /// Call [`decode`](RequestDecoder::decode) with everything received and not yet consumed; the state
 /// remembers how far that has been looked at, so that bytes which trickle in are looked at once.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RequestDecoder {
     limits: Limits,
     /// Bytes at the front of the input known to hold no line end.
@@ -23,6 +23,8 @@ pub struct RequestDecoder {
     wanted: usize,
     /// A refused request whose value is still to be thrown away, and how much of it.
     refused: Option<(ProtocolError, usize)>,
+    /// See [`RequestDecoder::take_stale_key`]; present while its request is being refused.
+    stale_key: Option<Box<[u8]>>,
 }
 
 /// What a command line came to.
@@ -33,12 +35,18 @@ enum Line<'a> {
     Error(ProtocolError),
     /// As `Error`, and the value behind the line, so many bytes, is thrown away.
     ErrorWithValue(ProtocolError, usize),
+    /// As `ErrorWithValue`, for a value of `bytes` bytes, more than allowed.
+    TooLarge {
+        error: ProtocolError,
+        bytes: usize,
+        stale_key: Option<Box<[u8]>>,
+    },
 }
 
 impl RequestDecoder {
     /// A decoder at the beginning of a connection.
     pub fn new(limits: Limits) -> Self {
-        RequestDecoder { limits, scanned: 0, wanted: 0, refused: None }
+        RequestDecoder { limits, scanned: 0, wanted: 0, refused: None, stale_key: None }
     }
 
     /// Decodes the request at the front of `input`.
@@ -70,7 +78,18 @@ impl RequestDecoder {
             Line::Value(request, value_bytes) => self.value(input, end, request, value_bytes),
             Line::Error(error) => self.invalid(end + 1, error),
             Line::ErrorWithValue(error, bytes) => self.throw_away(input, end + 1, bytes + 2, error),
+            Line::TooLarge { error, bytes, stale_key } => {
+                self.stale_key = stale_key;
+                self.throw_away(input, end + 1, bytes + 2, error)
+            }
         }
+    }
+
+    /// After a value that was too large ([`ErrorKind::TooLarge`]): the key of a `set` or `ms`.
+    /// memcached then deletes what it has under that key, so that nobody goes on reading a value
+    /// that somebody meant to replace.
+    pub fn take_stale_key(&mut self) -> Option<Box<[u8]>> {
+        self.stale_key.take()
     }
 
     fn complete<'a>(
@@ -249,7 +268,12 @@ impl RequestDecoder {
         }
         let Some(value_bytes) = value_length(value_bytes) else { return bad_line() };
         if value_bytes > self.limits.value_bytes_max {
-            return Line::ErrorWithValue(fail(ErrorKind::TooLarge), value_bytes);
+            let stale_key = (verb == StoreVerb::Set).then(|| key.into());
+            return Line::TooLarge {
+                error: fail(ErrorKind::TooLarge),
+                bytes: value_bytes,
+                stale_key,
+            };
         }
         let exptime = i64::from(exptime);
         let store = Store { verb, key, flags, exptime, cas, value: b"", noreply };
@@ -373,7 +397,10 @@ impl RequestDecoder {
             return refuse(ErrorKind::MetaOpaqueTooLong);
         }
         if value_bytes > self.limits.value_bytes_max {
-            return refuse(ErrorKind::TooLarge);
+            let mut scratch = Vec::new();
+            let stale_key = Some(meta.key_bytes(&mut scratch).into());
+            let error = ProtocolError::new(ErrorKind::TooLarge);
+            return Line::TooLarge { error, bytes: value_bytes, stale_key };
         }
         Line::Value(Request::MetaSet(meta), value_bytes)
     }

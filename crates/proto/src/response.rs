@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use crate::meta::MetaFlags;
-use crate::number::{parse_digits, parse_u32, parse_u64};
+use crate::number::{parse_digits, parse_u64};
 use crate::token::Tokens;
 
 /// What a response says.
@@ -224,8 +224,8 @@ impl<'a> ValueHeader<'a> {
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
         let mut words = Tokens::new(line.strip_prefix(b"VALUE ")?);
         let key = words.next()?;
-        let flags = parse_u32(words.next()?)?;
-        let value_bytes = parse_u32(words.next()?)? as usize;
+        let flags = u32::try_from(parse_digits(words.next()?)?).ok()?;
+        let value_bytes = usize::try_from(parse_digits(words.next()?)?).ok()?;
         let cas = match words.next() {
             Some(word) => Some(parse_u64(word)?),
             None => None,

@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use crate::decoded::Decoded;
-use crate::number::parse_u32;
+use crate::number::parse_digits;
 use crate::response::{Response, Status, ValueHeader};
 use crate::token::Tokens;
 
@@ -198,8 +198,9 @@ fn step(line: &[u8], first: bool, expect: Expect) -> Result<Step<'_>, ResponseEr
             if status != Status::MetaValue {
                 return Ok(Step::End(status));
             }
-            let bytes = words.next().and_then(parse_u32).ok_or(ResponseError::BadValueHeader)?;
-            Ok(Step::EndWithValue(status, bytes as usize))
+            let bytes = words.next().and_then(parse_digits).map(usize::try_from);
+            let Some(Ok(bytes)) = bytes else { return Err(ResponseError::BadValueHeader) };
+            Ok(Step::EndWithValue(status, bytes))
         }
         Expect::Stats => {
             if line == b"END" {
