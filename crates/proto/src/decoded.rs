@@ -17,11 +17,9 @@
 ///             start += consumed; // … write error.answer(), close when error.is_fatal()
 /// #           assert!(!error.is_fatal());
 ///         }
-///         Decoded::Incomplete { consumed, wanted } => {
-///             start += consumed;
-///             if buffer.len() - start < wanted {
-///                 break; // … keep buffer[start..], read more
-///             }
+///         Decoded::Incomplete { consumed, wanted: _ } => {
+///             start += consumed; // … keep the rest, read until `wanted` bytes are there
+///             break;
 ///         }
 ///     }
 /// }
@@ -34,7 +32,7 @@ pub enum Decoded<T, E> {
         /// Bytes to drop: they belong to a value that is being thrown away, never to an item.
         consumed: usize,
         /// How many bytes must stand behind the dropped ones before another call can come to
-        /// anything else. They may already be there: after the end of a thrown-away value.
+        /// anything else; always more than do now. Calling earlier does no harm.
         wanted: usize,
     },
     /// One item; `input[..consumed]` are exactly its bytes on the wire.

@@ -51,7 +51,8 @@ impl RequestDecoder {
 
     /// Decodes the request at the front of `input`.
     ///
-    /// `input` must begin with the first byte not consumed yet. After a fatal error
+    /// `input` must begin with the first byte not consumed yet and hold all that was there at the
+    /// call before. After a fatal error
     /// ([`ProtocolError::is_fatal`]) the connection is to be closed.
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
         if let Some((error, bytes)) = self.refused {

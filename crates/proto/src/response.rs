@@ -161,8 +161,11 @@ impl<'a> Response<'a> {
 
     /// The value of a meta answer that has one (`VA`).
     pub fn meta_value(&self) -> Option<&'a [u8]> {
+        if self.status != Status::MetaValue {
+            return None;
+        }
         let end = self.raw.len() - 2;
-        (self.status == Status::MetaValue).then(|| &self.raw[end - self.value_bytes..end])
+        Some(&self.raw[end - self.value_bytes..end])
     }
 }
 
