@@ -62,6 +62,10 @@ pub trait Handler {
     /// All events at hand were handled; what was written leaves after this.
     fn on_batch_end(&mut self, _io: &mut Io) {}
 
+    /// What the batch wrote has been given to the kernel, as far as it took it: the time to stamp
+    /// replies with. What is written here leaves with the next batch.
+    fn on_batch_sent(&mut self, _io: &mut Io) {}
+
     /// A shutdown has begun; nothing more is accepted. Call [`Io::stop`] when what was promised is
     /// done, at the latest within [`Config::shutdown_grace`](crate::Config::shutdown_grace).
     fn on_shutdown(&mut self, io: &mut Io) {
@@ -140,6 +144,7 @@ impl<H: Handler> EventLoop<H> {
 
             self.handler.on_batch_end(&mut self.io);
             self.finish_batch();
+            self.handler.on_batch_sent(&mut self.io);
         }
 
         let open: Vec<ConnId> = self.io.ids().map(|(conn, _)| conn).collect();
