@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from knee import spec
-from knee.dataset import POINTS, TABLES, Dataset, Outcome, RunFolder, factor_type, writing
+from knee.dataset import POINTS, TABLES, Dataset, Outcome, RunFolder, writing
+from knee.dataset.columns import factor_type
 from knee.design import Run, runs
 from knee.errors import DatasetError, StorageError
 

@@ -52,8 +52,10 @@ def started(host: LocalHost, tmp_path: Path) -> Started:
 
 def test_a_ready_line_says_the_address_and_every_line_is_kept(started: Started, tmp_path: Path) -> None:
     ready = '{"type":"ready","listen":"127.0.0.1:7"}'
-    process = started.shell(f"echo '{ready}'; echo '{{\"type\":\"summary\"}}'; echo complaint >&2; exec sleep 60")
+    process = started.shell(f"echo complaint >&2; echo '{ready}'; echo '{{\"type\":\"summary\"}}'; exec sleep 60")
     assert process.wait_ready(timeout_s=10) == "127.0.0.1:7"
+    while len(started.messages) < 2:
+        time.sleep(0.01)
     assert process.stop(grace_s=10) == -signal.SIGTERM
     assert [message["type"] for message in started.messages] == ["ready", "summary"]
     assert (tmp_path / "shell.jsonl").read_text().splitlines()[0] == ready

@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knee.positions import positions
+from knee.spec.positions import positions
 
 TEXT = '''# a comment with [brackets] and = signs
 [experiment]                      # 2

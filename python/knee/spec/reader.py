@@ -1,228 +1,42 @@
-"""The experiment file: what is measured, on what, under which load.
-
-:func:`load` reads the file and the overrides of a command line. Either everything in them is right, at
-every point of the grid, or :class:`~knee.errors.SpecError` names each problem: the line (or the override),
-the field, what was expected, and the nearest right spelling.
-"""
+"""Reading an experiment file, and naming every problem in it by its line."""
 
 from __future__ import annotations
 
 import difflib
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from knee.errors import SpecError
-from knee.positions import Path, positions
+from knee.spec.checks import cross_checks
+from knee.spec.positions import Path, positions
+from knee.spec.tables import (
+    TIERS,
+    Configuration,
+    Experiment,
+    Level,
+    Load,
+    Measure,
+    Middleware,
+    Spec,
+    Store,
+    System,
+    Table,
+    Workload,
+    factor_names,
+    field_path,
+    put,
+)
 
-Level = int | float | str | bool
-"""One value of a factor."""
+_T = TypeVar("_T", bound=Table)
 
 GRID_POINTS_MAX = 10_000
 """A grid larger than this is a mistake in the file, not an experiment."""
-
-_TIERS = ("load", "middleware", "store")
-
-_Hosts = Annotated[int, Field(ge=1, le=256)]
-_Threads = Annotated[int, Field(ge=1, le=1024)]
-_Link = Annotated[float, Field(gt=0, le=1_000_000)]
-_Address = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
-_Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-_T = TypeVar("_T", bound=_Table)
-
-
-class Experiment(_Table):
-    """What the run is called and which question it answers."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    question: str = ""
-
-
-class Load(_Table):
-    """The load hosts: one client process each.
-
-    clients   virtual clients over all load hosts, dealt evenly
-    threads   OS threads of each client process
-    """
-
-    hosts: _Hosts = 1
-    threads: _Threads = 1
-    clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    link_mbit: _Link | None = None
-
-
-class Middleware(_Table):
-    """The middlewares between clients and stores.
-
-    workers   worker slots of each, with one request in flight per slot
-    pipelined every thread shares one pipelined connection per store, instead of worker slots
-    multiget  a multi-get goes to one store whole, or is sharded over all of them
-    address   middlewares that already run elsewhere; the lab starts none
-    """
-
-    hosts: _Hosts = 1
-    threads: _Threads = 1
-    workers: Annotated[int, Field(ge=1, le=65_536)] | None = None
-    pipelined: bool = False
-    multiget: Literal["whole", "sharded"] = "whole"
-    link_mbit: _Link | None = None
-    address: _Addresses | None = None
-
-
-class Store(_Table):
-    """The stores, each of which holds every key.
-
-    kind      the embedded server, or Debian's memcached
-    address   stores that already run elsewhere; the lab starts none
-    """
-
-    hosts: _Hosts = 1
-    threads: _Threads = 1
-    kind: Literal["knee-kv", "memcached"] = "knee-kv"
-    memory_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
-    link_mbit: _Link | None = None
-    address: _Addresses | None = None
-
-
-class System(_Table):
-    """The tiers, from the client inwards."""
-
-    load: Load
-    middleware: Middleware | None = None
-    store: Store | None = None
-
-
-class Workload(_Table):
-    """What the clients ask for.
-
-    set_get   S:G, S sets for every G retrievals
-    multiget  keys per retrieval
-    think_ms  mean think time of a closed loop, distributed as `think` says
-    rate      requests per second over all load hosts; makes the loop an open one
-    populated share of the keys that are set before each point
-    """
-
-    protocol: Literal["memcached"] = "memcached"
-    set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
-    multiget: Annotated[int, Field(ge=1, le=1000)] = 1
-    value_bytes: (
-        Annotated[int, Field(ge=1, le=1_000_000)]
-        | Annotated[str, Field(pattern=r"^(uniform:[0-9]+:[0-9]+|exponential:[0-9.]+)$")]
-    ) = 4096
-    keys: Annotated[int, Field(ge=1, le=1_000_000_000)] = 10_000
-    populated: Annotated[float, Field(ge=0, le=1)] = 0.99
-    key_choice: Annotated[str, Field(pattern=r"^(sequential|uniform|zipf:[0-9.]+|hotset:[0-9.]+:[0-9.]+)$")] = "uniform"
-    think_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 0.0
-    think: Literal["constant", "exponential"] = "constant"
-    rate: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    arrivals: Literal["constant", "poisson"] = "poisson"
-    pipeline: Annotated[int, Field(ge=1, le=1024)] = 1
-    verify: bool = False
-
-
-class Measure(_Table):
-    """How long and how often.
-
-    warmup_s, cooldown_s   trimmed on read; everything is recorded
-    seed                   of the run order and of the clients; drawn and recorded when not given
-    """
-
-    repetitions: Annotated[int, Field(ge=1, le=100)] = 3
-    seconds: Annotated[int, Field(ge=1, le=86_400)] = 70
-    warmup_s: Annotated[int, Field(ge=0, le=86_400)] = 5
-    cooldown_s: Annotated[int, Field(ge=0, le=86_400)] = 5
-    order: Literal["random", "given"] = "random"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-
-
-class Configuration(_Table):
-    """The system and the workload of one point: every factor has its level."""
-
-    system: System
-    workload: Workload
-
-    @property
-    def clients(self) -> int:
-        """Virtual clients over all load hosts."""
-        return self.system.load.clients or 0
-
-    @property
-    def middlewares(self) -> int:
-        """Number of middlewares, 0 when there is no such tier."""
-        return _size(self.system.middleware)
-
-    @property
-    def stores(self) -> int:
-        """Number of stores, 0 when they stand unnamed behind middlewares that run elsewhere."""
-        return _size(self.system.store)
-
-
-class Spec(_Table):
-    """A whole experiment, valid at every point of its grid."""
-
-    experiment: Experiment
-    base: Configuration
-    factors: dict[str, tuple[Level, ...]]
-    measure: Measure
-    overrides: dict[str, Any]
-
-    def at(self, levels: Mapping[str, Level]) -> Configuration:
-        """The configuration in which the named factors have these levels.
-
-        Raises SpecError when the combination is not a valid one.
-        """
-        document = self.base.model_dump(exclude_unset=True)
-        for name, level in levels.items():
-            _put(document, field_path(name), level)
-        try:
-            return Configuration.model_validate(document)
-        except ValidationError as error:
-            raise SpecError(f"{dict(levels)}: {error}") from error
-
-    @property
-    def wants_links(self) -> bool:
-        """Whether any tier asks for an emulated link rate."""
-        system = self.base.system
-        tiers = (system.load, system.middleware, system.store)
-        return any(tier is not None and tier.link_mbit is not None for tier in tiers) or any(
-            name.endswith(".link_mbit") for name in self.factors
-        )
-
-
-def _size(tier: Middleware | Store | None) -> int:
-    if tier is None:
-        return 0
-    return tier.hosts if tier.address is None else len(tier.address)
-
-
-def field_path(name: str) -> tuple[str, ...]:
-    """Where a factor's dotted name stands in the document: `load.clients` is `system.load.clients`."""
-    parts = tuple(name.split("."))
-    return ("system", *parts) if parts[0] in _TIERS else parts
-
-
-def factor_names() -> list[str]:
-    """Every name that may stand in `[factors]`."""
-    names = []
-    for prefix, table in (
-        ("load", Load),
-        ("middleware", Middleware),
-        ("store", Store),
-        ("workload", Workload),
-    ):
-        names += [f"{prefix}.{field}" for field in table.model_fields if field not in ("address", "protocol")]
-    return names
 
 
 def load(file: FilePath, overrides: Sequence[str] = ()) -> Spec:
@@ -318,7 +132,7 @@ class _Reader:
             self._problem(("system",), "missing: a table with the tiers load and store")
         system = self._document.get("system")
         for name, tier in system.items() if isinstance(system, dict) else ():
-            if name in _TIERS and not isinstance(tier, dict):
+            if name in TIERS and not isinstance(tier, dict):
                 self._problem(("system", name), f"should be a table, not {tier!r}")
 
     def _apply_overrides(self) -> None:
@@ -344,7 +158,7 @@ class _Reader:
                 self._set_by[("factors", short)] = flag
             else:
                 factors.pop(short, None)
-                _put(self._document, path, value)
+                put(self._document, path, value)
                 self._set_by[path] = flag
         seconds = self._overrides.get("measure.seconds")
         if type(seconds) is int and type(seconds_in_file) is int and 0 < seconds < seconds_in_file:
@@ -406,7 +220,7 @@ class _Reader:
             point = self._configuration(levels_here, {})
             assert point is not None
             at = dict(zip(names, indices, strict=True))
-            for path, message in _cross_checks(point):
+            for path, message in cross_checks(point):
                 self._problem(self._origin(path, at), message)
         return base
 
@@ -419,7 +233,7 @@ class _Reader:
             "workload": dict(self._document.get("workload", {})),
         }
         for name, level in levels.items():
-            _put(document, field_path(name), level)
+            put(document, field_path(name), level)
         try:
             return Configuration.model_validate(document)
         except ValidationError as error:
@@ -482,12 +296,6 @@ class _Reader:
             raise SpecError("\n".join(self._problems))
 
 
-def _put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    for part in path[:-1]:
-        document = document.setdefault(part, {})
-    document[path[-1]] = value
-
-
 def _depth(loc: tuple[int | str, ...], prefix: Path) -> int:
     """How much of pydantic's location is the document's own: unions append the alternative's name."""
     return min(len(loc), (1 if prefix else 3 if loc[0] == "system" else 2))
@@ -545,90 +353,3 @@ def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:
         "store": Store,
     }
     return list((tables[path[-1]] if path else table).model_fields)
-
-
-def _cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
-    """What has to hold between fields, at one point of the grid."""
-    system, workload = point.system, point.workload
-    load, middleware, store = system.load, system.middleware, system.store
-    clients: Path = ("system", "load", "clients")
-    if load.clients is None:
-        yield clients, "missing: give it here or as a factor"
-    elif load.clients < load.hosts:
-        yield clients, f"should be at least one per load host ({load.hosts}), not {load.clients}"
-    elif load.clients % load.hosts:
-        yield (
-            clients,
-            f"should divide evenly over {load.hosts} load hosts, not {load.clients}; "
-            f"the nearest that do are {_multiples_near(load.clients, load.hosts)}",
-        )
-    if middleware is not None:
-        yield from _check_middleware(middleware)
-        yield from _check_address(("system", "middleware"), middleware)
-    if store is None and (middleware is None or middleware.address is None):
-        yield ("system", "store"), "missing: there has to be a store"
-    if store is not None and store.address is None and middleware is not None and middleware.address is not None:
-        yield (
-            ("system", "store"),
-            "cannot be started here when its middlewares already run elsewhere: give its address, or leave it out",
-        )
-    if store is not None:
-        yield from _check_address(("system", "store"), store)
-    yield from _check_workload(workload)
-
-
-def _check_middleware(middleware: Middleware) -> Iterator[tuple[Path, str]]:
-    workers: Path = ("system", "middleware", "workers")
-    if middleware.pipelined and middleware.workers is not None:
-        yield workers, "cannot be given together with pipelined = true"
-    elif not middleware.pipelined and middleware.workers is None and middleware.address is None:
-        yield workers, "missing: give workers = N, or pipelined = true"
-
-
-def _check_address(path: Path, tier: Middleware | Store) -> Iterator[tuple[Path, str]]:
-    if tier.address is None:
-        return
-    if "hosts" in tier.model_fields_set and tier.hosts != len(tier.address):
-        yield (
-            (*path, "address"),
-            f"should name hosts = {tier.hosts} addresses, not {len(tier.address)}",
-        )
-    for address in tier.address:
-        if not 0 < int(address.rpartition(":")[2]) < 65_536:
-            yield (*path, "address"), f"should have ports from 1 to 65535, not {address!r}"
-
-
-def _check_workload(workload: Workload) -> Iterator[tuple[Path, str]]:
-    if not any(int(part) for part in workload.set_get.split(":")):
-        yield ("workload", "set_get"), 'should ask for something, not "0:0"'
-    if workload.rate is not None and workload.think_ms:
-        yield ("workload", "think_ms"), "cannot be given together with rate: an open loop has none"
-    kind, _, rest = str(workload.value_bytes).partition(":")
-    try:
-        numbers = [float(part) for part in rest.split(":")] if rest else []
-    except ValueError:
-        numbers = [0.0]
-    if rest and (min(numbers) < 1 or max(numbers) > 1_000_000):
-        yield (
-            ("workload", "value_bytes"),
-            f"should lie within 1 and 1000000 bytes, not {workload.value_bytes!r}",
-        )
-    elif kind == "uniform" and numbers[0] > numbers[1]:
-        yield ("workload", "value_bytes"), f"should be LOW:HIGH, not {workload.value_bytes!r}"
-    yield from _check_key_choice(workload.key_choice)
-
-
-def _check_key_choice(choice: str) -> Iterator[tuple[Path, str]]:
-    _, _, rest = choice.partition(":")
-    try:
-        numbers = [float(part) for part in rest.split(":")] if rest else []
-    except ValueError:
-        yield ("workload", "key_choice"), f"should have plain numbers, not {choice!r}"
-        return
-    if choice.startswith("hotset") and not all(0 < number <= 1 for number in numbers):
-        yield ("workload", "key_choice"), f"should have shares within 0 and 1, not {choice!r}"
-
-
-def _multiples_near(clients: int, hosts: int) -> str:
-    below = clients - clients % hosts
-    return f"{below} and {below + hosts}" if below else str(hosts)

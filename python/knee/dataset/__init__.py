@@ -1,0 +1,37 @@
+"""The run folder: the only owner of its file names and of the tables' columns.
+
+    runs/NAME/UTC-TIME/
+        experiment.toml               the experiment file, verbatim
+        manifest.json                 where the numbers come from: versions, machine, seed, commands
+        points/POINT-rREP/            one folder per point and repetition
+            PROCESS.jsonl             what the process printed, line by line as it came
+            PROCESS.log               its standard error
+        tables/TABLE/POINT-rREP.parquet
+        report.html
+
+A part of a table is written when its point is over, under a name that appears atomically; the part of
+`points` comes last and is what makes the point count. So an interruption loses at most the point that was
+running, and two tables never disagree about which points there are.
+
+Windows are kept whole: warm-up and cool-down are trimmed on read, by :mod:`knee.trim`.
+
+All times ending in `_ns` are nanoseconds, `_s` seconds, `second` and `*_unix_s` seconds of the Unix epoch.
+"""
+
+from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TABLES, TOTALS, WINDOWS
+from knee.dataset.reading import Dataset
+from knee.dataset.recording import Outcome, RunFolder, writing
+
+__all__ = [
+    "POINTS",
+    "PROBES",
+    "STATIONS",
+    "SUMMARIES",
+    "TABLES",
+    "TOTALS",
+    "WINDOWS",
+    "Dataset",
+    "Outcome",
+    "RunFolder",
+    "writing",
+]

@@ -1,0 +1,132 @@
+"""Reading a run folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WINDOWS, factor_type
+from knee.errors import DatasetError
+from knee.spec import Spec, parse
+
+EXPERIMENT = "experiment.toml"
+MANIFEST = "manifest.json"
+_REPORT = "report.html"
+
+
+class Dataset:
+    """What a run measured, as frames with the columns above. Frames are read when first asked for.
+
+    name, question   the experiment's
+    spec             the experiment as it was run, overrides included
+    manifest         where the numbers come from
+    factors          dotted names; each is a column of `points`
+    warnings         what a reader has to know before trusting the numbers
+    """
+
+    def __init__(self, path: Path, spec: Spec, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.spec = spec
+        self.manifest = manifest
+        self.name = spec.experiment.name
+        self.question = spec.experiment.question
+        self.factors = list(spec.factors)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Dataset:
+        """Read a run folder. Raises DatasetError when it is none."""
+        path = Path(path)
+        if not path.is_dir():
+            raise DatasetError(f"{path}: there is no such run folder")
+        try:
+            text = (path / EXPERIMENT).read_text(encoding="utf-8")
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise DatasetError(f"{path}: not a run folder: it has no {Path(error.filename).name}") from error
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{path}: cannot be read: {error}") from error
+        spec = parse(text, str(path / EXPERIMENT), manifest.get("overrides", {}))
+        return cls(path, spec, manifest)
+
+    @cached_property
+    def points(self) -> pl.DataFrame:
+        """See POINTS; followed by one column per factor."""
+        factors = {name: factor_type(levels) for name, levels in self.spec.factors.items()}
+        return self._table("points", pl.Schema({**POINTS, **factors}))
+
+    @cached_property
+    def windows(self) -> pl.DataFrame:
+        """See WINDOWS."""
+        return self._table("windows", WINDOWS)
+
+    @cached_property
+    def stations(self) -> pl.DataFrame:
+        """See STATIONS."""
+        return self._table("stations", STATIONS)
+
+    @cached_property
+    def probes(self) -> pl.DataFrame:
+        """See PROBES."""
+        return self._table("probes", PROBES)
+
+    @cached_property
+    def summaries(self) -> pl.DataFrame:
+        """See SUMMARIES."""
+        return self._table("summaries", SUMMARIES)
+
+    @cached_property
+    def totals(self) -> pl.DataFrame:
+        """See TOTALS."""
+        return self._table("totals", TOTALS)
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report belongs."""
+        return self.path / _REPORT
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """One sentence each, cause and remedy."""
+        found = [str(note) for note in self.manifest.get("notes", [])]
+        planned = self.spec.measure.repetitions * math.prod(len(levels) for levels in self.spec.factors.values())
+        done = self.points.filter(pl.col("status") == "done").height
+        if done < planned:
+            found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
+        summaries = self.summaries
+        limited = summaries.filter(pl.col("bottleneck_reason").is_not_null())
+        if limited.height:
+            runs = limited.select("point", "repetition").n_unique()
+            found.append(
+                f"in {runs} runs the load generator said that it was itself the limit "
+                f"({limited['bottleneck_detail'][0]}); give it more threads or hosts"
+            )
+        if wrong := summaries["wrong_values"].sum():
+            found.append(f"{wrong} values that clients read were not those that had been written")
+        if ejected := summaries["servers_ejected"].sum():
+            found.append(f"middlewares took a store out {ejected} times: see their logs")
+        return found
+
+    def _table(self, table: str, schema: pl.Schema) -> pl.DataFrame:
+        """The parts of a table that belong to points that count, in the order of their keys."""
+        parts = []
+        for finished in sorted(part_folder(self.path, "points").glob("*.parquet")):
+            part = part_folder(self.path, table) / finished.name
+            try:
+                parts.append(pl.read_parquet(part))
+            except FileNotFoundError:
+                continue
+            except (OSError, pl.exceptions.PolarsError) as error:
+                raise DatasetError(f"{part}: cannot be read: {error}") from error
+        if not parts:
+            return schema.to_frame()
+        return pl.concat(parts).select(list(schema)).cast(schema).sort("point", "repetition", maintain_order=True)
+
+
+def part_folder(run: Path, table: str) -> Path:
+    """Where the parts of a table are."""
+    return run / "tables" / table

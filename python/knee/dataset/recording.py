@@ -1,0 +1,187 @@
+"""Writing a run folder."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from knee.dataset.columns import POINTS, TABLES, factor_type, frame_of
+from knee.dataset.lines import Rows, add_summary, add_window, messages
+from knee.dataset.reading import EXPERIMENT, MANIFEST, Dataset, part_folder
+from knee.design import Run
+from knee.errors import StorageError
+from knee.spec import Spec
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    status        "done", "failed" or "interrupted"
+    start_unix_s  the agreed start second, if it came to that
+    processes     names and roles of the processes whose lines are in the run's folder
+    samples       what the probe saw
+    """
+
+    status: str
+    reason: str | None = None
+    start_unix_s: int | None = None
+    processes: Mapping[str, str] = field(default_factory=dict)
+    samples: Sequence[Mapping[str, Any]] = ()
+
+
+class RunFolder:
+    """The writing side of a run folder. Every failure to write is a StorageError that says what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, runs_dir: Path, name: str, text: str) -> RunFolder:
+        """Make `runs_dir/NAME/UTC-TIME` with the experiment's text in it."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        with writing(runs_dir):
+            for suffix in ("", *(f"-{n}" for n in range(2, 100))):
+                path = runs_dir / name / (stamp + suffix)
+                try:
+                    path.mkdir(parents=True)
+                except FileExistsError:
+                    continue
+                break
+            folder = cls(path)
+            _write_atomically(path / EXPERIMENT, text.encode())
+        return folder
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Replace the manifest."""
+        with writing(self.path):
+            _write_atomically(self.path / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+
+    def point_folder(self, run: Run) -> Path:
+        """An empty folder for a run's lines and logs; what an earlier attempt left there is removed."""
+        folder = self.path / "points" / _run_name(run)
+        with writing(folder):
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+        return folder
+
+    def lines_path(self, run: Run, process: str) -> Path:
+        """Where a process's JSON lines go."""
+        return self.path / "points" / _run_name(run) / f"{process}.jsonl"
+
+    def log_path(self, run: Run, process: str) -> Path:
+        """Where a process's standard error goes."""
+        return self.path / "points" / _run_name(run) / f"{process}.log"
+
+    def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
+        """Add a run to the tables; `points` goes last and makes the run count.
+
+        Of a run that is not done only the row in `points` is written: its lines stay in its folder, but a
+        partial measurement must not look like a whole one.
+        """
+        if outcome.status == "done":
+            for table, frame in self._measured(run, outcome).items():
+                self._write_part(table, run, frame)
+        self._write_part("points", run, _point_frame(run, spec, outcome))
+
+    def _measured(self, run: Run, outcome: Outcome) -> dict[str, pl.DataFrame]:
+        rows: Rows = {table: [] for table in TABLES if table != "points"}
+        start = outcome.start_unix_s or 0
+        key = {"point": run.point, "repetition": run.repetition}
+        for process, role in outcome.processes.items():
+            of_process = {**key, "role": role, "process": process}
+            for message in messages(self.lines_path(run, process)):
+                if message.get("type") == "window":
+                    add_window(rows, of_process, message, start)
+                elif message.get("type") == "summary":
+                    add_summary(rows, of_process, message)
+        rows["probes"] = [{**key, "elapsed_s": sample["second"] - start, **sample} for sample in outcome.samples]
+        return {table: frame_of(rows[table], TABLES[table]) for table in rows}
+
+    def _write_part(self, table: str, run: Run, frame: pl.DataFrame) -> None:
+        part = part_folder(self.path, table) / f"{_run_name(run)}.parquet"
+        with writing(part):
+            part.parent.mkdir(parents=True, exist_ok=True)
+            buffer = io.BytesIO()
+            frame.write_parquet(buffer)
+            _write_atomically(part, buffer.getvalue())
+
+    def done(self) -> set[tuple[int, int]]:
+        """The (point, repetition) pairs that need not be run again."""
+        points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
+        return set(points.select("point", "repetition").iter_rows())
+
+
+def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
+    configuration = run.configuration
+    middleware, workload = configuration.system.middleware, configuration.workload
+    schema = pl.Schema({**POINTS, **{name: factor_type(levels) for name, levels in spec.factors.items()}})
+    row = {
+        "point": run.point,
+        "repetition": run.repetition,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "clients": configuration.clients,
+        "middlewares": configuration.middlewares,
+        "stores": configuration.stores,
+        "workers": middleware and middleware.workers,
+        "start_unix_s": outcome.start_unix_s,
+        "seconds": spec.measure.seconds,
+        "warmup_s": spec.measure.warmup_s,
+        "cooldown_s": spec.measure.cooldown_s,
+        "think_ms": workload.think_ms if workload.rate is None else None,
+        "rate": workload.rate,
+        **{name: str(level) if schema[name] == pl.String else level for name, level in run.levels.items()},
+    }
+    return frame_of([row], schema)
+
+
+def _run_name(run: Run) -> str:
+    return f"{run.point:03d}-r{run.repetition}"
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there either whole or not at all, also after a crash."""
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+_REMEDIES = {
+    errno.ENOSPC: "make room, or choose another place with --runs-dir",
+    errno.EDQUOT: "make room, or choose another place with --runs-dir",
+    errno.EROFS: "choose a writable place with --runs-dir",
+    errno.EACCES: "choose a writable place with --runs-dir",
+    errno.EPERM: "choose a writable place with --runs-dir",
+    errno.ENOTDIR: "choose another place with --runs-dir",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write below `path` into a StorageError that says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        remedy = _REMEDIES.get(error.errno or 0, "see whether the disk is well")
+        raise StorageError(f"{error.filename or path}: cannot be written: {reason}; {remedy}") from error

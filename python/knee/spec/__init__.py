@@ -1,0 +1,36 @@
+"""The experiment file: what is measured, on what, under which load.
+
+:func:`load` reads the file and the overrides of a command line. Either everything in them is right, at
+every point of the grid, or :class:`~knee.errors.SpecError` names each problem: the line (or the override),
+the field, what was expected, and the nearest right spelling.
+"""
+
+from knee.spec.reader import load, parse, parse_overrides
+from knee.spec.tables import (
+    Configuration,
+    Experiment,
+    Level,
+    Load,
+    Measure,
+    Middleware,
+    Spec,
+    Store,
+    System,
+    Workload,
+)
+
+__all__ = [
+    "Configuration",
+    "Experiment",
+    "Level",
+    "Load",
+    "Measure",
+    "Middleware",
+    "Spec",
+    "Store",
+    "System",
+    "Workload",
+    "load",
+    "parse",
+    "parse_overrides",
+]

@@ -1,0 +1,215 @@
+"""The tables of the experiment file, as frozen models: fields, units, limits, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from knee.errors import SpecError
+
+Level = int | float | str | bool
+"""One value of a factor."""
+
+TIERS = ("load", "middleware", "store")
+
+_Hosts = Annotated[int, Field(ge=1, le=256)]
+_Threads = Annotated[int, Field(ge=1, le=1024)]
+_Link = Annotated[float, Field(gt=0, le=1_000_000)]
+_Address = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
+_Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Experiment(Table):
+    """What the run is called and which question it answers."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    question: str = ""
+
+
+class Load(Table):
+    """The load hosts: one client process each.
+
+    clients   virtual clients over all load hosts, dealt evenly
+    threads   OS threads of each client process
+    """
+
+    hosts: _Hosts = 1
+    threads: _Threads = 1
+    clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    link_mbit: _Link | None = None
+
+
+class Middleware(Table):
+    """The middlewares between clients and stores.
+
+    workers   worker slots of each, with one request in flight per slot
+    pipelined every thread shares one pipelined connection per store, instead of worker slots
+    multiget  a multi-get goes to one store whole, or is sharded over all of them
+    address   middlewares that already run elsewhere; the lab starts none
+    """
+
+    hosts: _Hosts = 1
+    threads: _Threads = 1
+    workers: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    pipelined: bool = False
+    multiget: Literal["whole", "sharded"] = "whole"
+    link_mbit: _Link | None = None
+    address: _Addresses | None = None
+
+
+class Store(Table):
+    """The stores, each of which holds every key.
+
+    kind      the embedded server, or Debian's memcached
+    address   stores that already run elsewhere; the lab starts none
+    """
+
+    hosts: _Hosts = 1
+    threads: _Threads = 1
+    kind: Literal["knee-kv", "memcached"] = "knee-kv"
+    memory_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
+    link_mbit: _Link | None = None
+    address: _Addresses | None = None
+
+
+class System(Table):
+    """The tiers, from the client inwards."""
+
+    load: Load
+    middleware: Middleware | None = None
+    store: Store | None = None
+
+
+class Workload(Table):
+    """What the clients ask for.
+
+    set_get   S:G, S sets for every G retrievals
+    multiget  keys per retrieval
+    think_ms  mean think time of a closed loop, distributed as `think` says
+    rate      requests per second over all load hosts; makes the loop an open one
+    populated share of the keys that are set before each point
+    """
+
+    protocol: Literal["memcached"] = "memcached"
+    set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
+    multiget: Annotated[int, Field(ge=1, le=1000)] = 1
+    value_bytes: (
+        Annotated[int, Field(ge=1, le=1_000_000)]
+        | Annotated[str, Field(pattern=r"^(uniform:[0-9]+:[0-9]+|exponential:[0-9.]+)$")]
+    ) = 4096
+    keys: Annotated[int, Field(ge=1, le=1_000_000_000)] = 10_000
+    populated: Annotated[float, Field(ge=0, le=1)] = 0.99
+    key_choice: Annotated[str, Field(pattern=r"^(sequential|uniform|zipf:[0-9.]+|hotset:[0-9.]+:[0-9.]+)$")] = "uniform"
+    think_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 0.0
+    think: Literal["constant", "exponential"] = "constant"
+    rate: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    arrivals: Literal["constant", "poisson"] = "poisson"
+    pipeline: Annotated[int, Field(ge=1, le=1024)] = 1
+    verify: bool = False
+
+
+class Measure(Table):
+    """How long and how often.
+
+    warmup_s, cooldown_s   trimmed on read; everything is recorded
+    seed                   of the run order and of the clients; drawn and recorded when not given
+    """
+
+    repetitions: Annotated[int, Field(ge=1, le=100)] = 3
+    seconds: Annotated[int, Field(ge=1, le=86_400)] = 70
+    warmup_s: Annotated[int, Field(ge=0, le=86_400)] = 5
+    cooldown_s: Annotated[int, Field(ge=0, le=86_400)] = 5
+    order: Literal["random", "given"] = "random"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class Configuration(Table):
+    """The system and the workload of one point: every factor has its level."""
+
+    system: System
+    workload: Workload
+
+    @property
+    def clients(self) -> int:
+        """Virtual clients over all load hosts."""
+        return self.system.load.clients or 0
+
+    @property
+    def middlewares(self) -> int:
+        """Number of middlewares, 0 when there is no such tier."""
+        return _size(self.system.middleware)
+
+    @property
+    def stores(self) -> int:
+        """Number of stores, 0 when they stand unnamed behind middlewares that run elsewhere."""
+        return _size(self.system.store)
+
+
+class Spec(Table):
+    """A whole experiment, valid at every point of its grid."""
+
+    experiment: Experiment
+    base: Configuration
+    factors: dict[str, tuple[Level, ...]]
+    measure: Measure
+    overrides: dict[str, Any]
+
+    def at(self, levels: Mapping[str, Level]) -> Configuration:
+        """The configuration in which the named factors have these levels.
+
+        Raises SpecError when the combination is not a valid one.
+        """
+        document = self.base.model_dump(exclude_unset=True)
+        for name, level in levels.items():
+            put(document, field_path(name), level)
+        try:
+            return Configuration.model_validate(document)
+        except ValidationError as error:
+            raise SpecError(f"{dict(levels)}: {error}") from error
+
+    @property
+    def wants_links(self) -> bool:
+        """Whether any tier asks for an emulated link rate."""
+        system = self.base.system
+        tiers = (system.load, system.middleware, system.store)
+        return any(tier is not None and tier.link_mbit is not None for tier in tiers) or any(
+            name.endswith(".link_mbit") for name in self.factors
+        )
+
+
+def _size(tier: Middleware | Store | None) -> int:
+    if tier is None:
+        return 0
+    return tier.hosts if tier.address is None else len(tier.address)
+
+
+def field_path(name: str) -> tuple[str, ...]:
+    """Where a factor's dotted name stands in the document: `load.clients` is `system.load.clients`."""
+    parts = tuple(name.split("."))
+    return ("system", *parts) if parts[0] in TIERS else parts
+
+
+def factor_names() -> list[str]:
+    """Every name that may stand in `[factors]`."""
+    names = []
+    for prefix, table in (
+        ("load", Load),
+        ("middleware", Middleware),
+        ("store", Store),
+        ("workload", Workload),
+    ):
+        names += [f"{prefix}.{field}" for field in table.model_fields if field not in ("address", "protocol")]
+    return names
+
+
+def put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set the field at a path, making the tables above it where they are missing."""
+    for part in path[:-1]:
+        document = document.setdefault(part, {})
+    document[path[-1]] = value
