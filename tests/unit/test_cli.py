@@ -1,0 +1,65 @@
+"""The command line's errors: one line for a person, an exit code for a script, never a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+QUICKSTART = str(REPOSITORY / "experiments" / "quickstart.toml")
+
+
+def knee(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; from knee.cli import main; sys.argv[0] = 'knee'; main()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY / "python"), **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run"], "expected either an experiment file or --resume RUN"),
+        (["run", "absent.toml"], "absent.toml: cannot be read: No such file or directory"),
+        (["run", QUICKSTART, "--set", "measure.secnds=5"], 'did you mean "measure.seconds"?'),
+        (["run", QUICKSTART, "--set", "measure.seconds"], "expected NAME=VALUE"),
+        (["run", "--resume", "/tmp", "--set", "measure.seconds=5"], "--set cannot change a run that has begun"),
+        (["run", "--resume", "/nowhere"], "/nowhere: there is no such run folder"),
+        (["laws", "/tmp"], "/tmp: not a run folder: it has no experiment.toml"),
+        (["diagnose", "/nowhere"], "/nowhere: there is no such run folder"),
+        (["report", "/nowhere"], "/nowhere: there is no such run folder"),
+    ],
+)
+def test_bad_input_exits_with_2_and_a_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+    done = knee(*arguments, KNEE_BIN_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_missing_programs_are_told_before_anything_starts(tmp_path: Path) -> None:
+    done = knee("run", QUICKSTART, "--runs-dir", str(tmp_path / "runs"), KNEE_BIN_DIR=str(tmp_path))
+    assert done.returncode == 2
+    assert "knee-load is not installed" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_problem_of_a_file_is_on_a_line_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text('[experiment]\nname = "a b"\n[system]\nload = { hsts = 1 }\nstore = {}\n')
+    done = knee("run", str(file), KNEE_BIN_DIR=str(tmp_path))
+    assert done.returncode == 2
+    assert [line.split(": ")[-2] for line in done.stderr.splitlines()] == ["experiment.name", "load.hsts"]
+    assert f'{file}:4: load.hsts: no such field; did you mean "hosts"?' in done.stderr
+
+
+def test_the_version() -> None:
+    assert knee("--version").stdout == "knee 0.1.0\n"
