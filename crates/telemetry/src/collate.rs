@@ -136,3 +136,166 @@ impl<R: Role> Second<R> {
         Op::ALL.into_iter().zip(&self.ops).filter_map(|(op, window)| Some((op, window.as_deref()?)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Receiver};
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::clock::Moment;
+    use crate::recorder::{Recorder, Sample};
+    use crate::role::{Store, StoreGauges};
+    use crate::stage::StoreTimes;
+
+    /// Threads whose clocks the test moves.
+    struct Bench {
+        start: Instant,
+        windows: Receiver<Window<Store>>,
+        recorders: Vec<Recorder<Store>>,
+        collator: Collator<Store>,
+    }
+
+    impl Bench {
+        /// `threads` threads that all begin at 100.0 s.
+        fn new(threads: usize) -> Bench {
+            let start = Instant::now();
+            let (sender, windows) = mpsc::channel();
+            let recorder = |thread| {
+                Recorder::new(thread, sender.clone(), StoreGauges::default(), at(start, 100.0))
+            };
+            Bench {
+                start,
+                windows,
+                recorders: (0..threads).map(recorder).collect(),
+                collator: Collator::new(threads),
+            }
+        }
+
+        /// Thread `thread` completes `count` requests and cuts at `unix_s`.
+        fn cut(&mut self, thread: usize, count: u64, unix_s: f64) {
+            let recorder = &mut self.recorders[thread];
+            for _ in 0..count {
+                recorder.record(Op::Get, &sample());
+            }
+            recorder.cut(at(self.start, unix_s));
+            self.arrive(unix_s);
+        }
+
+        /// The last thread ends at `unix_s`, after `count` more requests.
+        fn finish_last(&mut self, count: u64, unix_s: f64) {
+            let mut recorder = self.recorders.pop().expect("a thread");
+            for _ in 0..count {
+                recorder.record(Op::Get, &sample());
+            }
+            recorder.finish(at(self.start, unix_s));
+            self.arrive(unix_s);
+        }
+
+        fn arrive(&mut self, unix_s: f64) {
+            let window = self.windows.try_recv().expect("a window was sent");
+            self.collator.push(window, at(self.start, unix_s).mono);
+        }
+
+        /// Seconds given out by `unix_s`: (second, seconds, requests, threads).
+        fn pop(&mut self, unix_s: f64) -> Vec<(u64, f64, u64, usize)> {
+            let now = at(self.start, unix_s).mono;
+            std::iter::from_fn(|| self.collator.pop(now)).map(|second| facts(&second)).collect()
+        }
+    }
+
+    fn facts(second: &Second<Store>) -> (u64, f64, u64, usize) {
+        let requests = second.ops().map(|(_, window)| window.counts.count).sum();
+        (second.second, second.seconds, requests, second.cpu.len())
+    }
+
+    fn at(start: Instant, unix_s: f64) -> Moment {
+        Moment {
+            wall: UNIX_EPOCH + Duration::from_secs_f64(unix_s),
+            mono: start + Duration::from_secs_f64(unix_s - 100.0),
+        }
+    }
+
+    fn sample() -> Sample<StoreTimes> {
+        Sample { items: 1, hits: 1, ..Sample::default() }
+    }
+
+    #[test]
+    fn a_second_is_given_out_when_every_thread_has_reported_it() {
+        let mut bench = Bench::new(2);
+        bench.cut(0, 3, 101.0);
+        assert_eq!(bench.pop(101.01), []);
+        bench.cut(1, 4, 101.02);
+        assert_eq!(bench.pop(101.02), [(100, 1.0, 7, 2)]);
+    }
+
+    #[test]
+    fn a_later_second_of_the_last_thread_completes_an_earlier_one() {
+        let mut bench = Bench::new(2);
+        bench.cut(0, 1, 101.0);
+        bench.cut(1, 1, 101.0);
+        assert_eq!(bench.pop(101.0).len(), 1);
+        bench.cut(0, 1, 102.0);
+        // Thread 1 slept through 102.0: its window covers two seconds and is labelled 101.
+        bench.cut(1, 5, 103.0);
+        assert_eq!(bench.pop(103.0), [(101, 2.0, 6, 2)]);
+        bench.cut(0, 2, 103.0);
+        bench.cut(1, 2, 104.0);
+        bench.cut(0, 2, 104.0);
+        let seconds = bench.pop(104.0);
+        assert_eq!(seconds.iter().map(|s| (s.0, s.2)).collect::<Vec<_>>(), [(102, 2), (103, 4)]);
+    }
+
+    #[test]
+    fn a_late_thread_holds_a_second_up_for_the_grace_only_and_loses_nothing() {
+        let mut bench = Bench::new(2);
+        bench.cut(0, 10, 101.0);
+        assert_eq!(bench.pop(101.49), []);
+        assert_eq!(bench.pop(101.51), [(100, 1.0, 10, 1)]);
+        bench.cut(1, 20, 101.6);
+        // The second is gone, so its requests count in the next one, whose length is its own.
+        bench.cut(0, 1, 102.0);
+        bench.cut(1, 2, 102.0);
+        assert_eq!(bench.pop(102.0), [(101, 1.0, 23, 2)]);
+    }
+
+    #[test]
+    fn a_thread_that_ended_is_not_waited_for() {
+        let mut bench = Bench::new(2);
+        bench.finish_last(5, 100.25);
+        assert_eq!(bench.pop(100.25), []);
+        bench.cut(0, 1, 101.0);
+        bench.cut(0, 1, 102.0);
+        assert_eq!(bench.pop(102.0), [(100, 1.0, 6, 2), (101, 1.0, 1, 1)]);
+        bench.finish_last(2, 102.5);
+        assert_eq!(bench.pop(102.5), [(102, 0.5, 2, 1)]);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_leaves_lengths_and_counts_alone() {
+        let mut bench = Bench::new(1);
+        bench.cut(0, 1, 101.0);
+        assert_eq!(bench.pop(101.0), [(100, 1.0, 1, 1)]);
+        // Labels go on upwards: a reader must be able to tell the seconds apart.
+        for (unix_s, set_back_s, expected) in [(102, 50, 101), (103, 51, 102)] {
+            let now = Moment {
+                wall: UNIX_EPOCH + Duration::from_secs(set_back_s),
+                mono: at(bench.start, f64::from(unix_s)).mono,
+            };
+            bench.recorders[0].record(Op::Get, &sample());
+            bench.recorders[0].cut(now);
+            bench.arrive(f64::from(unix_s));
+            assert_eq!(bench.pop(f64::from(unix_s)), [(expected, 1.0, 1, 1)]);
+        }
+    }
+
+    #[test]
+    fn what_is_left_at_the_end_comes_out_in_order() {
+        let mut bench = Bench::new(2);
+        bench.cut(0, 1, 101.0);
+        bench.cut(0, 2, 102.0);
+        let left: Vec<_> =
+            std::iter::from_fn(|| bench.collator.pop_first()).map(|s| facts(&s)).collect();
+        assert_eq!(left, [(100, 1.0, 1, 1), (101, 1.0, 2, 1)]);
+    }
+}

@@ -42,3 +42,52 @@ pub(crate) fn encode<C: Counter>(
         .expect("writing to memory does not fail, and no count exceeds an i64");
     BASE64.encode(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use hdrhistogram::serialization::Deserializer;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn slower_than_the_highest_value_counts_as_the_highest() {
+        let mut histogram = empty();
+        // 65 s still fits into the array, 70 s does not.
+        for value_ns in [65_000_000_000, 70_000_000_000, u64::MAX] {
+            record(&mut histogram, value_ns);
+        }
+        assert_eq!(histogram.len(), 3);
+        assert_eq!(histogram.count_at(HIGHEST_NS), 3);
+    }
+
+    proptest! {
+        // A case touches megabytes of counters, which takes its time without optimisation.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn encoding_and_accumulation_keep_every_count(
+            values in prop::collection::vec(0..=HIGHEST_NS, 0..200),
+        ) {
+            let mut window = empty();
+            let mut total = empty::<u64>();
+            for value_ns in &values {
+                record(&mut window, *value_ns);
+                total.record(*value_ns).expect("within bounds");
+            }
+            let mut accumulated = empty();
+            accumulate(&mut accumulated, &window);
+            prop_assert_eq!(&accumulated, &total);
+
+            let text = encode(&mut V2DeflateSerializer::new(), &window);
+            prop_assert!(text.starts_with("HISTFAAA"));
+            let bytes = BASE64.decode(text).expect("base64");
+            let decoded: Histogram<u64> = Deserializer::new()
+                .deserialize(&mut Cursor::new(bytes))
+                .expect("V2-deflate");
+            prop_assert_eq!(decoded, total);
+        }
+    }
+}

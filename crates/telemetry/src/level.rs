@@ -97,3 +97,81 @@ impl LevelReading {
         self.max += other.max;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The integral equals the sum over every nanosecond, wherever windows are cut.
+        #[test]
+        fn the_integral_is_the_brute_force_sum(
+            steps in prop::collection::vec((0_u64..50, -5_i64..20, any::<bool>()), 1..60),
+        ) {
+            let start = Instant::now();
+            let mut level = Level::new(start);
+            let mut total = LevelReading::default();
+            let (mut now_ns, mut value) = (0_u64, 0_i64);
+            let (mut sum, mut window_max, mut max) = (0_i64, 0_i64, 0_i64);
+            for (wait_ns, next, cut) in steps {
+                for _ in 0..wait_ns {
+                    sum += value;
+                }
+                now_ns += wait_ns;
+                let now = start + Duration::from_nanos(now_ns);
+                if cut {
+                    let reading = level.read(now);
+                    prop_assert_eq!(reading.end, value);
+                    prop_assert_eq!(reading.max, window_max);
+                    total.then(&reading);
+                    window_max = value;
+                }
+                level.set(now, next);
+                value = next;
+                window_max = window_max.max(value);
+                max = max.max(value);
+            }
+            total.then(&level.read(start + Duration::from_nanos(now_ns)));
+            prop_assert!((total.area_s * 1e9 - sum as f64).abs() < 1e-3);
+            prop_assert!((total.seconds * 1e9 - now_ns as f64).abs() < 1e-3);
+            prop_assert_eq!((total.end, total.max), (value, max));
+        }
+    }
+
+    #[test]
+    fn threads_that_share_a_queue_balance_each_other() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let (mut puts, mut takes) = (Level::new(start), Level::new(start));
+        puts.add(at(1), 3);
+        takes.add(at(2), -2);
+        let mut queue = puts.read(at(4));
+        queue.beside(&takes.read(at(4)));
+        // 0 for 1 s, 3 for 1 s, 1 for 2 s.
+        assert_eq!(queue.mean(), 5.0 / 4.0);
+        assert_eq!((queue.end, queue.max), (1, 3));
+    }
+
+    #[test]
+    fn a_change_that_is_stamped_earlier_than_the_last_one_takes_no_time_back() {
+        let start = Instant::now();
+        let mut level = Level::new(start);
+        level.set(start + Duration::from_secs(2), 1);
+        level.set(start + Duration::from_secs(1), 5);
+        let reading = level.read(start + Duration::from_secs(3));
+        assert_eq!(reading.area_s, 5.0);
+        assert_eq!(reading.seconds, 3.0);
+    }
+
+    #[test]
+    fn the_mean_of_an_empty_window_is_the_value() {
+        let start = Instant::now();
+        let mut level = Level::new(start);
+        level.set(start, 7);
+        assert_eq!(level.read(start).mean(), 7.0);
+    }
+}

@@ -70,3 +70,61 @@ impl Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_goes_away_ends_the_output_and_nothing_else() {
+        let (mut reader, writer) = UnixStream::pair().expect("a socket pair");
+        let mut output = Output::new("test", "a pipe", Box::new(writer));
+        output.line("one");
+        let mut read = [0; 4];
+        reader.read_exact(&mut read).expect("the line");
+        assert_eq!(&read, b"one\n");
+        drop(reader);
+        output.line("two");
+        assert!(output.sink.is_none());
+        output.line("three");
+    }
+
+    /// A disk that is full for the second write, after taking three bytes of it.
+    struct Full {
+        taken: Arc<Mutex<Vec<u8>>>,
+        writes: u32,
+    }
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.writes += 1;
+            let room = match self.writes {
+                2 => 3,
+                3 => return Err(ErrorKind::StorageFull.into()),
+                _ => bytes.len(),
+            };
+            self.taken.lock().expect("not poisoned").extend_from_slice(&bytes[..room]);
+            Ok(room)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_does_not_spoil_the_next() {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let disk = Full { taken: Arc::clone(&taken), writes: 0 };
+        let mut output = Output::new("test", "a file", Box::new(disk));
+        for line in ["first", "second", "third", "fourth"] {
+            output.line(line);
+        }
+        let taken = taken.lock().expect("not poisoned");
+        assert_eq!(String::from_utf8_lossy(&taken), "first\nsec\nthird\nfourth\n");
+    }
+}

@@ -172,3 +172,119 @@ impl<R: Role> Window<R> {
         self.from_unix_ns / NS_PER_S
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::UNIX_EPOCH;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::role::{Load, LoadGauges, Middleware, MiddlewareGauges};
+    use crate::stage::{LoadTimes, MiddlewareTimes, Stage};
+    use crate::totals::Totals;
+
+    /// A sample, and the thread and the second in which it is recorded.
+    fn placed() -> impl Strategy<Value = (usize, u64, Op, Sample<MiddlewareTimes>)> {
+        let times = (0..1_000_000_u64, 0..100_000_000_000_u64, any::<u32>());
+        (0..3_usize, 0..4_u64, 0..Op::COUNT, times, 1..20_u32, any::<u32>(), any::<bool>())
+            .prop_map(|(thread, second, op, times, items, hits, error)| {
+                let hits = hits % (items + 1);
+                let sample = Sample {
+                    times: MiddlewareTimes {
+                        queueing_ns: times.0,
+                        service_ns: times.1,
+                        response_ns: u64::from(times.2),
+                    },
+                    items,
+                    hits,
+                    misses: items - hits,
+                    bytes_in: u64::from(items) * 30,
+                    bytes_out: u64::from(hits) * 4096,
+                    error,
+                };
+                (thread, second, Op::ALL[op], sample)
+            })
+    }
+
+    proptest! {
+        // A case touches megabytes of counters, which takes its time without optimisation.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// However requests are spread over threads and windows, the totals are those of one
+        /// thread with one window.
+        #[test]
+        fn windows_of_any_partition_add_up_to_one(
+            mut requests in prop::collection::vec(placed(), 0..100),
+        ) {
+            let start = Instant::now();
+            let at = |s| Moment {
+                wall: UNIX_EPOCH + Duration::from_secs(100 + s),
+                mono: start + Duration::from_secs(s),
+            };
+            let (sender, windows) = mpsc::channel();
+            let gauges = || MiddlewareGauges::new(start, 1, &[]);
+            let new = |thread| Recorder::<Middleware>::new(thread, sender.clone(), gauges(), at(0));
+
+            let mut alone = new(0);
+            for (_, _, op, sample) in &requests {
+                alone.record(*op, sample);
+            }
+            alone.finish(at(4));
+            let mut expected = Totals::new(vec!["alone".to_owned()]);
+            expected.add(&windows.recv().expect("one window"));
+
+            let mut threads: Vec<_> = (0..3).map(new).collect();
+            requests.sort_by_key(|(_, second, _, _)| *second);
+            let mut requests = requests.iter().peekable();
+            for second in 0..4 {
+                while let Some((thread, _, op, sample)) = requests.next_if(|r| r.1 == second) {
+                    threads[*thread].record(*op, sample);
+                }
+                for thread in &mut threads {
+                    thread.cut(at(second + 1));
+                }
+            }
+            let names = (0..3).map(|thread| thread.to_string()).collect();
+            let mut totals = Totals::new(names);
+            for window in windows.try_iter() {
+                totals.add(&window);
+            }
+            for op in Op::ALL {
+                prop_assert_eq!(totals.counts(op), expected.counts(op));
+                for stage in [Stage::Queueing, Stage::Service, Stage::Response] {
+                    prop_assert_eq!(totals.histogram(op, stage), expected.histogram(op, stage));
+                }
+            }
+            let sums = |totals: &Totals<Middleware>| {
+                totals.ops().map(|(op, total)| (op, total.sums_ns)).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(sums(&totals), sums(&expected));
+            prop_assert_eq!(totals.seconds(), 4.0);
+        }
+    }
+
+    #[test]
+    fn beginning_forgets_what_came_before() {
+        let (sender, windows) = mpsc::channel();
+        let start = Moment::now();
+        let later = Moment {
+            wall: start.wall + Duration::from_secs(5),
+            mono: start.mono + Duration::from_secs(5),
+        };
+        let mut recorder = Recorder::<Load>::new(0, sender, LoadGauges::default(), start);
+        let sample = Sample { times: LoadTimes { response_ns: 5 }, ..Sample::default() };
+        recorder.record(Op::Set, &sample);
+        recorder.gauges.sent(7_000_000);
+        recorder.gauges.in_flight = 3;
+        recorder.begin(later);
+        recorder.record(Op::Get, &sample);
+        recorder.finish(later);
+        let window = windows.recv().expect("one window");
+        assert!(window.ops[Op::Set as usize].is_none());
+        assert!(window.ops[Op::Get as usize].is_some());
+        assert_eq!(window.reading, LoadGauges { in_flight: 3, ..LoadGauges::default() });
+        assert_eq!(window.from_unix_ns, later.unix_ns());
+    }
+}
