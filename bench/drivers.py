@@ -1,0 +1,134 @@
+"""The load on a server under test, always the same program for all contestants of a table."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.cells import CONNECTIONS, Cell
+from bench.programs import BenchError, Cores, Program, find_program
+
+KEYS = 10_000
+KEY_PREFIX = "bench:"
+# As knee-load names its keys: the prefix and ten digits.
+KEY_BYTES = len(KEY_PREFIX) + 10
+FIRST_KEY = f"{KEY_PREFIX}{0:010}".encode()
+SLACK_S = 20.0
+
+
+@dataclass(frozen=True)
+class Driven:
+    """What one run of the load did: requests answered, over how long, with how much CPU of its own."""
+
+    requests: int
+    seconds: float
+    cpu_s: float
+
+
+class Driver(Protocol):
+    """A load generator."""
+
+    name: str
+
+    def populate(self, stores: list[str], cell: Cell) -> None:
+        """Makes every key of `cell` a hit in every store."""
+
+    def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
+        """Loads `address` from all connections in a closed loop. Raises BenchError on any wrong answer."""
+
+
+def _run(command: list[str], core: int | None, seconds: float) -> tuple[dict[str, Any], float]:
+    """Runs a generator to its end; its last line, and the CPU seconds it took."""
+    with Program(command, core) as program:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        output = program.read_to_end(seconds + SLACK_S)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if program.process.returncode != 0:
+            raise BenchError(f"{' '.join(command)} ended with {program.process.returncode}: {program.messages()}")
+        cpu_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        return json.loads(output.splitlines()[-1]), cpu_s
+
+
+class KneeLoad:
+    """`knee-load memcached`: keys chosen evenly among 10,000."""
+
+    name = "knee-load"
+
+    def __init__(self, directory: Path | None, cores: Cores) -> None:
+        self._program = find_program("knee-load", directory)
+        self._core = cores.others
+
+    def command(self, address: str, cell: Cell, *flags: str) -> list[str]:
+        """The command line for `cell`, with `flags` at its end."""
+        return [
+            *(self._program, "memcached", "--server", address, "--key-prefix", KEY_PREFIX, "--keys", str(KEYS)),
+            *("--key-choice", "uniform", "--value-bytes", str(cell.value_bytes), *flags),
+        ]
+
+    def load_command(self, address: str, cell: Cell, seconds: float) -> list[str]:
+        """The command line that loads `address` for so long."""
+        return self.command(
+            address,
+            cell,
+            *("--clients", str(CONNECTIONS), "--threads", "1", "--seconds", str(seconds), "--think-ms", "0"),
+            *("--set-get", "1:0" if cell.operation == "set" else "0:1"),
+            *("--multiget", str(cell.keys_per_request), "--pipeline", str(cell.depth)),
+        )
+
+    def populate(self, stores: list[str], cell: Cell) -> None:
+        """Sets all keys in every store."""
+        for store in stores:
+            _run(self.command(store, cell, "--clients", "4", "--populate", "1"), self._core, 60)
+
+    def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
+        """Raises BenchError when a request failed or missed: then contestants did not do the same work."""
+        summary, cpu_s = _run(self.load_command(address, cell, seconds), self._core, seconds)
+        operations = summary["ops"].values()
+        wrong = sum(operation["errors"] + operation["misses"] for operation in operations)
+        if wrong:
+            raise BenchError(f"{address}: {wrong} errors and misses in {cell.name}")
+        return Driven(sum(operation["count"] for operation in operations), summary["seconds"], cpu_s)
+
+
+class FloorSend:
+    """`floor-send`: one key, one prepared request; takes the least CPU from what is measured."""
+
+    name = "floor-send (one key)"
+
+    def __init__(self, directory: Path | None, cores: Cores) -> None:
+        self._program = find_program("floor-send", directory)
+        self._core = cores.others
+
+    def populate(self, stores: list[str], cell: Cell) -> None:
+        """Sets the one key in every store."""
+        entry = Cell("set", cell.value_bytes, 1)
+        for store in stores:
+            host, port = store.split(":")
+            with socket.create_connection((host, int(port)), timeout=SLACK_S) as connection:
+                connection.sendall(entry.request(FIRST_KEY))
+                if connection.recv(64) != entry.reply(FIRST_KEY):
+                    raise BenchError(f"{store} does not store {FIRST_KEY.decode()}")
+
+    def load_command(self, address: str, cell: Cell, seconds: float, request: Path) -> list[str]:
+        """The command line that loads `address` for so long with the content of the file `request`."""
+        return [
+            *(self._program, "--server", address, "--connections", str(CONNECTIONS), "--depth", str(cell.depth)),
+            *("--request", str(request), "--reply-bytes", str(len(cell.reply(FIRST_KEY))), "--seconds", str(seconds)),
+        ]
+
+    def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
+        """Raises BenchError when a reply had another length than a hit has."""
+        with tempfile.NamedTemporaryFile() as request:
+            request.write(cell.request(FIRST_KEY))
+            request.flush()
+            command = self.load_command(address, cell, seconds, Path(request.name))
+            summary, cpu_s = _run(command, self._core, seconds)
+        return Driven(summary["requests"], summary["seconds"], cpu_s)
+
+
+DRIVERS: dict[str, type[KneeLoad] | type[FloorSend]] = {"knee-load": KneeLoad, "floor-send": FloorSend}

@@ -1,0 +1,157 @@
+"""Starting, pinning and ending the programs of a comparison."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).resolve().parent.parent
+DEBIAN_PACKAGES = {"memcached": "memcached", "nutcracker": "nutcracker", "memcaslap": "libmemcached-tools"}
+READY_S = 10.0
+
+
+class BenchError(Exception):
+    """The comparison cannot go on; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Who runs where: the program under test has a core to itself where there are two."""
+
+    tested: int | None
+    others: int | None
+
+    @classmethod
+    def of_this_machine(cls) -> Cores:
+        """The first core that this process may use for the program under test, the last for the rest."""
+        usable = sorted(os.sched_getaffinity(0))
+        return cls(usable[0], usable[-1]) if len(usable) > 1 else cls(None, None)
+
+
+def find_program(name: str, directory: Path | None) -> str:
+    """The path of one of our own programs in `directory`, or else of one that is installed.
+
+    Raises BenchError when there is none, naming the Debian package or the build command.
+    """
+    if name in DEBIAN_PACKAGES:
+        # Debian keeps daemons where an ordinary user's PATH does not look.
+        path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+        if path is None:
+            raise BenchError(f"{name} is not installed: apt-get install {DEBIAN_PACKAGES[name]}")
+        return path
+    candidates = [directory] if directory else [ROOT / "target" / profile for profile in ("release", "fast")]
+    for candidate in candidates:
+        if (candidate / name).is_file():
+            return str(candidate / name)
+    looked = " or ".join(str(candidate) for candidate in candidates)
+    raise BenchError(f"{name} is not in {looked}: cargo build --release -p knee-bin -p knee-bench")
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Program:
+    """A running program; leaving the context ends it, by its process id."""
+
+    def __init__(self, command: Sequence[str], core: int | None, quiet: bool = False) -> None:
+        self.name = Path(command[0]).name
+        pin = [] if core is None else ["taskset", "-c", str(core)]
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self.process = subprocess.Popen(
+            [*pin, *command],
+            stdin=subprocess.DEVNULL,
+            # Nobody reads what a quiet program prints, and a full pipe would stop it.
+            stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
+            stderr=self._messages,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._messages.close()
+
+    @property
+    def pid(self) -> int:
+        """The process id: taskset becomes the program it starts."""
+        return self.process.pid
+
+    def read_to_end(self, timeout_s: float) -> str:
+        """Standard output of a program that ends by itself. Raises BenchError when it does not in time."""
+        try:
+            output, _ = self.process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"{self.name} has not ended after {timeout_s:.0f} s") from None
+        return output.decode()
+
+    def messages(self) -> str:
+        """The last of what the program wrote to standard error."""
+        self._messages.seek(0)
+        return self._messages.read().decode(errors="replace").strip()[-2000:]
+
+    def stop(self) -> None:
+        """Asks the program to end; kills it when it does not within some seconds."""
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+                # A program that was stopped cannot hear it.
+                self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.communicate(timeout=READY_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+
+
+class Server(Program):
+    """A program that listens on a port of this machine; it is ready when the constructor returns."""
+
+    def __init__(self, command: Sequence[str], core: int | None, port: int) -> None:
+        super().__init__(command, core, quiet=True)
+        self.port = port
+        try:
+            self._await()
+        except BenchError:
+            self.stop()
+            raise
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as in the flags of all programs."""
+        return f"127.0.0.1:{self.port}"
+
+    def stat(self, name: str) -> int:
+        """One counter of a memcached server's ``stats``. Raises BenchError when there is none of that name."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=READY_S) as connection:
+            connection.sendall(b"stats\r\nquit\r\n")
+            reply = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+        for line in reply.splitlines():
+            if line.startswith(f"STAT {name} "):
+                return int(line.split()[2])
+        raise BenchError(f"{self.name} has no statistic {name}")
+
+    def _await(self) -> None:
+        until = time.monotonic() + READY_S
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                raise BenchError(f"{self.name} ended with {self.process.returncode}: {self.messages()}")
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.02)
+        raise BenchError(f"{self.name} does not listen on port {self.port} after {READY_S:.0f} s: {self.messages()}")

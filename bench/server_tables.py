@@ -1,0 +1,78 @@
+"""Proxies and stores under one and the same load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from bench.cells import Cell
+from bench.drivers import Driver
+from bench.programs import Cores, Server
+from bench.samples import measure_server
+from bench.servers import Servers
+from bench.table import WARM_UP_S, Plan, Row, StoreKind, Table
+
+
+def compare_proxies(plan: Plan, cores: Cores, servers: Servers, driver: Driver, kind: StoreKind, stores: int) -> Table:
+    """`knee-proxy --pipelined`, nutcracker and `floor-relay` before the same stores."""
+    table = Table(
+        title=f"knee-proxy --pipelined against nutcracker, in front of {stores} x {kind}",
+        ours="knee-proxy",
+        peer="nutcracker",
+        floor="floor-relay",
+        store=f"{stores} x {kind}",
+        driver=driver.name,
+        notes=["One thread each."],
+    )
+    if stores > 1:
+        table.set_fan_out = {"knee-proxy": stores, "nutcracker": 1, "floor-relay": stores}
+        table.notes += [
+            f"A set goes to {stores} stores with knee-proxy and floor-relay, which replicate, and to one with "
+            "nutcracker, which shards: its CPU is also given per request sent to a store.",
+            f"nutcracker splits a multi-get over the {stores} stores; knee-proxy and floor-relay send it whole to one.",
+        ]
+    with ExitStack() as running:
+        start = servers.memcached if kind == "memcached" else servers.knee_kv
+        addresses = [running.enter_context(start(cores.others)).address for _ in range(stores)]
+        proxy = running.enter_context(servers.knee_proxy(cores.tested, addresses))
+        nutcracker = running.enter_context(servers.nutcracker(cores.tested, addresses))
+        for cell in _populated(plan, driver, addresses):
+            with servers.floor_relay(cores.tested, addresses, cell) as relay:
+                contestants = {"knee-proxy": proxy, "nutcracker": nutcracker, "floor-relay": relay}
+                table.rows.append(_row(plan, driver, table, cell, contestants))
+    return table
+
+
+def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -> Table:
+    """`knee-kv` and memcached."""
+    table = Table(
+        title="knee-kv against memcached",
+        ours="knee-kv",
+        peer="memcached",
+        floor=None,
+        store="the contestants themselves",
+        driver=driver.name,
+        notes=["One thread each (memcached -t 1)."],
+    )
+    with servers.knee_kv(cores.tested) as kv, servers.memcached(cores.tested) as memcached:
+        contestants = {"knee-kv": kv, "memcached": memcached}
+        for cell in _populated(plan, driver, [server.address for server in contestants.values()]):
+            table.rows.append(_row(plan, driver, table, cell, contestants))
+    return table
+
+
+def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cell]:
+    """The cells, each once the stores hold values of its size."""
+    size = None
+    for cell in sorted(plan.cells, key=lambda cell: cell.value_bytes):
+        if cell.value_bytes != size:
+            driver.populate(addresses, cell)
+            size = cell.value_bytes
+        yield cell
+
+
+def _row(plan: Plan, driver: Driver, table: Table, cell: Cell, contestants: dict[str, Server]) -> Row:
+    plan.progress(f"{table.title}: {cell.name}")
+    for server in contestants.values():
+        driver.drive(server.address, cell, WARM_UP_S)
+    return Row(cell, plan.in_turns(contestants, lambda server: measure_server(server, driver, cell, plan.seconds)))

@@ -1,0 +1,79 @@
+"""How every server of a comparison is started."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.cells import Cell
+from bench.drivers import FIRST_KEY
+from bench.programs import Server, find_program, free_port
+
+MEMORY_MB = 1024
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Starts servers; `directory` is where our own programs are."""
+
+    directory: Path | None
+
+    def memcached(self, core: int | None) -> Server:
+        """Debian's memcached, one worker thread."""
+        port = free_port()
+        user = ["-u", "root"] if os.geteuid() == 0 else []
+        command = [find_program("memcached", None), "-l", "127.0.0.1", "-p", str(port), "-t", "1"]
+        return Server([*command, "-m", str(MEMORY_MB), *user], core, port)
+
+    def knee_kv(self, core: int | None) -> Server:
+        """Our store, one thread."""
+        port = free_port()
+        command = [find_program("knee-kv", self.directory), "--listen", f"127.0.0.1:{port}", "--stats", "none"]
+        return Server([*command, "--threads", "1", "--memory-mb", str(MEMORY_MB)], core, port)
+
+    def knee_proxy(self, core: int | None, stores: list[str]) -> Server:
+        """Our middleware, pipelined, one thread."""
+        port = free_port()
+        command = [find_program("knee-proxy", self.directory), "--listen", f"127.0.0.1:{port}", "--stats", "none"]
+        return Server([*command, "--pipelined", "--threads", "1", *_server_flags(stores)], core, port)
+
+    def floor_relay(self, core: int | None, stores: list[str], cell: Cell) -> Server:
+        """The floor of a proxy, for requests of this cell only; it replicates what our middleware replicates."""
+        port = free_port()
+        command = [find_program("floor-relay", self.directory), "--listen", f"127.0.0.1:{port}"]
+        sizes = ["--request-bytes", str(len(cell.request(FIRST_KEY))), "--reply-bytes", str(len(cell.reply(FIRST_KEY)))]
+        replicate = ["--replicate"] if cell.operation == "set" else []
+        return Server([*command, *sizes, *replicate, *_server_flags(stores)], core, port)
+
+    @contextmanager
+    def nutcracker(self, core: int | None, stores: list[str]) -> Iterator[Server]:
+        """Debian's nutcracker (twemproxy): keys are spread over the stores, nothing is replicated."""
+        port = free_port()
+        pool = [
+            "bench:",
+            f"  listen: 127.0.0.1:{port}",
+            "  hash: fnv1a_64",
+            "  distribution: modula",
+            "  preconnect: true",
+            "  auto_eject_hosts: false",
+            "  server_connections: 1",
+            "  servers:",
+            *(f"    - {store}:1" for store in stores),
+        ]
+        with tempfile.TemporaryDirectory() as directory:
+            configuration = Path(directory) / "nutcracker.yml"
+            configuration.write_text("\n".join(pool) + "\n")
+            command = [
+                *(find_program("nutcracker", None), "-c", str(configuration), "-o", f"{directory}/log", "-v", "0"),
+                *("-p", f"{directory}/pid", "-a", "127.0.0.1", "-s", str(free_port())),
+            ]
+            with Server(command, core, port) as server:
+                yield server
+
+
+def _server_flags(stores: list[str]) -> list[str]:
+    return [flag for store in stores for flag in ("--server", store)]
