@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -87,6 +87,13 @@ class Knee:
     plateau: tuple[int, ...] = ()
     retrograde: bool = False
     power_clients: int | None = None
+
+    def bounds(self, clients: float) -> tuple[float, float] | None:
+        """Both asymptotes at N clients, in requests/s: N / (R_0 + Z) and X_max. None where there is no estimate."""
+        if self.throughput_max is None or self.response_light_ms is None:
+            return None
+        light = 1000 * clients / (self.response_light_ms.estimate + self.think_ms)
+        return light, self.throughput_max.estimate
 
 
 @dataclass(frozen=True)
@@ -208,7 +215,10 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         top = float(means[_plateau(means, curve.tolerance)].mean())
         return top * (float(samples[0][:, 1].mean()) + curve.think_ms) / 1000
 
-    clients = pooled_bootstrap(curve.samples, intersection, level=level, seed=seed)
+    clients = _widened(
+        pooled_bootstrap(curve.samples, intersection, level=level, seed=seed),
+        throughputs[plateau] / throughputs[plateau].mean(),
+    )
     between = _neighbours(curve.clients, clients.estimate)
     at = next((found for found in levels if found.clients == between[1]), levels[-1])
     retrograde = bool((throughputs[plateau.stop :] < (1 - curve.tolerance) * throughputs.max()).any())
@@ -230,6 +240,19 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         retrograde=retrograde,
         power_clients=max(levels, key=lambda found: found.power).clients,
     )
+
+
+def _widened(clients: Interval, heights: Floats) -> Interval:
+    """The bootstrap's interval, at least as wide as the plateau's levels leave the plateau's height open.
+
+    A plateau at finite N still climbs a little; without noise the bootstrap would not know of it.
+    `heights` are the levels' throughputs relative to their mean.
+    """
+    if clients.low is None or clients.high is None:
+        return clients
+    low = min(clients.low, clients.estimate * float(heights.min()))
+    high = max(clients.high, clients.estimate * float(heights.max()))
+    return replace(clients, low=low, high=high)
 
 
 def _status(

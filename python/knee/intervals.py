@@ -94,7 +94,7 @@ def pooled_bootstrap(
     statistic: Callable[[Sequence[Floats]], float],
     *,
     level: float = LEVEL,
-    resamples: int = 2000,
+    resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
     """Percentile bootstrap of a statistic of several points, each measured in a few repetitions.

@@ -1,0 +1,97 @@
+"""Response-time distributions: histograms merged over processes, seconds and repetitions, then read off."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from knee.hdr import Histogram
+from knee.trim import RUN, trim
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+
+BINS_PER_DECADE = 20
+"""Of a drawn histogram: each bin is 12 % wide, far coarser than the three digits that were recorded."""
+
+ALL = "all"
+"""The operation that stands for all of them together."""
+
+_NS_PER_MS = 1e6
+
+Merged = dict[tuple[int, int, str, str], Histogram]
+
+
+def merged(dataset: Dataset) -> Merged:
+    """The trimmed windows' response times, per (point, repetition, role, operation) for clients and middlewares."""
+    windows = trim(dataset.windows, dataset.points).filter(
+        pl.col("role").is_in(["load", "middleware"]) & pl.col("response").is_not_null()
+    )
+    histograms: Merged = {}
+    for (point, repetition, role, op), rows in windows.group_by(*RUN, "role", "op"):
+        histograms[int(point), int(repetition), str(role), str(op)] = Histogram.merge(
+            Histogram.decode(text) for text in rows["response"]
+        )
+    return histograms
+
+
+def percentiles(histograms: Merged) -> pl.DataFrame:
+    """Percentiles of the merged histograms, and their range over the repetitions.
+
+    Returns
+    -------
+    `point, role, op, percentile, value_ms, low_ms, high_ms`; `op` is "all" for all operations together.
+    """
+    rows = []
+    for (point, role, op), repetitions in _grouped(histograms).items():
+        whole = Histogram.merge(repetitions)
+        for percentile in PERCENTILES:
+            each = [one.percentile(percentile) / _NS_PER_MS for one in repetitions]
+            value = whole.percentile(percentile) / _NS_PER_MS
+            rows.append((point, role, op, percentile, value, min(each), max(each)))
+    columns = ["point", "role", "op", "percentile", "value_ms", "low_ms", "high_ms"]
+    schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 4], strict=True))
+    return pl.DataFrame(rows, schema=schema, orient="row").sort(columns[:4])
+
+
+def densities(histograms: Merged) -> pl.DataFrame:
+    """Histograms for drawing, in bins of equal width on a logarithmic axis, over all repetitions.
+
+    Returns
+    -------
+    `point, role, op, low_ms, high_ms, share`: the share of the requests that fell into each bin; shares add up to 1.
+    """
+    rows = []
+    for (point, role, op), repetitions in _grouped(histograms).items():
+        whole = Histogram.merge(repetitions)
+        if not whole.total:
+            continue
+        lows, widths = whole.buckets()
+        middles_ms = (lows + widths / 2) / _NS_PER_MS
+        numbers = np.floor(np.log10(middles_ms) * BINS_PER_DECADE).astype(np.int64)
+        first = int(numbers.min())
+        counts = np.bincount(numbers - first, weights=whole.counts)
+        filled = np.flatnonzero(counts)
+        for number in range(int(filled[0]), int(filled[-1]) + 1):
+            low_ms = math.pow(10, (first + number) / BINS_PER_DECADE)
+            high_ms = math.pow(10, (first + number + 1) / BINS_PER_DECADE)
+            rows.append((point, role, op, low_ms, high_ms, float(counts[number]) / whole.total))
+    columns = ["point", "role", "op", "low_ms", "high_ms", "share"]
+    schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 3], strict=True))
+    return pl.DataFrame(rows, schema=schema, orient="row").sort(columns[:4])
+
+
+def _grouped(histograms: Merged) -> dict[tuple[int, str, str], list[Histogram]]:
+    """One histogram per repetition, for every operation and for all together."""
+    by_run: dict[tuple[int, str, str], dict[int, list[Histogram]]] = {}
+    for (point, repetition, role, op), histogram in histograms.items():
+        for name in (op, ALL):
+            by_run.setdefault((point, role, name), {}).setdefault(repetition, []).append(histogram)
+    return {
+        key: [Histogram.merge(parts) for _, parts in sorted(repetitions.items())] for key, repetitions in by_run.items()
+    }

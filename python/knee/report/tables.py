@@ -1,0 +1,74 @@
+"""HTML tables of the numbers behind the charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from knee.intervals import Interval, number, quantity
+
+Cell = str | int | float | None | Interval
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool = False) -> str:
+    """A table; text stands left, numbers right, three significant digits; what is missing is a dash.
+
+    `wrap` lets text break over lines.
+    """
+    body = [list(row) for row in rows]
+    is_text = [any(isinstance(row[column], str) for row in body) if body else False for column in range(len(header))]
+    head = "".join(_cell("th", escape(name), text, False) for name, text in zip(header, is_text, strict=True))
+    lines = [
+        "<tr>"
+        + "".join(
+            _cell("td", escape(_shown(value)), text, wrap, _tone(value))
+            for value, text in zip(row, is_text, strict=True)
+        )
+        + "</tr>"
+        for row in body
+    ]
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def folded(summary: str, content: str) -> str:
+    """Content that opens on a click."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def provenance(manifest: Mapping[str, object]) -> str:
+    """The manifest as a table of dotted names, and long lists folded away."""
+    return table(("field", "value"), _flat("", manifest), wrap=True)
+
+
+def _flat(prefix: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        return [
+            row for name, inner in value.items() for row in _flat(f"{prefix}.{name}" if prefix else str(name), inner)
+        ]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if any(isinstance(inner, Mapping) for inner in value):
+            return [row for i, inner in enumerate(value) for row in _flat(f"{prefix}[{i}]", inner)]
+        return [(prefix, " ".join(str(inner) for inner in value))]
+    return [(prefix, "–" if value is None else str(value))]
+
+
+def _cell(tag: str, content: str, text: bool, wrap: bool, tone: str = "") -> str:
+    classes = " ".join(filter(None, ("text" if text else "", "wrap" if wrap and text else "", tone)))
+    return f'<{tag} class="{classes}">{content}</{tag}>' if classes else f"<{tag}>{content}</{tag}>"
+
+
+def _shown(value: Cell) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, Interval):
+        return quantity(value) if math.isfinite(value.estimate) else "–"
+    if isinstance(value, float):
+        return number(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _tone(value: Cell) -> str:
+    if value in ("holds", "violated"):
+        return str(value)
+    return "unsure" if value == "cannot tell" else ""
