@@ -5,7 +5,6 @@ Every server gets its own address; every key is on every store, so that a read m
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -193,6 +192,6 @@ def _port_zero(address: str) -> str:
     return address.rpartition(":")[0] + ":0"
 
 
-def start_lead_s(clients: int) -> int:
-    """Seconds from starting the clients to the start second: room for them to connect."""
-    return 2 + math.ceil(clients / 5000)
+def start_lead_s(clients: int) -> float:
+    """Seconds that the clients get at least, from being started to the start second: room to connect."""
+    return 0.5 + clients / 5000

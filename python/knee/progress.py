@@ -46,7 +46,7 @@ class LiveProgress(Progress):
         self._seconds = seconds
         self._remaining_s = 0.0
         self._bar = Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),

@@ -138,7 +138,7 @@ class Lab:
             finally:
                 self._host.close(_ABORT_GRACE_S)
                 on_commands(run, deployment.started)
-        raise ProcessError(f"the clients could not connect within {lead_s // 2} s, at {_STARTS_MAX} attempts")
+        raise ProcessError(f"the clients could not connect within {lead_s / 2:.1f} s, at {_STARTS_MAX} attempts")
 
 
 class _Deployment:
@@ -154,14 +154,14 @@ class _Deployment:
         self._throughput = Throughput()
         self.started: list[Command] = []
 
-    def measure(self, lead_s: int, progress: Progress) -> Outcome:
+    def measure(self, lead_s: float, progress: Progress) -> Outcome:
         self._folder.point_folder(self._run)
         configuration = self._run.configuration
         stores, store_addresses = self._start_stores(configuration)
         self._populate(configuration, store_addresses)
         middlewares, middleware_addresses = self._start_middlewares(configuration, store_addresses)
         targets = middleware_addresses or store_addresses
-        start_at = math.floor(time.time()) + lead_s
+        start_at = math.ceil(time.time() + lead_s)
         clients = [
             self._start(
                 commands.load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed * 1000)

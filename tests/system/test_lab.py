@@ -1,0 +1,276 @@
+"""The lab against real servers: what it measures, and what it leaves behind when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from knee import commands, programs
+from knee.dataset import Dataset
+from knee.errors import ProgramError
+from knee.hosts.local import LocalHost
+from knee.spec import Store
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+EXPERIMENT = """\
+[experiment]
+name = "system-test"
+[system]
+load = { hosts = 2, clients = 4 }
+middleware = { hosts = 2, workers = 2 }
+store = { hosts = 2, memory_mb = 64 }
+[workload]
+set_get = "1:3"
+value_bytes = 100
+keys = 500
+verify = true
+[measure]
+repetitions = 2
+seconds = 3
+warmup_s = 1
+cooldown_s = 1
+order = "given"
+"""
+
+NO_MIDDLEWARE = EXPERIMENT.replace("middleware = { hosts = 2, workers = 2 }\n", "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> None:
+    try:
+        for name in ("knee-kv", "knee-proxy", "knee-load"):
+            programs.find(name)
+        programs.find_foreign("memcached", "memcached")
+    except ProgramError as error:
+        pytest.fail(f"the system tests need every program: {error}")
+
+
+class Lab:
+    """`knee run` in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs = folder / "runs"
+
+    def argv(self, *arguments: str) -> list[str]:
+        program = "import sys; sys.argv[0] = 'knee'; from knee.cli import main; main()"
+        return [sys.executable, "-c", program, *arguments]
+
+    def start(self, *arguments: str, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*wrapper, *self.argv("run", "--no-report", *arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        with self.start(*arguments) as process:
+            _, said = process.communicate(timeout=120)
+            return process.returncode, said
+
+    def experiment(self, text: str) -> str:
+        file = self.folder / "experiment.toml"
+        file.write_text(text)
+        return str(file)
+
+    def dataset(self) -> Dataset:
+        (path,) = (self.runs / "system-test").iterdir()
+        return Dataset.open(path)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+@pytest.fixture
+def running(lab: Lab) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts a run and waits until its clients are at work; ends it after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(text: str) -> subprocess.Popen[str]:
+        process = lab.start(lab.experiment(text))
+        started.append(process)
+        wait_for(lambda: bool(list(lab.runs.glob("*/*/points/*/load-0.jsonl"))), process)
+        wait_for(lambda: '"window"' in next(lab.runs.glob("*/*/points/*/load-0.jsonl")).read_text(), process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, f"the lab ended early: {process.communicate()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
+    """The programs that the lab has started, each with its name in the run folder."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    return {f"{child.name()}-{index}": child for index, child in enumerate(children)}
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    psutil.wait_procs(processes, timeout=10)
+    left = [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert not left
+
+
+@pytest.mark.parametrize("kind", ["knee-kv", "memcached"])
+def test_clients_and_middlewares_count_the_same_requests(lab: Lab, kind: str) -> None:
+    code, said = lab.run(lab.experiment(EXPERIMENT), "--set", f"store.kind={kind}")
+    assert code == 0, said
+    dataset = lab.dataset()
+    assert dataset.points["status"].to_list() == ["done", "done"]
+    assert dataset.warnings == []
+    per_role = dataset.totals.group_by("repetition", "role").agg(pl.col("count").sum())
+    for (_,), counts in per_role.group_by("repetition"):
+        by_role = dict(counts.select("role", "count").iter_rows())
+        assert by_role["load"] > 100
+        assert by_role["middleware"] == pytest.approx(by_role["load"], rel=0.005)
+    # The windows add up to the whole, and cover the three seconds.
+    loaded = dataset.windows.filter(role="load")
+    assert loaded["count"].sum() == dataset.totals.filter(role="load")["count"].sum()
+    assert {0.0, 1.0, 2.0} <= set(loaded["elapsed_s"])
+    # 0.99 of the keys were there before; sets only add to them.
+    gets = dataset.totals.filter(role="load", op="get")
+    assert 0 <= gets["misses"].sum() <= 0.05 * gets["items"].sum()
+    expected = {"host", "knee", "load-0", "load-1", "middleware-0", "middleware-1", "store-0", "store-1"}
+    assert set(dataset.probes["target"]) == expected
+
+
+def test_a_run_folder_says_where_its_numbers_come_from(lab: Lab) -> None:
+    text = EXPERIMENT.replace("clients = 4 }", "clients = 4, link_mbit = 100 }").replace(
+        "repetitions = 2", "repetitions = 1"
+    )
+    code, said = lab.run(lab.experiment(text), "--set", "workload.keys=600")
+    assert code == 0, said
+    assert said.count("link_mbit was not emulated") == 1
+    dataset = lab.dataset()
+    assert (dataset.path / "experiment.toml").read_text() == text
+    manifest = dataset.manifest
+    assert manifest["overrides"] == {"workload.keys": 600}
+    assert manifest["links_emulated"] is False
+    assert manifest["host"]["kernel"] and manifest["programs"]["knee-kv"]["version"]
+    started = manifest["commands"]["0-r1"]
+    assert {"store-1", "middleware-1", "load-1", "populate-1"} <= set(started)
+    assert "600" in started["load-0"]
+    assert sorted(path.name for path in dataset.path.glob("points/*/*.jsonl")) == sorted(
+        f"{name}.jsonl" for name in started
+    )
+
+
+def test_a_store_that_already_runs_elsewhere(lab: Lab) -> None:
+    host = LocalHost()
+    try:
+        command = commands.store("store", Store(kind="memcached"), host.free_address(), 100)
+        store = host.start(command, lab.folder / "lines", lab.folder / "log", lambda *_: None)
+        address = store.wait_ready(10)
+        text = NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')
+        code, said = lab.run(lab.experiment(text))
+        assert code == 0, said
+        assert store.poll() is None
+    finally:
+        host.close(5)
+    dataset = lab.dataset()
+    assert set(dataset.windows["role"]) == {"load"}
+    assert dataset.points["stores"].to_list() == [1, 1]
+
+
+def test_a_store_that_is_not_there_fails_every_run_and_says_so(lab: Lab) -> None:
+    address = LocalHost().free_address()
+    code, said = lab.run(lab.experiment(NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')))
+    assert code == 1
+    assert address in said
+    assert lab.dataset().points["status"].to_list() == ["failed", "failed"]
+
+
+def test_a_server_that_dies_fails_its_run_and_the_rest_goes_on(
+    lab: Lab, running: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = running(EXPERIMENT)
+    store = next(child for child in children_of(process).values() if child.name() == "knee-kv")
+    store.kill()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    dataset = lab.dataset()
+    assert dataset.points.select("repetition", "status").rows() == [(1, "failed"), (2, "done")]
+    assert "killed by SIGKILL" in dataset.points["reason"][0]
+    assert "ended in mid-run: killed by SIGKILL" in said
+    code, said = lab.run("--resume", str(dataset.path))
+    assert code == 0, said
+    assert lab.dataset().points["status"].to_list() == ["done", "done"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_stops_everything_and_resumes(
+    lab: Lab, running: Callable[[str], subprocess.Popen[str]], number: signal.Signals
+) -> None:
+    process = running(EXPERIMENT)
+    children = list(children_of(process).values())
+    assert len(children) == 6
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert_gone(children)
+    dataset = lab.dataset()
+    assert f"knee run --resume {dataset.path.relative_to(lab.folder)}" in said
+    assert "Traceback" not in said
+    assert dataset.points.select("repetition", "status").rows() == [(1, "interrupted")]
+    code, said = lab.run("--resume", str(dataset.path))
+    assert code == 0, said
+    assert lab.dataset().points["status"].to_list() == ["done", "done"]
+
+
+@pytest.mark.parametrize("kind", ["knee-kv", "memcached"])
+def test_nothing_outlives_a_lab_that_is_killed(
+    lab: Lab, running: Callable[[str], subprocess.Popen[str]], kind: str
+) -> None:
+    process = running(EXPERIMENT.replace("memory_mb", f'kind = "{kind}", memory_mb'))
+    children = list(children_of(process).values())
+    assert len(children) == 6
+    process.kill()
+    process.communicate()
+    assert_gone(children)
+
+
+def test_a_disk_that_fills_up_keeps_what_was_measured(lab: Lab) -> None:
+    """On a file system too small for all runs, in a mount namespace of its own."""
+    script = 'mount -t tmpfs -o size=300k none runs && "$@"; code=$?; cp -r runs kept; exit $code'
+    wrapper = ("unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh")
+    lab.runs.mkdir()
+    if subprocess.run([*wrapper[:3], "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let its users mount a file system in a namespace of their own")
+    text = EXPERIMENT.replace("repetitions = 2", "repetitions = 20")
+    with lab.start(lab.experiment(text), wrapper=wrapper) as process:
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "No space left on device; make room, or choose another place with --runs-dir" in said
+    assert "Traceback" not in said
+    shutil.rmtree(lab.runs)
+    (lab.folder / "kept").rename(lab.runs)
+    dataset = lab.dataset()
+    done = dataset.points.filter(status="done").height
+    assert done >= 1
+    assert dataset.windows.select("point", "repetition").n_unique() == done
+    json.loads((dataset.path / "manifest.json").read_text())

@@ -1,0 +1,82 @@
+"""What a run does apart from its processes: throughput as it comes, programs it needs, its provenance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knee import spec
+from knee.design import runs
+from knee.errors import ProgramError
+from knee.hosts.local import LocalHost
+from knee.progress import duration, name_of
+from knee.run import Throughput, check_programs, new_manifest
+
+TEXT = """\
+[experiment]
+name = "x"
+[system]
+load = {}
+middleware = { workers = 1 }
+store = {}
+[factors]
+"load.clients" = [1, 2]
+[measure]
+repetitions = 1
+order = "given"
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("knee-kv", "knee-proxy", "knee-load"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} 0.1.0\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_throughput_is_that_of_the_latest_second_all_clients_have_told() -> None:
+    throughput = Throughput()
+    assert throughput.latest() is None
+    for second, count in [(10, 100), (10, 120), (11, 90)]:
+        throughput.note({"second": second, "ops": {"get": {"count": count}, "set": {"count": 1}}})
+    assert throughput.latest() == 222
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {"knee-load", "knee-proxy", "knee-kv"}),
+        (["store.kind=memcached"], {"knee-load", "knee-proxy", "memcached"}),
+        (['store.kind=["memcached", "knee-kv"]'], {"knee-load", "knee-proxy", "knee-kv", "memcached"}),
+        (['store.address=["h:1"]'], {"knee-load", "knee-proxy"}),
+    ],
+)
+def test_only_programs_that_will_be_started_are_needed(
+    programs: Path, overrides: list[str], expected: set[str]
+) -> None:
+    experiment = spec.parse(TEXT, "x.toml", spec.parse_overrides(overrides))
+    assert set(check_programs(experiment)) == expected
+    (programs / "knee-load").unlink()
+    with pytest.raises(ProgramError, match="knee-load"):
+        check_programs(experiment)
+
+
+def test_the_manifest_says_where_the_numbers_come_from(programs: Path) -> None:
+    experiment = spec.parse(TEXT, "x.toml", {"store.link_mbit": 100})
+    manifest = new_manifest(experiment, 7, LocalHost(), check_programs(experiment))
+    assert manifest["programs"]["knee-kv"] == {"path": str(programs / "knee-kv"), "version": "knee-kv 0.1.0"}
+    assert (manifest["seed"], manifest["overrides"]) == (7, {"store.link_mbit": 100})
+    assert "not emulated" in manifest["notes"][0]
+
+
+def test_a_run_in_words() -> None:
+    (first, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
+    assert name_of(first) == "load.clients=1  repetition 1"
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(-3, "0:00"), (59.2, "1:00"), (61, "1:01"), (3661, "1:01:01")])
+def test_durations(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
