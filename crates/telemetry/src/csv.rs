@@ -83,7 +83,7 @@ pub(crate) fn histogram_lines<R: Role>(totals: &Totals<R>) -> Vec<String> {
         };
         let mut bins = BTreeMap::new();
         for cell in histogram.iter_recorded() {
-            // Cells are finer than bins up to 200 ms; beyond, the middle decides.
+            // A cell may straddle the edge of a bin: then its middle decides.
             let middle = histogram.median_equivalent(cell.value_iterated_to());
             *bins.entry(middle / BIN_NS).or_insert(0) += cell.count_at_value();
         }

@@ -66,19 +66,25 @@ impl<R: Role> Totals<R> {
 
     /// When the first thread began, in seconds of the Unix epoch; 0 before any window.
     pub fn started_unix_s(&self) -> f64 {
-        let from = self.threads.iter().map(|thread| thread.from_unix_ns).min();
-        from.filter(|from| *from != u64::MAX).unwrap_or(0) as f64 / NS_PER_S as f64
+        self.span_unix_ns().0 as f64 / NS_PER_S as f64
     }
 
     /// When the last window ended, in seconds of the Unix epoch; 0 before any window.
     pub fn ended_unix_s(&self) -> f64 {
-        let to = self.threads.iter().map(|thread| thread.to_unix_ns).max();
-        to.unwrap_or(0) as f64 / NS_PER_S as f64
+        self.span_unix_ns().1 as f64 / NS_PER_S as f64
     }
 
     /// From the first thread's start to the last window's end.
     pub fn seconds(&self) -> f64 {
-        self.ended_unix_s() - self.started_unix_s()
+        let (from, to) = self.span_unix_ns();
+        to.saturating_sub(from) as f64 / NS_PER_S as f64
+    }
+
+    fn span_unix_ns(&self) -> (u64, u64) {
+        let seen = || self.threads.iter().filter(|thread| thread.reading.is_some());
+        let from = seen().map(|thread| thread.from_unix_ns).min();
+        let to = seen().map(|thread| thread.to_unix_ns).max();
+        (from.unwrap_or(0), to.unwrap_or(0))
     }
 
     /// Counts of one type of request.
