@@ -105,6 +105,8 @@ class Dataset:
                 f"in {runs} runs the load generator said that it was itself the limit "
                 f"({limited['bottleneck_detail'][0]}); give it more threads or hosts"
             )
+        if unsent := summaries["unsent"].sum():
+            found.append(f"{unsent} requests of the open loop were due and never sent; give it more clients")
         if wrong := summaries["wrong_values"].sum():
             found.append(f"{wrong} values that clients read were not those that had been written")
         if ejected := summaries["servers_ejected"].sum():
