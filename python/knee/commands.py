@@ -44,9 +44,7 @@ def store(process: str, tier: Store, free_address: str, connections: int) -> Com
         str(tier.memory_mb),
         "--connections-max",
         str(connections + _CONNECTIONS_SPARE),
-        "--stats",
-        "json",
-        "--tied-to-parent",
+        *_life(),
     ]
     return Command(process, "store", tuple(argv))
 
@@ -94,9 +92,7 @@ def middleware(process: str, tier: Middleware, host: str, stores: Sequence[str],
         tier.multiget,
         "--connections-max",
         str(clients + _CONNECTIONS_SPARE),
-        "--stats",
-        "json",
-        "--tied-to-parent",
+        *_life(),
     ]
     return Command(process, "middleware", tuple(argv))
 
@@ -120,9 +116,7 @@ def populate(process: str, workload: Workload, servers: Sequence[str], seed: int
         str(workload.populated),
         "--seed",
         str(seed),
-        "--stats",
-        "json",
-        "--tied-to-parent",
+        *_life(),
     ]
     return Command(process, "populate", tuple(argv))
 
@@ -155,15 +149,12 @@ def load(
         workload.set_get,
         "--multiget",
         str(workload.multiget),
-        "--pipeline",
-        str(workload.pipeline),
+        *([] if workload.pipeline is None else ["--pipeline", str(workload.pipeline)]),
         *_data(workload),
         "--key-choice",
         workload.key_choice,
         *(["--verify"] if workload.verify else []),
-        "--stats",
-        "json",
-        "--tied-to-parent",
+        *_life(),
     ]
     return Command(f"load-{index}", "load", tuple(argv))
 
@@ -186,6 +177,11 @@ def _data(workload: Workload) -> list[str]:
 
 def _servers(addresses: Sequence[str]) -> list[str]:
     return [part for address in addresses for part in ("--server", address)]
+
+
+def _life() -> list[str]:
+    """Every program of ours prints JSON lines and ends with the lab."""
+    return ["--stats", "json", "--tied-to-parent", str(os.getpid())]
 
 
 def _port_zero(address: str) -> str:

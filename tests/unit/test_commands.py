@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,9 @@ def test_clients_are_split_over_the_hosts_and_never_outnumbered_by_threads() -> 
     command = flags(load(point()))
     assert command.startswith("memcached --server h:1 --server h:2 --clients 4 --threads 4 --seconds 70")
     assert "--start-at 1700000000 --seed 5000 --think-ms 0.0 --think constant --set-get 1:3 --multiget 9" in command
-    assert command.endswith("--stats json --tied-to-parent")
+    assert command.endswith(f"--stats json --tied-to-parent {os.getpid()}")
+    assert "--pipeline 4" in flags(load(point("workload.pipeline=4")))
+    assert "--pipeline" not in command
 
 
 def test_each_load_host_begins_with_another_server_and_has_a_seed_of_its_own() -> None:

@@ -94,6 +94,7 @@ class Workload(Table):
     think_ms  mean think time of a closed loop, distributed as `think` says
     rate      requests per second over all load hosts; makes the loop an open one
     populated share of the keys that are set before each point
+    pipeline  requests in flight per client: by default one in a closed loop, as many as are due in an open one
     """
 
     protocol: Literal["memcached"] = "memcached"
@@ -110,7 +111,7 @@ class Workload(Table):
     think: Literal["constant", "exponential"] = "constant"
     rate: Annotated[float, Field(gt=0, le=1e9)] | None = None
     arrivals: Literal["constant", "poisson"] = "poisson"
-    pipeline: Annotated[int, Field(ge=1, le=1024)] = 1
+    pipeline: Annotated[int, Field(ge=1, le=1024)] | None = None
     verify: bool = False
 
 
