@@ -1,0 +1,166 @@
+"""Programs that nobody here wrote, against our store and through our middleware as against memcached itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from systems import Running, Systems
+
+from knee.programs import find_foreign
+
+MEMCCAPABLE_ASCII_TESTS = 27
+# pymemcache 4.0.0: 100 integration tests (three more, of TLS, it skips itself) and the six operations of its
+# benchmark with its own client; one of those six, test_bench_delete, trips over its own fixture with any server.
+PYMEMCACHE_TESTS = 105
+PYMEMCACHE_FAILS_ANYWHERE = "test_bench_delete[pymemcache]"
+
+Starter = Callable[[Systems], Running]
+
+
+class Contestant(NamedTuple):
+    """A system that has to behave as memcached does."""
+
+    name: str
+    start: Starter
+
+
+def _behind_proxy(stores: int, *flags: str) -> Starter:
+    def start(systems: Systems) -> Running:
+        servers = [systems.memcached().endpoint for _ in range(stores)]
+        return systems.proxy(*flags, servers=servers)
+
+    return start
+
+
+CONTESTANTS = [
+    Contestant("kv", lambda systems: systems.kv()),
+    Contestant("workers-1", _behind_proxy(1, "--workers", "8")),
+    Contestant("workers-3", _behind_proxy(3, "--workers", "8")),
+    Contestant("workers-3-sharded", _behind_proxy(3, "--workers", "8", "--multiget", "sharded")),
+    Contestant("pipelined-1", _behind_proxy(1, "--pipelined")),
+    Contestant("pipelined-3", _behind_proxy(3, "--pipelined")),
+]
+contestants = pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda contestant: contestant.name)
+
+
+def memccapable(server: Running) -> dict[str, bool]:
+    """The ASCII tests of libmemcached's memccapable, and whether each passed."""
+    program = find_foreign("memccapable", "libmemcached-tools")
+    host, port = server.address
+    run = subprocess.run(
+        [program, "-a", "-h", host, "-p", str(port), "-t", "5"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    outcomes = re.findall(r"^(ascii .*?)\s+\[(pass|FAIL)\]", run.stdout + run.stderr, re.MULTILINE)
+    return {name: outcome == "pass" for name, outcome in outcomes}
+
+
+def pymemcache_suite(server: Running) -> dict[str, str]:
+    """The tests of pymemcache that talk to a server, and how each ended: PASSED, FAILED or ERROR."""
+    package = find_spec("pymemcache.test")
+    assert package and package.origin, "pymemcache is not installed: pip install -r requirements-dev.txt"
+    folder = Path(package.origin).parent
+    host, port = server.address
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(folder)),
+            *("-W", "ignore", "-q", "-rA", "--server", host, "--port", str(port), "--count", "10"),
+            *(str(folder / "test_integration.py"), str(folder / "test_benchmark.py")),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    outcomes = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(\S+)", run.stdout, re.MULTILINE)
+    assert outcomes, run.stdout + run.stderr
+    return {name: outcome for outcome, name in outcomes}
+
+
+def test_memcached_itself_is_what_the_counts_say(systems: Systems) -> None:
+    memcached = systems.memcached()
+    capable = memccapable(memcached)
+    assert len(capable) == MEMCCAPABLE_ASCII_TESTS and all(capable.values())
+    suite = pymemcache_suite(memcached)
+    assert {name for name, outcome in suite.items() if outcome != "PASSED"} == {PYMEMCACHE_FAILS_ANYWHERE}
+    assert len(suite) == PYMEMCACHE_TESTS + 1
+
+
+@contestants
+def test_memccapable(systems: Systems, contestant: Contestant) -> None:
+    outcomes = memccapable(contestant.start(systems))
+    assert [name for name, passed in outcomes.items() if not passed] == []
+    assert len(outcomes) == MEMCCAPABLE_ASCII_TESTS
+
+
+@contestants
+def test_pymemcache(systems: Systems, contestant: Contestant) -> None:
+    outcomes = pymemcache_suite(contestant.start(systems))
+    failed = {name for name, outcome in outcomes.items() if outcome != "PASSED"}
+    assert failed <= {PYMEMCACHE_FAILS_ANYWHERE}
+    assert len(outcomes) == PYMEMCACHE_TESTS + 1
+
+
+@contestants
+@pytest.mark.parametrize("operation", ["get", "set", "mget"])
+def test_memcslap(systems: Systems, contestant: Contestant, operation: str) -> None:
+    server = contestant.start(systems)
+    program = find_foreign("memcslap", "libmemcached-tools")
+    run = subprocess.run(
+        [program, "-s", server.endpoint, "-c", "8", "-e", "500", "-t", operation],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert f"Time to {operation}" in run.stdout
+
+
+@contestants
+def test_memaslap_verifies_every_value(systems: Systems, contestant: Contestant, tmp_path: Path) -> None:
+    server = contestant.start(systems)
+    program = find_foreign("memcaslap", "libmemcached-tools")
+    workload = tmp_path / "workload"
+    workload.write_text("key\n16 64 1\nvalue\n1 8192 1\ncmd\n0 0.3\n1 0.7\n")
+    run = subprocess.run(
+        [
+            *(program, "-s", server.endpoint, "-T", "1", "-c", "8", "-w", "1k", "-F", str(workload)),
+            *("-x", "20000", "-v", "1.0", "-d", "4"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    counts = dict(re.findall(r"^(\w+): (\d+)$", run.stdout, re.MULTILINE))
+    assert int(counts["cmd_get"]) > 0 and int(counts["cmd_set"]) > 0
+    assert [counts[name] for name in ("get_misses", "verify_misses", "verify_failed")] == ["0", "0", "0"]
+
+
+@contestants
+def test_no_wrong_value_under_mixed_load(systems: Systems, contestant: Contestant) -> None:
+    server = contestant.start(systems)
+    keys = ["--keys", "500", "--value-bytes", "uniform:1:6000"]
+    assert systems.load(server, "--clients", "4", "--populate", "1", *keys).wait() == 0
+    load = systems.load(
+        server,
+        *("--clients", "24", "--set-get", "1:3", "--multiget", "5", "--pipeline", "4", "--seconds", "2", "--verify"),
+        *keys,
+    )
+    assert load.wait() == 0, load.complaints
+    operations = load.summary["ops"]
+    assert operations["set"]["count"] > 0 and operations["multiget"]["count"] > 0
+    assert sum(operation["errors"] + operation["misses"] for operation in operations.values()) == 0
+    assert load.summary["wrong_values"] == 0
