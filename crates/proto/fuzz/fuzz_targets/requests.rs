@@ -2,6 +2,7 @@
 //! encoding what was decoded gives it back. See `tests/properties/invariants.rs`.
 #![no_main]
 
+#[allow(dead_code)] // the other target uses the rest
 #[path = "../../tests/properties/invariants.rs"]
 mod invariants;
 

@@ -7,7 +7,7 @@ use knee_proto::{Decoded, Expect, Limits, Meta, Request, RequestDecoder, Respons
 
 /// What an input came to, in terms that can be compared between runs.
 #[derive(Debug, PartialEq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// An item's bytes on the wire, and what they mean.
     Complete(Vec<u8>, String),
     /// An error, and the key it may carry.
@@ -16,7 +16,12 @@ pub enum Outcome {
 
 /// Decodes requests from `input` arriving in `pieces` (lengths; the rest comes at once) and checks
 /// every step. `eager` calls the decoder after every piece, even if it wanted more.
-pub fn requests(input: &[u8], pieces: &[usize], eager: bool, limits: Limits) -> Vec<Outcome> {
+pub(crate) fn requests(
+    input: &[u8],
+    pieces: &[usize],
+    eager: bool,
+    limits: Limits,
+) -> Vec<Outcome> {
     let mut decoder = RequestDecoder::new(limits);
     let mut outcomes = Vec::new();
     arrive(input, pieces, eager, |buffer| match decoder.decode(buffer) {
@@ -40,7 +45,12 @@ pub fn requests(input: &[u8], pieces: &[usize], eager: bool, limits: Limits) -> 
 }
 
 /// As [`requests`], for responses that all are of the shape `expect`.
-pub fn responses(input: &[u8], pieces: &[usize], eager: bool, expect: Expect) -> Vec<Outcome> {
+pub(crate) fn responses(
+    input: &[u8],
+    pieces: &[usize],
+    eager: bool,
+    expect: Expect,
+) -> Vec<Outcome> {
     const RESPONSE_BYTES_MAX: usize = 4096;
     let mut decoder = ResponseDecoder::new(RESPONSE_BYTES_MAX);
     let mut outcomes = Vec::new();
