@@ -179,16 +179,17 @@ def _curve(known: pl.DataFrame, level: float) -> _Curve:
 
 
 def _noise(samples: Sequence[Floats], level: float) -> float | None:
-    """How far apart the mean throughputs of two equal levels may seem, as a share: the least significant difference.
+    """How far below the largest mean throughput an equal level may seem to lie, as a share.
 
-    The relative variance is pooled over the levels (Jain 1991, §20.5). None without repetitions.
+    The least significant difference from a relative variance that is pooled over the levels (Jain 1991, §20.5),
+    with Bonferroni's correction because every level is compared with the largest. None without repetitions.
     """
     freedom = sum(sample.shape[0] - 1 for sample in samples)
     if freedom == 0:
         return None
     squares = sum(float(((s[:, 0] / s[:, 0].mean() - 1) ** 2).sum()) for s in samples)
     repetitions = len(samples) / sum(1 / sample.shape[0] for sample in samples)
-    quantile = float(stats.t.ppf((1 + level) / 2, freedom))
+    quantile = float(stats.t.ppf(1 - (1 - level) / 2 / max(1, len(samples) - 1), freedom))
     return quantile * math.sqrt(squares / freedom * 2 / repetitions)
 
 

@@ -64,10 +64,14 @@ class Component:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The verdict and its evidence. `cpu_shares` is whose CPU time it was at the largest client count, of all cores."""
+    """The verdict and its evidence, in words and in numbers.
+
+    `cpu_shares` is whose CPU time it was at the largest client count, as shares of all cores.
+    """
 
     status: BottleneckStatus
     sentence: str
+    evidence: tuple[str, ...]
     names: tuple[str, ...]
     candidates: tuple[Candidate, ...]
     components: tuple[Component, ...]
@@ -176,7 +180,7 @@ def find_bottleneck(
     """
     clients = observations.select(*RUN, "clients")
     if not knee.levels:
-        return Bottleneck("cannot tell", "Nothing was measured.", (), (), (), {}, "low", ("no finished run",))
+        return Bottleneck("cannot tell", "Nothing was measured.", (), (), (), (), {}, "low", ("no finished run",))
     most = knee.levels[-1].clients
     at_knee = knee.level.clients if knee.level else most
     candidates = _candidates(utilization.join(clients, on=RUN), at_knee, most, level)
@@ -277,14 +281,17 @@ def _decide(
     owners: dict[str, float],
     load_limits: Sequence[str],
 ) -> Bottleneck:
-    evidence = _growth_sentence(knee, components)
+    growth = _growth_sentence(knee, components)
     doubts = list(_doubts(knee, components, owners))
 
-    def verdict(status: BottleneckStatus, sentence: str, chosen: Sequence[Candidate] = ()) -> Bottleneck:
+    def verdict(
+        status: BottleneckStatus, sentence: str, *evidence: str, chosen: Sequence[Candidate] = ()
+    ) -> Bottleneck:
         confidence: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
         return Bottleneck(
             status=status,
-            sentence=" ".join(filter(None, (sentence, evidence))),
+            sentence=sentence,
+            evidence=tuple(filter(None, (*evidence, growth))),
             names=tuple(candidate.name for candidate in chosen),
             candidates=candidates,
             components=components,
@@ -298,36 +305,42 @@ def _decide(
     if knee.status == "not reached" and not load_limits:
         return verdict(
             "cannot tell",
-            f"There is no bottleneck to name yet: throughput still rises. Busiest so far: {_ranking(candidates)}.",
+            "There is no bottleneck to name yet: throughput still rises.",
+            f"Busiest so far: {_ranking(candidates)}.",
         )
     saturated = [c for c in candidates if c.at_most.estimate >= SATURATED]
     chosen = _first_saturated(saturated)
     generators = [c for c in chosen if c.role == "load"]
-    if generators or (load_limits and not [c for c in chosen if c.role != "load"]):
-        said = f" It says so itself: {load_limits[0]}." if load_limits else ""
+    if generators or (load_limits and not chosen):
         busy = f" ({_busy(generators[0])})" if generators else ""
         return verdict(
             "load generator",
-            f"The load generator itself is the limit{busy}, so this knee is its own, not the system's.{said} "
+            f"The load generator itself is the limit{busy}, so this knee is its own, not the system's.",
+            f"It says so itself: {load_limits[0]}." if load_limits else "",
             "Give it more threads or hosts and measure again.",
-            generators,
+            chosen=generators,
         )
     if not chosen:
         return verdict(
             "cannot tell",
-            f"Cannot tell the bottleneck: nothing measured is near saturation (≥ {SATURATED:.0%}). "
-            f"Busiest: {_ranking(candidates)}. What was not measured (a link, a lock, a foreign machine) may be it.",
+            f"Cannot tell the bottleneck: nothing measured is near saturation (≥ {SATURATED:.0%}).",
+            f"Busiest: {_ranking(candidates)}.",
+            "What was not measured (a link, a lock, a foreign machine) may be it.",
         )
-    named = " and ".join(f"{c.name} ({_busy(c)})" for c in chosen)
-    sentence = f"The bottleneck is {named}." if len(chosen) == 1 else f"Saturated together: {named}."
+    evidence: list[str] = []
     if any(c.resource == "host CPU" for c in chosen):
-        sentence += " " + _shared_host(owners)
+        evidence.append(_shared_host(owners))
         if owners.get("load", 0.0) >= CLOSE:
             doubts.append("the load generator takes its share of the same cores")
     waiting = [c for c in saturated if c not in chosen and c.resource == "worker slots"]
     if waiting and any(c.resource != "worker slots" for c in chosen):
-        sentence += f" {_capital(waiting[0].name)} are full as well, because they wait for it."
-    return verdict("found", sentence, chosen)
+        evidence.append(f"{_capital(waiting[0].name)} are full as well, because they wait for it.")
+    if load_limits:
+        evidence.append(f"The load generator also says that it was a limit: {load_limits[0]}.")
+        doubts.append("the load generator may have been a limit, too")
+    named = " and ".join(f"{c.name} ({_busy(c)})" for c in chosen)
+    sentence = f"The bottleneck is {named}." if len(chosen) == 1 else f"Saturated together: {named}."
+    return verdict("found", sentence, *evidence, chosen=chosen)
 
 
 def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:
@@ -374,8 +387,8 @@ def _shared_host(owners: dict[str, float]) -> str:
     used = {"load": "load generators", "middleware": "middlewares", "store": "stores"}
     parts = [f"{used.get(owner, owner)} {share:.0%}" for owner, share in owners.items() if share >= 0.005]
     return (
-        "All tiers share these cores: " + ", ".join(parts) + ". "
-        "The figures belong to this machine with its load generator on it."
+        "All tiers share these cores: " + ", ".join(parts) + "; "
+        "the figures belong to this machine with its load generator on it."
     )
 
 

@@ -147,7 +147,10 @@ def render_text(diagnosis: Diagnosis) -> str:
         if verdict.label:
             lines.append(verdict.label)
         lines += _labelled("Knee", [*knee_lines(verdict), confidence_line(verdict.knee)])
-        lines += _labelled("Bottleneck", [verdict.bottleneck.sentence, confidence_line(verdict.bottleneck)])
+        lines += _labelled(
+            "Bottleneck",
+            [verdict.bottleneck.sentence, *verdict.bottleneck.evidence, confidence_line(verdict.bottleneck)],
+        )
     lines.append("")
     lines += _labelled("Laws", list(diagnosis.laws.sentences))
     lines += _labelled("Warning", list(diagnosis.warnings))

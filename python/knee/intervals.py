@@ -17,6 +17,9 @@ from scipy import stats
 LEVEL = 0.95
 """Confidence level where the caller states none."""
 
+_DECIMALS_MAX = 5
+"""Of a printed interval: what is smaller is rounding."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -153,19 +156,25 @@ def number(value: float, digits: int = 3) -> str:
         return "–"
     if value == 0:
         return "0"
-    magnitude = f"{abs(value):.{digits - 1}e}"
-    exponent = int(magnitude.split("e")[1])
+    exponent = _exponent(value, digits)
     decimals = max(0, digits - 1 - exponent)
     return f"{round(value, digits - 1 - exponent):,.{decimals}f}"
 
 
 def quantity(interval: Interval, unit: str = "") -> str:
-    """An estimate ± its half width with the half width's precision, and its unit."""
+    """An estimate ± its half width to two digits, but no more than four of the estimate's, and its unit."""
     suffix = f" {unit}" if unit else ""
     half_width = interval.half_width
     if half_width is None:
         return f"{number(interval.estimate)}{suffix}"
-    if half_width == 0:
-        return f"{number(interval.estimate)} ± 0{suffix}"
-    decimals = max(0, 1 - int(f"{half_width:.1e}".split("e")[1]))
-    return f"{interval.estimate:,.{decimals}f} ± {half_width:,.{decimals}f}{suffix}"
+    if half_width < 10**-_DECIMALS_MAX:
+        return f"{number(round(interval.estimate, _DECIMALS_MAX))} ± 0{suffix}"
+    leading = max(abs(interval.estimate), half_width)
+    decimals = min(max(0, min(1 - _exponent(half_width), 3 - _exponent(leading))), _DECIMALS_MAX)
+    rounded = round(interval.estimate, decimals) + 0.0  # no minus before a zero
+    return f"{rounded:,.{decimals}f} ± {half_width:,.{decimals}f}{suffix}"
+
+
+def _exponent(value: float, digits: int = 2) -> int:
+    """The power of ten of a value's first digit, once it is rounded to so many digits."""
+    return int(f"{abs(value):.{digits - 1}e}".split("e")[1])

@@ -8,7 +8,8 @@ load asymptote is N / (Z + gap + S) and its plateau c / S, so N* = (c / S) · (Z
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ think_ms = {think_ms}
 
 [factors]
 "load.clients" = {clients}
+{more_factors}
 
 [measure]
 repetitions = {repetitions}
@@ -135,15 +137,18 @@ def synthetic_dataset(
     noise: float = 0.005,
     seed: int = 1,
     warming_s: int = 0,
+    workers: Sequence[int] | None = None,
 ) -> Dataset:
     """A dataset as a run would have left it.
 
     noise       standard deviation of the throughput's relative deviation from run to run
     warming_s   for so many seconds from the start, throughput is halved
+    workers     levels of a second factor, worker slots of each middleware
     """
     text = EXPERIMENT.format(
         middlewares=system.middlewares,
         workers=system.slots // system.middlewares,
+        more_factors=f'"middleware.workers" = {list(workers)}' if workers else "",
         think_ms=system.think_ms,
         clients=list(clients),
         repetitions=repetitions,
@@ -155,7 +160,8 @@ def synthetic_dataset(
     frames: dict[str, list[dict[str, Any]]] = {
         name: [] for name in ("points", "windows", "stations", "probes", "summaries")
     }
-    for point, count in enumerate(clients):
+    systems = [replace(system, slots=each * system.middlewares) for each in workers] if workers else [system]
+    for point, (count, system) in enumerate(product(clients, systems)):
         solution = system.solve(count)
         for repetition in range(1, repetitions + 1):
             run = {"point": point, "repetition": repetition}
@@ -174,10 +180,12 @@ def synthetic_dataset(
                     "think_ms": system.think_ms,
                     "load.clients": count,
                 }
+                | ({"middleware.workers": system.slots // system.middlewares} if workers else {})
             )
             _measure(frames, run, system, count, solution, 1 + noise * rng.standard_normal(), seconds, warming_s, rng)
     dataset = Dataset(Path("/nonexistent"), parse(text, "synthetic"), {"program": "synthetic"})
-    schemas = tables.TABLES | {"points": pl.Schema({**tables.POINTS, "load.clients": pl.Int64()})}
+    factors = {name: pl.Int64() for name in dataset.factors}
+    schemas = tables.TABLES | {"points": pl.Schema({**tables.POINTS, **factors})}
     for name, schema in schemas.items():
         setattr(dataset, name, pl.DataFrame(frames.get(name, []), schema=schema, orient="row"))
     return dataset

@@ -18,6 +18,7 @@ Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 _CURVE_POINTS = 60
+_LEGEND_CHARACTERS = 60
 
 
 def clients_axis(clients: Sequence[int]) -> Spec:
@@ -160,14 +161,25 @@ def _measured(values: Rows, y: Spec) -> list[Spec]:
     ]
 
 
-def against_clients(values: Rows, title: str, *, series: str | None, counts: Sequence[int]) -> Spec:
+def against_clients(
+    values: Rows, title: str, *, series: str | None, choices: Sequence[str], counts: Sequence[int]
+) -> Spec:
     """One measured quantity against clients with error bars, one line per combination of the other factors.
 
-    `values`: `clients, value, low, high` and, where there are several lines, `series`.
+    `values`: `clients, value, low, high` and, where there are several lines, `series`, one of `choices`.
     """
     x = clients_axis(counts)
-    colour: Spec = {"color": {"field": "series", "type": "nominal", "title": series, "sort": None}} if series else {}
-    y = {"type": "quantitative", "title": title}
+    colour: Spec = {}
+    if series:
+        columns = max(1, _LEGEND_CHARACTERS // (4 + max(map(len, choices))))
+        colour["color"] = {
+            "field": "series",
+            "type": "nominal",
+            "title": series,
+            "scale": {"domain": list(choices)},
+            "legend": {"columns": columns, "labelLimit": 400, "titleOrient": "top"},
+        }
+    y = {"type": "quantitative", "title": title, "scale": {"zero": True, "domainMin": 0}}
     return _chart(
         [
             {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}},

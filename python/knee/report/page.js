@@ -24,7 +24,7 @@
       view: { stroke: null },
       axis: { ...text, titleFontWeight: 500, titleFontSize: 12, labelFontSize: 11.5, gridColor: colour("line"),
               gridOpacity: 0.8, domainColor: colour("muted"), tickColor: colour("muted") },
-      axisX: { grid: false }, axisY: { domain: false, ticks: false, tickCount: 5 },
+      axisX: { grid: false }, axisY: { domain: false, ticks: false, tickCount: 5, minExtent: 40 },
       legend: { ...text, orient: "top", titleOrient: "left", titleFontWeight: 500, titleFontSize: 12, labelFontSize: 11.5, symbolStrokeWidth: 2, columns: 5 },
       text: { fontSize: 11.5 },
       range: { category: categories[isDark ? "dark" : "light"] },

@@ -19,11 +19,14 @@ from knee.diagnose import Diagnosis, Verdict, confidence_line, diagnose, knee_li
 from knee.distributions import ALL, densities, merged, percentiles
 from knee.intervals import Interval, mean_interval, number, quantity
 from knee.report import charts
-from knee.report.tables import folded, provenance, table
+from knee.report.tables import Cell, folded, provenance, table
 from knee.timeline import load_per_second, resources_per_point, resources_per_second
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
+
+_EXPORT = "window.vegaEmbed = vegaEmbed;"
+"""What the bundled script leaves behind for page.js."""
 
 _VIEWS = {"load": "client", "middleware": "middleware"}
 
@@ -115,8 +118,8 @@ class Page:
 </main>
 <footer>Written by knee {escape(__version__)}. Error bars are {self._level:.0%} Student's t intervals over the
 repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.</footer>
-<script type="application/json" id="charts">{_script_safe(json.dumps(self._charts, separators=(",", ":")))}</script>
-<script>{_script_safe(vl_convert.javascript_bundle(None))}</script>
+<script type="application/json" id="charts">{_inline_json(self._charts)}</script>
+<script>{_inline_script(vl_convert.javascript_bundle(_EXPORT))}</script>
 <script>
 {script}</script>
 </body>
@@ -141,6 +144,19 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
     @cached_property
     def _labels(self) -> list[str]:
         return list(dict.fromkeys(verdict.label for verdict in self._diagnosis.verdicts))
+
+    @cached_property
+    def _series_title(self) -> str:
+        """Over a legend: the other factor where there is only one, so that its entries are its levels."""
+        factors = self._diagnosis.verdicts[0].factors
+        return next(iter(factors)) if len(factors) == 1 else "Configuration"
+
+    def _short(self, label: str) -> str:
+        return label.removeprefix(f"{self._series_title} = ")
+
+    @cached_property
+    def _short_labels(self) -> list[str]:
+        return [self._short(label) for label in self._labels]
 
     @cached_property
     def _clients(self) -> dict[int, int]:
@@ -241,7 +257,7 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
         law = self._diagnosis.laws.sentences[0] if self._diagnosis.laws.sentences else ""
         findings = (
             _finding("Knee", knee_lines(verdict), confidence_line(knee))
-            + _finding("Bottleneck", bottleneck.sentence.split(". ", 1), confidence_line(bottleneck))
+            + _finding("Bottleneck", (bottleneck.sentence, *bottleneck.evidence), confidence_line(bottleneck))
             + _finding("Interactive law", [law], "")
         )
         drawing = ""
@@ -278,15 +294,25 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
         figures: list[str] = []
         for column, title, caption in _QUANTITIES:
             values = [
-                {"clients": clients, "series": series, "value": at.estimate, "low": at.low, "high": at.high}
+                {
+                    "clients": clients,
+                    "series": self._short(series),
+                    "value": at.estimate,
+                    "low": at.low,
+                    "high": at.high,
+                }
                 for clients, series, at in self._means(column)
             ]
             if values:
                 spec = charts.against_clients(
-                    values, title, series="Configuration" if named else None, counts=self._counts
+                    values,
+                    title,
+                    series=self._series_title if named else None,
+                    choices=self._short_labels,
+                    counts=self._counts,
                 )
                 figures.append(self._figure(f"clients-{column}", spec, caption))
-        rows = [
+        rows: list[tuple[Cell, ...]] = [
             (self._series[point], self._clients[point], *(self._mean(point, column) for column, _, _ in _QUANTITIES))
             for point, _ in self._points
         ]
@@ -444,7 +470,7 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
                 "outside the experiment.",
             )
         candidates = [
-            (verdict.label, c.name, c.process, c.at_knee, c.at_most, c.first_saturated)
+            (verdict.label, c.name, c.process, _share(c.at_knee), _share(c.at_most), c.first_saturated)
             for verdict in self._diagnosis.verdicts
             for c in verdict.bottleneck.candidates
         ]
@@ -591,6 +617,16 @@ def _figures(verdict: Verdict) -> str:
     return f'<dl class="figures">{inner}</dl>'
 
 
-def _script_safe(text: str) -> str:
-    """Text that cannot end the script element it stands in."""
-    return text.replace("</", "<\\/").replace("<!--", "<\\!--")
+def _share(interval: Interval) -> str:
+    half_width = interval.half_width
+    return f"{interval.estimate:.1%}" + ("" if half_width is None else f" ± {half_width:.1%}")
+
+
+def _inline_json(value: object) -> str:
+    """JSON in which nothing can end the script element it stands in."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _inline_script(text: str) -> str:
+    """A script that cannot end the script element it stands in; in code, `</script` occurs within strings only."""
+    return text.replace("</script", "<\\/script")
