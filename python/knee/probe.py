@@ -5,6 +5,7 @@ The samples of a thread of the lab, so their cost (some 0.1 ms for each process)
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -41,7 +42,8 @@ class Probe:
 
     def _sample_until_stopped(self) -> None:
         before, totals = time.time(), self._totals()
-        while not self._stopping.wait(1 - time.time() % 1):
+        # Aiming a little past the second: to wake just before it would make a sample of nothing.
+        while not self._stopping.wait(1.001 - time.time() % 1):
             now, totals_now = time.time(), self._totals()
             for target, after in totals_now.items():
                 if target in totals:
@@ -63,7 +65,7 @@ _LEVELS = ("cpu_count", "rss_bytes")
 
 
 def _difference(target: str, before_s: float, now_s: float, before: Sample, now: Sample) -> Sample:
-    sample: Sample = {"second": round(before_s), "seconds": now_s - before_s, "target": target}
+    sample: Sample = {"second": math.floor(before_s), "seconds": now_s - before_s, "target": target}
     for name, value in now.items():
         if name == "threads":
             used = [cpu_s - before["threads"].get(thread, 0.0) for thread, cpu_s in value.items()]

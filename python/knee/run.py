@@ -150,7 +150,7 @@ class _Deployment:
         self._folder = folder
         self._host = host
         self._run = run
-        self._summaries: set[str] = set()
+        self._summaries: dict[str, dict[str, Any]] = {}
         self._throughput = Throughput()
         self.started: list[Command] = []
 
@@ -194,7 +194,7 @@ class _Deployment:
     def _note(self, command: Command, message: dict[str, Any]) -> None:
         """From the hosts' threads: what the run has to know of what processes print."""
         if message.get("type") == "summary":
-            self._summaries.add(command.process)
+            self._summaries[command.process] = message
         elif message.get("type") == "window" and command.role == "load":
             self._throughput.note(message)
 
@@ -240,6 +240,13 @@ class _Deployment:
             if process.wait(deadline - time.monotonic()) != 0:
                 raise ProcessError(f"{process.command.process} failed: {process.describe()}")
             process.check()
+            sets = self._summaries.get(process.command.process, {}).get("ops", {}).get("set", {})
+            stored, wanted = (
+                sets.get("count", 0) - sets.get("errors", 0),
+                math.floor(workload.populated * workload.keys),
+            )
+            if stored < wanted:
+                raise ProcessError(f"{process.command.process} stored {stored} of {wanted} keys: {process.describe()}")
 
     def _watch(self, clients: list[Process], servers: list[Process], start_at: int, progress: Progress) -> list[Sample]:
         """Probe and wait until every client has ended; a server that ends before them fails the run."""
