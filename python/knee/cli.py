@@ -63,7 +63,7 @@ def _options(
 @app.command("run")
 def run_command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The experiment file (TOML).", show_default=False)
+        Path | None, typer.Argument(metavar="FILE", help="The experiment file (TOML).", show_default=False)
     ] = None,
     overrides: Annotated[
         list[str] | None,

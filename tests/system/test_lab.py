@@ -19,6 +19,7 @@ import pytest
 from knee import commands, programs
 from knee.dataset import Dataset
 from knee.errors import ProgramError
+from knee.hdr import Histogram
 from knee.hosts.local import LocalHost
 from knee.spec import Store
 
@@ -157,6 +158,24 @@ def test_clients_and_middlewares_count_the_same_requests(lab: Lab, kind: str) ->
     assert 0 <= gets["misses"].sum() <= 0.05 * gets["items"].sum()
     expected = {"host", "knee", "load-0", "load-1", "middleware-0", "middleware-1", "store-0", "store-1"}
     assert set(dataset.probes["target"]) == expected
+
+
+def test_percentiles_read_here_are_those_the_programs_print(lab: Lab) -> None:
+    code, said = lab.run(lab.experiment(EXPERIMENT), "--set", "measure.repetitions=1")
+    assert code == 0, said
+    printed = [
+        one
+        for path in lab.dataset().path.glob("points/*/*.jsonl")
+        for line in path.read_text().splitlines()
+        for one in json.loads(line).get("histograms", [])
+    ]
+    assert {one["stage"] for one in printed} == {"queueing", "service", "response"}
+    for one in printed:
+        histogram = Histogram.decode(one["hdr"])
+        assert histogram.total == one["count"]
+        for name, percentile in {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9, "max": 100}.items():
+            assert histogram.percentile(percentile) == one[name], (one["op"], one["stage"], name)
+        assert histogram.mean == pytest.approx(one["mean"], rel=0.001)
 
 
 def test_a_run_folder_says_where_its_numbers_come_from(lab: Lab) -> None:
