@@ -413,12 +413,18 @@ impl Reading for LoadGauges {
 }
 
 /// What a load generator adds to its summary.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct LoadClosing {
     /// Virtual clients.
     pub clients: u64,
     /// Why the figures tell more of the load generator than of the system; `None` when they do not.
     pub bottleneck: Option<Bottleneck>,
+    /// Whether a signal ended the run before its time; left out when not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// Requests that were due in an open loop and never sent, as every connection had all it may
+    /// have in flight until the end.
+    pub unsent: u64,
 }
 
 /// Why a load generator was itself the bottleneck.

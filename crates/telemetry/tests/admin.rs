@@ -218,7 +218,7 @@ fn the_pages_of_the_other_roles() {
     recorder.finish(Moment::now());
     let samples = parse(&scrape(address, "knee_wrong_values_total"));
     assert_eq!(samples[r#"knee_wrong_values_total{"role": "load"}"#], 4.0);
-    running.finish(|_| LoadClosing { clients: 1, bottleneck: None });
+    running.finish(|_| LoadClosing { clients: 1, ..LoadClosing::default() });
 }
 
 #[test]

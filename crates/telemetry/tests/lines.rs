@@ -241,6 +241,8 @@ fn a_load_generator_says_whether_it_was_the_bottleneck() {
             reason: BottleneckReason::Late,
             detail: format!("{} late", totals.reading().unwrap().late_sends),
         }),
+        interrupted: true,
+        unsent: 3,
     });
 
     let lines = json_lines(&sink);
@@ -249,6 +251,7 @@ fn a_load_generator_says_whether_it_was_the_bottleneck() {
     let fields = ["late_sends", "late_max_ns", "wrong_values", "reconnects", "in_flight"];
     assert_eq!(fields.map(|name| window[name].as_u64().unwrap()), [1, 5_000_000, 0, 0, 7]);
     assert_eq!(summary["clients"], 12);
+    assert_eq!((&summary["interrupted"], &summary["unsent"]), (&true.into(), &3.into()));
     assert_eq!(summary["bottleneck"], serde_json::json!({"reason": "late", "detail": "1 late"}));
     let response = &summary["histograms"][0];
     assert_eq!(response["max"], HIGHEST_NS);
@@ -323,7 +326,7 @@ fn the_formats_own_reader_reads_the_histogram_log() {
     recorder.record(Op::Get, &sample(500));
     recorder.record(Op::Get, &sample(600));
     recorder.finish(clock.at(1250));
-    running.finish(|_| LoadClosing { clients: 1, bottleneck: None });
+    running.finish(|_| LoadClosing { clients: 1, ..LoadClosing::default() });
 
     let text = log.text();
     assert!(text.starts_with("#[Histogram log format version 1.3]\n#[StartTime: 1700000000.250 "));
@@ -428,7 +431,7 @@ proptest! {
         for recorder in recorders {
             recorder.finish(clock.at(3000));
         }
-        running.finish(|_| LoadClosing { clients: 2, bottleneck: None });
+        running.finish(|_| LoadClosing { clients: 2, ..LoadClosing::default() });
 
         let lines = json_lines(&sink);
         let (summary, windows) = lines.split_last().unwrap();
