@@ -1,8 +1,257 @@
 //! The command line: flags in, JSON lines out.
 
+use std::fs::File;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Parses the arguments, runs until told to stop, returns the exit code.
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use knee_telemetry::{Load, Reporter, Stats};
+
+use crate::error::Error;
+use crate::keys::{KeyChoice, KeySpace};
+use crate::mix::SetGet;
+use crate::open_loop::Rate;
+use crate::run::{self, Pace, Plan};
+use crate::schedule::Think;
+use crate::values::ValueSize;
+use crate::workload::{MULTIGET_MAX, Workload};
+
+/// Requests in flight per connection of an open loop unless `--pipeline` says otherwise.
+const OPEN_PIPELINE: usize = 256;
+/// The most requests in flight per connection.
+const PIPELINE_MAX: i64 = 65_536;
+
+/// Puts load on servers and times every response.
+#[derive(Parser, Debug)]
+#[command(name = "knee-load", version)]
+struct Cli {
+    #[command(subcommand)]
+    system: System,
+}
+
+#[derive(Subcommand, Debug)]
+enum System {
+    /// Sets and gets over the memcached text protocol.
+    Memcached(Box<Memcached>),
+}
+
+#[derive(Args, Debug)]
+struct Memcached {
+    /// A server (host:port); more than one: the clients are dealt to them in turn.
+    #[arg(long, required = true, num_args = 1.., value_delimiter = ',', value_parser = address)]
+    server: Vec<SocketAddr>,
+    /// Virtual clients, with a connection each.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    clients: u64,
+    /// Threads that the clients share.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: u64,
+    /// How long to send.
+    #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Start at this second of the Unix epoch, together with other processes.
+    #[arg(long, value_name = "UNIX_S", value_parser = unix_second)]
+    start_at: Option<f64>,
+    /// Seed of everything random; processes that run side by side need different ones.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Closed loop: how long a client thinks between an answer and its next request.
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds)]
+    think_ms: Duration,
+    /// Closed loop: whether that time is always the same or the mean of an exponential.
+    #[arg(long, value_enum, default_value_t = ThinkKind::Constant)]
+    think: ThinkKind,
+    /// Open loop: requests a second over all clients, sent whether or not answers have come.
+    #[arg(long, value_name = "PER_S", value_parser = rate, conflicts_with_all = ["think_ms", "think"])]
+    rate: Option<f64>,
+    /// Open loop: whether requests are evenly spaced or a Poisson process.
+    #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
+    arrivals: ArrivalKind,
+    /// Sets and gets: every client sends so many sets, then so many gets, over and over.
+    #[arg(long, value_name = "S:G", default_value = "1:10")]
+    set_get: SetGet,
+    /// Keys of each get.
+    #[arg(long, value_name = "K", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MULTIGET_MAX)))]
+    multiget: u32,
+    /// Requests in flight per connection: so many in a closed loop (default 1), at most so many in
+    /// an open one (default 256; what is due beyond that waits here, and its waiting counts).
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=PIPELINE_MAX))]
+    pipeline: Option<u32>,
+    /// How many keys there are.
+    #[arg(long, default_value_t = 10_000)]
+    keys: u64,
+    /// What every key begins with; its number follows.
+    #[arg(long, default_value = "knee-")]
+    key_prefix: String,
+    /// sequential, uniform, zipf:THETA or hotset:SHARE:PROBABILITY.
+    #[arg(long, default_value = "uniform")]
+    key_choice: KeyChoice,
+    /// Size of the values: BYTES, uniform:LOW:HIGH or exponential:MEAN; drawn once for each key.
+    #[arg(long, default_value = "32")]
+    value_bytes: ValueSize,
+    /// Only set the first keys, this share of all (0 to 1), on every server, and exit.
+    #[arg(long, value_name = "SHARE", value_parser = share,
+          conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
+    populate: Option<f64>,
+    /// Check every value that comes back: key, flags, length and content.
+    #[arg(long)]
+    verify: bool,
+    /// Also write the histograms of every second to this file, as an HdrHistogram log.
+    #[arg(long, value_name = "FILE")]
+    hdr_log: Option<PathBuf>,
+    /// Serve Prometheus text here (host:port), on GET /metrics.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    admin: Option<SocketAddr>,
+    /// What to print on standard output.
+    #[arg(long, value_enum, default_value_t = StatsKind::Json)]
+    stats: StatsKind,
+    /// End when the parent process, which has this process id, does.
+    #[arg(long, value_name = "PID")]
+    tied_to_parent: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ThinkKind {
+    Constant,
+    Exponential,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ArrivalKind {
+    Constant,
+    Poisson,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum StatsKind {
+    Json,
+    Csv,
+    None,
+}
+
+/// Parses the arguments, runs until the end or until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let System::Memcached(flags) = Cli::parse().system;
+    let outcome = flags
+        .workload()
+        .map_err(Failure::Flags)
+        .and_then(|workload| flags.run(workload).map_err(Failure::Run));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Flags(message)) => {
+            eprintln!("knee-load: {message}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Run(error)) => {
+            eprintln!("knee-load: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Failure {
+    Flags(String),
+    Run(Error),
+}
+
+impl Memcached {
+    fn workload(&self) -> Result<Workload, String> {
+        Ok(Workload {
+            keys: KeySpace::new(&self.key_prefix, self.keys)?,
+            choice: self.key_choice,
+            value_size: self.value_bytes,
+            set_get: self.set_get,
+            multiget: self.multiget,
+            seed: self.seed,
+        })
+    }
+
+    fn run(&self, workload: Workload) -> Result<(), Error> {
+        run::run(self.plan(workload), self.reporter()?)
+    }
+
+    fn plan(&self, workload: Workload) -> Plan {
+        let pace = match (self.rate, self.arrivals) {
+            (Some(rate), ArrivalKind::Constant) => Pace::Open(Rate::Constant(rate)),
+            (Some(rate), ArrivalKind::Poisson) => Pace::Open(Rate::Poisson(rate)),
+            (None, _) => Pace::Closed(match (self.think_ms, self.think) {
+                (Duration::ZERO, _) => Think::Never,
+                (time, ThinkKind::Constant) => Think::Constant(time),
+                (time, ThinkKind::Exponential) => Think::Exponential { mean_s: time.as_secs_f64() },
+            }),
+        };
+        let pipeline =
+            self.pipeline.map_or(if self.rate.is_some() { OPEN_PIPELINE } else { 1 }, |pipeline| {
+                pipeline as usize
+            });
+        Plan {
+            servers: self.server.clone(),
+            clients: self.clients,
+            threads: self.threads.min(self.clients) as usize,
+            pipeline,
+            pace,
+            length: self.seconds.unwrap_or_default(),
+            start_at_unix_s: self.start_at,
+            workload,
+            verify: self.verify,
+            tied_to_parent: self.tied_to_parent,
+        }
+    }
+
+    fn reporter(&self) -> Result<Reporter<Load>, Error> {
+        let stats = match self.stats {
+            StatsKind::Json => Stats::Json,
+            StatsKind::Csv => Stats::Csv,
+            StatsKind::None => Stats::None,
+        };
+        let mut reporter = Reporter::new("knee-load", stats).map_err(Error::System)?;
+        if let Some(path) = &self.hdr_log {
+            let what = || format!("cannot write {}", path.display());
+            let file = File::create(path).map_err(|error| Error::Own { what: what(), error })?;
+            reporter.log_histograms(Box::new(file));
+        }
+        if let Some(address) = self.admin {
+            knee_reactor::bind(address)
+                .and_then(|listener| reporter.serve_admin(listener))
+                .map_err(|error| Error::Own { what: format!("cannot serve {address}"), error })?;
+        }
+        Ok(reporter)
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut addresses = text
+        .to_socket_addrs()
+        .map_err(|error| format!("expected HOST:PORT of a host that exists ({error})"))?;
+    addresses.next().ok_or_else(|| "the host has no address".into())
+}
+
+fn number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(format!("expected a number from {} to {}", range.start(), range.end())),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    number(text, 0.001..=1e7).map(Duration::from_secs_f64)
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    number(text, 0.0..=1e9).map(|ms| Duration::from_secs_f64(ms / 1e3))
+}
+
+fn unix_second(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=1e11)
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    number(text, 1e-3..=1e9)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=1.0)
 }

@@ -1,0 +1,41 @@
+//! Whether the figures tell more of the load generator than of the system.
+
+use std::sync::atomic::Ordering;
+
+use knee_telemetry::{Bottleneck, BottleneckReason, Load, Totals};
+
+use crate::run::Run;
+
+/// A thread that used more than this share of a processor over the run had no time to wait.
+const CPU_SHARE_MAX: f64 = 0.9;
+
+/// The share of late sends beyond which the 99th percentile is late.
+const LATE_SHARE_MAX: f64 = 0.01;
+
+/// Names what the load generator lacked, if it did.
+pub(crate) fn find(totals: &Totals<Load>, run: &Run) -> Option<Bottleneck> {
+    let busiest = totals
+        .cpu()
+        .map(|(name, cpu)| (name, cpu.as_secs_f64() / totals.seconds()))
+        .max_by(|(_, a), (_, b)| a.total_cmp(b));
+    if let Some((name, share)) = busiest.filter(|(_, share)| *share >= CPU_SHARE_MAX) {
+        return Some(Bottleneck {
+            reason: BottleneckReason::Cpu,
+            detail: format!(
+                "thread {name} used {:.0} % of a processor: more --threads, or more hosts",
+                share * 100.0
+            ),
+        });
+    }
+    let sends = run.timed_sends.load(Ordering::Relaxed);
+    let late = run.own_late_sends.load(Ordering::Relaxed);
+    let share = late as f64 / sends.max(1) as f64;
+    (share > LATE_SHARE_MAX).then(|| Bottleneck {
+        reason: BottleneckReason::Late,
+        detail: format!(
+            "{:.1} % of the sends went out more than 1 ms after they were due although their \
+             connections had room: this process waited for a processor",
+            share * 100.0
+        ),
+    })
+}

@@ -1,0 +1,55 @@
+//! Why a run could not be had.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Why the load generator gives up.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// A connection failed before the start.
+    Connect { server: SocketAddr, why: String },
+    /// Connections neither stood nor failed in time.
+    ConnectTimeout(Duration),
+    /// The process may not open so many connections.
+    TooManyClients { clients: u64, open_files_max: u64 },
+    /// The agreed start was over when the connections stood.
+    StartPassed { by: Duration },
+    /// A signal came before the start.
+    Interrupted,
+    /// A key could not be stored.
+    Populate { server: SocketAddr, why: String },
+    /// A file or an address of this process's own.
+    Own { what: String, error: io::Error },
+    /// The system refused something else.
+    System(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Connect { server, why } => write!(f, "no connection to {server}: {why}"),
+            Error::ConnectTimeout(time) => {
+                write!(f, "the servers did not accept all connections within {} s", time.as_secs())
+            }
+            Error::TooManyClients { clients, open_files_max } => write!(
+                f,
+                "{clients} clients need as many connections, but this process may open only \
+                 {open_files_max} files: raise `ulimit -Hn`"
+            ),
+            Error::StartPassed { by } => write!(
+                f,
+                "the agreed start had passed by {:.1} s when the connections stood: agree on a \
+                 later one",
+                by.as_secs_f64()
+            ),
+            Error::Interrupted => f.write_str("interrupted before the start"),
+            Error::Populate { server, why } => write!(f, "populating {server} failed: {why}"),
+            Error::Own { what, error } => write!(f, "{what}: {error}"),
+            Error::System(error) => write!(f, "the system refused: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,361 @@
+//! The keys, and how clients choose among them.
+
+use std::str::FromStr;
+
+use crate::random::{GOLDEN, Random, mix};
+use crate::zipf::Zipf;
+
+/// The largest number of keys: a key's number has ten digits and fits 32 bits.
+pub(crate) const KEYS_MAX: u64 = 1 << 32;
+
+/// Digits of a key's number. All keys are of one length, so that the bytes on the wire do not
+/// depend on which are chosen.
+const DIGITS: usize = 10;
+
+/// The longest key of the protocol.
+const KEY_BYTES_MAX: usize = 250;
+
+/// Keys `PREFIX0000000000`, `PREFIX0000000001`, …: a name and a value for each number.
+#[derive(Debug, Clone)]
+pub(crate) struct KeySpace {
+    prefix: Box<[u8]>,
+    prefix_hash: u64,
+    count: u64,
+}
+
+impl KeySpace {
+    /// `count` keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// When the protocol could not carry such keys, or there are none or too many.
+    pub(crate) fn new(prefix: &str, count: u64) -> Result<KeySpace, String> {
+        let longest = KEY_BYTES_MAX - DIGITS;
+        if prefix.len() > longest {
+            return Err(format!("a key prefix has at most {longest} bytes, not {}", prefix.len()));
+        }
+        if let Some(wrong) = prefix.bytes().find(|byte| !byte.is_ascii_graphic()) {
+            return Err(format!(
+                "a key prefix has no spaces and no control characters, but {prefix:?} has {:?}",
+                char::from(wrong)
+            ));
+        }
+        if !(1..=KEYS_MAX).contains(&count) {
+            return Err(format!("there can be 1 to {KEYS_MAX} keys, not {count}"));
+        }
+        let prefix_hash =
+            prefix.bytes().fold(mix(prefix.len() as u64), |hash, byte| mix(hash ^ u64::from(byte)));
+        Ok(KeySpace { prefix: prefix.as_bytes().into(), prefix_hash, count })
+    }
+
+    /// How many keys there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Length of every key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.prefix.len() + DIGITS
+    }
+
+    /// Appends the key's name.
+    #[inline]
+    pub(crate) fn append(&self, key: u32, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.prefix);
+        let mut digits = [b'0'; DIGITS];
+        let mut rest = key;
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        out.extend_from_slice(&digits);
+    }
+
+    /// The number of the key with this name, if it is one of these keys.
+    #[inline]
+    pub(crate) fn number(&self, name: &[u8]) -> Option<u32> {
+        let digits = name.strip_prefix(&*self.prefix)?;
+        if digits.len() != DIGITS {
+            return None;
+        }
+        let mut number = 0_u64;
+        for digit in digits {
+            let digit = digit.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            number = number * 10 + u64::from(digit);
+        }
+        (number < self.count).then_some(number as u32)
+    }
+
+    /// 64 bits that depend on the whole name: the source of everything about the key's value.
+    #[inline]
+    pub(crate) fn hash(&self, key: u32) -> u64 {
+        mix(self.prefix_hash ^ u64::from(key).wrapping_mul(GOLDEN))
+    }
+}
+
+/// How keys are chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum KeyChoice {
+    /// Each client walks through all keys in order, over and over; the clients begin evenly spaced.
+    Sequential,
+    /// Every key alike.
+    Uniform,
+    /// The key of rank r with probability proportional to r^−θ.
+    Zipf {
+        /// The exponent θ, 0 (uniform) or above.
+        theta: f64,
+    },
+    /// A share of the keys gets a share of the requests, evenly; the other keys get the rest.
+    HotSet {
+        /// Share of the keys that is hot.
+        share: f64,
+        /// Probability that a request goes to a hot key.
+        probability: f64,
+    },
+}
+
+impl FromStr for KeyChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeyChoice, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let fraction = |part: &str| match part.parse::<f64>() {
+            Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+            _ => Err(format!("{part:?} is no number from 0 to 1")),
+        };
+        match parts[..] {
+            ["sequential"] => Ok(KeyChoice::Sequential),
+            ["uniform"] => Ok(KeyChoice::Uniform),
+            ["zipf", theta] => match theta.parse::<f64>() {
+                Ok(theta) if theta >= 0.0 && theta.is_finite() => Ok(KeyChoice::Zipf { theta }),
+                _ => Err(format!("zipf takes an exponent of 0 or above, not {theta:?}")),
+            },
+            ["hotset", share, probability] => Ok(KeyChoice::HotSet {
+                share: fraction(share)?,
+                probability: fraction(probability)?,
+            }),
+            _ => Err("expected sequential, uniform, zipf:THETA or hotset:SHARE:PROBABILITY".into()),
+        }
+    }
+}
+
+/// One client's choice of keys.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyPicker {
+    keys: u64,
+    scatter: Scatter,
+    way: Way,
+}
+
+#[derive(Debug, Clone)]
+enum Way {
+    Sequential { next: u64 },
+    Uniform,
+    Zipf(Zipf),
+    HotSet { hot: u64, probability: f64 },
+}
+
+impl KeyPicker {
+    /// The picker of client number `client` of `clients`.
+    pub(crate) fn new(choice: KeyChoice, keys: u64, client: u64, clients: u64) -> KeyPicker {
+        let way = match choice {
+            KeyChoice::Sequential => {
+                let start = u128::from(keys) * u128::from(client) / u128::from(clients);
+                Way::Sequential { next: start as u64 }
+            }
+            KeyChoice::Uniform => Way::Uniform,
+            KeyChoice::Zipf { theta } => Way::Zipf(Zipf::new(keys, theta)),
+            KeyChoice::HotSet { share, probability } => {
+                let hot = ((keys as f64 * share).round() as u64).clamp(1, keys);
+                Way::HotSet { hot, probability: if hot == keys { 1.0 } else { probability } }
+            }
+        };
+        KeyPicker { keys, scatter: Scatter::new(keys), way }
+    }
+
+    /// The number of the key that comes next.
+    #[inline]
+    pub(crate) fn pick(&mut self, random: &mut Random) -> u32 {
+        let key = match &mut self.way {
+            Way::Sequential { next } => {
+                let key = *next;
+                *next = if key + 1 == self.keys { 0 } else { key + 1 };
+                key
+            }
+            Way::Uniform => random.below(self.keys),
+            Way::Zipf(zipf) => self.scatter.place(zipf.draw(random) - 1),
+            Way::HotSet { hot, probability } => {
+                let rank = if random.unit() < *probability {
+                    random.below(*hot)
+                } else {
+                    *hot + random.below(self.keys - *hot)
+                };
+                self.scatter.place(rank)
+            }
+        };
+        key as u32
+    }
+}
+
+/// Scatters popularity over the key space: a bijection of 0..keys, the same for every process and
+/// seed, so that what is populated (the first keys) has nothing to do with what is popular.
+///
+/// It multiplies by a number coprime to the number of keys, close to its golden section: popular
+/// neighbours come to lie as far apart as can be.
+#[derive(Debug, Clone, Copy)]
+struct Scatter {
+    keys: u64,
+    factor: u64,
+}
+
+impl Scatter {
+    fn new(keys: u64) -> Scatter {
+        let golden = (keys as f64 * 0.618_033_988_749_895) as u64;
+        let factor = (golden.max(1)..).find(|&factor| coprime(factor, keys)).unwrap_or(1);
+        Scatter { keys, factor }
+    }
+
+    /// Ranks begin at 0. Neither factor exceeds 2^32, so the product fits.
+    #[inline]
+    fn place(self, rank: u64) -> u64 {
+        (rank + 1) * self.factor % self.keys
+    }
+}
+
+fn coprime(mut a: u64, mut b: u64) -> bool {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a == 1
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::chi_square;
+    use proptest::prelude::*;
+
+    fn counts(choice: KeyChoice, keys: u64, draws: u32) -> Vec<u64> {
+        let mut picker = KeyPicker::new(choice, keys, 0, 1);
+        let mut random = Random::stream(3, 0);
+        let mut counts = vec![0; keys as usize];
+        for _ in 0..draws {
+            counts[picker.pick(&mut random) as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn names_and_numbers_are_inverse_and_of_one_length() {
+        let space = KeySpace::new("knee-", KEYS_MAX).unwrap();
+        for key in [0, 1, 9, 10, 4_294_967_295] {
+            let mut name = Vec::new();
+            space.append(key, &mut name);
+            assert_eq!(name.len(), space.key_bytes());
+            assert_eq!(space.number(&name), Some(key));
+        }
+        let mut name = Vec::new();
+        space.append(42, &mut name);
+        assert_eq!(name, b"knee-0000000042");
+    }
+
+    #[test]
+    fn foreign_names_have_no_number() {
+        let space = KeySpace::new("k", 100).unwrap();
+        let names: [&[u8]; 7] = [
+            b"",
+            b"k",
+            b"k0000000100",
+            b"k000000001",
+            b"k00000000011",
+            b"x0000000001",
+            b"k00000000:1",
+        ];
+        for name in names {
+            assert_eq!(space.number(name), None, "{}", String::from_utf8_lossy(name));
+        }
+    }
+
+    #[test]
+    fn key_spaces_that_the_protocol_cannot_carry_are_refused() {
+        assert!(KeySpace::new(&"p".repeat(240), 1).is_ok());
+        assert!(KeySpace::new(&"p".repeat(241), 1).is_err());
+        assert!(KeySpace::new("a b", 1).is_err());
+        assert!(KeySpace::new("a\n", 1).is_err());
+        assert!(KeySpace::new("a", 0).is_err());
+        assert!(KeySpace::new("a", KEYS_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn choices_are_read_and_wrong_ones_refused() {
+        let read = |text: &str| text.parse::<KeyChoice>();
+        assert_eq!(read("sequential"), Ok(KeyChoice::Sequential));
+        assert_eq!(read("uniform"), Ok(KeyChoice::Uniform));
+        assert_eq!(read("zipf:1.2"), Ok(KeyChoice::Zipf { theta: 1.2 }));
+        assert_eq!(read("hotset:0.1:0.9"), Ok(KeyChoice::HotSet { share: 0.1, probability: 0.9 }));
+        for wrong in ["", "zipf", "zipf:-1", "zipf:NaN", "zipf:inf", "hotset:0.1", "hotset:2:0.5"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sequential_clients_begin_evenly_spaced_and_cover_everything() {
+        let mut random = Random::stream(0, 0);
+        let mut walks: Vec<KeyPicker> =
+            (0..4).map(|client| KeyPicker::new(KeyChoice::Sequential, 10, client, 4)).collect();
+        let starts: Vec<u32> = walks.iter_mut().map(|walk| walk.pick(&mut random)).collect();
+        assert_eq!(starts, [0, 2, 5, 7]);
+        let rest: Vec<u32> = (0..10).map(|_| walks[3].pick(&mut random)).collect();
+        assert_eq!(rest, [8, 9, 0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn uniform_is_uniform() {
+        chi_square::assert_fits(&counts(KeyChoice::Uniform, 97, 200_000), &[1.0 / 97.0; 97]);
+    }
+
+    #[test]
+    fn zipf_is_a_permutation_of_its_ranks() {
+        let keys = 101;
+        let scatter = Scatter::new(keys);
+        let counts = counts(KeyChoice::Zipf { theta: 1.1 }, keys, 300_000);
+        let by_rank: Vec<u64> =
+            (0..keys).map(|rank| counts[scatter.place(rank) as usize]).collect();
+        let weights: Vec<f64> = (1..=keys).map(|rank| (rank as f64).powf(-1.1)).collect();
+        let sum: f64 = weights.iter().sum();
+        let probabilities: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
+        chi_square::assert_fits(&by_rank, &probabilities);
+    }
+
+    #[test]
+    fn the_hot_set_gets_its_share_evenly() {
+        let (keys, hot) = (200, 20);
+        let scatter = Scatter::new(keys);
+        let choice = KeyChoice::HotSet { share: 0.1, probability: 0.75 };
+        let counts = counts(choice, keys, 300_000);
+        let by_rank: Vec<u64> =
+            (0..keys).map(|rank| counts[scatter.place(rank) as usize]).collect();
+        let probabilities: Vec<f64> =
+            (0..keys).map(|rank| if rank < hot { 0.75 / 20.0 } else { 0.25 / 180.0 }).collect();
+        chi_square::assert_fits(&by_rank, &probabilities);
+    }
+
+    proptest! {
+        #[test]
+        fn scattering_is_a_bijection(keys in 1_u64..5000) {
+            let scatter = Scatter::new(keys);
+            let mut places: Vec<u64> = (0..keys).map(|rank| scatter.place(rank)).collect();
+            places.sort_unstable();
+            prop_assert!(places.into_iter().eq(0..keys));
+        }
+
+        #[test]
+        fn scattering_does_not_overflow(keys in KEYS_MAX - 5000..=KEYS_MAX, rank in 0_u64..1 << 32) {
+            let scatter = Scatter::new(keys);
+            prop_assert!(scatter.place(rank.min(keys - 1)) < keys);
+        }
+    }
+}

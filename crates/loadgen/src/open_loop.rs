@@ -1,0 +1,227 @@
+//! The open loop: requests become due by a schedule, whether or not earlier ones are answered.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::random::Random;
+use crate::schedule::{Constant, Poisson, Schedule};
+
+/// Streams of arrival times, apart from the streams that requests are made from.
+const ARRIVAL_STREAMS: u64 = 1 << 63;
+
+/// How fast requests become due, over all clients.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Rate {
+    /// Evenly spaced, so many a second.
+    Constant(f64),
+    /// A Poisson process of so many a second.
+    Poisson(f64),
+}
+
+impl Rate {
+    fn schedule(self, client: u64, clients: u64) -> Box<dyn Schedule> {
+        match self {
+            Rate::Constant(rate_hz) => Box::new(Constant::new(rate_hz, client, clients)),
+            Rate::Poisson(rate_hz) => Box::new(Poisson::new(rate_hz, clients)),
+        }
+    }
+}
+
+/// The requests to come of the clients of one server, merged in the order in which they are due.
+///
+/// Requests that are due and cannot be sent yet cost no memory: they stay in the schedules.
+pub(crate) struct Arrivals {
+    streams: Vec<Stream>,
+    /// The next request of each stream, and the stream.
+    next: BinaryHeap<Reverse<(Duration, u32)>>,
+    /// Nothing is due from here on.
+    end: Duration,
+}
+
+struct Stream {
+    client: u32,
+    random: Random,
+    schedule: Box<dyn Schedule>,
+}
+
+impl Arrivals {
+    /// No clients yet; nothing is due from `end` on, an offset from the start.
+    pub(crate) fn new(end: Duration) -> Arrivals {
+        Arrivals { streams: Vec::new(), next: BinaryHeap::new(), end }
+    }
+
+    /// Adds a client's requests. It is known as `client` here; `number` of `clients` is its place
+    /// among all of the process.
+    pub(crate) fn add(&mut self, client: u32, rate: Rate, seed: u64, number: u64, clients: u64) {
+        let mut stream = Stream {
+            client,
+            random: Random::stream(seed, ARRIVAL_STREAMS | number),
+            schedule: rate.schedule(number, clients),
+        };
+        let due = stream.schedule.next(&mut stream.random);
+        if due < self.end {
+            self.next.push(Reverse((due, self.streams.len() as u32)));
+        }
+        self.streams.push(stream);
+    }
+
+    /// When the next request is due.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        self.next.peek().map(|Reverse((due, _))| *due)
+    }
+
+    /// Takes the next request out: when it is due, and whose it is.
+    pub(crate) fn pop(&mut self) -> Option<(Duration, u32)> {
+        let Reverse((due, index)) = self.next.pop()?;
+        let stream = &mut self.streams[index as usize];
+        let after = stream.schedule.next(&mut stream.random);
+        if after < self.end {
+            self.next.push(Reverse((after, index)));
+        }
+        Some((due, stream.client))
+    }
+
+    /// Nothing is due from `end` on, if that is earlier than what was said before.
+    pub(crate) fn stop_at(&mut self, end: Duration) {
+        self.end = self.end.min(end);
+        self.next.retain(|Reverse((due, _))| *due < end);
+    }
+
+    /// Gives up on everything that is left, and tells how much that was.
+    pub(crate) fn abandon(&mut self) -> u64 {
+        let mut left = 0;
+        while self.pop().is_some() {
+            left += 1;
+        }
+        left
+    }
+}
+
+/// The connections to one server, and which of them takes the next request.
+///
+/// One that is idle, longest first: an arrival shall not wait behind another as long as it need not.
+/// Where all are busy, they take turns.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    connections: Vec<u32>,
+    /// Those that became idle, in that order; some may not be any more.
+    idle: VecDeque<u32>,
+    turn: usize,
+}
+
+impl Room {
+    /// Adds a connection, to be told idle as soon as it is.
+    pub(crate) fn add(&mut self, connection: u32) {
+        self.connections.push(connection);
+    }
+
+    /// `connection` has nothing in flight.
+    #[inline]
+    pub(crate) fn is_idle(&mut self, connection: u32) {
+        self.idle.push_back(connection);
+    }
+
+    /// The connection for the next request; `None` when `has_room` holds for none.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        is_idle: impl Fn(u32) -> bool,
+        has_room: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        while let Some(connection) = self.idle.pop_front() {
+            if is_idle(connection) {
+                return Some(connection);
+            }
+        }
+        for _ in 0..self.connections.len() {
+            let connection = self.connections[self.turn];
+            self.turn = (self.turn + 1) % self.connections.len();
+            if has_room(connection) {
+                return Some(connection);
+            }
+        }
+        None
+    }
+}
+
+/// One server of an open loop, as one thread sees it.
+pub(crate) struct Destination {
+    pub(crate) arrivals: Arrivals,
+    pub(crate) room: Room,
+    /// When the timer for the next arrival fires, if one is set.
+    pub(crate) armed: Option<Instant>,
+    /// Since when requests could be sent; `None` while every connection is full or lost.
+    pub(crate) room_since: Option<Instant>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn arrivals(rate: Rate, clients: std::ops::Range<u64>, of: u64, end_s: u64) -> Arrivals {
+        let mut arrivals = Arrivals::new(Duration::from_secs(end_s));
+        for number in clients {
+            arrivals.add(number as u32, rate, 1, number, of);
+        }
+        arrivals
+    }
+
+    fn all(mut arrivals: Arrivals) -> Vec<(Duration, u32)> {
+        std::iter::from_fn(|| arrivals.pop()).collect()
+    }
+
+    #[test]
+    fn a_constant_rate_has_exactly_its_count_in_order() {
+        let due = all(arrivals(Rate::Constant(1000.0), 0..7, 7, 3));
+        assert_eq!(due.len(), 3000);
+        assert!(due.is_sorted());
+        let count_of_client_3 = due.iter().filter(|(_, client)| *client == 3).count();
+        assert!((428..=429).contains(&count_of_client_3));
+    }
+
+    #[test]
+    fn a_poisson_rate_has_about_its_count() {
+        let due = all(arrivals(Rate::Poisson(2000.0), 0..10, 10, 10));
+        assert!(due.is_sorted());
+        // Mean 20,000, deviation 141: four of them.
+        assert!((19_434..20_566).contains(&due.len()), "{}", due.len());
+    }
+
+    #[test]
+    fn clients_arrive_alike_however_they_share_threads() {
+        let together = all(arrivals(Rate::Poisson(500.0), 0..6, 6, 5));
+        let mut apart = all(arrivals(Rate::Poisson(500.0), 0..2, 6, 5));
+        apart.extend(all(arrivals(Rate::Poisson(500.0), 2..6, 6, 5)));
+        apart.sort();
+        assert_eq!(together, apart);
+    }
+
+    #[test]
+    fn stopping_keeps_what_was_due_before() {
+        let mut stopped = arrivals(Rate::Constant(100.0), 0..4, 4, 10);
+        for _ in 0..30 {
+            stopped.pop();
+        }
+        stopped.stop_at(Duration::from_secs(2));
+        assert_eq!(stopped.abandon(), 170);
+        assert_eq!(stopped.next_due(), None);
+    }
+
+    #[test]
+    fn idle_connections_come_first_then_those_with_room_in_turn() {
+        let mut room = Room::default();
+        for connection in 0..3 {
+            room.add(connection);
+        }
+        room.is_idle(2);
+        room.is_idle(0);
+        assert_eq!(room.take(|_| true, |_| true), Some(2));
+        // 0 was lost, or used otherwise, since it said that it was idle.
+        assert_eq!(room.take(|connection| connection != 0, |_| true), Some(0));
+        assert_eq!(room.take(|_| true, |_| true), Some(1));
+        assert_eq!(room.take(|_| true, |connection| connection != 2), Some(0));
+        assert_eq!(room.take(|_| true, |_| false), None);
+    }
+}

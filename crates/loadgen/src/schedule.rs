@@ -1,0 +1,151 @@
+//! When things happen: gaps between arrivals, and thinking.
+
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// A stream of instants, as offsets from the start: when the requests of one client are due
+/// (open loop).
+pub(crate) trait Schedule: Send {
+    /// When the next one is due. Never earlier than the one before.
+    fn next(&mut self, random: &mut Random) -> Duration;
+}
+
+/// Evenly spaced: phase, phase + interval, phase + 2 · interval, …
+#[derive(Debug)]
+pub(crate) struct Constant {
+    phase_s: f64,
+    interval_s: f64,
+    issued: u64,
+}
+
+impl Constant {
+    /// `rate_hz` per second over all `clients`; their streams interleave evenly.
+    pub(crate) fn new(rate_hz: f64, client: u64, clients: u64) -> Constant {
+        Constant {
+            phase_s: client as f64 / rate_hz,
+            interval_s: clients as f64 / rate_hz,
+            issued: 0,
+        }
+    }
+}
+
+impl Schedule for Constant {
+    fn next(&mut self, _random: &mut Random) -> Duration {
+        // From the count, not from the last instant: rounding errors do not add up.
+        let due_s = self.phase_s + self.issued as f64 * self.interval_s;
+        self.issued += 1;
+        saturating_duration(due_s)
+    }
+}
+
+/// A Poisson process: exponential gaps. That of all clients together is one too.
+#[derive(Debug)]
+pub(crate) struct Poisson {
+    mean_gap_s: f64,
+    due_s: f64,
+}
+
+impl Poisson {
+    /// `rate_hz` per second over all `clients`.
+    pub(crate) fn new(rate_hz: f64, clients: u64) -> Poisson {
+        Poisson { mean_gap_s: clients as f64 / rate_hz, due_s: 0.0 }
+    }
+}
+
+impl Schedule for Poisson {
+    fn next(&mut self, random: &mut Random) -> Duration {
+        self.due_s += random.exponential() * self.mean_gap_s;
+        saturating_duration(self.due_s)
+    }
+}
+
+/// How long a client of a closed loop thinks between an answer and its next request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Think {
+    /// Not at all.
+    Never,
+    /// Always the same time.
+    Constant(Duration),
+    /// Exponentially distributed.
+    Exponential { mean_s: f64 },
+}
+
+impl Think {
+    /// What is left of a think time at a moment chosen at random within it.
+    ///
+    /// A run begins with this: clients that all began with a request, or with a whole think time,
+    /// would send in step with each other, and for as long as they think for a constant time they
+    /// would stay in step.
+    pub(crate) fn remainder(self, random: &mut Random) -> Duration {
+        match self {
+            Think::Never => Duration::ZERO,
+            Think::Constant(time) => time.mul_f64(random.unit()),
+            // The exponential has no memory.
+            Think::Exponential { .. } => self.next(random),
+        }
+    }
+
+    /// The next think time.
+    #[inline]
+    pub(crate) fn next(self, random: &mut Random) -> Duration {
+        match self {
+            Think::Never => Duration::ZERO,
+            Think::Constant(time) => time,
+            Think::Exponential { mean_s } => saturating_duration(random.exponential() * mean_s),
+        }
+    }
+}
+
+/// Rates and times far out of proportion mean "not within any run": about 30 years.
+fn saturating_duration(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.min(1e9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constant_clients_together_are_evenly_spaced() {
+        let mut random = Random::stream(0, 0);
+        let mut due: Vec<Duration> = Vec::new();
+        for client in 0..4 {
+            let mut schedule = Constant::new(1000.0, client, 4);
+            due.extend((0..250).map(|_| schedule.next(&mut random)));
+        }
+        due.sort();
+        for (index, due) in due.iter().enumerate() {
+            assert_eq!(due.as_micros(), index as u128 * 1000);
+        }
+    }
+
+    #[test]
+    fn poisson_gaps_are_exponential_at_the_rate() {
+        let mut random = Random::stream(2, 0);
+        let mut schedule = Poisson::new(1000.0, 4);
+        let due: Vec<f64> =
+            (0..100_000).map(|_| schedule.next(&mut random).as_secs_f64()).collect();
+        let mean = due[due.len() - 1] / due.len() as f64;
+        // One client of four has a quarter of the rate: gaps of 4 ms; four standard errors.
+        assert!((mean / 0.004 - 1.0).abs() < 4.0 / (due.len() as f64).sqrt(), "{mean}");
+        let longer = due.windows(2).filter(|pair| pair[1] - pair[0] > 0.004).count();
+        let share = longer as f64 / due.len() as f64;
+        assert!((share - (-1.0_f64).exp()).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    fn exponential_thinking_has_its_mean() {
+        let mut random = Random::stream(2, 1);
+        let think = Think::Exponential { mean_s: 0.01 };
+        let sum: f64 = (0..100_000).map(|_| think.next(&mut random).as_secs_f64()).sum();
+        assert!((sum / 1000.0 - 1.0).abs() < 4.0 / 100_000_f64.sqrt(), "{sum}");
+    }
+
+    #[test]
+    fn absurd_rates_do_not_overflow() {
+        let mut random = Random::stream(0, 0);
+        let due = Constant::new(1e-300, 1, 2).next(&mut random);
+        assert!(due > Duration::from_secs(3600));
+    }
+}
