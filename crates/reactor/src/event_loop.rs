@@ -99,7 +99,8 @@ impl<H: Handler> EventLoop<H> {
 
         while !self.io.stopping {
             self.io.timers.arm(self.io.now)?;
-            let wait = (!self.io.queued.is_empty()).then_some(Duration::ZERO);
+            let idle = self.io.queued.is_empty() && self.io.dirty.is_empty();
+            let wait = (!idle).then_some(Duration::ZERO);
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 outcome => outcome?,
