@@ -1,8 +1,223 @@
 //! The command line: flags in, JSON lines out.
 
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{ArgGroup, Parser, ValueEnum};
+use knee_proto::Limits;
+use knee_reactor::{bind, process};
+use knee_telemetry::{Reporter, Stats};
+
+use crate::config::{Config, Mode, ServerAddress};
+use crate::start;
+
+const PROGRAM: &str = "knee-proxy";
+
+/// Serves memcached clients from several memcached servers: writes go to all of them, reads to each
+/// in its turn.
+#[derive(Debug, Parser)]
+#[command(name = PROGRAM, version)]
+#[command(group(ArgGroup::new("mode").required(true).args(["workers", "pipelined"])))]
+struct Arguments {
+    /// Where clients connect; port 0 takes a free one.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211")]
+    listen: String,
+    /// A server; several hold the same data. Middlewares in front of the same servers list them in
+    /// the same order.
+    #[arg(long = "server", value_name = "HOST:PORT", required = true, num_args = 1..)]
+    servers: Vec<String>,
+    /// So many worker slots, each with its own connection to every server and one request at a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    workers: Option<u32>,
+    /// One connection per thread to each server; requests leave together.
+    #[arg(long)]
+    pipelined: bool,
+    /// Threads that serve connections.
+    #[arg(long, value_name = "T", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// Whether one server answers a multi-get, or each a part of its keys.
+    #[arg(long, value_enum, default_value_t = Multiget::Whole)]
+    multiget: Multiget,
+    /// Clients at a time; further ones are turned away.
+    #[arg(long, value_name = "C", default_value_t = 16384,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections_max: u32,
+    /// Disconnect clients that are silent for so long (default: never).
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    idle_timeout_s: Option<Duration>,
+    /// End when no request has come for so long after the first one (default: never).
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    exit_idle_s: Option<Duration>,
+    /// Take out a server that keeps an answer waiting for so long.
+    #[arg(long, value_name = "MS", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    server_timeout_ms: u64,
+    /// The largest value that clients may send; the servers have limits of their own.
+    #[arg(long, value_name = "B", default_value_t = 1 << 20,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    value_bytes_max: u64,
+    /// The largest answer of a server that is relayed: bounds the memory a multi-get takes.
+    #[arg(long, value_name = "B", default_value_t = 64 << 20,
+          value_parser = clap::value_parser!(u64).range(1024..=1 << 32))]
+    reply_bytes_max: u64,
+    /// Tell each request's life on standard error.
+    #[arg(long)]
+    trace: bool,
+    /// What is printed on standard output once per second, and at the end.
+    #[arg(long, value_enum, default_value_t = StatsFormat::Json)]
+    stats: StatsFormat,
+    /// Serve Prometheus text at `GET /metrics` there.
+    #[arg(long, value_name = "HOST:PORT")]
+    admin: Option<String>,
+    /// End when the parent process, which has this process id, does.
+    #[arg(long, value_name = "PID")]
+    tied_to_parent: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Multiget {
+    Whole,
+    Sharded,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum StatsFormat {
+    Json,
+    Csv,
+    None,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("expected a positive number of seconds".to_owned()),
+    }
+}
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{PROGRAM}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let config = config(arguments)?;
+    let stats = match arguments.stats {
+        StatsFormat::Json => Stats::Json,
+        StatsFormat::Csv => Stats::Csv,
+        StatsFormat::None => Stats::None,
+    };
+    let say = |what: &str| {
+        let what = what.to_owned();
+        move |error: io::Error| format!("{what}: {error}")
+    };
+    warn_if_files_are_few(&config);
+
+    let listen = resolve(&arguments.listen)?;
+    let listener = bind(listen).map_err(say(&format!("cannot listen at {}", arguments.listen)))?;
+    let mut reporter = Reporter::new(PROGRAM, stats).map_err(say("cannot report"))?;
+    if let Some(admin) = &arguments.admin {
+        let complaint = format!("cannot serve metrics at {admin}");
+        let listener = bind(resolve(admin)?).map_err(say(&complaint))?;
+        reporter.serve_admin(listener).map_err(say(&complaint))?;
+    }
+    let running = start::start(&config, listener, &mut reporter).map_err(say("cannot start"))?;
+    process::shutdown_on_signals(running.shutdown()).map_err(say("cannot handle signals"))?;
+    if let Some(parent) = arguments.tied_to_parent {
+        process::tie_to_parent(parent).map_err(say("cannot be tied to the parent"))?;
+    }
+    running.wait_for_servers();
+    reporter.ready(running.address());
+    let reporting = reporter.start().map_err(say("cannot report"))?;
+    let outcome = running.join().map_err(say("a thread failed"));
+    reporting.finish(|_| ());
+    outcome
+}
+
+fn config(arguments: &Arguments) -> Result<Config, String> {
+    let mut servers = Vec::new();
+    for name in &arguments.servers {
+        if servers.iter().any(|server: &ServerAddress| server.name == *name) {
+            return Err(format!("--server {name} is given twice"));
+        }
+        servers.push(ServerAddress { name: name.clone(), address: resolve(name)? });
+    }
+    if servers.len() > Config::SERVERS_MAX {
+        return Err(format!("--server: at most {} servers", Config::SERVERS_MAX));
+    }
+    Ok(Config {
+        servers,
+        mode: match arguments.workers {
+            Some(workers) => Mode::Workers(workers as usize),
+            None => Mode::Pipelined,
+        },
+        threads: arguments.threads as usize,
+        sharded: arguments.multiget == Multiget::Sharded,
+        connections_max: arguments.connections_max as usize,
+        idle_timeout: arguments.idle_timeout_s,
+        exit_idle: arguments.exit_idle_s,
+        server_timeout: Duration::from_millis(arguments.server_timeout_ms),
+        limits: Limits { value_bytes_max: arguments.value_bytes_max as usize, ..Limits::default() },
+        reply_bytes_max: arguments.reply_bytes_max as usize,
+        trace: arguments.trace,
+    })
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, String> {
+    let mut found = address
+        .to_socket_addrs()
+        .map_err(|error| format!("{address:?} is no HOST:PORT that can be resolved: {error}"))?;
+    found.next().ok_or_else(|| format!("{address:?} has no address"))
+}
+
+/// Every client and every slot's every server takes a descriptor.
+fn warn_if_files_are_few(config: &Config) {
+    let lanes = match config.mode {
+        Mode::Workers(workers) => workers,
+        Mode::Pipelined => config.threads,
+    };
+    let needed = (config.connections_max + lanes * config.servers.len() + 64) as u64;
+    if let Ok(allowed) = process::raise_open_files_limit()
+        && allowed < needed
+    {
+        eprintln!(
+            "{PROGRAM}: only {allowed} open files are allowed: {needed} are needed for \
+             {} clients (raise `ulimit -n`, or lower --connections-max)",
+            config.connections_max
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mode_must_be_chosen_and_only_one() {
+        let parse = |extra: &[&str]| {
+            let base = ["knee-proxy", "--server", "127.0.0.1:1"];
+            Arguments::try_parse_from(base.iter().chain(extra)).is_ok()
+        };
+        assert!(!parse(&[]));
+        assert!(parse(&["--pipelined"]));
+        assert!(parse(&["--workers", "8"]));
+        assert!(!parse(&["--workers", "8", "--pipelined"]));
+        assert!(!parse(&["--workers", "0"]));
+    }
 }

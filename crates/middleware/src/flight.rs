@@ -1,0 +1,202 @@
+//! A request on its way through one thread, and the table of them.
+
+use std::time::Instant;
+
+use knee_reactor::ConnId;
+
+use crate::route::{Kind, Route};
+use crate::verdict::Verdict;
+
+/// Buffers that have grown beyond this are not kept for the next request.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Whom a flight's answer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// A client of this thread.
+    Client(ConnId),
+    /// A client that has left: the answer is thrown away.
+    Gone,
+    /// A flight of another thread, which this one's worker slot serves.
+    Thread { thread: u32, flight: u32 },
+}
+
+/// How far a conditional write over several servers has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// All servers are asked for their tokens.
+    Asking,
+    /// The first server decides; the tokens of all.
+    Deciding(Vec<u64>),
+    /// It has stored; the others follow.
+    Following,
+}
+
+/// The answer, or the part of it, that one server gives.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// The answer; of a sharded multi-get that is still waited for, the request.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) here: bool,
+    /// Servers asked for it, a bit each.
+    pub(crate) tried: u64,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) hits: u32,
+    pub(crate) error: bool,
+    /// The client asked not to see this answer.
+    pub(crate) silent: bool,
+}
+
+/// One request, from its receipt to its reply.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) home: Home,
+    pub(crate) route: Route,
+    /// The connections that serve it.
+    pub(crate) lane: Option<u32>,
+    /// The answer is complete, but an earlier request's of the same client is not.
+    pub(crate) done: bool,
+    /// Answered without a server: not counted as a request.
+    pub(crate) local: bool,
+    /// Answers to come.
+    pub(crate) missing: u32,
+    /// Servers asked, a bit each.
+    pub(crate) tried: u64,
+    pub(crate) received: Instant,
+    pub(crate) dequeued: Instant,
+    pub(crate) sent: Instant,
+    pub(crate) answered: Instant,
+    pub(crate) bytes_in: u32,
+    pub(crate) outcome: Outcome,
+    pub(crate) verdict: Verdict,
+    pub(crate) round: Round,
+    /// The request as the servers get it, where it may be needed again.
+    pub(crate) request: Vec<u8>,
+    /// The answer, where it cannot be relayed at once.
+    pub(crate) reply: Vec<u8>,
+    /// One for each server or shard of those kinds that need them.
+    pub(crate) parts: Vec<Part>,
+}
+
+impl Flight {
+    fn new(home: Home, route: Route, received: Instant) -> Flight {
+        Flight {
+            home,
+            route,
+            lane: None,
+            done: false,
+            local: false,
+            missing: 0,
+            tried: 0,
+            received,
+            dequeued: received,
+            sent: received,
+            answered: received,
+            bytes_in: 0,
+            outcome: Outcome::default(),
+            verdict: Verdict::default(),
+            round: Round::Asking,
+            request: Vec::new(),
+            reply: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// Makes `count` empty parts.
+    pub(crate) fn clear_parts(&mut self, count: usize) {
+        self.parts.resize_with(count, Part::default);
+        for part in &mut self.parts {
+            part.bytes.clear();
+            part.here = false;
+            part.tried = 0;
+        }
+    }
+
+    /// The parts that are here, in order.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().filter(|part| part.here).map(|part| part.bytes.as_slice())
+    }
+
+    /// Whether the request's bytes may be needed after they were sent once.
+    pub(crate) fn keeps_request(&self, servers: usize) -> bool {
+        match self.route.kind {
+            Kind::Any | Kind::First => servers > 1,
+            Kind::Gather | Kind::Cas => true,
+            Kind::Shards | Kind::All => false,
+        }
+    }
+}
+
+/// Flights by number; a freed place keeps its buffers for the next.
+///
+/// A flight is freed once, when its answer is complete and has been passed on. Until then its
+/// number stands in its client's order or, at another thread, in [`Home::Thread`].
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    table: Vec<Flight>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    pub(crate) fn insert(&mut self, home: Home, route: Route, received: Instant) -> u32 {
+        let Some(index) = self.free.pop() else {
+            self.table.push(Flight::new(home, route, received));
+            return (self.table.len() - 1) as u32;
+        };
+        let flight = &mut self.table[index as usize];
+        flight.home = home;
+        flight.route = route;
+        flight.lane = None;
+        flight.done = false;
+        flight.local = false;
+        flight.tried = 0;
+        flight.received = received;
+        flight.dequeued = received;
+        flight.sent = received;
+        flight.outcome = Outcome::default();
+        flight.verdict = Verdict::default();
+        index
+    }
+
+    pub(crate) fn free(&mut self, index: u32) {
+        let flight = &mut self.table[index as usize];
+        recycle(&mut flight.request);
+        recycle(&mut flight.reply);
+        for part in &mut flight.parts {
+            recycle(&mut part.bytes);
+        }
+        self.free.push(index);
+    }
+
+    /// Flights that are not free.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+}
+
+/// Empties a buffer, and lets go of it when it has grown large.
+pub(crate) fn recycle(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > KEPT_BYTES_MAX {
+        *buffer = Vec::new();
+    } else {
+        buffer.clear();
+    }
+}
+
+impl std::ops::Index<u32> for Flights {
+    type Output = Flight;
+
+    fn index(&self, index: u32) -> &Flight {
+        &self.table[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Flights {
+    fn index_mut(&mut self, index: u32) -> &mut Flight {
+        &mut self.table[index as usize]
+    }
+}

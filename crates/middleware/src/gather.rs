@@ -1,0 +1,170 @@
+//! One answer out of those of all servers, where they carry tokens or values: pure, no sockets.
+//!
+//! A key counts as found when every server that answered has it. The token given to the client
+//! stands for the tokens of all servers; it is void when a server did not answer or has another
+//! value, so that a later `cas` is refused instead of diverging the replicas further.
+
+use knee_proto::{Decoded, Expect, Get, Response, ResponseDecoder, Value, encode};
+
+use crate::cas;
+use crate::verdict::Severity;
+
+/// Reads a complete answer.
+pub(crate) fn parse(frame: &[u8], expect: Expect) -> Option<Response<'_>> {
+    match ResponseDecoder::new(frame.len()).decode(frame, expect) {
+        Decoded::Complete { item, .. } => Some(item),
+        Decoded::Incomplete { .. } | Decoded::Invalid { .. } => None,
+    }
+}
+
+/// What answers were merged into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gathered {
+    pub(crate) hits: u32,
+    pub(crate) severity: Severity,
+}
+
+/// Appends the answer to `gets`, `gat` or `gats`. `complete` says that no server is missing from
+/// `frames`.
+pub(crate) fn retrieval(
+    request: &Get<'_>,
+    frames: &[&[u8]],
+    complete: bool,
+    out: &mut Vec<u8>,
+) -> Gathered {
+    let mut answers = Vec::with_capacity(frames.len());
+    for frame in frames {
+        match parse(frame, Expect::Retrieval) {
+            Some(answer) if !answer.status.is_error() => answers.push(answer.values().peekable()),
+            _ => {
+                out.extend_from_slice(frame);
+                return Gathered { hits: 0, severity: Severity::Error };
+            }
+        }
+    }
+    let mut hits = 0;
+    let mut copies: Vec<Value<'_>> = Vec::with_capacity(frames.len());
+    for key in request.keys() {
+        copies.clear();
+        copies.extend(answers.iter_mut().filter_map(|values| values.next_if(|v| v.key == key)));
+        if copies.len() < frames.len() {
+            continue;
+        }
+        let Some(first) = copies.first() else { continue };
+        let same = |copy: &Value<'_>| copy.value == first.value && copy.flags == first.flags;
+        let tokens = copies.iter().filter_map(|copy| copy.cas);
+        let token = if complete && copies.iter().all(same) {
+            cas::token(tokens)
+        } else {
+            cas::void_token(tokens)
+        };
+        let token = request.verb.with_cas().then_some(token);
+        encode::value(key, first.flags, first.value, token, out);
+        hits += 1;
+    }
+    out.extend_from_slice(encode::END);
+    Gathered { hits, severity: Severity::Success }
+}
+
+/// Appends the answer to a meta command: the most severe one, with the common token where it has
+/// one.
+pub(crate) fn meta(frames: &[&[u8]], complete: bool, out: &mut Vec<u8>) -> Gathered {
+    let answers: Vec<_> =
+        frames.iter().filter_map(|frame| Some((frame, parse(frame, Expect::Meta)?))).collect();
+    let severity = |answer: &Response<'_>| Severity::of(&answer.status);
+    let worst = answers.iter().map(|(_, answer)| severity(answer)).max().unwrap_or_default();
+    let Some((frame, first)) = answers.iter().find(|(_, answer)| severity(answer) == worst) else {
+        return Gathered { hits: 0, severity: Severity::Nothing };
+    };
+    let tokens = || answers.iter().filter_map(|(_, answer)| cas::meta_token(answer));
+    if worst == Severity::Success && tokens().next().is_some() {
+        let same = answers.iter().all(|(_, answer)| answer.meta_value() == first.meta_value());
+        let token = if same && complete { cas::token(tokens()) } else { cas::void_token(tokens()) };
+        cas::replace_flag(frame, b'c', token, out);
+    } else {
+        out.extend_from_slice(frame);
+    }
+    Gathered { hits: u32::from(worst == Severity::Success), severity: worst }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use knee_proto::{Limits, Request, RequestDecoder};
+
+    fn merged(line: &str, frames: &[&str], complete: bool) -> (String, Gathered) {
+        let mut decoder = RequestDecoder::new(Limits::default());
+        let Decoded::Complete { item: Request::Get(get), .. } = decoder.decode(line.as_bytes())
+        else {
+            panic!("{line:?} is no retrieval");
+        };
+        let frames: Vec<_> = frames.iter().map(|frame| frame.as_bytes()).collect();
+        let mut out = Vec::new();
+        let gathered = retrieval(&get, &frames, complete, &mut out);
+        (String::from_utf8(out).expect("ASCII"), gathered)
+    }
+
+    fn meta_merged(frames: &[&str]) -> String {
+        let frames: Vec<_> = frames.iter().map(|frame| frame.as_bytes()).collect();
+        let mut out = Vec::new();
+        meta(&frames, true, &mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn a_token_stands_for_those_of_all_servers() {
+        let frames = [
+            "VALUE a 0 1 5\r\nx\r\nVALUE b 0 1 6\r\ny\r\nEND\r\n",
+            "VALUE a 0 1 7\r\nx\r\nVALUE b 0 1 8\r\ny\r\nEND\r\n",
+        ];
+        let (a, b) = (cas::token([5, 7].into_iter()), cas::token([6, 8].into_iter()));
+        let expected = format!("VALUE a 0 1 {a}\r\nx\r\nVALUE b 0 1 {b}\r\ny\r\nEND\r\n");
+        let gathered = Gathered { hits: 2, severity: Severity::Success };
+        assert_eq!(merged("gets a b\r\n", &frames, true), (expected, gathered));
+    }
+
+    #[test]
+    fn a_token_is_void_when_values_differ_or_a_server_is_missing() {
+        let differing = ["VALUE a 0 1 5\r\nx\r\nEND\r\n", "VALUE a 0 1 7\r\nX\r\nEND\r\n"];
+        let void = cas::void_token([5, 7].into_iter());
+        let expected = format!("VALUE a 0 1 {void}\r\nx\r\nEND\r\n");
+        assert_eq!(merged("gets a\r\n", &differing, true).0, expected);
+        let void = cas::void_token([5].into_iter());
+        let expected = format!("VALUE a 0 1 {void}\r\nx\r\nEND\r\n");
+        assert_eq!(merged("gets a\r\n", &differing[..1], false).0, expected);
+    }
+
+    #[test]
+    fn a_key_is_found_when_all_have_it() {
+        let frames = [
+            "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\ny\r\nVALUE b 0 1\r\ny\r\nEND\r\n",
+            "VALUE b 0 1\r\ny\r\nVALUE b 0 1\r\ny\r\nEND\r\n",
+        ];
+        let expected = "VALUE b 0 1\r\ny\r\nVALUE b 0 1\r\ny\r\nEND\r\n";
+        assert_eq!(merged("gat 0 a b b\r\n", &frames, true).0, expected);
+    }
+
+    #[test]
+    fn an_error_is_relayed() {
+        let frames = ["END\r\n", "SERVER_ERROR no\r\n"];
+        let gathered = Gathered { hits: 0, severity: Severity::Error };
+        let expected = ("SERVER_ERROR no\r\n".to_owned(), gathered);
+        assert_eq!(merged("gets a\r\n", &frames, true), expected);
+    }
+
+    #[test]
+    fn meta_answers_are_merged_alike() {
+        let (good, void) = (cas::token([5, 7].into_iter()), cas::void_token([5, 7].into_iter()));
+        // (answers, merged)
+        let rows = [
+            (["HD c5\r\n", "HD c7\r\n"], format!("HD c{good}\r\n")),
+            (["VA 1 c5\r\nx\r\n", "VA 1 c7\r\ny\r\n"], format!("VA 1 c{void}\r\nx\r\n")),
+            (["HD c5\r\n", "NS\r\n"], "NS\r\n".to_owned()),
+            (["EN\r\n", "HD\r\n"], "EN\r\n".to_owned()),
+            (["HD t30\r\n", "HD t29\r\n"], "HD t30\r\n".to_owned()),
+        ];
+        for (frames, expected) in rows {
+            assert_eq!(meta_merged(&frames), expected);
+        }
+    }
+}

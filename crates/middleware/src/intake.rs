@@ -1,0 +1,288 @@
+//! From a client's bytes to flights, and to a connection that serves them.
+
+use knee_proto::{Decoded, Request, RequestDecoder, encode};
+use knee_reactor::{ConnId, Io};
+
+use crate::client::{Client, Ending};
+use crate::config::Mode;
+use crate::flight::{Flight, Home, recycle};
+use crate::proxy::{Peer, Proxy};
+use crate::queue::{Answer, Job};
+use crate::route::{Kind, Plan, Route, Silence, plan};
+
+/// Requests of one client under way at a time, in pipelined mode.
+const CLIENT_IN_FLIGHT_MAX: usize = 64;
+/// Requests that may wait for one server on one pipelined connection before clients are held back…
+const SERVER_IN_FLIGHT_MAX: usize = 16 * 1024;
+/// …and bytes on their way to it.
+const SERVER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+impl Proxy {
+    /// Requests of one client under way at a time.
+    fn client_in_flight_max(&self) -> usize {
+        match self.config.mode {
+            Mode::Pipelined => CLIENT_IN_FLIGHT_MAX,
+            // One request in flight per slot; those of one client one after the other.
+            Mode::Workers(_) => 1,
+        }
+    }
+
+    /// Takes as many requests as there are and may be; returns how many bytes they had.
+    pub(crate) fn take_requests(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        if self.config.mode == Mode::Pipelined && !self.has_room(io) {
+            self.hold(io, conn);
+            return 0;
+        }
+        let in_flight_max = self.client_in_flight_max();
+        let draining = self.is_draining();
+        let limits = self.config.limits;
+        let Some(client) = self.client(conn) else { return input.len() };
+        // Out of the table while its requests change it.
+        let mut decoder = std::mem::replace(&mut client.decoder, RequestDecoder::new(limits));
+        let mut used = 0;
+        while used < input.len() {
+            let Some(client) = self.client(conn) else { return input.len() };
+            if draining || !client.may_take(in_flight_max) {
+                client.paused = true;
+                io.pause(conn);
+                break;
+            }
+            match decoder.decode(&input[used..]) {
+                Decoded::Complete { consumed, item } => {
+                    let raw = &input[used..used + consumed];
+                    used += consumed;
+                    self.take_request(io, conn, &item, raw);
+                }
+                Decoded::Incomplete { consumed, wanted } => {
+                    used += consumed;
+                    if input.len() - used < wanted {
+                        io.want(conn, wanted);
+                        break;
+                    }
+                }
+                Decoded::Invalid { consumed, error } => {
+                    used += consumed;
+                    if let Some(key) = decoder.take_stale_key() {
+                        self.forget_key(io, conn, &key);
+                    }
+                    self.answer_here(io, conn, error.answer());
+                    if error.is_fatal() {
+                        self.end_client(io, conn);
+                    }
+                }
+            }
+        }
+        if self.config.exit_idle.is_some() && used > 0 {
+            self.shared.heard(io.now());
+        }
+        if let Some(client) = self.client(conn) {
+            client.decoder = decoder;
+        }
+        used
+    }
+
+    fn take_request(&mut self, io: &mut Io, conn: ConnId, request: &Request<'_>, raw: &[u8]) {
+        let route = match plan(request, self.servers.len(), self.config.sharded) {
+            Plan::Forward(route) => route,
+            Plan::Answer(text) => return self.answer_here(io, conn, text),
+            Plan::Close => return self.end_client(io, conn),
+        };
+        let id = self.flights.insert(Home::Client(conn), route, io.now());
+        self.flights[id].bytes_in = raw.len() as u32;
+        if let Some(client) = self.client(conn) {
+            client.order.push_back(id);
+            // It takes several rounds: what follows must not be sent in between.
+            client.barrier = route.kind == Kind::Cas;
+        }
+        if route.silence == Silence::None {
+            self.launch(io, id, raw);
+        } else {
+            // Servers are always asked to answer: who does not want to know is not told.
+            let mut answered = std::mem::take(&mut self.scratch);
+            encode::request(&request.answered(), &mut answered);
+            self.launch(io, id, &answered);
+            recycle(&mut answered);
+            self.scratch = answered;
+        }
+    }
+
+    /// A value too large for any server was refused here: as memcached, which would have refused it,
+    /// the old value is not left to be read.
+    fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &[u8]) {
+        let id = self.flights.insert(Home::Client(conn), Route::FORGET, io.now());
+        self.flights[id].local = true;
+        if let Some(client) = self.client(conn) {
+            client.order.push_back(id);
+        }
+        let mut request = std::mem::take(&mut self.scratch);
+        encode::delete(key, false, &mut request);
+        self.launch(io, id, &request);
+        recycle(&mut request);
+        self.scratch = request;
+    }
+
+    /// Finds a connection for a request of this thread's own client, or queues it.
+    fn launch(&mut self, io: &mut Io, id: u32, request: &[u8]) {
+        if self.config.mode == Mode::Pipelined {
+            self.keep_request(id, request);
+            return self.dispatch(io, id, 0, request);
+        }
+        if self.shared.is_empty()
+            && let Some(lane) = self.idle.pop()
+        {
+            self.keep_request(id, request);
+            self.dispatch(io, id, lane, request);
+        } else if self.away < self.config.connections_max {
+            let mut copy = std::mem::take(&mut self.flights[id].request);
+            copy.clear();
+            copy.extend_from_slice(request);
+            self.away += 1;
+            self.put = true;
+            let route = self.flights[id].route;
+            self.shared.put(Job { thread: self.thread as u32, flight: id, route, request: copy });
+            let now = io.now();
+            if let Some(recorder) = self.recorder() {
+                recorder.gauges.queue_length.add(now, 1);
+            }
+        } else {
+            // Clients that leave at once after asking can bring more than one request each.
+            self.refuse(io, id, b"SERVER_ERROR the request queue is full\r\n");
+        }
+    }
+
+    /// Gives waiting requests to idle slots, in the order in which they came.
+    pub(crate) fn serve_queue(&mut self, io: &mut Io) {
+        loop {
+            while let Some(&lane) = self.idle.last() {
+                let Some(job) = self.shared.take() else { break };
+                self.idle.pop();
+                self.serve(io, job, lane);
+            }
+            self.shared.publish_idle(self.thread, self.idle.len());
+            if self.idle.is_empty() || self.shared.is_empty() {
+                break;
+            }
+        }
+        if std::mem::take(&mut self.put) && !self.shared.is_empty() {
+            self.shared.call_idle(self.thread);
+        }
+    }
+
+    fn serve(&mut self, io: &mut Io, job: Job, lane: u32) {
+        let now = io.now();
+        if let Some(recorder) = self.recorder() {
+            recorder.gauges.queue_length.add(now, -1);
+        }
+        let id = if job.thread as usize == self.thread {
+            self.away -= 1;
+            job.flight
+        } else {
+            self.guests += 1;
+            let home = Home::Thread { thread: job.thread, flight: job.flight };
+            self.flights.insert(home, job.route, now)
+        };
+        self.dispatch(io, id, lane, &job.request);
+        // Whether it needs the bytes again or not: the buffer is the flight's.
+        self.flights[id].request = job.request;
+    }
+
+    /// Keeps a copy of a request that may be needed after it has been sent.
+    fn keep_request(&mut self, id: u32, request: &[u8]) {
+        let keep = self.config.trace || self.flights[id].keeps_request(self.servers.len());
+        if keep {
+            let kept = &mut self.flights[id].request;
+            kept.clear();
+            kept.extend_from_slice(request);
+        }
+    }
+
+    /// Takes in what other threads' slots have done for this thread's clients.
+    pub(crate) fn take_back(&mut self, io: &mut Io) {
+        let shared = std::sync::Arc::clone(&self.shared);
+        for answer in shared.answers(self.thread) {
+            let Answer { flight: id, reply, request, outcome, dequeued, sent, answered, tried } =
+                answer;
+            self.away -= 1;
+            let flight = &mut self.flights[id];
+            flight.reply = reply;
+            flight.request = request;
+            flight.dequeued = dequeued;
+            flight.sent = sent;
+            flight.answered = answered;
+            flight.tried = tried;
+            self.settle(io, id, outcome);
+        }
+    }
+
+    /// Answers a client without asking a server, in its turn.
+    fn answer_here(&mut self, io: &mut Io, conn: ConnId, text: &'static [u8]) {
+        let Some(client) = self.client(conn) else { return };
+        if text.is_empty() {
+            return;
+        }
+        if client.order.is_empty() {
+            return io.write(conn, text);
+        }
+        let id = self.flights.insert(Home::Client(conn), Route::NOWHERE, io.now());
+        if let Some(client) = self.client(conn) {
+            client.order.push_back(id);
+        }
+        let flight = &mut self.flights[id];
+        flight.reply.clear();
+        flight.reply.extend_from_slice(text);
+        flight.done = true;
+        flight.local = true;
+    }
+
+    /// Takes nothing more from a client, and closes when it has its answers.
+    fn end_client(&mut self, io: &mut Io, conn: ConnId) {
+        if let Some(client) = self.client(conn) {
+            client.ending = Ending::Answering;
+        }
+        self.close_if_answered(io, conn);
+    }
+
+    pub(crate) fn close_if_answered(&mut self, io: &mut Io, conn: ConnId) {
+        let Some(client) = self.client(conn) else { return };
+        if client.ending == Ending::Answering && client.order.is_empty() {
+            io.close_when_sent(conn);
+        }
+    }
+
+    /// A client has gone. What it asked for is still done; the answers are thrown away.
+    pub(crate) fn forget_client(&mut self, client: Client) {
+        for id in client.order {
+            let Flight { done, home, .. } = &mut self.flights[id];
+            *home = Home::Gone;
+            if *done {
+                self.flights.free(id);
+            }
+        }
+    }
+
+    /// Whether servers can be given more; where one cannot, clients are held back.
+    fn has_room(&self, io: &Io) -> bool {
+        self.lanes.iter().flat_map(|lane| &lane.upstreams).all(|upstream| {
+            upstream.expected.len() < SERVER_IN_FLIGHT_MAX
+                && upstream.conn.is_none_or(|conn| io.output_len(conn) < SERVER_BYTES_MAX)
+        })
+    }
+
+    fn hold(&mut self, io: &mut Io, conn: ConnId) {
+        io.pause(conn);
+        self.held.push(conn);
+    }
+
+    /// Lets go of clients that were held back, as soon as there is room.
+    pub(crate) fn release_held(&mut self, io: &mut Io) {
+        if self.held.is_empty() || !self.has_room(io) {
+            return;
+        }
+        for conn in std::mem::take(&mut self.held) {
+            if matches!(self.peers.get(conn.index()), Some(Peer::Client(client)) if !client.paused)
+            {
+                io.resume(conn);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Connections to servers: made, found working, lost, made again.
+
+use knee_proto::{Expect, Response, ResponseDecoder, Status, encode};
+use knee_reactor::{ConnId, Io};
+
+use crate::proxy::{Peer, Proxy};
+use crate::server::{Expected, State};
+
+/// The flight number of the question that a new connection is tried with.
+pub(crate) const TRIAL: u32 = u32::MAX;
+
+impl Proxy {
+    /// Tries a server with one connection. The others follow when it has answered.
+    pub(crate) fn try_server(&mut self, io: &mut Io, server: usize) {
+        let down = |lane: &crate::server::Lane| lane.upstreams[server].state == State::Down;
+        match self.lanes.iter().position(down) {
+            Some(lane) => self.connect(io, lane as u32, server),
+            // A thread without slots has no use for servers.
+            None => self.servers[server].settled = true,
+        }
+    }
+
+    fn connect(&mut self, io: &mut Io, lane: u32, server: usize) {
+        // The tag is not needed: the connection's peer says what it is.
+        let conn = match io.connect(self.servers[server].address, 0) {
+            Ok(conn) => conn,
+            Err(error) => return self.lose(io, lane, server, error.to_string()),
+        };
+        self.set_peer(conn, Peer::Server { lane, server: server as u16 });
+        let upstream = &mut self.lanes[lane as usize].upstreams[server];
+        upstream.conn = Some(conn);
+        upstream.state = State::Trying;
+        upstream.since = io.now();
+        upstream.expected.push_back(Expected { flight: TRIAL, part: 0, expect: Expect::Line });
+        if let Some(output) = io.output(conn) {
+            encode::version(output);
+        }
+    }
+
+    /// A new connection has answered its first question.
+    pub(crate) fn stands(
+        &mut self,
+        io: &mut Io,
+        lane: u32,
+        server: usize,
+        response: &Response<'_>,
+    ) {
+        if !matches!(response.status, Status::Version(_)) {
+            let words = String::from_utf8_lossy(response.raw).trim_end().to_owned();
+            return self.lose(io, lane, server, format!("it said {words:?}"));
+        }
+        self.lanes[lane as usize].upstreams[server].state = State::Up;
+        for other in 0..self.lanes.len() {
+            if self.lanes[other].upstreams[server].state == State::Down {
+                self.connect(io, other as u32, server);
+            }
+        }
+        if self.lanes.iter().all(|lane| lane.is_up(server)) {
+            self.servers[server].settled = true;
+            self.tell_started();
+            if let Some(recorder) = self.recorder() {
+                recorder.gauges.servers[server].up = true;
+            }
+        }
+    }
+
+    /// A connection to a server is of no more use. What was asked over it is asked elsewhere or
+    /// answered with an error; the server is tried again.
+    pub(crate) fn lose(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
+        let upstream = &mut self.lanes[lane as usize].upstreams[server];
+        let was_up = upstream.state == State::Up;
+        let asked = std::mem::take(&mut upstream.expected);
+        upstream.state = State::Down;
+        upstream.decoder = ResponseDecoder::new(self.config.reply_bytes_max);
+        if let Some(conn) = upstream.conn.take() {
+            if let Some(peer @ Peer::Server { .. }) = self.peers.get_mut(conn.index()) {
+                *peer = Peer::Nobody;
+            }
+            io.close(conn);
+        }
+
+        let state = &mut self.servers[server];
+        state.trouble = trouble;
+        state.settled = true;
+        // A server may close a connection that was idle: that alone is no failure.
+        if was_up && asked.is_empty() && state.is_sound() {
+            self.retry_after(io, server, std::time::Duration::ZERO);
+        } else {
+            let wait = state.next_backoff();
+            self.retry_after(io, server, wait);
+        }
+        if let Some(recorder) = self.recorder() {
+            let counts = &mut recorder.gauges.servers[server];
+            counts.ejected += u64::from(counts.up && was_up);
+            counts.up = false;
+            counts.errors +=
+                asked.iter().filter(|expected| expected.flight != TRIAL).count() as u64;
+        }
+        for expected in asked {
+            if expected.flight != TRIAL {
+                self.lost(io, expected.flight, expected.part, server);
+            }
+        }
+        self.tell_started();
+    }
+
+    /// Takes out servers that keep an answer, or a connection, waiting for too long.
+    pub(crate) fn lose_overdue(&mut self, io: &mut Io) {
+        let (now, patience) = (io.now(), self.config.server_timeout);
+        for lane in 0..self.lanes.len() {
+            for server in 0..self.servers.len() {
+                if self.lanes[lane].upstreams[server].overdue(now, patience) {
+                    let trouble = format!("no answer within {} ms", patience.as_millis());
+                    self.lose(io, lane as u32, server, trouble);
+                }
+            }
+        }
+    }
+
+    /// Appends to the output of a connection to a server, which answers as `expected`.
+    pub(crate) fn send(
+        &mut self,
+        io: &mut Io,
+        lane: u32,
+        server: usize,
+        expected: Expected,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let now = io.now();
+        let upstream = &mut self.lanes[lane as usize].upstreams[server];
+        debug_assert_eq!(upstream.state, State::Up);
+        if upstream.expected.is_empty() {
+            upstream.since = now;
+        }
+        upstream.expected.push_back(expected);
+        let conn: Option<ConnId> = upstream.conn;
+        // A connection that has failed in this batch is told of at its end; the request is lost then.
+        if let Some(output) = conn.and_then(|conn| io.output(conn)) {
+            write(output);
+        }
+        if let Some(recorder) = self.recorder() {
+            recorder.gauges.servers[server].requests += 1;
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! One thread of the middleware: its tables, and what the event loop tells it.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use knee_reactor::{Close, ConnId, Handler, Io, Origin};
+use knee_telemetry::{Middleware, Moment, Recorder, Sample, Stamps};
+
+use crate::client::{Client, Ending};
+use crate::config::{Config, Mode};
+use crate::flight::Flights;
+use crate::queue::Shared;
+use crate::server::{Lane, Server};
+use crate::trace::Trace;
+
+/// Keys of timers; a server's next attempt has its number added to the last.
+const TICK: u64 = 0;
+const WINDOW: u64 = 1;
+const EXIT_IDLE: u64 = 2;
+const RETRY: u64 = 16;
+
+/// What is at the other end of a connection.
+pub(crate) enum Peer {
+    /// Nobody: closed, or about to be.
+    Nobody,
+    Client(Client),
+    Server {
+        lane: u32,
+        server: u16,
+    },
+}
+
+/// A request that has been replied to, for the statistics.
+pub(crate) struct Settled {
+    pub(crate) op: knee_telemetry::Op,
+    pub(crate) received: Instant,
+    pub(crate) dequeued: Instant,
+    pub(crate) sent: Instant,
+    pub(crate) answered: Instant,
+    pub(crate) items: u32,
+    pub(crate) hits: u32,
+    pub(crate) misses: u32,
+    pub(crate) bytes_in: u32,
+    pub(crate) bytes_out: usize,
+    pub(crate) error: bool,
+    pub(crate) trace: Option<Box<Trace>>,
+}
+
+/// How far a shutdown has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drain {
+    Serving,
+    /// No more requests are taken; those under way are finished.
+    Finishing,
+    /// This thread's clients have their answers; its slots still serve other threads' jobs.
+    Finished,
+}
+
+/// One thread of the middleware.
+pub(crate) struct Proxy {
+    pub(crate) config: Arc<Config>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) thread: usize,
+    /// By the connection's index.
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) flights: Flights,
+    /// Flights that belong to other threads.
+    pub(crate) guests: usize,
+    pub(crate) servers: Vec<Server>,
+    /// One for each worker slot of this thread; the only one in pipelined mode.
+    pub(crate) lanes: Vec<Lane>,
+    /// Worker slots without a request.
+    pub(crate) idle: Vec<u32>,
+    /// The server that answered last in the round.
+    pub(crate) turn: usize,
+    /// Jobs of this thread in the queue or with other threads.
+    pub(crate) away: usize,
+    /// Whether jobs were put into the queue in this batch.
+    pub(crate) put: bool,
+    /// Clients held back because a server has too much to do already.
+    pub(crate) held: Vec<ConnId>,
+    /// Flights sent in this batch whose stamp is to be set when it has left.
+    pub(crate) sent: Vec<u32>,
+    /// Flights replied to in this batch.
+    pub(crate) settled: Vec<Settled>,
+    pub(crate) scratch: Vec<u8>,
+    /// `None` once the thread has ended.
+    recorder: Option<Recorder<Middleware>>,
+    /// Told, and dropped, when every server's first connections stand or could not be had.
+    starting: Option<Sender<()>>,
+    drain: Drain,
+}
+
+impl Proxy {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        shared: Arc<Shared>,
+        thread: usize,
+        recorder: Recorder<Middleware>,
+        starting: Sender<()>,
+    ) -> Proxy {
+        let now = Instant::now();
+        let lanes = lanes_of(&config, thread);
+        let servers: Vec<Server> = (config.servers.iter())
+            .map(|server| Server::new(server.name.clone(), server.address))
+            .collect();
+        Proxy {
+            shared,
+            thread,
+            peers: Vec::new(),
+            flights: Flights::default(),
+            guests: 0,
+            lanes: (0..lanes)
+                .map(|_| Lane::new(servers.len(), config.reply_bytes_max, now))
+                .collect(),
+            idle: match config.mode {
+                Mode::Workers(_) => (0..lanes as u32).collect(),
+                Mode::Pipelined => Vec::new(),
+            },
+            servers,
+            turn: 0,
+            away: 0,
+            put: false,
+            held: Vec::new(),
+            sent: Vec::new(),
+            settled: Vec::new(),
+            scratch: Vec::new(),
+            recorder: Some(recorder),
+            starting: Some(starting),
+            drain: Drain::Serving,
+            config,
+        }
+    }
+
+    pub(crate) fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
+        match self.peers.get_mut(conn.index()) {
+            Some(Peer::Client(client)) => Some(client),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set_peer(&mut self, conn: ConnId, peer: Peer) {
+        if self.peers.len() <= conn.index() {
+            self.peers.resize_with(conn.index() + 1, || Peer::Nobody);
+        }
+        self.peers[conn.index()] = peer;
+    }
+
+    pub(crate) fn recorder(&mut self) -> Option<&mut Recorder<Middleware>> {
+        self.recorder.as_mut()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain != Drain::Serving
+    }
+
+    /// Whether the time of sending is needed: in pipelined mode it ends the queueing.
+    pub(crate) fn stamps_sends(&self) -> bool {
+        self.config.mode == Mode::Pipelined || self.config.trace
+    }
+
+    /// Tells the starter once every server has been tried.
+    pub(crate) fn tell_started(&mut self) {
+        if self.servers.iter().all(|server| server.settled)
+            && let Some(starting) = self.starting.take()
+        {
+            // Nobody listens when the start was given up.
+            let _ = starting.send(());
+        }
+    }
+
+    fn stamp_sent(&mut self, now: Instant) {
+        let pipelined = self.config.mode == Mode::Pipelined;
+        for id in self.sent.drain(..) {
+            let flight = &mut self.flights[id];
+            flight.sent = now;
+            if pipelined {
+                flight.dequeued = now;
+            }
+        }
+    }
+
+    fn record_settled(&mut self, replied: Instant) {
+        let Some(recorder) = &mut self.recorder else { return };
+        for settled in self.settled.drain(..) {
+            let stamps = Stamps {
+                received: settled.received,
+                dequeued: settled.dequeued,
+                sent: settled.sent,
+                answered: settled.answered,
+                replied,
+            };
+            if let Some(trace) = &settled.trace {
+                trace.tell(&stamps, settled.error);
+            }
+            recorder.record(
+                settled.op,
+                &Sample {
+                    times: stamps.times(),
+                    items: settled.items,
+                    hits: settled.hits,
+                    misses: settled.misses,
+                    bytes_in: settled.bytes_in.into(),
+                    bytes_out: settled.bytes_out as u64,
+                    error: settled.error,
+                },
+            );
+        }
+    }
+
+    fn cut_window(&mut self, io: &mut Io) {
+        let clients = self.peers.iter().filter(|peer| matches!(peer, Peer::Client(_))).count();
+        let now = Moment::now();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.connections = clients as u64;
+            recorder.cut(now);
+        }
+        io.timer(now.next_second(), WINDOW);
+    }
+
+    /// How often overdue servers are looked for: time-outs are late by this at most.
+    fn tick(&self) -> Duration {
+        (self.config.server_timeout / 4).clamp(Duration::from_millis(5), Duration::from_millis(250))
+    }
+
+    fn end_if_drained(&mut self, io: &mut Io) {
+        if self.drain == Drain::Finishing && self.flights.len() == self.guests {
+            self.drain = Drain::Finished;
+            self.shared.drained();
+        }
+        if self.drain == Drain::Finished && self.shared.all_drained() {
+            let unsent = io
+                .ids()
+                .any(|(conn, origin)| origin == Origin::Accepted && io.output_len(conn) > 0);
+            if !unsent {
+                io.stop();
+            }
+        }
+    }
+}
+
+/// How many lanes a thread has: worker slots are dealt out evenly.
+pub(crate) fn lanes_of(config: &Config, thread: usize) -> usize {
+    match config.mode {
+        Mode::Pipelined => 1,
+        Mode::Workers(workers) => {
+            workers / config.threads + usize::from(thread < workers % config.threads)
+        }
+    }
+}
+
+impl Handler for Proxy {
+    fn on_start(&mut self, io: &mut Io) {
+        for server in 0..self.servers.len() {
+            self.try_server(io, server);
+        }
+        self.tell_started();
+        self.shared.publish_idle(self.thread, self.idle.len());
+        io.timer(io.now() + self.tick(), TICK);
+        io.timer(Moment::now().next_second(), WINDOW);
+        if self.thread == 0
+            && let Some(idle) = self.config.exit_idle
+        {
+            io.timer(io.now() + idle, EXIT_IDLE);
+        }
+    }
+
+    fn on_open(&mut self, _io: &mut Io, conn: ConnId, origin: Origin) {
+        if origin == Origin::Accepted {
+            let client = Client::new(self.config.limits);
+            self.set_peer(conn, Peer::Client(client));
+        }
+    }
+
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        match self.peers.get(conn.index()) {
+            Some(Peer::Client(_)) => self.take_requests(io, conn, input),
+            Some(&Peer::Server { lane, server }) => {
+                self.take_answers(io, conn, lane, server.into(), input)
+            }
+            _ => input.len(),
+        }
+    }
+
+    fn on_end(&mut self, io: &mut Io, conn: ConnId) {
+        match self.peers.get_mut(conn.index()) {
+            Some(Peer::Client(client)) => {
+                client.ending = Ending::Answering;
+                self.close_if_answered(io, conn);
+            }
+            Some(&mut Peer::Server { lane, server }) => {
+                self.lose(io, lane, server.into(), "it closed the connection".to_owned());
+            }
+            _ => io.close(conn),
+        }
+    }
+
+    fn on_close(&mut self, io: &mut Io, conn: ConnId, _origin: Origin, why: Close) {
+        let peer = match self.peers.get_mut(conn.index()) {
+            Some(peer) => std::mem::replace(peer, Peer::Nobody),
+            None => return,
+        };
+        match peer {
+            Peer::Nobody => {}
+            Peer::Client(client) => self.forget_client(client),
+            Peer::Server { lane, server } => {
+                let trouble = match why {
+                    Close::Refused(error) | Close::Failed(error) => error.to_string(),
+                    _ => "it closed the connection".to_owned(),
+                };
+                self.lose(io, lane, server.into(), trouble);
+            }
+        }
+    }
+
+    fn on_timer(&mut self, io: &mut Io, key: u64) {
+        match key {
+            TICK => {
+                self.lose_overdue(io);
+                io.timer(io.now() + self.tick(), TICK);
+            }
+            WINDOW => self.cut_window(io),
+            EXIT_IDLE => {
+                let Some(idle) = self.config.exit_idle else { return };
+                match self.shared.silent_for(io.now()) {
+                    Some(silent) if silent >= idle => io.stop(),
+                    Some(silent) => io.timer(io.now() + (idle - silent), EXIT_IDLE),
+                    None => io.timer(io.now() + idle, EXIT_IDLE),
+                }
+            }
+            key => {
+                let server = (key - RETRY) as usize;
+                self.servers[server].retry_set = false;
+                self.try_server(io, server);
+            }
+        }
+    }
+
+    fn on_wake(&mut self, io: &mut Io) {
+        self.shared.awake(self.thread);
+        self.take_back(io);
+    }
+
+    fn on_batch_end(&mut self, io: &mut Io) {
+        if self.config.mode == Mode::Pipelined {
+            self.release_held(io);
+        } else {
+            self.serve_queue(io);
+        }
+    }
+
+    fn on_batch_sent(&mut self, io: &mut Io) {
+        if !(self.sent.is_empty() && self.settled.is_empty()) {
+            let now = Instant::now();
+            self.stamp_sent(now);
+            self.record_settled(now);
+        }
+        if self.is_draining() {
+            self.end_if_drained(io);
+        }
+    }
+
+    fn on_shutdown(&mut self, _io: &mut Io) {
+        self.drain = Drain::Finishing;
+    }
+
+    fn on_stop(&mut self, _io: &mut Io) {
+        self.record_settled(Instant::now());
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish(Moment::now());
+        }
+    }
+}
+
+impl Proxy {
+    /// Sets the timer for the next attempt at a server.
+    pub(crate) fn retry_after(&mut self, io: &mut Io, server: usize, wait: Duration) {
+        if !self.servers[server].retry_set {
+            self.servers[server].retry_set = true;
+            io.timer(io.now() + wait, RETRY + server as u64);
+        }
+    }
+}

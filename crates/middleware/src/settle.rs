@@ -1,0 +1,619 @@
+//! From the servers' answers, or their failure, to the client's reply.
+
+use knee_proto::{Decoded, Request, Response, Status, quiet_suppresses};
+use knee_reactor::{ConnId, Io};
+
+use crate::ask::decode_again;
+use crate::cas::{self, Standing};
+use crate::config::Mode;
+use crate::flight::{Home, Outcome, Round, recycle};
+use crate::gather::{self, Gathered};
+use crate::links::TRIAL;
+use crate::proxy::{Proxy, Settled};
+use crate::queue::Answer;
+use crate::route::{Kind, Silence};
+use crate::server::{Expected, State};
+use crate::shard;
+use crate::trace::Trace;
+use crate::verdict::Severity;
+
+/// An answer of which so many more bytes have come is looked at, complete or not: a server that
+/// sends slowly is not one that does not answer.
+const PROGRESS_BYTES: usize = 64 * 1024;
+
+/// A conditional write's bytes are decoded in every round; the first time proved them sound.
+pub(crate) const UNREADABLE: &[u8] = b"SERVER_ERROR the condition could not be read again\r\n";
+
+impl Proxy {
+    /// Takes the answers a server has sent; returns how many bytes they had.
+    pub(crate) fn take_answers(
+        &mut self,
+        io: &mut Io,
+        conn: ConnId,
+        lane: u32,
+        server: usize,
+        input: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        let mut answered = false;
+        while used < input.len() {
+            let upstream = &mut self.lanes[lane as usize].upstreams[server];
+            if upstream.conn != Some(conn) {
+                return input.len();
+            }
+            let Some(&expected) = upstream.expected.front() else {
+                self.lose(io, lane, server, "it sent what nobody had asked for".to_owned());
+                return input.len();
+            };
+            upstream.since = io.now();
+            match upstream.decoder.decode(&input[used..], expected.expect) {
+                Decoded::Complete { consumed, item } => {
+                    upstream.expected.pop_front();
+                    used += consumed;
+                    if upstream.state == State::Trying {
+                        debug_assert_eq!(expected.flight, TRIAL);
+                        self.stands(io, lane, server, &item);
+                    } else {
+                        answered = true;
+                        self.take_answer(io, expected, server, &item);
+                    }
+                }
+                Decoded::Incomplete { wanted, .. } => {
+                    io.want(conn, wanted.min(input.len() - used + PROGRESS_BYTES));
+                    break;
+                }
+                Decoded::Invalid { error, .. } => {
+                    upstream.expected.pop_front();
+                    if expected.flight != TRIAL {
+                        let name = &self.servers[server].name;
+                        let text = format!("SERVER_ERROR server {name}: {error}\r\n");
+                        self.count_error(server);
+                        self.fail(io, expected.flight, text.as_bytes());
+                    }
+                    self.lose(io, lane, server, error.to_string());
+                    return input.len();
+                }
+            }
+        }
+        if answered {
+            self.servers[server].answered();
+        }
+        used
+    }
+
+    fn take_answer(
+        &mut self,
+        io: &mut Io,
+        expected: Expected,
+        server: usize,
+        response: &Response<'_>,
+    ) {
+        let id = expected.flight;
+        let part = usize::from(expected.part);
+        if response.status.is_error() {
+            self.count_error(server);
+        }
+        let flight = &mut self.flights[id];
+        match flight.route.kind {
+            Kind::Any | Kind::First => self.relay(io, id, response),
+            Kind::All if flight.missing == 1 && flight.verdict.severity == Severity::Nothing => {
+                self.relay(io, id, response);
+            }
+            Kind::All => {
+                flight.missing -= 1;
+                if flight.verdict.weigh(response) {
+                    set(&mut flight.reply, response.raw);
+                    flight.outcome.silent = is_silent(flight.route.silence, response);
+                }
+                self.settle_verdict(io, id);
+            }
+            Kind::Shards => {
+                flight.missing -= 1;
+                flight.outcome.hits += response.hits as u32;
+                if response.status.is_error() {
+                    if flight.verdict.weigh(response) {
+                        set(&mut flight.reply, response.raw);
+                    }
+                } else {
+                    set(&mut flight.parts[part].bytes, response.raw);
+                    flight.parts[part].here = true;
+                }
+                self.settle_shards(io, id);
+            }
+            Kind::Gather => {
+                flight.missing -= 1;
+                set(&mut flight.parts[part].bytes, response.raw);
+                flight.parts[part].here = true;
+                self.settle_gathered(io, id);
+            }
+            Kind::Cas => {
+                flight.missing -= 1;
+                set(&mut flight.parts[part].bytes, response.raw);
+                flight.parts[part].here = true;
+                self.advance_cas(io, id, server, response);
+            }
+        }
+    }
+
+    /// A server was lost before it had answered this part of a flight.
+    pub(crate) fn lost(&mut self, io: &mut Io, id: u32, part: u16, server: usize) {
+        let mut text = Vec::new();
+        self.say_down(server, &mut text);
+        let flight = &mut self.flights[id];
+        match flight.route.kind {
+            Kind::Any | Kind::First if !flight.route.changes => {
+                // In front of a single server there is no copy to send elsewhere, and no elsewhere.
+                let request = std::mem::take(&mut flight.request);
+                self.ask_one(io, id, &request);
+                self.flights[id].request = request;
+            }
+            Kind::Any | Kind::First => self.fail(io, id, &text),
+            Kind::All => {
+                flight.missing -= 1;
+                if flight.verdict.lose() {
+                    set(&mut flight.reply, &text);
+                    flight.outcome.silent = flight.route.silence == Silence::Noreply;
+                }
+                self.settle_verdict(io, id);
+            }
+            Kind::Shards => {
+                if self.ask_shard_elsewhere(io, id, part.into()) {
+                    return;
+                }
+                self.say_all_down(&mut text);
+                let flight = &mut self.flights[id];
+                flight.missing -= 1;
+                if flight.verdict.lose() {
+                    set(&mut flight.reply, &text);
+                }
+                self.settle_shards(io, id);
+            }
+            Kind::Gather => {
+                flight.missing -= 1;
+                if flight.route.changes && flight.verdict.lose() {
+                    set(&mut flight.reply, &text);
+                }
+                self.settle_gathered(io, id);
+            }
+            Kind::Cas => {
+                flight.missing -= 1;
+                if flight.round == Round::Following {
+                    self.say_diverged(server, b"it went down", &mut text);
+                }
+                let flight = &mut self.flights[id];
+                if flight.verdict.lose() {
+                    set(&mut flight.reply, &text);
+                }
+                if flight.missing == 0 {
+                    self.settle_error(io, id);
+                }
+            }
+        }
+    }
+
+    fn settle_verdict(&mut self, io: &mut Io, id: u32) {
+        let flight = &mut self.flights[id];
+        if flight.missing > 0 {
+            return;
+        }
+        if flight.verdict.replicas_disagree() {
+            set(&mut flight.reply, b"SERVER_ERROR replicas disagree: their results differ\r\n");
+            return self.settle_error(io, id);
+        }
+        let outcome = Outcome {
+            hits: 0,
+            error: flight.verdict.severity == Severity::Error,
+            silent: flight.outcome.silent,
+        };
+        self.settle_answered(io, id, outcome);
+    }
+
+    fn settle_shards(&mut self, io: &mut Io, id: u32) {
+        let flight = &mut self.flights[id];
+        if flight.missing > 0 {
+            return;
+        }
+        if flight.verdict.severity == Severity::Error {
+            return self.settle_error(io, id);
+        }
+        let mut reply = std::mem::take(&mut flight.reply);
+        reply.clear();
+        shard::join(flight.answers(), &mut reply);
+        flight.reply = reply;
+        let outcome = Outcome { error: false, ..flight.outcome };
+        self.settle_answered(io, id, outcome);
+    }
+
+    fn settle_gathered(&mut self, io: &mut Io, id: u32) {
+        let servers = self.servers.len();
+        let flight = &mut self.flights[id];
+        if flight.missing > 0 {
+            return;
+        }
+        if flight.verdict.severity == Severity::Error {
+            return self.settle_error(io, id);
+        }
+        let mut reply = std::mem::take(&mut flight.reply);
+        reply.clear();
+        let frames: Vec<&[u8]> = flight.answers().collect();
+        if frames.is_empty() {
+            flight.reply = reply;
+            return self.refuse_all_down(io, id);
+        }
+        let complete = frames.len() == servers;
+        let merged = match decode_again(&flight.request) {
+            Some(Request::Get(get)) => gather::retrieval(&get, &frames, complete, &mut reply),
+            _ => gather::meta(&frames, complete, &mut reply),
+        };
+        self.settle_merged(io, id, merged, reply);
+    }
+
+    /// Settles a flight with an answer that was put together here.
+    fn settle_merged(&mut self, io: &mut Io, id: u32, merged: Gathered, reply: Vec<u8>) {
+        let flight = &mut self.flights[id];
+        let expect = flight.route.expect;
+        let outcome = Outcome {
+            hits: if flight.route.retrieves { merged.hits } else { 0 },
+            error: merged.severity == Severity::Error,
+            silent: gather::parse(&reply, expect)
+                .is_some_and(|response| is_silent(flight.route.silence, &response)),
+        };
+        flight.reply = reply;
+        self.settle_answered(io, id, outcome);
+    }
+
+    /// A conditional write has one answer more.
+    fn advance_cas(&mut self, io: &mut Io, id: u32, server: usize, response: &Response<'_>) {
+        let flight = &mut self.flights[id];
+        match &flight.round {
+            Round::Asking if flight.missing > 0 => {}
+            Round::Asking if flight.verdict.severity == Severity::Error => {
+                self.settle_error(io, id);
+            }
+            Round::Asking => self.decide_cas(io, id),
+            Round::Deciding(_) if Severity::of(&response.status) == Severity::Success => {
+                self.follow_cas(io, id);
+            }
+            Round::Deciding(_) => self.relay(io, id, response),
+            Round::Following => {
+                if Severity::of(&response.status) != Severity::Success {
+                    let mut text = Vec::new();
+                    let said = response.raw.trim_ascii_end();
+                    self.say_diverged(server, &[b"it said ", said].concat(), &mut text);
+                    let flight = &mut self.flights[id];
+                    if flight.verdict.lose() {
+                        set(&mut flight.reply, &text);
+                    }
+                }
+                self.settle_cas(io, id);
+            }
+        }
+    }
+
+    /// All servers have told their tokens: the first one decides.
+    fn decide_cas(&mut self, io: &mut Io, id: u32) {
+        let request = std::mem::take(&mut self.flights[id].request);
+        let Some(decoded) = decode_again(&request) else {
+            return self.refuse(io, id, UNREADABLE);
+        };
+        let held = cas::condition(&decoded).map_or(0, |(held, _, _)| held);
+        let flight = &mut self.flights[id];
+        let gone = match cas::standing(held, flight.answers()) {
+            Standing::Holds(tokens) => {
+                let first = tokens.first().copied().unwrap_or_default();
+                flight.missing = 1;
+                flight.clear_parts(tokens.len());
+                flight.round = Round::Deciding(tokens);
+                let lane = flight.lane.unwrap_or_default();
+                if self.lanes[lane as usize].is_up(0) {
+                    self.ask(io, id, 0, 0, |out| cas::with_token(&decoded, &request, first, out));
+                    self.flights[id].request = request;
+                } else {
+                    self.refuse_down(io, id, 0);
+                }
+                return;
+            }
+            Standing::Unknown(words) => return self.fail(io, id, &words),
+            Standing::Changed => false,
+            Standing::Gone => true,
+        };
+        let mut reply = std::mem::take(&mut flight.reply);
+        reply.clear();
+        cas::refusal(&decoded, gone, &mut reply);
+        flight.request = request;
+        let severity = if gone { Severity::Missing } else { Severity::Exists };
+        self.settle_merged(io, id, Gathered { hits: 0, severity }, reply);
+    }
+
+    /// The first server has stored: the others are told to.
+    fn follow_cas(&mut self, io: &mut Io, id: u32) {
+        let flight = &mut self.flights[id];
+        let Round::Deciding(tokens) = std::mem::replace(&mut flight.round, Round::Following) else {
+            return;
+        };
+        flight.missing = tokens.len() as u32 - 1;
+        let request = std::mem::take(&mut flight.request);
+        let Some(decoded) = decode_again(&request) else {
+            return self.refuse(io, id, UNREADABLE);
+        };
+        let lane = flight.lane.unwrap_or_default() as usize;
+        for (server, &token) in tokens.iter().enumerate().skip(1) {
+            if self.lanes[lane].is_up(server) {
+                self.ask(io, id, server, server, |out| {
+                    cas::with_token(&decoded, &request, token, out);
+                });
+            } else {
+                let mut text = Vec::new();
+                self.say_diverged(server, b"it is down", &mut text);
+                let flight = &mut self.flights[id];
+                flight.missing -= 1;
+                if flight.verdict.lose() {
+                    set(&mut flight.reply, &text);
+                }
+            }
+        }
+        self.flights[id].request = request;
+        self.settle_cas(io, id);
+    }
+
+    fn settle_cas(&mut self, io: &mut Io, id: u32) {
+        let flight = &mut self.flights[id];
+        if flight.missing > 0 {
+            return;
+        }
+        if flight.verdict.severity == Severity::Error {
+            return self.settle_error(io, id);
+        }
+        let mut reply = std::mem::take(&mut flight.reply);
+        reply.clear();
+        let frames: Vec<&[u8]> = flight.answers().collect();
+        let merged = if flight.route.expect == knee_proto::Expect::Meta {
+            gather::meta(&frames, true, &mut reply)
+        } else {
+            reply.extend_from_slice(frames.first().copied().unwrap_or_default());
+            Gathered { hits: 0, severity: Severity::Success }
+        };
+        self.settle_merged(io, id, merged, reply);
+    }
+
+    /// Ends a flight with an error line, whatever else is under way for it.
+    pub(crate) fn refuse(&mut self, io: &mut Io, id: u32, text: &[u8]) {
+        set(&mut self.flights[id].reply, text);
+        self.settle_error(io, id);
+    }
+
+    /// One of a flight's servers cannot be understood: the flight fails when the others have answered.
+    fn fail(&mut self, io: &mut Io, id: u32, text: &[u8]) {
+        let flight = &mut self.flights[id];
+        set(&mut flight.reply, text);
+        flight.verdict.lose();
+        match flight.route.kind {
+            Kind::Any | Kind::First => self.settle_error(io, id),
+            _ => {
+                flight.missing = flight.missing.saturating_sub(1);
+                if flight.missing == 0 {
+                    self.settle_error(io, id);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn refuse_down(&mut self, io: &mut Io, id: u32, server: usize) {
+        let mut text = Vec::new();
+        self.say_down(server, &mut text);
+        self.refuse(io, id, &text);
+    }
+
+    pub(crate) fn refuse_all_down(&mut self, io: &mut Io, id: u32) {
+        let mut text = Vec::new();
+        self.say_all_down(&mut text);
+        self.refuse(io, id, &text);
+    }
+
+    fn say_down(&self, server: usize, text: &mut Vec<u8>) {
+        let server = &self.servers[server];
+        text.clear();
+        text.extend_from_slice(
+            format!("SERVER_ERROR server {} is down: {}\r\n", server.name, server.trouble)
+                .as_bytes(),
+        );
+    }
+
+    fn say_all_down(&self, text: &mut Vec<u8>) {
+        if self.servers.len() == 1 {
+            return self.say_down(0, text);
+        }
+        let each: Vec<String> = (self.servers.iter())
+            .map(|server| format!("{} ({})", server.name, server.trouble))
+            .collect();
+        text.clear();
+        text.extend_from_slice(
+            format!("SERVER_ERROR no server is up: {}\r\n", each.join(", ")).as_bytes(),
+        );
+    }
+
+    fn say_diverged(&self, server: usize, why: &[u8], text: &mut Vec<u8>) {
+        text.clear();
+        text.extend_from_slice(b"SERVER_ERROR replicas diverged: server ");
+        text.extend_from_slice(self.servers[server].name.as_bytes());
+        text.extend_from_slice(b" did not store what others did: ");
+        text.extend_from_slice(why);
+        text.extend_from_slice(b"\r\n");
+    }
+
+    fn count_error(&mut self, server: usize) {
+        if let Some(recorder) = self.recorder() {
+            recorder.gauges.servers[server].errors += 1;
+        }
+    }
+
+    /// Ends a flight whose reply is an error line made here.
+    fn settle_error(&mut self, io: &mut Io, id: u32) {
+        let silent = self.flights[id].route.silence == Silence::Noreply;
+        self.settle_answered(io, id, Outcome { hits: 0, error: true, silent });
+    }
+
+    fn settle_answered(&mut self, io: &mut Io, id: u32, outcome: Outcome) {
+        self.flights[id].answered = io.now();
+        self.settle(io, id, outcome);
+    }
+
+    /// Ends a flight with one server's answer as it is.
+    fn relay(&mut self, io: &mut Io, id: u32, response: &Response<'_>) {
+        let flight = &mut self.flights[id];
+        let outcome = Outcome {
+            hits: if flight.route.retrieves { hits(response) } else { 0 },
+            error: response.status.is_error(),
+            silent: is_silent(flight.route.silence, response),
+        };
+        let home = flight.home;
+        if let Home::Client(conn) = home
+            && let Some(client) = self.client(conn)
+            && client.order.front() == Some(&id)
+        {
+            // Nothing to wait for: from the server's bytes to the client's, without a stop.
+            client.order.pop_front();
+            client.lift_barrier();
+            let mut written = 0;
+            if !outcome.silent {
+                written = response.raw.len();
+                io.write(conn, response.raw);
+            }
+            let flight = &mut self.flights[id];
+            flight.answered = io.now();
+            flight.outcome = outcome;
+            self.release_lane(io, id);
+            self.complete(id, written);
+            return self.reply_in_order(io, conn);
+        }
+        set(&mut self.flights[id].reply, response.raw);
+        self.settle_answered(io, id, outcome);
+    }
+
+    /// Ends a flight: its reply stands in it, and leaves when those before it have.
+    pub(crate) fn settle(&mut self, io: &mut Io, id: u32, outcome: Outcome) {
+        self.release_lane(io, id);
+        let flight = &mut self.flights[id];
+        flight.outcome = outcome;
+        match flight.home {
+            Home::Client(conn) => {
+                flight.done = true;
+                self.reply_in_order(io, conn);
+            }
+            Home::Gone => self.complete(id, 0),
+            Home::Thread { thread, flight: job } => {
+                let answer = Answer {
+                    flight: job,
+                    reply: std::mem::take(&mut flight.reply),
+                    request: std::mem::take(&mut flight.request),
+                    outcome,
+                    dequeued: flight.dequeued,
+                    sent: flight.sent,
+                    answered: flight.answered,
+                    tried: flight.tried,
+                };
+                self.guests -= 1;
+                self.flights.free(id);
+                self.shared.post(thread as usize, answer);
+            }
+        }
+    }
+
+    /// Passes on the replies that are ready, as far as none before them is missing; then takes more
+    /// from the client, or closes.
+    fn reply_in_order(&mut self, io: &mut Io, conn: ConnId) {
+        while let Some(client) = self.client(conn) {
+            let Some(&id) = client.order.front() else { break };
+            let flight = &self.flights[id];
+            if !flight.done {
+                break;
+            }
+            let mut written = 0;
+            if !flight.outcome.silent {
+                io.write(conn, &flight.reply);
+                written = flight.reply.len();
+            }
+            self.complete(id, written);
+            if let Some(client) = self.client(conn) {
+                client.order.pop_front();
+                client.lift_barrier();
+            }
+        }
+        let draining = self.is_draining();
+        let resume_below = match self.config.mode {
+            Mode::Pipelined => 32,
+            Mode::Workers(_) => 1,
+        };
+        let Some(client) = self.client(conn) else { return };
+        if client.paused && !draining && client.may_take(resume_below) {
+            client.paused = false;
+            io.resume(conn);
+        }
+        self.close_if_answered(io, conn);
+    }
+
+    /// A worker slot is free again.
+    fn release_lane(&mut self, io: &mut Io, id: u32) {
+        let Some(lane) = self.flights[id].lane.take() else { return };
+        if self.config.mode != Mode::Pipelined {
+            self.idle.push(lane);
+            let now = io.now();
+            if let Some(recorder) = self.recorder() {
+                recorder.gauges.busy.add(now, -1);
+            }
+        }
+    }
+
+    /// Notes what became of a flight, and lets go of it.
+    fn complete(&mut self, id: u32, bytes_out: usize) {
+        let flight = &self.flights[id];
+        if !flight.local {
+            let hits = flight.outcome.hits;
+            let misses = if flight.route.retrieves && !flight.outcome.error {
+                flight.route.items.saturating_sub(hits)
+            } else {
+                0
+            };
+            let trace = self.config.trace.then(|| {
+                let tried = flight.tried;
+                Box::new(Trace::new(flight.route.op, &flight.request, tried, &self.servers))
+            });
+            self.settled.push(Settled {
+                op: flight.route.op,
+                received: flight.received,
+                dequeued: flight.dequeued,
+                sent: flight.sent,
+                answered: flight.answered,
+                items: flight.route.items,
+                hits,
+                misses,
+                bytes_in: flight.bytes_in,
+                bytes_out,
+                error: flight.outcome.error,
+                trace,
+            });
+        }
+        self.flights.free(id);
+    }
+}
+
+/// Keys found.
+fn hits(response: &Response<'_>) -> u32 {
+    // `mg` without `v` answers a hit without a value.
+    let without_value = usize::from(response.status == Status::MetaDone);
+    (response.hits + without_value) as u32
+}
+
+fn is_silent(silence: Silence, response: &Response<'_>) -> bool {
+    match silence {
+        Silence::None => false,
+        Silence::Noreply => true,
+        Silence::Quiet(verb) => quiet_suppresses(verb, response.status),
+    }
+}
+
+/// Overwrites a buffer.
+fn set(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    recycle(buffer);
+    buffer.extend_from_slice(bytes);
+}

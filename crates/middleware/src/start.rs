@@ -1,0 +1,109 @@
+//! Starting a middleware, as a program or within a test.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use knee_reactor::{Group, Shutdown};
+use knee_telemetry::{Middleware, MiddlewareGauges, Moment, Reporter};
+
+use crate::config::{Config, Mode};
+use crate::proxy::{Proxy, lanes_of};
+use crate::queue::Shared;
+
+/// What a client beyond [`Config::connections_max`] is told, in memcached's words.
+const REFUSAL: &[u8] = b"SERVER_ERROR too many open connections\r\n";
+/// How long a shutdown waits for answers under way and for clients that are slow to read them.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// What a client may have unread before nothing more is taken from it, and when that ends.
+const OUTPUT_HIGH_WATER_BYTES: usize = 1024 * 1024;
+const OUTPUT_LOW_WATER_BYTES: usize = 256 * 1024;
+
+/// A middleware at work.
+#[derive(Debug)]
+pub struct Running {
+    group: Group,
+    tried: Receiver<()>,
+    threads: usize,
+}
+
+/// Starts the threads of a middleware that serves at `listener`, recording through `reporter`.
+///
+/// # Errors
+/// When the kernel refuses a poll, a timer or a thread.
+///
+/// # Panics
+/// When the configuration has no threads, no servers, or more than [`Config::SERVERS_MAX`].
+pub fn start(
+    config: &Config,
+    listener: TcpListener,
+    reporter: &mut Reporter<Middleware>,
+) -> io::Result<Running> {
+    assert!((1..=Config::SERVERS_MAX).contains(&config.servers.len()));
+    let loop_config = knee_reactor::Config {
+        // Of a client: the longest request. Of a server: the longest answer, and its line ends.
+        input_bytes_max: config.limits.retrieval_line_bytes_max
+            + config.limits.value_bytes_max.max(config.reply_bytes_max)
+            + config.limits.line_bytes_max,
+        output_high_water_bytes: OUTPUT_HIGH_WATER_BYTES,
+        output_low_water_bytes: OUTPUT_LOW_WATER_BYTES,
+        connections_max: config.connections_max,
+        refusal: REFUSAL,
+        idle_timeout: config.idle_timeout,
+        shutdown_grace: SHUTDOWN_GRACE,
+        ..knee_reactor::Config::default()
+    };
+    let config = Arc::new(config.clone());
+    let names: Vec<String> = config.servers.iter().map(|server| server.name.clone()).collect();
+    let (starting, tried) = channel();
+    let mut shared = None;
+    let group = Group::start("net", config.threads, &loop_config, Some(listener), {
+        |thread, wakers| {
+            let shared = shared.get_or_insert_with(|| Shared::new(wakers, config.connections_max));
+            let workers = match config.mode {
+                Mode::Pipelined => 0,
+                Mode::Workers(_) => lanes_of(&config, thread) as u32,
+            };
+            let now = Moment::now();
+            let gauges = MiddlewareGauges::new(now.mono, workers, &names);
+            let recorder = reporter.recorder(format!("net-{thread}"), gauges, now);
+            let (config, shared) = (Arc::clone(&config), Arc::clone(shared));
+            Proxy::new(config, shared, thread, recorder, starting.clone())
+        }
+    })?;
+    Ok(Running { group, tried, threads: config.threads })
+}
+
+impl Running {
+    /// The address it serves at.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.group.address()
+    }
+
+    /// A handle that ends it: requests under way are finished first.
+    #[must_use]
+    pub fn shutdown(&self) -> Shutdown {
+        self.group.shutdown()
+    }
+
+    /// Waits until the first connections to every server stand, or could not be had.
+    pub fn wait_for_servers(&self) {
+        for _ in 0..self.threads {
+            // A thread that ended early will not tell.
+            if self.tried.recv().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// What ended a thread other than a shutdown.
+    pub fn join(self) -> io::Result<()> {
+        self.group.join()
+    }
+}
