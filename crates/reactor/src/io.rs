@@ -25,7 +25,7 @@ pub struct Config {
     /// Unconsumed input of a connection; beyond it the connection is closed.
     /// Must exceed the largest request the handler accepts.
     pub input_bytes_max: usize,
-    /// A connection with more than this waiting to be sent is not read from…
+    /// An accepted connection with more than this waiting to be sent is not read from…
     pub output_high_water_bytes: usize,
     /// …until no more than this is waiting.
     pub output_low_water_bytes: usize,
@@ -141,7 +141,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn may_deliver(&self) -> bool {
-        !(self.paused || self.congested || self.connecting || self.close_when_sent)
+        // Two peers that each refuse to read until the other does would wait for ever. The one that
+        // accepted gives in to nobody, the one that connected bounds by itself what it sends.
+        let congested = self.congested && self.origin == Origin::Accepted;
+        !(self.paused || congested || self.connecting || self.close_when_sent)
     }
 }
 
