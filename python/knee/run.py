@@ -38,6 +38,8 @@ _STOP_GRACE_S = 5
 _ABORT_GRACE_S = 2
 _POLL_S = 0.1
 _STARTS_MAX = 3
+_SEEDS_PER_REPETITION = 1000
+"""More than there can be load hosts, each of which needs a seed of its own."""
 
 
 class _LateStartError(Exception):
@@ -146,7 +148,8 @@ class _Deployment:
 
     def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, run: Run) -> None:
         self._spec = spec
-        self._seed = seed + run.repetition
+        # Repetitions differ; the points of one see the same requests, so that only their factors differ.
+        self._seed = (seed + _SEEDS_PER_REPETITION * run.repetition) % 2**63
         self._folder = folder
         self._host = host
         self._run = run
@@ -163,9 +166,7 @@ class _Deployment:
         targets = middleware_addresses or store_addresses
         start_at = math.ceil(time.time() + lead_s)
         clients = [
-            self._start(
-                commands.load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed * 1000)
-            )
+            self._start(commands.load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed))
             for index in range(configuration.system.load.hosts)
         ]
         for client in clients:
