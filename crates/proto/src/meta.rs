@@ -123,8 +123,8 @@ impl<'a> Meta<'a> {
 /// The numbers in a meta command's flags; 0 where a flag is absent, see [`MetaOptions::has`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaOptions {
-    /// Bit n is set when the flag with the ASCII code n is there.
-    present: u128,
+    /// Bit n is set when the flag n letters behind `A` (in ASCII) is there.
+    present: u64,
     /// `T`: new expiry time, as [`Store::exptime`](crate::Store::exptime).
     pub exptime: i64,
     /// `N`: expiry time of an item created on a miss.
@@ -158,17 +158,17 @@ impl MetaOptions {
 
     /// Whether a flag is there.
     pub fn has(&self, letter: u8) -> bool {
-        letter < 127 && self.present & (1 << letter) != 0
+        letter.is_ascii_alphabetic() && self.present & bit(letter) != 0
     }
 
     /// Takes the flag `q` away.
     pub(crate) fn answered(mut self) -> Self {
-        self.present &= !(1 << b'q');
+        self.present &= !bit(b'q');
         self
     }
 
     pub(crate) fn mark(&mut self, letter: u8) {
-        self.present |= 1 << letter;
+        self.present |= bit(letter);
     }
 
     /// Reads and checks flags in memcached's order: an unknown or repeated flag ends the reading,
@@ -180,7 +180,6 @@ impl MetaOptions {
             if letter >= 127 || options.has(letter) {
                 return Err(ErrorKind::MetaDuplicateFlag);
             }
-            options.mark(letter);
             let read = match letter {
                 b'b' => base64::decode(key, |_| ()).then_some(()).ok_or(ErrorKind::MetaKeyEncoding),
                 b'N' => read_exptime(argument, &mut options.vivify_exptime),
@@ -208,10 +207,16 @@ impl MetaOptions {
                 | b'l' | b'u' | b'q' => Ok(()),
                 _ => return Err(ErrorKind::MetaInvalidFlag),
             };
+            options.mark(letter);
             fault = read.err().or(fault);
         }
         fault.map_or(Ok(options), Err)
     }
+}
+
+/// The bit of a letter, which must be one.
+fn bit(letter: u8) -> u64 {
+    1 << (letter - b'A')
 }
 
 fn read_exptime(argument: &[u8], exptime: &mut i64) -> Result<(), ErrorKind> {

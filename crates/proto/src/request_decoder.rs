@@ -1,6 +1,6 @@
 //! From bytes to requests.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use crate::decoded::Decoded;
 use crate::error::{ErrorKind, ProtocolError};
@@ -17,7 +17,7 @@ use crate::token::Tokens;
 #[derive(Debug, Clone)]
 pub struct RequestDecoder {
     limits: Limits,
-    /// Bytes at the front of the input known to hold no line end.
+    /// Bytes at the front of the input known to hold no line end and no NUL.
     scanned: usize,
     /// Length of the request at the front, once its command line has told; 0 before.
     wanted: usize,
@@ -61,22 +61,35 @@ impl RequestDecoder {
         if input.len() < self.wanted {
             return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
         }
-        let Some(end) = memchr(b'\n', &input[self.scanned..]).map(|at| at + self.scanned) else {
-            return self.no_line_end(input);
+        // memcached's lines are C strings: they end at NUL too, though only a line feed ends the input.
+        let Some(stop) = memchr2(b'\n', 0, &input[self.scanned..]).map(|at| at + self.scanned)
+        else {
+            return self.no_line_end(input, input.len());
         };
+        let mut end = stop;
+        if input[stop] == 0 {
+            match memchr(b'\n', &input[stop..]) {
+                Some(at) => end += at,
+                None => return self.no_line_end(input, stop),
+            }
+        }
         if end > self.limits.line_bytes_max && end > self.line_bytes_max(input) {
             return self.fatal(input);
         }
-        // A lone "\r\n" keeps its "\r", as in memcached: either way it is no command.
-        let line = match input[..end] {
-            [ref line @ .., b'\r'] if end > 1 => line,
+        let line = match input[..stop] {
+            // A lone "\r\n" keeps its "\r", as in memcached: either way it is no command.
+            [ref line @ .., b'\r'] if stop == end && end > 1 => line,
             ref line => line,
         };
-        // memcached's lines are C strings.
-        let line = memchr(0, line).map_or(line, |nul| &line[..nul]);
         match self.parse_line(line) {
             Line::Request(item) => self.complete(end + 1, item),
-            Line::Value(request, value_bytes) => self.value(input, end, request, value_bytes),
+            Line::Value(request, value_bytes) => {
+                if input.len() < end + 1 + value_bytes + 2 {
+                    (self.scanned, self.wanted) = (stop, end + 1 + value_bytes + 2);
+                    return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
+                }
+                self.value(input, end + 1, request, value_bytes)
+            }
             Line::Error(error) => self.invalid(end + 1, error),
             Line::ErrorWithValue(error, bytes) => self.throw_away(input, end + 1, bytes + 2, error),
             Line::TooLarge { error, bytes, stale_key } => {
@@ -113,11 +126,15 @@ impl RequestDecoder {
 
     /// The line has not ended: wait for more of it, unless it is longer than any may be.
     #[cold]
-    fn no_line_end<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
+    fn no_line_end<'a>(
+        &mut self,
+        input: &'a [u8],
+        scanned: usize,
+    ) -> Decoded<Request<'a>, ProtocolError> {
         if input.len() > self.limits.line_bytes_max && input.len() > self.line_bytes_max(input) {
             return self.fatal(input);
         }
-        self.scanned = input.len();
+        self.scanned = scanned;
         Decoded::Incomplete { consumed: 0, wanted: input.len() + 1 }
     }
 
@@ -159,20 +176,15 @@ impl RequestDecoder {
         Decoded::Incomplete { consumed: input.len(), wanted: 1 }
     }
 
-    /// Waits for a storage request's value, and takes it.
+    /// Takes a storage request's value, all of which is there from `start` on.
     fn value<'a>(
         &mut self,
         input: &'a [u8],
-        line_end: usize,
+        start: usize,
         mut request: Request<'a>,
         value_bytes: usize,
     ) -> Decoded<Request<'a>, ProtocolError> {
-        let start = line_end + 1;
         let end = start + value_bytes;
-        if input.len() < end + 2 {
-            (self.scanned, self.wanted) = (line_end, end + 2);
-            return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
-        }
         let mut noreply = false;
         match &mut request {
             Request::Store(store) => (store.value, noreply) = (&input[start..end], store.noreply),
@@ -512,4 +524,70 @@ fn trim(words: &[u8]) -> &[u8] {
     let Some(start) = words.iter().position(|&byte| byte != b' ') else { return b"" };
     let end = words.iter().rposition(|&byte| byte != b' ').map_or(start, |last| last + 1);
     &words[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoder() -> RequestDecoder {
+        RequestDecoder::new(Limits { value_bytes_max: 100, ..Limits::default() })
+    }
+
+    #[test]
+    fn wants_the_whole_value_once_the_line_has_told_its_length() {
+        let mut decoder = decoder();
+        let input = b"set a 1 2 3\r\nabc\r\n";
+        for seen in 0..12 {
+            let wanted = Decoded::Incomplete { consumed: 0, wanted: seen + 1 };
+            assert_eq!(decoder.decode(&input[..seen]), wanted);
+        }
+        for seen in 13..input.len() {
+            let wanted = Decoded::Incomplete { consumed: 0, wanted: input.len() };
+            assert_eq!(decoder.decode(&input[..seen]), wanted);
+        }
+        let Decoded::Complete { consumed, item: Request::Store(store) } = decoder.decode(input)
+        else {
+            panic!("no store")
+        };
+        assert_eq!((consumed, store.value), (input.len(), &b"abc"[..]));
+    }
+
+    #[test]
+    fn drops_a_value_that_is_too_large_as_it_arrives_and_answers_behind_it() {
+        let mut decoder = decoder();
+        let input = [b"set a 0 0 101\r\n", &[b'x'; 101][..], b"\r\nget b\r\n"].concat();
+        let value_end = input.len() - 7;
+        for (from, to) in [(0, 40), (40, 40), (40, value_end - 1)] {
+            let outcome = decoder.decode(&input[from..to]);
+            assert_eq!(outcome, Decoded::Incomplete { consumed: to - from, wanted: 1 });
+        }
+        let error = ProtocolError::new(ErrorKind::TooLarge);
+        let outcome = decoder.decode(&input[value_end - 1..]);
+        assert_eq!(outcome, Decoded::Invalid { consumed: 1, error });
+        assert_eq!(decoder.take_stale_key().as_deref(), Some(&b"a"[..]));
+        let outcome = decoder.decode(&input[value_end..]);
+        assert!(matches!(outcome, Decoded::Complete { consumed: 7, item: Request::Get(_) }));
+        assert_eq!(decoder.take_stale_key(), None);
+    }
+
+    #[test]
+    fn gives_up_on_a_line_at_its_limit_but_lets_retrievals_be_longer() {
+        let line_bytes_max = Limits::default().line_bytes_max;
+        let fatal = |line: &[u8]| matches!(decoder().decode(line), Decoded::Invalid { error, .. } if error.is_fatal());
+        let blanks = |bytes| [&b"set"[..], &vec![b' '; bytes - 3]].concat();
+        assert!(!fatal(&blanks(line_bytes_max)));
+        assert!(fatal(&blanks(line_bytes_max + 1)));
+        assert!(!fatal(&[&blanks(line_bytes_max)[..], b"\r\n"].concat()[1..]));
+        assert!(fatal(&[&blanks(line_bytes_max + 1)[..], b"\r\n"].concat()));
+        for verb in ["get", "gets", "gat 0", "gats 0"] {
+            let mut line = verb.as_bytes().to_vec();
+            while line.len() <= line_bytes_max {
+                line.extend_from_slice(b" key");
+            }
+            assert!(!fatal(&line), "{verb}");
+            line.resize(Limits::default().retrieval_line_bytes_max + 1, b' ');
+            assert!(fatal(&line), "{verb}");
+        }
+    }
 }

@@ -214,3 +214,74 @@ fn step(line: &[u8], first: bool, expect: Expect) -> Result<Step<'_>, ResponseEr
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(input: &[u8], expect: Expect) -> Decoded<Response<'_>, ResponseError> {
+        ResponseDecoder::new(64).decode(input, expect)
+    }
+
+    #[test]
+    fn tells_statuses_apart() {
+        let rows: [(Expect, &[u8], Status<'_>); 16] = [
+            (Expect::Line, b"STORED\r\n", Status::Stored),
+            (Expect::Line, b"NOT_STORED\n", Status::NotStored),
+            (Expect::Line, b"18446744073709551615\r\n", Status::Number(u64::MAX)),
+            (Expect::Line, b"VERSION 1.6.18\r\n", Status::Version(b"1.6.18")),
+            (Expect::Line, b"BUSY reassigning\r\n", Status::Other(b"BUSY reassigning")),
+            (Expect::Line, b"ERROR\r\n", Status::Error(b"ERROR")),
+            (Expect::Retrieval, b"END\r\n", Status::Values),
+            (Expect::Retrieval, b"SERVER_ERROR x\r\n", Status::ServerError(b"SERVER_ERROR x")),
+            (Expect::Meta, b"HD O1 ka\r\n", Status::MetaDone),
+            (Expect::Meta, b"VA 2 O1\r\n\n\n\r\n", Status::MetaValue),
+            (Expect::Meta, b"EN\r\n", Status::MetaMiss),
+            (Expect::Meta, b"ME a size=1\r\n", Status::MetaDebug),
+            (Expect::Meta, b"CLIENT_ERROR x\r\n", Status::ClientError(b"CLIENT_ERROR x")),
+            (Expect::Stats, b"STAT a b\r\nSTAT OK c\r\nEND\r\n", Status::Stats),
+            (Expect::Stats, b"RESET\r\n", Status::Reset),
+            (Expect::Stats, b"ERROR\r\n", Status::Error(b"ERROR")),
+        ];
+        for (expect, input, status) in rows {
+            match decode(input, expect) {
+                Decoded::Complete { consumed, item } => {
+                    assert_eq!((consumed, item.status), (input.len(), status));
+                }
+                other => panic!("{}: {other:?}", input.escape_ascii()),
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_line_ends_a_retrieval_that_has_begun() {
+        let input = b"VALUE a 0 1\r\nx\r\nSERVER_ERROR out of memory\r\nEND\r\n";
+        let Decoded::Complete { consumed, item } = decode(input, Expect::Retrieval) else {
+            panic!("incomplete")
+        };
+        assert_eq!(consumed, input.len() - 5);
+        assert!(item.status.is_error());
+        assert_eq!(item.values().map(|value| value.value).collect::<Vec<_>>(), [b"x"]);
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_follow() {
+        let rows: [(Expect, &[u8], ResponseError); 9] = [
+            (Expect::Retrieval, b"STORED\r\n", ResponseError::UnexpectedLine),
+            (Expect::Meta, b"STORED\r\n", ResponseError::UnexpectedLine),
+            (Expect::Retrieval, b"VALUE a 0\r\n", ResponseError::BadValueHeader),
+            (Expect::Retrieval, b"VALUE a 0 -1\r\n", ResponseError::BadValueHeader),
+            (Expect::Retrieval, b"VALUE a 0 1 2 3\r\n", ResponseError::BadValueHeader),
+            (Expect::Meta, b"VA\r\n", ResponseError::BadValueHeader),
+            (Expect::Retrieval, b"VALUE a 0 1\r\nxxx", ResponseError::BadValueEnd),
+            // Refused before it arrives: the buffer it needs would be too large.
+            (Expect::Retrieval, b"VALUE a 0 9999999999999999999\r\n", ResponseError::TooLong),
+            (Expect::Line, &[b'x'; 64], ResponseError::TooLong),
+        ];
+        for (expect, input, error) in rows {
+            let outcome = decode(input, expect);
+            let expected = Decoded::Invalid { consumed: input.len(), error };
+            assert_eq!(outcome, expected, "{}", input.escape_ascii());
+        }
+    }
+}

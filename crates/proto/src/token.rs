@@ -25,8 +25,46 @@ impl<'a> Iterator for Tokens<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         let start = self.rest.iter().position(|&byte| byte != b' ')?;
         let word = &self.rest[start..];
-        let end = word.iter().position(|&byte| byte == b' ').unwrap_or(word.len());
-        self.rest = &word[end..];
-        Some(&word[..end])
+        let (word, rest) = word.split_at(find_space(word));
+        self.rest = rest;
+        Some(word)
+    }
+}
+
+/// The place of the first space, or the length. Words are short: eight bytes at a time in a register
+/// beat a call to a vectorised search (the zero-byte test of Mycroft, 1987).
+#[inline]
+fn find_space(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH_BITS: u64 = ONES << 7;
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let zero_where_space = u64::from_le_bytes(*chunk) ^ (ONES * b' ' as u64);
+        let found = zero_where_space.wrapping_sub(ONES) & !zero_where_space & HIGH_BITS;
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    bytes[at..].iter().position(|&byte| byte == b' ').map_or(bytes.len(), |place| at + place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_words_of_every_length_at_every_place() {
+        for blanks in 0..20 {
+            for length in 1..40 {
+                // Next to the space in value, and with the high bit: what a bit trick could mistake.
+                for byte in [b'!', 0x1f, 0xa0, 0xa1] {
+                    let word = vec![byte; length];
+                    let line = [&vec![b' '; blanks], &word[..], b"  ", &word].concat();
+                    let words: Vec<_> = Tokens::new(&line).collect();
+                    assert_eq!(words, [&word[..], &word], "{blanks} blanks, {length} bytes");
+                }
+            }
+        }
     }
 }
