@@ -1,0 +1,184 @@
+"""Knee and bottleneck against systems whose truth is known (tests/unit/synthetic.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from synthetic import System, repairman, synthetic_dataset
+
+from knee.asymptotes import Knee, find_knee
+from knee.diagnose import Verdict, diagnose, render_text
+
+LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
+
+
+def measured(
+    system: System, clients: tuple[int, ...], *, noise: float, seed: int, repetitions: int = 3
+) -> pl.DataFrame:
+    """Observations alone, without the windows they would come from."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for count in clients:
+        for repetition in range(repetitions):
+            throughput = system.solve(count).throughput * (1 + noise * rng.standard_normal())
+            rows.append((count, repetition, throughput, 1000 * count / throughput - system.think_ms, system.think_ms))
+    columns = ["clients", "repetition", "throughput", "response_ms", "think_ms"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def only(system: System, clients: tuple[int, ...] = LEVELS, **settings: float) -> Verdict:
+    (verdict,) = diagnose(synthetic_dataset(system, clients, **settings)).verdicts  # type: ignore[arg-type]
+    return verdict
+
+
+def test_the_repairman_agrees_with_the_machine_that_has_one_server() -> None:
+    # M/M/1//1: one client alternates between thinking and service, and never waits.
+    assert repairman(1, 1, 2.0, 8.0) == pytest.approx((0.1, 0.0))
+    # M/M/1//2 with equal rates: p = (1, 2, 2) / 5, so X = 4/5 per service time and L_q = 2/5.
+    assert repairman(2, 1, 1.0, 1.0) == pytest.approx((0.8, 0.5))
+
+
+@pytest.mark.parametrize(
+    "system",
+    [System(), System(slots=8, middlewares=1), System(slots=4, middlewares=1, think_ms=20.0)],
+    ids=["16 slots", "8 slots", "4 slots and thinking"],
+)
+def test_the_knees_interval_covers_the_truth(system: System) -> None:
+    clients = tuple(max(1, round(n * system.knee / 20)) for n in LEVELS)
+    knees = [find_knee(measured(system, clients, noise=0.01, seed=seed), seed=seed) for seed in range(12)]
+    assert {knee.status for knee in knees} == {"found"}
+    covered = sum(_covers(knee, system.knee) for knee in knees)
+    # Nominally 95 %: fewer than nine of twelve would be a chance of one in five thousand.
+    assert covered >= 9
+    assert np.mean([knee.clients.estimate for knee in knees if knee.clients]) == pytest.approx(system.knee, rel=0.02)
+
+
+def _covers(knee: Knee, truth: float) -> bool:
+    assert knee.clients is not None and knee.clients.low is not None and knee.clients.high is not None
+    return knee.clients.low <= truth <= knee.clients.high
+
+
+def test_the_knee_lies_between_measured_neighbours() -> None:
+    knee = only(System()).knee
+    assert knee.status == "found"
+    assert knee.between == (16, 24)
+    assert knee.level is not None and knee.level.clients == 24
+    assert knee.plateau == (24, 32, 48, 64, 96)
+    assert knee.confidence == "high"
+    assert knee.power_clients in (16, 24)
+
+
+def test_a_knee_that_was_not_reached_is_a_lower_bound() -> None:
+    verdict = only(System(), (2, 4, 8, 12))
+    assert verdict.knee.status == "not reached"
+    assert verdict.knee.clients is not None and verdict.knee.clients.estimate < System().knee
+    assert verdict.bottleneck.status == "cannot tell"
+
+
+def test_a_system_that_is_saturated_from_the_start_says_so() -> None:
+    verdict = only(System(), (48, 64, 96))
+    assert verdict.knee.status == "saturated from the start"
+    assert "at or below 48" in verdict.knee.sentence
+    assert verdict.bottleneck.names == ("the middleware's worker slots",)
+
+
+def test_noise_that_hides_the_growth_is_not_a_knee() -> None:
+    verdicts = [find_knee(measured(System(), (24, 48, 96), noise=0.25, seed=seed)).status for seed in range(8)]
+    assert verdicts.count("cannot tell") >= 6
+
+
+def test_throughput_that_falls_again_is_called_retrograde() -> None:
+    system = System(slowdown=0.004)
+    knee = only(system).knee
+    assert knee.status == "found"
+    assert knee.retrograde
+    assert knee.clients is not None and knee.clients.estimate == pytest.approx(system.knee, rel=0.1)
+
+
+def test_no_knee_without_levels_or_repetitions_or_in_an_open_loop() -> None:
+    assert find_knee(measured(System(), (8, 64), noise=0.01, seed=0)).status == "cannot tell"
+    once = find_knee(measured(System(), LEVELS, noise=0.01, seed=0, repetitions=1))
+    assert once.status == "cannot tell" and "one repetition" in once.sentence
+    assert once.clients is not None and once.clients.low is None
+    unlimited = measured(System(), LEVELS, noise=0.01, seed=0).with_columns(think_ms=pl.lit(None, dtype=pl.Float64))
+    assert "open loop" in find_knee(unlimited).sentence
+
+
+def test_full_worker_slots_are_the_bottleneck_when_nothing_beneath_is() -> None:
+    bottleneck = only(System()).bottleneck
+    assert bottleneck.status == "found"
+    assert bottleneck.names == ("the middleware's worker slots",)
+    assert bottleneck.components[0].name == "queueing in the middleware"
+    assert bottleneck.components[0].share == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_saturated_store_outranks_the_slots_that_wait_for_it() -> None:
+    # 8,000 requests/s at 120 µs each are 96 % of one thread.
+    bottleneck = only(System(store_cpu_us=120)).bottleneck
+    assert bottleneck.names == ("the store's busiest thread",)
+    assert any("full as well" in line for line in bottleneck.evidence)
+
+
+def test_two_resources_that_saturate_together_are_both_named() -> None:
+    bottleneck = only(System(store_cpu_us=120, middleware_cpu_us=238)).bottleneck
+    assert set(bottleneck.names) == {"the store's busiest thread", "the middleware's busiest thread"}
+
+
+def test_a_knee_of_the_load_generator_is_not_the_systems() -> None:
+    system = System(load_bound=True, load_cpu_us=100, slots=64)
+    verdict = only(system)
+    assert verdict.knee.clients is not None
+    assert verdict.knee.clients.estimate == pytest.approx(system.knee, rel=0.03)
+    assert verdict.bottleneck.status == "load generator"
+    assert verdict.bottleneck.components[0].name == "between client and middleware"
+
+
+def test_a_load_generator_that_complains_is_believed() -> None:
+    dataset = synthetic_dataset(System(load_bound=True, load_cpu_us=100, slots=64))
+    # Its thread looks idle to us, for instance because it ran on a machine that nobody probed.
+    dataset.stations = dataset.stations.with_columns(pl.lit(None, dtype=pl.Float64).alias("thread_cpu_max_s"))
+    dataset.probes = dataset.probes.clear()
+    dataset.summaries = dataset.summaries.with_columns(
+        bottleneck_reason=pl.lit("cpu"), bottleneck_detail=pl.lit("thread load-0 used 99 % of a core")
+    )
+    (verdict,) = diagnose(dataset).verdicts
+    assert verdict.bottleneck.status == "load generator"
+    assert "99 % of a core" in " ".join(verdict.bottleneck.evidence)
+
+
+def test_a_busy_host_says_whose_cpu_time_it_was() -> None:
+    bottleneck = only(System(cores=1, store_cpu_us=60, middleware_cpu_us=40)).bottleneck
+    assert bottleneck.names == ("the host's CPU",)
+    assert bottleneck.cpu_shares["store"] == pytest.approx(0.48, abs=0.01)
+    assert bottleneck.cpu_shares["load"] == pytest.approx(0.16, abs=0.01)
+    assert bottleneck.confidence != "high"
+    assert any("share these cores" in line for line in bottleneck.evidence)
+
+
+def test_nothing_near_saturation_is_admitted() -> None:
+    dataset = synthetic_dataset(System())
+    dataset.stations = dataset.stations.with_columns(pl.lit(None, dtype=pl.Float64).alias("workers_busy_s"))
+    (verdict,) = diagnose(dataset).verdicts
+    assert verdict.bottleneck.status == "cannot tell"
+    assert "Busiest" in " ".join(verdict.bottleneck.evidence)
+
+
+def test_every_combination_of_the_other_factors_has_a_verdict() -> None:
+    verdicts = diagnose(synthetic_dataset(System(), LEVELS, workers=(4, 8))).verdicts
+    assert [verdict.label for verdict in verdicts] == ["middleware.workers = 4", "middleware.workers = 8"]
+    estimates = [verdict.knee.clients.estimate for verdict in verdicts if verdict.knee.clients]
+    assert estimates == pytest.approx([10, 20], rel=0.03)
+
+
+def test_the_text_leads_with_the_verdict() -> None:
+    lines = render_text(diagnose(synthetic_dataset(System()))).splitlines()
+    assert lines[2].startswith("Knee        The knee is at 20 clients, between the measured 16 and 24 clients.")
+    assert any(line.startswith("Bottleneck  The bottleneck is the middleware's worker slots") for line in lines)
+    assert any(line.startswith("Laws        The interactive law holds within 2%") for line in lines)
+
+
+def test_a_dataset_without_a_finished_run_is_no_error() -> None:
+    dataset = synthetic_dataset(System(), (8, 16))
+    dataset.points = dataset.points.with_columns(status=pl.lit("failed"))
+    assert "nothing to diagnose" in render_text(diagnose(dataset))

@@ -1,0 +1,114 @@
+"""Student's t, Welch, the bootstrap, and how intervals are printed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from knee.intervals import (
+    Interval,
+    difference_interval,
+    mean_interval,
+    number,
+    pooled_bootstrap,
+    quantity,
+)
+
+
+def test_jains_example_13_1() -> None:
+    # Jain 1991, example 13.1: 32 CPU times, mean 3.90, s 0.95, 90 % interval (3.62, 4.17) by the normal quantile;
+    # the t quantile, 1.696 instead of 1.645, widens it by 0.01.
+    times = [3.1, 4.2, 2.8, 5.1, 2.8, 4.4, 5.6, 3.9, 3.9, 2.7, 4.1, 3.6, 3.1, 4.5, 3.8, 2.9]
+    times += [3.4, 3.3, 2.8, 4.5, 4.9, 5.3, 1.9, 3.7, 3.2, 4.1, 5.1, 3.2, 3.9, 4.8, 5.9, 4.2]
+    interval = mean_interval(times, 0.90)
+    assert interval.estimate == pytest.approx(3.90, abs=0.02)
+    assert interval.low == pytest.approx(3.62, abs=0.03)
+    assert interval.high == pytest.approx(4.17, abs=0.03)
+
+
+def test_three_repetitions_use_the_t_quantile() -> None:
+    interval = mean_interval([9.0, 10.0, 11.0])
+    # t(0.975; 2) = 4.303, s = 1
+    assert interval.half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+
+
+def test_one_repetition_has_no_interval() -> None:
+    interval = mean_interval([5.0])
+    assert (interval.estimate, interval.low, interval.high) == (5.0, None, None)
+    assert interval.half_width is None
+
+
+def test_what_is_not_finite_is_left_out() -> None:
+    assert mean_interval([1.0, math.nan, 3.0]).estimate == 2.0
+    assert math.isnan(mean_interval([]).estimate)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
+def test_an_impossible_level_is_refused(level: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        mean_interval([1.0, 2.0], level)
+
+
+def test_welch_agrees_with_scipy() -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(5, 1, 6), rng.normal(3, 4, 4)
+    expected = stats.ttest_ind(left, right, equal_var=False).confidence_interval(0.95)
+    interval = difference_interval(left, right)
+    assert interval.low == pytest.approx(expected.low)
+    assert interval.high == pytest.approx(expected.high)
+
+
+def test_the_pooled_bootstrap_covers_where_three_repetitions_alone_would_not() -> None:
+    rng = np.random.default_rng(7)
+    covered = 0
+    trials = 60
+    for trial in range(trials):
+        samples = [100.0 * scale * (1 + 0.02 * rng.standard_normal((3, 1))) for scale in range(1, 7)]
+        interval = pooled_bootstrap(samples, lambda drawn: float(drawn[0].mean()), resamples=200, seed=trial)
+        assert interval.low is not None and interval.high is not None
+        covered += interval.low <= 100 <= interval.high
+    # 95 % nominal; below 0.85 would be five standard errors off.
+    assert covered / trials >= 0.85
+
+
+def test_the_bootstrap_is_reproducible_and_says_when_nothing_was_repeated() -> None:
+    samples = [np.array([[1.0], [1.1], [0.9]]), np.array([[2.0], [2.1], [1.9]])]
+
+    def ratio(drawn: object) -> float:
+        return float(drawn[1].mean() / drawn[0].mean())  # type: ignore[index]
+
+    assert pooled_bootstrap(samples, ratio, seed=3) == pooled_bootstrap(samples, ratio, seed=3)
+    assert pooled_bootstrap([sample[:1] for sample in samples], ratio).half_width is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.0123456, "0.0123"),
+        (9.996, "10.0"),  # rounding adds a digit before the point
+        (123.456, "123"),
+        (17556.5, "17,600"),
+        (-2.5, "-2.50"),
+        (math.nan, "–"),
+    ],
+)
+def test_numbers_show_three_significant_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("estimate", "half_width", "text"),
+    [
+        (17556.5, 50.1, "17,556 ± 50 /s"),
+        (3.0156, 0.0069, "3.016 ± 0.007 /s"),
+        (0.5, 1e-12, "0.500 ± 0 /s"),
+        (-1e-9, 0.01, "0.000 ± 0.010 /s"),
+    ],
+)
+def test_quantities_show_the_precision_of_their_interval(estimate: float, half_width: float, text: str) -> None:
+    assert quantity(Interval(estimate, estimate - half_width, estimate + half_width, 0.95, 3), "/s") == text

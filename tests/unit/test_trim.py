@@ -1,0 +1,82 @@
+"""Trimming on read, and MSER-5."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from synthetic import System, synthetic_dataset
+
+from knee.trim import mser5, steady_state, steady_state_warnings, trim
+
+RUN = {"point": 0, "repetition": 1, "status": "done", "seconds": 10, "warmup_s": 2, "cooldown_s": 3}
+
+
+def test_only_seconds_wholly_between_warm_up_and_cool_down_stay() -> None:
+    frame = pl.DataFrame(
+        {
+            "point": [0] * 13,
+            "repetition": [1] * 13,
+            "elapsed_s": [float(s) for s in range(-1, 12)],
+            "seconds": [1.0] * 13,
+        }
+    )
+    assert trim(frame, pl.DataFrame([RUN]))["elapsed_s"].to_list() == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_runs_that_did_not_finish_are_left_out(status: str) -> None:
+    frame = pl.DataFrame({"point": [0], "repetition": [1], "elapsed_s": [4.0], "seconds": [1.0]})
+    assert trim(frame, pl.DataFrame([RUN | {"status": status}])).is_empty()
+
+
+def test_mser_finds_the_end_of_a_transient() -> None:
+    rng = np.random.default_rng(0)
+    series = np.concatenate([np.linspace(10, 95, 15), np.full(85, 100.0)]) + rng.normal(0, 1, 100)
+    found = mser5(series)
+    assert found.windows == 15
+    assert not found.boundary
+
+
+def test_mser_cuts_nothing_from_a_constant() -> None:
+    assert mser5(np.ones(60)).windows == 0
+
+
+def test_mser_says_when_a_series_never_settles() -> None:
+    assert mser5(np.linspace(0, 100, 100)).boundary
+
+
+@pytest.mark.parametrize(("length", "windows"), [(19, None), (20, 0)])
+def test_mser_refuses_short_series(length: int, windows: int | None) -> None:
+    assert mser5(np.ones(length)).windows == windows
+
+
+def _verdicts(**settings: int) -> set[str]:
+    dataset = synthetic_dataset(System(), (8, 32), seconds=60, repetitions=2, **settings)
+    return set(steady_state(dataset.windows, dataset.points)["verdict"])
+
+
+def test_a_warm_up_that_is_cut_off_is_no_trouble() -> None:
+    assert _verdicts(warming_s=5) == {"steady"}
+
+
+def test_a_warm_up_that_is_not_cut_off_is_warned_about() -> None:
+    dataset = synthetic_dataset(System(), (8, 32), seconds=60, repetitions=2, warming_s=15)
+    steadiness = steady_state(dataset.windows, dataset.points)
+    late = steadiness.filter(pl.col("series") == "throughput")
+    assert set(late["verdict"]) == {"longer warm-up"}
+    assert set(late["suggested_s"]) == {15}
+    assert "raise measure.warmup_s to 15" in " ".join(steady_state_warnings(steadiness))
+
+
+def test_short_runs_say_that_nobody_can_tell() -> None:
+    dataset = synthetic_dataset(System(), (8,), seconds=12, warmup_s=1, cooldown_s=1)
+    steadiness = steady_state(dataset.windows, dataset.points)
+    assert set(steadiness["verdict"]) == {"cannot tell"}
+    (warning,) = steady_state_warnings(steadiness)
+    assert "too short" in warning
+
+
+def test_steady_runs_raise_no_warning() -> None:
+    dataset = synthetic_dataset(System(), (8,), seconds=60)
+    assert steady_state_warnings(steady_state(dataset.windows, dataset.points)) == []
