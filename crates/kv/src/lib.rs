@@ -1,3 +1,28 @@
 //! The key-value store behind the memcached protocol.
+//!
+//! `knee-kv` is the embedded default store of the lab: volatile, bounded, and cheap enough that it
+//! is not what an experiment measures.
+//!
+//! # Layout
+//!
+//! * [`engine`]: the trait between the server and whatever keeps the items, one read and one
+//!   atomic read-decide-change.
+//! * [`Memory`]: the volatile engine. `stripes` shares several of them among threads.
+//! * `commands`: what memcached means by a request, said as decisions on an engine's items.
+//! * `server`: connections; batches of requests in, one write of their answers out.
+//! * `counters`: what `stats` counts.
+//! * [`cli`]: flags, and the program's life.
+//!
+//! On the path of a get nothing is allocated, and with one thread nothing is locked: the thread
+//! owns its engine, and the value is copied once, from the engine into the connection's output.
 
 pub mod cli;
+pub mod engine;
+
+mod commands;
+mod counters;
+mod memory;
+mod server;
+mod stripes;
+
+pub use memory::{Memory, MemoryLimits};

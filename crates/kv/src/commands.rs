@@ -1,0 +1,274 @@
+//! One request: its calls of the engine, and its answer.
+//!
+//! What memcached means by each command is said here and in `meta`, as decisions on the item that
+//! the engine shows. The measure is memcached 1.6.18; `tests/memcached.rs` compares the two.
+
+mod classic;
+mod meta;
+mod stats;
+
+use std::sync::Arc;
+
+use knee_proto::{Request, encode};
+use knee_telemetry::Op;
+
+use crate::counters::{Counter, Counters};
+use crate::engine::{Engine, Expiry, Refused, Second};
+
+pub(crate) use stats::Facts;
+
+/// Longer expiry times are seconds of the epoch.
+const RELATIVE_EXPTIME_MAX: i64 = 30 * 24 * 60 * 60;
+
+/// Marks beside an item: somebody has declared its value outdated (meta flag `I`).
+const STALE: u8 = 1;
+/// A client has been told that it won, and is to recache the item.
+const WON: u8 = 2;
+/// The key was sent in base64 and is shown so.
+const BINARY_KEY: u8 = 4;
+
+/// Clients conclude from it what they may send, so that it begins with the version of memcached
+/// whose protocol this is.
+const VERSION: &str = concat!("1.6.18-knee-", env!("CARGO_PKG_VERSION"));
+
+const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+
+/// How a request went, for the statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) op: Op,
+    /// Keys looked up.
+    pub(crate) items: u32,
+    /// Keys found.
+    pub(crate) hits: u32,
+    /// Keys not found.
+    pub(crate) misses: u32,
+    /// The answer is an error line.
+    pub(crate) error: bool,
+}
+
+impl Answered {
+    pub(crate) fn new(op: Op) -> Answered {
+        Answered { op, items: 0, hits: 0, misses: 0, error: false }
+    }
+
+    fn looked_up(op: Op, hit: bool) -> Answered {
+        Answered { op, items: 1, hits: u32::from(hit), misses: u32::from(!hit), error: false }
+    }
+
+    /// A write of one key.
+    fn written(op: Op, error: bool) -> Answered {
+        Answered { op, items: 1, hits: 0, misses: 0, error }
+    }
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its whole answer was appended.
+    Done(Answered),
+    /// Its answer is longer than may be appended at once: call again, with the same request and
+    /// [`Progress`], once the beginning has been sent.
+    Suspended,
+    /// The connection is to be closed.
+    Close,
+}
+
+/// How far a retrieval that was suspended has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) keys: usize,
+    pub(crate) hits: usize,
+}
+
+/// Answers requests out of an engine.
+pub(crate) struct Commands<E> {
+    engine: E,
+    counters: Arc<Counters>,
+    facts: Arc<Facts>,
+    thread: usize,
+    /// Connections open now, over all threads; for `stats`.
+    pub(crate) connections: usize,
+    /// A binary key, decoded.
+    key: Vec<u8>,
+    /// A number padded to the length of the one it overwrites.
+    padded: Vec<u8>,
+}
+
+impl<E: Engine> Commands<E> {
+    pub(crate) fn new(
+        engine: E,
+        counters: Arc<Counters>,
+        facts: Arc<Facts>,
+        thread: usize,
+    ) -> Commands<E> {
+        Commands {
+            engine,
+            counters,
+            facts,
+            thread,
+            connections: 0,
+            key: Vec::new(),
+            padded: Vec::new(),
+        }
+    }
+
+    pub(crate) fn engine(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, counter: Counter, more: u64) {
+        self.counters.add(self.thread, counter, more);
+    }
+
+    /// Answers `request`, appending to `out` at most about `budget` bytes at once.
+    #[inline]
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request<'_>,
+        progress: &mut Progress,
+        budget: usize,
+        now: Second,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        match request {
+            Request::Get(get) => self.get(get, progress, budget, now, out),
+            Request::Store(store) => Outcome::Done(self.store(store, now, out)),
+            request => self.answer_others(request, now, out),
+        }
+    }
+
+    fn answer_others(&mut self, request: &Request<'_>, now: Second, out: &mut Vec<u8>) -> Outcome {
+        let start = out.len();
+        let mut answered = Answered::new(Op::Other);
+        match *request {
+            Request::Get(_) | Request::Store(_) => unreachable!("answered by the caller"),
+            Request::Delete { key, .. } => answered = self.delete(key, now, out),
+            Request::Arith { verb, key, delta, .. } => {
+                answered = self.arith(verb, key, delta, now, out);
+            }
+            Request::Touch { key, exptime, .. } => answered = self.touch(key, exptime, now, out),
+            Request::FlushAll { delay, .. } => self.flush_all(delay, now, out),
+            Request::Stats { args } => answered.error = !self.stats(args, now, out),
+            Request::Version => encode::version_line(VERSION, out),
+            // Accepted for the sake of clients that send it: there is no log to make talkative.
+            Request::Verbosity { .. } => out.extend_from_slice(encode::OK),
+            Request::CacheMemlimit { megabytes, .. } => {
+                self.cache_memlimit(megabytes, now, out);
+            }
+            Request::Shutdown { .. } => {
+                out.extend_from_slice(encode::SHUTDOWN_DISABLED);
+                answered.error = true;
+            }
+            Request::Quit => return Outcome::Close,
+            Request::MetaGet(ref meta) => answered = self.meta_get(meta, now, out),
+            Request::MetaSet(ref meta) => answered = self.meta_set(meta, now, out),
+            Request::MetaDelete(ref meta) => answered = self.meta_delete(meta, now, out),
+            Request::MetaArith(ref meta) => answered = self.meta_arith(meta, now, out),
+            Request::MetaDebug(ref meta) => answered = self.meta_debug(meta, now, out),
+            Request::MetaNoop => out.extend_from_slice(encode::META_NOOP),
+        }
+        let is_meta = matches!(
+            request,
+            Request::MetaGet(_)
+                | Request::MetaSet(_)
+                | Request::MetaDelete(_)
+                | Request::MetaArith(_)
+                | Request::MetaDebug(_)
+        );
+        // `noreply` silences every answer; the meta commands know which ones `q` leaves out.
+        if !is_meta && request.is_quiet() {
+            out.truncate(start);
+        }
+        Outcome::Done(answered)
+    }
+
+    /// Removes what a value that was refused as too large was to replace.
+    pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) {
+        let (_, ()) = self.engine.update(key, now, |_| (crate::engine::Change::Remove, ()));
+        self.count(Counter::StoreTooLarge, 1);
+    }
+
+    /// The answer to a write that the engine refused.
+    fn refused(&self, refused: Refused) -> &'static [u8] {
+        match refused {
+            Refused::TooLarge => {
+                self.count(Counter::StoreTooLarge, 1);
+                TOO_LARGE
+            }
+            Refused::Full => {
+                self.count(Counter::StoreNoMemory, 1);
+                OUT_OF_MEMORY
+            }
+        }
+    }
+}
+
+/// The end of an item that is given an expiry time now.
+fn expiry(exptime: i64, now: Second) -> Expiry {
+    match exptime {
+        0 => Expiry::NEVER,
+        ..0 => Expiry::at(0),
+        1..=RELATIVE_EXPTIME_MAX => Expiry::at(now.saturating_add(exptime as u32)),
+        _ => Expiry::at(u32::try_from(exptime).unwrap_or(u32::MAX)),
+    }
+}
+
+/// A value that arithmetic can be done on, read as C reads numbers: blanks and a sign before it,
+/// white space and anything else behind it.
+fn counter_value(value: &[u8]) -> Option<u64> {
+    let digits = value.trim_ascii_start();
+    let digits = digits.strip_prefix(b"+").unwrap_or(digits);
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    if end == 0 || digits.get(end).is_some_and(|byte| !byte.is_ascii_whitespace()) {
+        return None;
+    }
+    digits[..end].iter().try_fold(0u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiry_times_are_relative_up_to_thirty_days() {
+        let now = 1_700_000_000;
+        let rows = [
+            (0, Expiry::NEVER),
+            (1, Expiry::at(now + 1)),
+            (2_592_000, Expiry::at(now + 2_592_000)),
+            // One second more is a second of January 1970.
+            (2_592_001, Expiry::at(2_592_001)),
+            (1_800_000_000, Expiry::at(1_800_000_000)),
+        ];
+        for (exptime, end) in rows {
+            assert_eq!(expiry(exptime, now), end, "{exptime}");
+        }
+        assert!(expiry(-1, now).is_over(now));
+        assert!(expiry(i64::from(i32::MIN), now).is_over(0) || expiry(-1, now).is_over(1));
+    }
+
+    #[test]
+    fn numbers_are_read_as_memcached_reads_them() {
+        let rows: [(&[u8], Option<u64>); 10] = [
+            (b"0", Some(0)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"9 ", Some(9)), // what a shorter result leaves behind
+            (b" +7", Some(7)),
+            (b"7\r\nabc", Some(7)),
+            (b"7x", None),
+            (b"-7", None),
+            (b"", None),
+            (b"abc", None),
+        ];
+        for (value, number) in rows {
+            assert_eq!(counter_value(value), number, "{}", value.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The meta commands.
+
+use knee_proto::{
+    ArithVerb, Meta, MetaFlag, MetaVerb, Status, StoreVerb, encode, quiet_suppresses,
+};
+use knee_telemetry::Op;
+
+use super::classic::{Condition, Sum, Verdict};
+use super::{Answered, BINARY_KEY, Commands, NON_NUMERIC, STALE, WON, expiry};
+use crate::counters::Counter;
+use crate::engine::{Change, Engine, Expiry, Item, Second, Version};
+
+impl<E: Engine> Commands<E> {
+    pub(super) fn meta_get(&mut self, meta: &Meta<'_>, now: Second, out: &mut Vec<u8>) -> Answered {
+        self.count(Counter::CmdMeta, 1);
+        let mut scratch = std::mem::take(&mut self.key);
+        let key = meta.key_bytes(&mut scratch);
+        let vivify = meta.has(b'N');
+        let (version, hit) = self.engine.update(key, now, |item| {
+            let Some(item) = item else {
+                let change = if vivify {
+                    let expiry = expiry_after(meta, Expiry::NEVER, true, now);
+                    Change::Put { flags: 0, expiry, marks: WON, value: b"" }
+                } else {
+                    Change::Keep
+                };
+                return (change, false);
+            };
+            let won = show_item(meta, key, &item, false, now, out);
+            let expiry = expiry_after(meta, item.expiry, false, now);
+            let marks = item.marks | if won { WON } else { 0 };
+            let change = if expiry != item.expiry || marks != item.marks {
+                Change::Amend { expiry, marks, new_version: false }
+            } else if meta.has(b'u') {
+                Change::Keep
+            } else {
+                Change::Read
+            };
+            (change, true)
+        });
+        match version {
+            Ok(_) if hit => {}
+            Ok(version) if vivify => {
+                let item = Item {
+                    flags: 0,
+                    expiry: Expiry::NEVER,
+                    version,
+                    marks: 0,
+                    read: false,
+                    used_at: now,
+                    value: b"",
+                };
+                show_item(meta, key, &item, true, now, out);
+            }
+            // An item that could not be made is a miss as well.
+            _ => {
+                if !(meta.quiet() && quiet_suppresses(MetaVerb::Get, Status::MetaMiss)) {
+                    out.extend_from_slice(encode::META_MISS);
+                    show_request_flags(meta, key, out);
+                }
+            }
+        }
+        let (command, on_hit, on_miss) = if meta.has(b'T') {
+            (Counter::CmdTouch, Counter::TouchHits, Counter::TouchMisses)
+        } else {
+            (Counter::CmdGet, Counter::GetHits, Counter::GetMisses)
+        };
+        self.count(command, 1);
+        self.count(if hit { on_hit } else { on_miss }, 1);
+        self.key = scratch;
+        Answered::looked_up(Op::Get, hit)
+    }
+
+    pub(super) fn meta_set(&mut self, meta: &Meta<'_>, now: Second, out: &mut Vec<u8>) -> Answered {
+        self.count(Counter::CmdMeta, 1);
+        let mut scratch = std::mem::take(&mut self.key);
+        let key = meta.key_bytes(&mut scratch);
+        let options = &meta.options;
+        let verb = match options.mode {
+            b'E' => StoreVerb::Add,
+            b'A' => StoreVerb::Append,
+            b'P' => StoreVerb::Prepend,
+            // With a token, both ask for that token to hold.
+            b'R' if !meta.has(b'C') => StoreVerb::Replace,
+            _ if meta.has(b'C') => StoreVerb::Cas,
+            _ => StoreVerb::Set,
+        };
+        let condition = Condition { verb, cas: options.cas, older_cas_is_stale: meta.has(b'I') };
+        let put = Change::Put {
+            flags: options.client_flags,
+            expiry: expiry(options.exptime, now),
+            marks: if meta.has(b'b') { BINARY_KEY } else { 0 },
+            value: meta.value,
+        };
+        let (outcome, verdict) = self.store_if(key, &condition, put, now);
+        match outcome {
+            Err(refused) => out.extend_from_slice(self.refused(refused)),
+            Ok(version) => {
+                let (code, status) = match verdict {
+                    Verdict::Stored | Verdict::StoredStale => (encode::META_DONE, Status::MetaDone),
+                    Verdict::NotStored => (encode::META_NOT_STORED, Status::MetaNotStored),
+                    Verdict::Exists => (encode::META_EXISTS, Status::MetaExists),
+                    Verdict::NotFound => (encode::META_NOT_FOUND, Status::MetaNotFound),
+                };
+                if !(meta.quiet() && quiet_suppresses(MetaVerb::Set, status)) {
+                    let stored = status == Status::MetaDone;
+                    out.extend_from_slice(code);
+                    for flag in meta.flags() {
+                        if flag.letter == b'c' {
+                            encode::meta_flag_number(b'c', if stored { version } else { 0 }, out);
+                        } else {
+                            show_request_flag(meta, key, flag, out);
+                        }
+                    }
+                    encode::line_end(out);
+                }
+            }
+        }
+        self.key = scratch;
+        Answered::written(Op::Set, outcome.is_err())
+    }
+
+    pub(super) fn meta_delete(
+        &mut self,
+        meta: &Meta<'_>,
+        now: Second,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        self.count(Counter::CmdMeta, 1);
+        let mut scratch = std::mem::take(&mut self.key);
+        let key = meta.key_bytes(&mut scratch);
+        let options = &meta.options;
+        let (_, status) = self.engine.update(key, now, |item| match item {
+            None => (Change::Keep, Status::MetaNotFound),
+            Some(item) if meta.has(b'C') && options.cas != item.version => {
+                (Change::Keep, Status::MetaExists)
+            }
+            Some(item) if meta.has(b'I') => {
+                let expiry =
+                    if meta.has(b'T') { expiry(options.exptime, now) } else { item.expiry };
+                // Whoever reads it next is the one to recache it.
+                let marks = (item.marks | STALE) & !WON;
+                (Change::Amend { expiry, marks, new_version: true }, Status::MetaDone)
+            }
+            Some(_) => (Change::Remove, Status::MetaDone),
+        });
+        let hit = status == Status::MetaDone;
+        self.count(if hit { Counter::DeleteHits } else { Counter::DeleteMisses }, 1);
+        if !(meta.quiet() && quiet_suppresses(MetaVerb::Delete, status)) {
+            out.extend_from_slice(match status {
+                Status::MetaDone => encode::META_DONE,
+                Status::MetaExists => encode::META_EXISTS,
+                _ => encode::META_NOT_FOUND,
+            });
+            show_request_flags(meta, key, out);
+        }
+        self.key = scratch;
+        Answered::looked_up(Op::Delete, status != Status::MetaNotFound)
+    }
+
+    pub(super) fn meta_arith(
+        &mut self,
+        meta: &Meta<'_>,
+        now: Second,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        self.count(Counter::CmdMeta, 1);
+        let mut scratch = std::mem::take(&mut self.key);
+        let key = meta.key_bytes(&mut scratch);
+        let options = &meta.options;
+        let verb = match options.mode {
+            b'D' | b'-' => ArithVerb::Decr,
+            _ => ArithVerb::Incr,
+        };
+        let touch = meta.has(b'T').then(|| expiry(options.exptime, now));
+        let sum = self.add_delta(verb, key, options.delta, options.cas, touch, now);
+        let mut answered = Answered::looked_up(Op::Other, sum != Sum::NotFound);
+        match sum {
+            Sum::Is { value, version, old_expiry } => {
+                if !(meta.quiet() && quiet_suppresses(MetaVerb::Arith, Status::MetaDone)) {
+                    show_counter(meta, key, value, version, Some(old_expiry), now, out);
+                }
+            }
+            Sum::NotFound if meta.has(b'N') => {
+                let mut text = Vec::with_capacity(20);
+                encode::number(options.initial, &mut text);
+                let expiry = expiry_after(meta, Expiry::NEVER, true, now);
+                let (version, ()) = self.engine.update(key, now, |_| {
+                    (Change::Put { flags: 0, expiry, marks: 0, value: &text }, ())
+                });
+                match version {
+                    Ok(version) => {
+                        show_counter(meta, key, options.initial, version, None, now, out);
+                    }
+                    Err(refused) => {
+                        answered.error = true;
+                        out.extend_from_slice(self.refused(refused));
+                    }
+                }
+            }
+            Sum::NotFound => {
+                out.extend_from_slice(encode::META_NOT_FOUND);
+                show_request_flags(meta, key, out);
+            }
+            Sum::Exists => {
+                out.extend_from_slice(encode::META_EXISTS);
+                show_request_flags(meta, key, out);
+            }
+            Sum::NonNumeric => {
+                answered.error = true;
+                out.extend_from_slice(NON_NUMERIC);
+            }
+            Sum::Refused(refused) => {
+                answered.error = true;
+                out.extend_from_slice(self.refused(refused));
+            }
+        }
+        self.key = scratch;
+        answered
+    }
+
+    pub(super) fn meta_debug(
+        &mut self,
+        meta: &Meta<'_>,
+        now: Second,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        use std::io::Write as _;
+        self.count(Counter::CmdMeta, 1);
+        let mut scratch = std::mem::take(&mut self.key);
+        let key = meta.key_bytes(&mut scratch);
+        let (_, hit) = self.engine.update(key, now, |item| {
+            let Some(item) = item else {
+                out.extend_from_slice(encode::META_MISS);
+                return (Change::Keep, false);
+            };
+            out.extend_from_slice(b"ME ");
+            if item.marks & BINARY_KEY != 0 {
+                // The flag `k` without its letter and without the flag `b` behind it.
+                let start = out.len();
+                encode::meta_key(key, true, out);
+                out.truncate(out.len() - 2);
+                out.drain(start..start + 2);
+            } else {
+                out.extend_from_slice(key);
+            }
+            // memcached counts what is left of an item's time below zero, and -1 is none.
+            let exp = item.expiry.second().map_or(-1, |end| i64::from(now) - i64::from(end));
+            // Writing to a vector cannot fail.
+            let _ = write!(
+                out,
+                " exp={exp} la={} cas={} fetch={} cls=1 size={}",
+                now.saturating_sub(item.used_at),
+                item.version,
+                if item.read { "yes" } else { "no" },
+                key.len() + item.value.len(),
+            );
+            (Change::Keep, true)
+        });
+        encode::line_end(out);
+        self.key = scratch;
+        Answered::looked_up(Op::Other, hit)
+    }
+}
+
+/// The expiry that an item has once the flags have been gone through in their order.
+fn expiry_after(meta: &Meta<'_>, before: Expiry, created: bool, now: Second) -> Expiry {
+    meta.flags().fold(before, |end, flag| match flag.letter {
+        b'T' => expiry(meta.options.exptime, now),
+        b'N' if created => expiry(meta.options.vivify_exptime, now),
+        _ => end,
+    })
+}
+
+/// Appends the answer to an `mg` that found or `created` the item, and returns whether this client
+/// won, that is, is the one to recache it. The flags are gone through in their order.
+fn show_item(
+    meta: &Meta<'_>,
+    key: &[u8],
+    item: &Item<'_>,
+    created: bool,
+    now: Second,
+    out: &mut Vec<u8>,
+) -> bool {
+    let with_value = meta.has(b'v');
+    if with_value {
+        encode::meta_value_header(item.value.len(), out);
+    } else {
+        out.extend_from_slice(encode::META_DONE);
+    }
+    let mut end = item.expiry;
+    let mut won = false;
+    for flag in meta.flags() {
+        match flag.letter {
+            b'T' => end = expiry(meta.options.exptime, now),
+            b'N' if created => {
+                end = expiry(meta.options.vivify_exptime, now);
+                won = true;
+            }
+            b'R' => {
+                let recache = expiry(meta.options.recache_exptime, now);
+                won |= !created && item.marks & WON == 0 && end != Expiry::NEVER && end < recache;
+            }
+            b's' => encode::meta_flag_number(b's', item.value.len() as u64, out),
+            b't' => show_time_left(end, now, out),
+            b'c' => encode::meta_flag_number(b'c', item.version, out),
+            b'f' => encode::meta_flag_number(b'f', item.flags.into(), out),
+            b'l' => {
+                encode::meta_flag_number(b'l', now.saturating_sub(item.used_at).into(), out);
+            }
+            b'h' => encode::meta_flag_number(b'h', item.read.into(), out),
+            b'O' => encode::meta_flag(b'O', flag.argument, out),
+            b'k' => encode::meta_key(key, item.marks & BINARY_KEY != 0, out),
+            _ => {}
+        }
+    }
+    if item.marks & WON != 0 {
+        encode::meta_flag(b'Z', b"", out);
+    }
+    if item.marks & STALE != 0 {
+        encode::meta_flag(b'X', b"", out);
+        won |= item.marks & WON == 0;
+    }
+    if won {
+        encode::meta_flag(b'W', b"", out);
+    }
+    encode::line_end(out);
+    if with_value {
+        out.extend_from_slice(item.value);
+        encode::line_end(out);
+    }
+    won
+}
+
+/// Appends the answer to an `ma` that changed the counter, whose expiry was `old_expiry`, or that
+/// created it.
+fn show_counter(
+    meta: &Meta<'_>,
+    key: &[u8],
+    value: u64,
+    version: Version,
+    old_expiry: Option<Expiry>,
+    now: Second,
+    out: &mut Vec<u8>,
+) {
+    let with_value = meta.has(b'v');
+    if with_value {
+        let digits = value.checked_ilog10().map_or(1, |log| log as usize + 1);
+        encode::meta_value_header(digits, out);
+    } else {
+        out.extend_from_slice(encode::META_DONE);
+    }
+    let mut end = old_expiry.unwrap_or(Expiry::NEVER);
+    for flag in meta.flags() {
+        match flag.letter {
+            b'T' => end = expiry(meta.options.exptime, now),
+            b'N' if old_expiry.is_none() => end = expiry(meta.options.vivify_exptime, now),
+            b't' => show_time_left(end, now, out),
+            b'c' => encode::meta_flag_number(b'c', version, out),
+            _ => show_request_flag(meta, key, flag, out),
+        }
+    }
+    encode::line_end(out);
+    if with_value {
+        encode::number_line(value, out);
+    }
+}
+
+/// The flag `t`: seconds left, -1 for ever.
+fn show_time_left(end: Expiry, now: Second, out: &mut Vec<u8>) {
+    match end.second() {
+        None => encode::meta_flag(b't', b"-1", out),
+        // An item whose time is over is shown only when this very request made it so; memcached
+        // counts below zero there, in 32 bits.
+        Some(end) => encode::meta_flag_number(b't', end.wrapping_sub(now).into(), out),
+    }
+}
+
+/// Appends what of a request's flags any answer repeats, and the end of the line.
+fn show_request_flags(meta: &Meta<'_>, key: &[u8], out: &mut Vec<u8>) {
+    for flag in meta.flags() {
+        show_request_flag(meta, key, flag, out);
+    }
+    encode::line_end(out);
+}
+
+fn show_request_flag(meta: &Meta<'_>, key: &[u8], flag: MetaFlag<'_>, out: &mut Vec<u8>) {
+    match flag.letter {
+        b'O' => encode::meta_flag(b'O', flag.argument, out),
+        b'k' => encode::meta_key(key, meta.has(b'b'), out),
+        _ => {}
+    }
+}

@@ -1,0 +1,121 @@
+//! `stats`: what clients and tools that know memcached look for.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use knee_proto::encode;
+
+use super::{Commands, VERSION};
+use crate::engine::{Engine, Second};
+
+/// What does not change while the server runs.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) listen: SocketAddr,
+    pub(crate) threads: usize,
+    pub(crate) connections_max: usize,
+    pub(crate) value_bytes_max: usize,
+    pub(crate) idle_timeout_s: u64,
+    pub(crate) started: Instant,
+}
+
+impl<E: Engine> Commands<E> {
+    /// Answers `stats args`. Returns false when there are no such statistics.
+    pub(super) fn stats(&mut self, args: &[u8], now: Second, out: &mut Vec<u8>) -> bool {
+        let mut words = args.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+        match words.next().unwrap_or_default() {
+            b"" => self.general_stats(now, out),
+            b"reset" => {
+                self.counters.reset();
+                out.extend_from_slice(encode::RESET);
+                return true;
+            }
+            b"settings" => self.settings(out),
+            b"items" => self.item_stats(out),
+            b"slabs" => self.slab_stats(out),
+            // As a memcached that was not told to track them.
+            b"sizes" => encode::stat("sizes_status", "disabled", out),
+            // Counting by key prefix is accepted and not done: its dump is empty.
+            b"detail" => match words.next().unwrap_or_default() {
+                b"on" | b"off" => {
+                    out.extend_from_slice(encode::OK);
+                    return true;
+                }
+                b"dump" => {}
+                _ => {
+                    out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n");
+                    return false;
+                }
+            },
+            _ => {
+                out.extend_from_slice(b"ERROR\r\n");
+                return false;
+            }
+        }
+        out.extend_from_slice(encode::END);
+        true
+    }
+
+    fn general_stats(&mut self, now: Second, out: &mut Vec<u8>) {
+        let figures = self.engine.figures();
+        let facts = &self.facts;
+        encode::stat("pid", std::process::id(), out);
+        encode::stat("uptime", facts.started.elapsed().as_secs(), out);
+        encode::stat("time", now, out);
+        encode::stat("version", VERSION, out);
+        encode::stat("pointer_size", usize::BITS, out);
+        encode::stat("max_connections", facts.connections_max, out);
+        encode::stat("curr_connections", self.connections, out);
+        for (name, total) in self.counters.totals() {
+            encode::stat(name, total, out);
+        }
+        encode::stat("limit_maxbytes", figures.memory_bytes_max, out);
+        encode::stat("accepting_conns", 1, out);
+        encode::stat("threads", facts.threads, out);
+        encode::stat("bytes", figures.item_bytes, out);
+        encode::stat("curr_items", figures.items, out);
+        encode::stat("total_items", figures.puts, out);
+        encode::stat("evicted_unfetched", figures.evictions_unread, out);
+        encode::stat("evictions", figures.evictions, out);
+        encode::stat("reclaimed", figures.expired, out);
+    }
+
+    fn settings(&mut self, out: &mut Vec<u8>) {
+        let figures = self.engine.figures();
+        let facts = &self.facts;
+        encode::stat("maxbytes", figures.memory_bytes_max, out);
+        encode::stat("maxconns", facts.connections_max, out);
+        encode::stat("tcpport", facts.listen.port(), out);
+        encode::stat("udpport", 0, out);
+        encode::stat("inter", facts.listen.ip(), out);
+        encode::stat("verbosity", 0, out);
+        encode::stat("evictions", "on", out);
+        encode::stat("shutdown_command", "no", out);
+        encode::stat("num_threads", facts.threads, out);
+        encode::stat("cas_enabled", "yes", out);
+        encode::stat("auth_enabled_sasl", "no", out);
+        encode::stat("auth_enabled_ascii", "no", out);
+        encode::stat("item_size_max", facts.value_bytes_max, out);
+        encode::stat("flush_enabled", "yes", out);
+        encode::stat("idle_timeout", facts.idle_timeout_s, out);
+        encode::stat("track_sizes", "no", out);
+    }
+
+    /// There are no size classes: all items are told as those of class 1.
+    fn item_stats(&mut self, out: &mut Vec<u8>) {
+        let figures = self.engine.figures();
+        if figures.items > 0 {
+            encode::stat("items:1:number", figures.items, out);
+            encode::stat("items:1:mem_requested", figures.item_bytes, out);
+            encode::stat("items:1:evicted", figures.evictions, out);
+            encode::stat("items:1:evicted_unfetched", figures.evictions_unread, out);
+            encode::stat("items:1:reclaimed", figures.expired, out);
+        }
+    }
+
+    fn slab_stats(&mut self, out: &mut Vec<u8>) {
+        let figures = self.engine.figures();
+        encode::stat("active_slabs", u8::from(figures.items > 0), out);
+        encode::stat("total_malloced", figures.memory_bytes, out);
+    }
+}

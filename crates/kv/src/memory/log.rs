@@ -1,0 +1,428 @@
+//! The memory that holds the items: segments, filled from front to back.
+
+use std::collections::VecDeque;
+
+use crate::engine::{Expiry, Item, Second, Version};
+
+/// An item's bytes: header, key, value, padding to [`UNIT_BYTES`].
+///
+/// ```text
+/// 0        8       12      16          20       24       25     26     27
+/// version  expiry  flags   value_len   used_at  key_len  marks  state  key … value …
+/// ```
+pub(crate) const HEADER_BYTES: usize = 27;
+const EXPIRY: usize = 8;
+const FLAGS: usize = 12;
+const VALUE_LEN: usize = 16;
+const USED_AT: usize = 20;
+const KEY_LEN: usize = 24;
+const MARKS: usize = 25;
+const STATE: usize = 26;
+
+/// Bits of the state: the item is no longer in the index.
+const DEAD: u8 = 1;
+/// It was used since it was put or last spared from eviction.
+const USED: u8 = 2;
+/// It was read since it was put.
+const READ: u8 = 4;
+
+/// Items begin at multiples of this.
+const UNIT_BYTES: usize = 8;
+const OFFSET_BITS: u32 = 17;
+/// The largest segment that a location can point into, except at its front.
+pub(crate) const SEGMENT_BYTES_MAX: usize = UNIT_BYTES << OFFSET_BITS;
+/// A location has 40 bits: 17 for the offset in units, 23 for the segment.
+const SEGMENTS_MAX: usize = 1 << 23;
+
+/// Where an item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Location(pub(crate) u64);
+
+impl Location {
+    fn new(segment: u32, offset: usize) -> Location {
+        Location(u64::from(segment) << OFFSET_BITS | (offset / UNIT_BYTES) as u64)
+    }
+
+    fn segment(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize
+    }
+
+    fn offset(self) -> usize {
+        (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * UNIT_BYTES
+    }
+}
+
+/// What is written with a new item, beside its key and value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) version: Version,
+    pub(crate) expiry: Expiry,
+    pub(crate) flags: u32,
+    pub(crate) marks: u8,
+    pub(crate) used_at: Second,
+}
+
+/// One stretch of memory. Either of the common size, for many items, or made for one large item.
+#[derive(Debug, Default)]
+struct Segment {
+    bytes: Box<[u8]>,
+    /// Bytes written, from the front.
+    filled: usize,
+    /// Of those, bytes of items that are in the index.
+    live: usize,
+    /// It was made for one large item.
+    large: bool,
+}
+
+/// Segments, and the order in which they were filled.
+#[derive(Debug)]
+pub(crate) struct Log {
+    segment_bytes: usize,
+    segments: Vec<Segment>,
+    /// Numbers of segments that have no memory.
+    vacant: Vec<u32>,
+    /// Numbers of segments of the common size that hold nothing.
+    free: Vec<u32>,
+    /// The segment being filled.
+    active: Option<u32>,
+    /// All others that hold items, the one filled first in front.
+    filled: VecDeque<u32>,
+    allocated: usize,
+    live: usize,
+}
+
+/// Bytes that an item takes.
+#[inline]
+pub(crate) fn item_bytes(key_len: usize, value_len: usize) -> usize {
+    (HEADER_BYTES + key_len + value_len).next_multiple_of(UNIT_BYTES)
+}
+
+impl Log {
+    /// `segment_bytes` is a power of two, at most [`SEGMENT_BYTES_MAX`].
+    pub(crate) fn new(segment_bytes: usize) -> Log {
+        debug_assert!(segment_bytes.is_power_of_two() && segment_bytes <= SEGMENT_BYTES_MAX);
+        Log {
+            segment_bytes,
+            segments: Vec::new(),
+            vacant: Vec::new(),
+            free: Vec::new(),
+            active: None,
+            filled: VecDeque::new(),
+            allocated: 0,
+            live: 0,
+        }
+    }
+
+    /// Size of a common segment.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+
+    /// Whether an item of this size gets a segment of its own. An eighth of a segment is what may
+    /// be lost at its end.
+    pub(crate) fn is_large(&self, item_bytes: usize) -> bool {
+        item_bytes > self.segment_bytes / 8
+    }
+
+    /// Memory taken from the system.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.allocated + self.segments.capacity() * size_of::<Segment>()
+    }
+
+    /// Memory of items that are in the index.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.live
+    }
+
+    /// Bytes that the active segment still takes.
+    pub(crate) fn room(&self) -> usize {
+        self.active.map_or(0, |active| {
+            let segment = &self.segments[active as usize];
+            segment.bytes.len() - segment.filled
+        })
+    }
+
+    pub(crate) fn has_free_segment(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Begins a new active segment, a free one or new memory.
+    pub(crate) fn begin_segment(&mut self) {
+        if let Some(sealed) = self.active.take() {
+            if self.segments[sealed as usize].live == 0 {
+                self.segments[sealed as usize].filled = 0;
+                self.free.push(sealed);
+            } else {
+                self.filled.push_back(sealed);
+            }
+        }
+        let segment = self.free.pop().unwrap_or_else(|| self.allocate(self.segment_bytes));
+        self.active = Some(segment);
+    }
+
+    /// Gives the memory of one free segment back. Returns false when there is none.
+    pub(crate) fn release_free_segment(&mut self) -> bool {
+        let Some(segment) = self.free.pop() else { return false };
+        self.release(segment);
+        true
+    }
+
+    fn allocate(&mut self, bytes: usize) -> u32 {
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            assert!(self.segments.len() < SEGMENTS_MAX, "a limit of terabytes");
+            self.segments.push(Segment::default());
+            (self.segments.len() - 1) as u32
+        });
+        // Zeroed memory comes from the kernel a page at a time as it is touched.
+        self.segments[number as usize].bytes = vec![0; bytes].into_boxed_slice();
+        self.allocated += bytes;
+        number
+    }
+
+    fn release(&mut self, number: u32) {
+        let segment = std::mem::take(&mut self.segments[number as usize]);
+        self.allocated -= segment.bytes.len();
+        self.vacant.push(number);
+    }
+
+    /// Writes a new item: into the active segment, which must have room, or, where it is large,
+    /// into a segment of its own.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], head: &Head) -> Location {
+        let location = self.reserve(item_bytes(key.len(), value.len()));
+        let bytes = self.bytes_mut(location);
+        bytes[VALUE_LEN..USED_AT].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        bytes[KEY_LEN] = key.len() as u8;
+        bytes[STATE] = 0;
+        write_head(bytes, head);
+        let (key_place, rest) = bytes[HEADER_BYTES..].split_at_mut(key.len());
+        key_place.copy_from_slice(key);
+        rest[..value.len()].copy_from_slice(value);
+        location
+    }
+
+    /// Puts a value of the same length in the place of an item's.
+    pub(crate) fn rewrite(&mut self, at: Location, value: &[u8], head: &Head) {
+        let start = HEADER_BYTES + self.key(at).len();
+        let end = start + self.value_len(at);
+        let bytes = self.bytes_mut(at);
+        bytes[STATE] |= USED;
+        write_head(bytes, head);
+        bytes[start..end].copy_from_slice(value);
+    }
+
+    /// Overwrites the value of an item with one that takes as much memory, and tells whether that
+    /// is the case.
+    pub(crate) fn overwrite(&mut self, at: Location, value: &[u8], head: &Head) -> bool {
+        let key_len = self.key(at).len();
+        if item_bytes(key_len, value.len()) != item_bytes(key_len, self.value_len(at)) {
+            return false;
+        }
+        let bytes = self.bytes_mut(at);
+        bytes[VALUE_LEN..USED_AT].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        // It keeps its place in the order of eviction, which is that of an older item.
+        bytes[STATE] = USED;
+        write_head(bytes, head);
+        bytes[HEADER_BYTES + key_len..][..value.len()].copy_from_slice(value);
+        true
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Location {
+        self.live += bytes;
+        if self.is_large(bytes) {
+            let number = self.allocate(bytes);
+            let segment = &mut self.segments[number as usize];
+            (segment.filled, segment.live, segment.large) = (bytes, bytes, true);
+            self.filled.push_back(number);
+            return Location::new(number, 0);
+        }
+        let active = self.active.expect("room was made before the item is written");
+        let segment = &mut self.segments[active as usize];
+        let offset = segment.filled;
+        segment.filled += bytes;
+        segment.live += bytes;
+        Location::new(active, offset)
+    }
+
+    fn copy(&mut self, from: Location, range: std::ops::Range<usize>, to: Location, start: usize) {
+        let (source, target) = (from.segment(), to.segment());
+        let range = from.offset() + range.start..from.offset() + range.end;
+        let start = to.offset() + start;
+        if source == target {
+            self.segments[source].bytes.copy_within(range, start);
+        } else if let Ok([source, target]) = self.segments.get_disjoint_mut([source, target]) {
+            target.bytes[start..start + range.len()].copy_from_slice(&source.bytes[range]);
+        }
+    }
+
+    /// Takes an item, which is no longer in the index, for dead. A segment of nothing else is free.
+    pub(crate) fn kill(&mut self, at: Location) {
+        let bytes = self.size(at);
+        self.bytes_mut(at)[STATE] |= DEAD;
+        self.live -= bytes;
+        let number = at.segment() as u32;
+        let segment = &mut self.segments[at.segment()];
+        segment.live -= bytes;
+        if segment.live == 0 {
+            if self.active == Some(number) {
+                segment.filled = 0;
+            } else if let Some(place) = self.filled.iter().position(|&filled| filled == number) {
+                self.filled.remove(place);
+                self.set_free(number);
+            }
+        }
+    }
+
+    fn set_free(&mut self, number: u32) {
+        let segment = &mut self.segments[number as usize];
+        if segment.large {
+            self.release(number);
+        } else {
+            (segment.filled, segment.live) = (0, 0);
+            self.free.push(number);
+        }
+    }
+
+    /// Drops everything; keeps no memory.
+    pub(crate) fn clear(&mut self) {
+        *self = Log::new(self.segment_bytes);
+    }
+
+    /// Live items, in the order of the log of one segment, to be moved or killed.
+    pub(crate) fn next_live(&self, segment: u32, from: usize) -> Option<(Location, usize)> {
+        let filled = self.segments[segment as usize].filled;
+        let mut offset = from;
+        while offset < filled {
+            let at = Location::new(segment, offset);
+            let next = offset + self.size(at);
+            if self.bytes(at)[STATE] & DEAD == 0 {
+                return Some((at, next));
+            }
+            offset = next;
+        }
+        None
+    }
+
+    /// The segment filled first. It remains in the order.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        self.filled.front().copied()
+    }
+
+    /// Whether the segment holds one large item.
+    pub(crate) fn holds_large_item(&self, segment: u32) -> bool {
+        self.segments[segment as usize].large
+    }
+
+    /// The common segment with the least alive in it, and how many bytes that is.
+    pub(crate) fn emptiest(&self) -> Option<(u32, usize)> {
+        self.filled
+            .iter()
+            .filter(|&&number| !self.holds_large_item(number))
+            .map(|&number| (number, self.segments[number as usize].live))
+            .min_by_key(|&(_, live)| live)
+    }
+
+    /// Makes the oldest segment the youngest.
+    pub(crate) fn renew_oldest(&mut self) {
+        self.filled.rotate_left(1);
+    }
+
+    /// Copies an item that is not large, header and all, into the active segment, which must have
+    /// room. The copy counts as unused; the original is to be killed.
+    pub(crate) fn relocate(&mut self, from: Location) -> Location {
+        let bytes = self.size(from);
+        let to = self.reserve(bytes);
+        self.copy(from, 0..bytes, to, 0);
+        self.bytes_mut(to)[STATE] &= !USED;
+        to
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, at: Location) -> &[u8] {
+        let bytes = self.bytes(at);
+        &bytes[HEADER_BYTES..HEADER_BYTES + usize::from(bytes[KEY_LEN])]
+    }
+
+    fn value_len(&self, at: Location) -> usize {
+        u32_at(self.bytes(at), VALUE_LEN) as usize
+    }
+
+    /// Bytes that the item takes.
+    pub(crate) fn size(&self, at: Location) -> usize {
+        let bytes = self.bytes(at);
+        item_bytes(usize::from(bytes[KEY_LEN]), u32_at(bytes, VALUE_LEN) as usize)
+    }
+
+    #[inline]
+    pub(crate) fn expiry(&self, at: Location) -> Expiry {
+        Expiry::from_bits(u32_at(self.bytes(at), EXPIRY))
+    }
+
+    /// Whether it was used since it was put or last spared.
+    pub(crate) fn is_used(&self, at: Location) -> bool {
+        self.bytes(at)[STATE] & USED != 0
+    }
+
+    /// Whether it was read since it was put.
+    pub(crate) fn is_read(&self, at: Location) -> bool {
+        self.bytes(at)[STATE] & READ != 0
+    }
+
+    pub(crate) fn set_unused(&mut self, at: Location) {
+        self.bytes_mut(at)[STATE] &= !USED;
+    }
+
+    #[inline]
+    pub(crate) fn item(&self, at: Location) -> Item<'_> {
+        let bytes = self.bytes(at);
+        let start = HEADER_BYTES + usize::from(bytes[KEY_LEN]);
+        Item {
+            flags: u32_at(bytes, FLAGS),
+            expiry: Expiry::from_bits(u32_at(bytes, EXPIRY)),
+            version: u64::from(u32_at(bytes, 0)) | u64::from(u32_at(bytes, 4)) << 32,
+            marks: bytes[MARKS],
+            read: bytes[STATE] & READ != 0,
+            used_at: u32_at(bytes, USED_AT),
+            value: &bytes[start..start + u32_at(bytes, VALUE_LEN) as usize],
+        }
+    }
+
+    /// Notes that the item was read.
+    #[inline]
+    pub(crate) fn read(&mut self, at: Location, now: Second) {
+        let bytes = self.bytes_mut(at);
+        bytes[USED_AT..USED_AT + 4].copy_from_slice(&now.to_le_bytes());
+        bytes[STATE] |= USED | READ;
+    }
+
+    /// Changes what is beside the value.
+    pub(crate) fn amend(&mut self, at: Location, head: &Head) {
+        let bytes = self.bytes_mut(at);
+        write_head(bytes, head);
+        bytes[STATE] |= USED;
+    }
+
+    #[inline]
+    fn bytes(&self, at: Location) -> &[u8] {
+        &self.segments[at.segment()].bytes[at.offset()..]
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, at: Location) -> &mut [u8] {
+        &mut self.segments[at.segment()].bytes[at.offset()..]
+    }
+}
+
+fn write_head(bytes: &mut [u8], head: &Head) {
+    bytes[..EXPIRY].copy_from_slice(&head.version.to_le_bytes());
+    bytes[EXPIRY..FLAGS].copy_from_slice(&head.expiry.to_bits().to_le_bytes());
+    bytes[FLAGS..VALUE_LEN].copy_from_slice(&head.flags.to_le_bytes());
+    bytes[USED_AT..KEY_LEN].copy_from_slice(&head.used_at.to_le_bytes());
+    bytes[MARKS] = head.marks;
+}
+
+#[inline]
+fn u32_at(bytes: &[u8], start: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[start..start + 4]);
+    u32::from_le_bytes(word)
+}

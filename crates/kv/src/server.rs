@@ -1,0 +1,292 @@
+//! Connections: bytes in, requests answered, bytes out, and how long that took.
+
+use std::time::{Duration, Instant};
+
+use knee_proto::{Decoded, ErrorKind, Limits, RequestDecoder};
+use knee_reactor::{Close, ConnId, Handler, Io, Origin};
+use knee_telemetry::{Moment, Op, Recorder, Sample, Store, StoreTimes, elapsed_ns};
+
+use crate::commands::{Answered, Commands, Outcome, Progress};
+use crate::counters::Counter;
+use crate::engine::{Engine, Figures, Second};
+
+/// What may be appended to a connection's output before its peer has to take some: a client that
+/// asks for much and reads little costs no more than this and one value.
+const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Timer keys.
+const WINDOW: u64 = 0;
+const DRAIN: u64 = 1;
+/// How often a server that shuts down looks whether its answers have left.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+/// Seconds of the epoch, counted by the monotonic clock from the start on: setting the wall clock
+/// neither expires items nor gives them a second life.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calendar {
+    started: Moment,
+}
+
+impl Calendar {
+    pub(crate) fn new(started: Moment) -> Calendar {
+        Calendar { started }
+    }
+
+    fn second(&self, now: Instant) -> Second {
+        let since_epoch =
+            self.started.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = since_epoch + now.saturating_duration_since(self.started.mono);
+        u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
+    }
+}
+
+/// What is kept for each connection between requests.
+struct Connection {
+    decoder: RequestDecoder,
+    /// The retrieval at the front of the input, when it is answered in part.
+    progress: Option<Partial>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Partial {
+    progress: Progress,
+    bytes_out: u64,
+}
+
+/// One thread of the server.
+///
+/// Service times are taken with one clock reading for each read from a connection: every request
+/// of that read counts from when the loop took up its events to when the last answer of the read
+/// was in the output buffer.
+pub(crate) struct Server<E> {
+    commands: Commands<E>,
+    connections: Vec<Option<Connection>>,
+    limits: Limits,
+    calendar: Calendar,
+    second: (Instant, Second),
+    /// The requests of the read at hand.
+    samples: Vec<(Op, Sample<StoreTimes>)>,
+    /// Connections whose answers were cut short, to go on with after this batch has been sent.
+    suspended: Vec<ConnId>,
+    draining: bool,
+    /// Gone once the last window is cut.
+    recorder: Option<Recorder<Store>>,
+    /// Whether this thread reports the engine's figures: one does for a shared engine.
+    reports_engine: bool,
+    reported: Figures,
+}
+
+impl<E: Engine> Server<E> {
+    pub(crate) fn new(
+        commands: Commands<E>,
+        limits: Limits,
+        calendar: Calendar,
+        recorder: Recorder<Store>,
+        reports_engine: bool,
+    ) -> Server<E> {
+        Server {
+            commands,
+            connections: Vec::new(),
+            limits,
+            calendar,
+            second: (calendar.started.mono, calendar.second(calendar.started.mono)),
+            samples: Vec::new(),
+            suspended: Vec::new(),
+            draining: false,
+            recorder: Some(recorder),
+            reports_engine,
+            reported: Figures::default(),
+        }
+    }
+
+    /// The second of the batch at hand.
+    fn second(&mut self, now: Instant) -> Second {
+        if self.second.0 != now {
+            self.second = (now, self.calendar.second(now));
+        }
+        self.second.1
+    }
+
+    /// Answers the requests in `input`; returns how much of it they were.
+    fn serve(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        let now = self.second(io.now());
+        let Some(Some(connection)) = self.connections.get_mut(conn.index()) else {
+            return input.len();
+        };
+        if self.draining && connection.progress.is_none() {
+            io.pause(conn);
+            return 0;
+        }
+        self.commands.connections = io.accepted();
+        let mut budget = OUTPUT_BYTES_MAX;
+        let mut start = 0;
+        while start < input.len() {
+            match connection.decoder.decode(&input[start..]) {
+                Decoded::Complete { consumed, item } => {
+                    let mut partial = connection.progress.take().unwrap_or_default();
+                    let Some(out) = io.output(conn) else { return input.len() };
+                    let before = out.len();
+                    let outcome =
+                        self.commands.answer(&item, &mut partial.progress, budget, now, out);
+                    let bytes_out = out.len() - before;
+                    budget = budget.saturating_sub(bytes_out);
+                    partial.bytes_out += bytes_out as u64;
+                    match outcome {
+                        Outcome::Done(answered) => {
+                            start += consumed;
+                            self.samples.push(sample(answered, consumed, partial.bytes_out));
+                        }
+                        Outcome::Suspended => {
+                            connection.progress = Some(partial);
+                            // It is decoded again from its beginning.
+                            connection.decoder = RequestDecoder::new(self.limits);
+                        }
+                        Outcome::Close => {
+                            io.close_when_sent(conn);
+                            return input.len();
+                        }
+                    }
+                }
+                Decoded::Invalid { consumed, error } => {
+                    start += consumed;
+                    if error.kind == ErrorKind::TooLarge
+                        && let Some(key) = connection.decoder.take_stale_key()
+                    {
+                        self.commands.drop_stale(&key, now);
+                    }
+                    io.write(conn, error.answer());
+                    let refused = Answered { error: true, ..Answered::new(Op::Other) };
+                    self.samples.push(sample(refused, consumed, error.answer().len() as u64));
+                    if error.is_fatal() {
+                        io.close_when_sent(conn);
+                        return input.len();
+                    }
+                }
+                Decoded::Incomplete { consumed, wanted } => {
+                    start += consumed;
+                    io.want(conn, wanted);
+                    break;
+                }
+            }
+            if budget == 0 || connection.progress.is_some() {
+                io.pause(conn);
+                self.suspended.push(conn);
+                break;
+            }
+        }
+        start
+    }
+
+    /// Hands the samples of one read to the recorder.
+    fn record(&mut self, received: Instant) {
+        if self.samples.is_empty() {
+            return;
+        }
+        let service_ns = elapsed_ns(received, Instant::now());
+        let (mut bytes_in, mut bytes_out) = (0, 0);
+        if let Some(recorder) = &mut self.recorder {
+            for (op, sample) in &mut self.samples {
+                sample.times = StoreTimes { service_ns };
+                bytes_in += sample.bytes_in;
+                bytes_out += sample.bytes_out;
+                recorder.record(*op, sample);
+            }
+        }
+        self.samples.clear();
+        self.commands.count(Counter::BytesRead, bytes_in);
+        self.commands.count(Counter::BytesWritten, bytes_out);
+    }
+
+    /// Brings the gauges up to date, before a window ends.
+    fn gauge(&mut self, io: &Io) {
+        let Some(recorder) = &mut self.recorder else { return };
+        recorder.connections = io.connections() as u64;
+        if self.reports_engine {
+            let figures = self.commands.engine().figures();
+            let gauges = &mut recorder.gauges;
+            gauges.memory_bytes = figures.memory_bytes;
+            gauges.items_stored = figures.items;
+            gauges.evictions += figures.evictions - self.reported.evictions;
+            gauges.expired += figures.expired - self.reported.expired;
+            self.reported = figures;
+        }
+    }
+}
+
+fn sample(answered: Answered, bytes_in: usize, bytes_out: u64) -> (Op, Sample<StoreTimes>) {
+    let Answered { op, items, hits, misses, error } = answered;
+    let times = StoreTimes::default();
+    (op, Sample { times, items, hits, misses, bytes_in: bytes_in as u64, bytes_out, error })
+}
+
+impl<E: Engine> Handler for Server<E> {
+    fn on_start(&mut self, io: &mut Io) {
+        io.timer(Moment::now().next_second(), WINDOW);
+    }
+
+    fn on_open(&mut self, _io: &mut Io, conn: ConnId, _origin: Origin) {
+        let index = conn.index();
+        if index >= self.connections.len() {
+            self.connections.resize_with(index + 1, || None);
+        }
+        self.connections[index] =
+            Some(Connection { decoder: RequestDecoder::new(self.limits), progress: None });
+        self.commands.count(Counter::TotalConnections, 1);
+    }
+
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        let received = io.now();
+        let consumed = self.serve(io, conn, input);
+        self.record(received);
+        consumed
+    }
+
+    fn on_close(&mut self, _io: &mut Io, conn: ConnId, _origin: Origin, _why: Close) {
+        self.connections[conn.index()] = None;
+    }
+
+    fn on_timer(&mut self, io: &mut Io, key: u64) {
+        match key {
+            WINDOW => {
+                let now = Moment::now();
+                self.gauge(io);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.cut(now);
+                }
+                io.timer(now.next_second(), WINDOW);
+            }
+            _ => self.drain(io),
+        }
+    }
+
+    fn on_batch_end(&mut self, io: &mut Io) {
+        for conn in self.suspended.drain(..) {
+            io.resume(conn);
+        }
+    }
+
+    fn on_shutdown(&mut self, io: &mut Io) {
+        self.draining = true;
+        io.timer(io.now(), DRAIN);
+    }
+
+    fn on_stop(&mut self, io: &mut Io) {
+        self.gauge(io);
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish(Moment::now());
+        }
+    }
+}
+
+impl<E: Engine> Server<E> {
+    /// Stops once everything that was answered has left. The loop cuts this short after its grace.
+    fn drain(&mut self, io: &mut Io) {
+        let waiting = io.ids().any(|(conn, _)| io.output_len(conn) > 0)
+            || self.connections.iter().flatten().any(|connection| connection.progress.is_some());
+        if waiting {
+            io.timer(io.now() + DRAIN_POLL, DRAIN);
+        } else {
+            io.stop();
+        }
+    }
+}
