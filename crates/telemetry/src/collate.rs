@@ -1,10 +1,12 @@
 //! Brings the windows of all threads together, second by second.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock::NS_PER_S;
 use crate::op::Op;
+use crate::pool::Pool;
 use crate::role::{Reading as _, Role};
 use crate::window::{OpWindows, Window, add_ops};
 
@@ -34,6 +36,7 @@ pub(crate) struct Second<R: Role> {
 /// earliest second that is still open, so that nothing is lost and nothing counts twice.
 #[derive(Debug)]
 pub(crate) struct Collator<R: Role> {
+    pool: Arc<Pool>,
     threads: Vec<Progress>,
     open: BTreeMap<u64, Open<R>>,
     /// The last second given out, and the wall-clock time that the seconds so far reach to.
@@ -55,8 +58,13 @@ struct Open<R: Role> {
 }
 
 impl<R: Role> Collator<R> {
-    pub(crate) fn new(threads: usize) -> Collator<R> {
-        Collator { threads: vec![Progress::default(); threads], open: BTreeMap::new(), given: None }
+    pub(crate) fn new(threads: usize, pool: Arc<Pool>) -> Collator<R> {
+        Collator {
+            pool,
+            threads: vec![Progress::default(); threads],
+            open: BTreeMap::new(),
+            given: None,
+        }
     }
 
     /// Takes in a window that arrived at `now`.
@@ -71,7 +79,7 @@ impl<R: Role> Collator<R> {
             .entry(second)
             .or_insert_with(|| Open { since: now, windows: BTreeMap::new() });
         match open.windows.get_mut(&window.thread) {
-            Some(earlier) => earlier.then(window),
+            Some(earlier) => earlier.then(window, &self.pool),
             None => {
                 open.windows.insert(window.thread, window);
             }
@@ -111,7 +119,7 @@ impl<R: Role> Collator<R> {
         for window in windows {
             from_unix_ns = from_unix_ns.min(window.from_unix_ns);
             to_unix_ns = to_unix_ns.max(window.to_unix_ns);
-            add_ops(&mut merged.ops, window.ops);
+            add_ops(&mut merged.ops, window.ops, &self.pool);
             merged.reading.beside(&window.reading);
             merged.connections += window.connections;
             merged.cpu.push((window.thread, window.cpu));
@@ -131,9 +139,16 @@ impl<R: Role> Collator<R> {
 }
 
 impl<R: Role> Second<R> {
+    /// Gives back the memory of a second that has been printed.
+    pub(crate) fn recycle(self, pool: &Pool) {
+        for window in self.ops.into_iter().flatten() {
+            pool.give(window);
+        }
+    }
+
     /// The types of request that occurred, in printing order.
     pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &crate::window::OpWindow)> {
-        Op::ALL.into_iter().zip(&self.ops).filter_map(|(op, window)| Some((op, window.as_deref()?)))
+        Op::ALL.into_iter().zip(&self.ops).filter_map(|(op, window)| Some((op, window.as_ref()?)))
     }
 }
 
@@ -161,14 +176,21 @@ mod tests {
         fn new(threads: usize) -> Bench {
             let start = Instant::now();
             let (sender, windows) = mpsc::channel();
+            let pool = Arc::new(Pool::new(1));
             let recorder = |thread| {
-                Recorder::new(thread, sender.clone(), StoreGauges::default(), at(start, 100.0))
+                Recorder::new(
+                    thread,
+                    sender.clone(),
+                    Arc::clone(&pool),
+                    StoreGauges::default(),
+                    at(start, 100.0),
+                )
             };
             Bench {
                 start,
                 windows,
                 recorders: (0..threads).map(recorder).collect(),
-                collator: Collator::new(threads),
+                collator: Collator::new(threads, Arc::clone(&pool)),
             }
         }
 

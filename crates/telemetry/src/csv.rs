@@ -47,7 +47,7 @@ impl Rows {
         let queue_length = second.reading.queue_length_mean();
         let mut row = format!("{secs},{queue_length:.3},{throughput:.3},{miss_rate:.7},{items}");
 
-        let columns = COLUMNS.map(|op| second.ops[op as usize].as_deref());
+        let columns = COLUMNS.map(|op| second.ops[op as usize].as_ref());
         for window in columns {
             let count = window.map_or(0, |window| window.counts.count);
             write!(row, ",{count}").expect("writing to memory does not fail");

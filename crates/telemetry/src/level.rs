@@ -34,8 +34,11 @@ impl Level {
     /// The value is `value` from `now` on. A `now` before the last change counts as that change's.
     #[inline]
     pub fn set(&mut self, now: Instant, value: i64) {
-        self.area_ns += i128::from(self.value) * i128::from(elapsed_ns(self.since, now));
-        self.since = self.since.max(now);
+        // An event loop reads the clock once for a batch of events: most changes take no time.
+        if now > self.since {
+            self.area_ns += i128::from(self.value) * i128::from(elapsed_ns(self.since, now));
+            self.since = now;
+        }
         self.value = value;
         self.max = self.max.max(value);
     }

@@ -71,6 +71,7 @@ mod json;
 mod level;
 mod op;
 mod output;
+mod pool;
 mod prometheus;
 mod recorder;
 mod reporter;

@@ -1,14 +1,16 @@
 //! The hot path: one recorder per event-loop thread.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use crate::clock::{Moment, NS_PER_S, thread_cpu};
 use crate::histogram;
 use crate::op::Op;
+use crate::pool::Pool;
 use crate::role::{Gauges as _, Role};
 use crate::stage::{Times, elapsed_ns};
-use crate::window::{OpWindow, OpWindows, Window};
+use crate::window::{OpWindows, Window};
 
 /// Two clocks that drift further apart than this within a window tell that the wall clock was set.
 const CLOCK_STEP_NS: u64 = 500_000_000;
@@ -42,6 +44,7 @@ pub struct Sample<T> {
 pub struct Recorder<R: Role> {
     thread: usize,
     sender: Sender<Window<R>>,
+    pool: Arc<Pool>,
     /// Connections of clients open now (at a load generator: its own).
     pub connections: u64,
     /// What the role keeps besides its requests. Levels are set on change, counters counted up;
@@ -58,12 +61,14 @@ impl<R: Role> Recorder<R> {
     pub(crate) fn new(
         thread: usize,
         sender: Sender<Window<R>>,
+        pool: Arc<Pool>,
         gauges: R::Gauges,
         now: Moment,
     ) -> Recorder<R> {
         Recorder {
             thread,
             sender,
+            pool,
             connections: 0,
             gauges,
             ops: OpWindows::default(),
@@ -108,8 +113,7 @@ impl<R: Role> Recorder<R> {
 
     #[cold]
     fn record_first(&mut self, op: Op, sample: &Sample<R::Times>) {
-        let stages = R::Times::STAGES.len();
-        self.ops[op as usize] = Some(Box::new(OpWindow::new(stages)));
+        self.ops[op as usize] = Some(self.pool.take());
         self.record(op, sample);
     }
 
@@ -152,14 +156,13 @@ impl<R: Role> Recorder<R> {
         window
     }
 
-    /// Types that occurred leave with the window and get a fresh place, so that the next request
+    /// Types that occurred leave with the window and get an empty place, so that the next request
     /// of that type finds memory; the others stay.
     fn take_ops(&mut self) -> OpWindows {
-        let stages = R::Times::STAGES.len();
         let mut taken = OpWindows::default();
         for (op, taken) in self.ops.iter_mut().zip(&mut taken) {
             if let Some(window) = op.as_mut().filter(|window| window.counts.count > 0) {
-                *taken = Some(std::mem::replace(window, Box::new(OpWindow::new(stages))));
+                *taken = Some(std::mem::replace(window, self.pool.take()));
             }
         }
         taken
@@ -224,8 +227,9 @@ mod tests {
                 mono: start + Duration::from_secs(s),
             };
             let (sender, windows) = mpsc::channel();
+            let pool = Arc::new(Pool::new(3));
             let gauges = || MiddlewareGauges::new(start, 1, &[]);
-            let new = |thread| Recorder::<Middleware>::new(thread, sender.clone(), gauges(), at(0));
+            let new = |thread| Recorder::<Middleware>::new(thread, sender.clone(), Arc::clone(&pool), gauges(), at(0));
 
             let mut alone = new(0);
             for (_, _, op, sample) in &requests {
@@ -273,7 +277,8 @@ mod tests {
             wall: start.wall + Duration::from_secs(5),
             mono: start.mono + Duration::from_secs(5),
         };
-        let mut recorder = Recorder::<Load>::new(0, sender, LoadGauges::default(), start);
+        let mut recorder =
+            Recorder::<Load>::new(0, sender, Arc::new(Pool::new(1)), LoadGauges::default(), start);
         let sample = Sample { times: LoadTimes { response_ns: 5 }, ..Sample::default() };
         recorder.record(Op::Set, &sample);
         recorder.gauges.sent(7_000_000);

@@ -16,9 +16,11 @@ use crate::csv;
 use crate::hdr_log::HdrLog;
 use crate::json::{self, ReadyLine};
 use crate::output::Output;
+use crate::pool::Pool;
 use crate::prometheus;
 use crate::recorder::Recorder;
 use crate::role::Role;
+use crate::stage::Times as _;
 use crate::totals::Totals;
 use crate::window::Window;
 
@@ -44,6 +46,7 @@ pub struct Reporter<R: Role> {
     thread_names: Vec<String>,
     sender: Sender<Window<R>>,
     windows: Receiver<Window<R>>,
+    pool: Arc<Pool>,
 }
 
 impl<R: Role> Reporter<R> {
@@ -76,6 +79,7 @@ impl<R: Role> Reporter<R> {
             thread_names: Vec::new(),
             sender,
             windows,
+            pool: Arc::new(Pool::new(R::Times::STAGES.len())),
         }
     }
 
@@ -108,7 +112,7 @@ impl<R: Role> Reporter<R> {
     ) -> Recorder<R> {
         let thread = self.thread_names.len();
         self.thread_names.push(thread_name.into());
-        Recorder::new(thread, self.sender.clone(), gauges, now)
+        Recorder::new(thread, self.sender.clone(), Arc::clone(&self.pool), gauges, now)
     }
 
     /// Prints the `ready` line: the program serves at `listen` (a client serves nowhere).
@@ -158,6 +162,7 @@ impl<R: Role> Reporter<R> {
             hdr_log: self.hdr_log,
             thread_names: self.thread_names,
             serializer: V2DeflateSerializer::new(),
+            pool: self.pool,
         };
         let windows = self.windows;
         let shared = Arc::clone(&totals);
@@ -208,7 +213,7 @@ fn report<R: Role>(
     totals: &Mutex<Totals<R>>,
     printer: &mut Printer,
 ) {
-    let mut collator = Collator::new(printer.thread_names.len());
+    let mut collator = Collator::new(printer.thread_names.len(), Arc::clone(&printer.pool));
     loop {
         let received = match collator.deadline() {
             Some(deadline) => {
@@ -225,11 +230,11 @@ fn report<R: Role>(
             Err(RecvTimeoutError::Disconnected) => break,
         }
         while let Some(second) = collator.pop(Instant::now()) {
-            printer.second(&second);
+            printer.second(second);
         }
     }
     while let Some(second) = collator.pop_first() {
-        printer.second(&second);
+        printer.second(second);
     }
 }
 
@@ -241,6 +246,7 @@ struct Printer {
     hdr_log: Option<HdrLog>,
     thread_names: Vec<String>,
     serializer: V2DeflateSerializer,
+    pool: Arc<Pool>,
 }
 
 impl Printer {
@@ -250,22 +256,23 @@ impl Printer {
         }
     }
 
-    fn second<R: Role>(&mut self, second: &Second<R>) {
+    fn second<R: Role>(&mut self, second: Second<R>) {
         match self.stats {
             Stats::Json => {
-                let line = json::window_line(second, &self.thread_names, &mut self.serializer);
+                let line = json::window_line(&second, &self.thread_names, &mut self.serializer);
                 self.output.line(&line);
             }
             Stats::Csv => {
-                if let Some(row) = self.rows.row(second) {
+                if let Some(row) = self.rows.row(&second) {
                     self.output.line(&row);
                 }
             }
             Stats::None => {}
         }
         if let Some(log) = &mut self.hdr_log {
-            log.second(second, &mut self.serializer);
+            log.second(&second, &mut self.serializer);
         }
+        second.recycle(&self.pool);
     }
 
     fn end<R: Role>(&mut self, totals: &Totals<R>, closing: &R::Closing) {

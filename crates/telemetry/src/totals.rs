@@ -14,7 +14,7 @@ use crate::window::{Counts, OpTotal, Window};
 #[derive(Clone, Debug)]
 pub struct Totals<R: Role> {
     pub(crate) threads: Vec<ThreadTotal<R>>,
-    pub(crate) ops: [Option<Box<OpTotal>>; Op::COUNT],
+    pub(crate) ops: [Option<OpTotal>; Op::COUNT],
 }
 
 /// What one thread has done since its start.
@@ -59,7 +59,7 @@ impl<R: Role> Totals<R> {
         }
         for (total, window) in self.ops.iter_mut().zip(&window.ops) {
             if let Some(window) = window {
-                total.get_or_insert_with(|| Box::new(OpTotal::new::<R>())).add(window);
+                total.get_or_insert_with(OpTotal::new::<R>).add(window);
             }
         }
     }
@@ -127,6 +127,6 @@ impl<R: Role> Totals<R> {
     }
 
     pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &OpTotal)> {
-        Op::ALL.into_iter().zip(&self.ops).filter_map(|(op, total)| Some((op, total.as_deref()?)))
+        Op::ALL.into_iter().zip(&self.ops).filter_map(|(op, total)| Some((op, total.as_ref()?)))
     }
 }

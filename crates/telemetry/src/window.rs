@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::histogram;
 use crate::op::Op;
+use crate::pool::Pool;
 use crate::role::{Reading as _, Role};
 use crate::stage::{STAGES_MAX, Times as _};
 
@@ -59,6 +60,15 @@ impl OpWindow {
         }
     }
 
+    /// Takes every count back to 0 and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.sums_ns = [0; STAGES_MAX];
+        for histogram in &mut self.histograms {
+            histogram.reset();
+        }
+    }
+
     fn add(&mut self, other: &OpWindow) {
         self.counts.add(&other.counts);
         for (sum, more) in self.sums_ns.iter_mut().zip(other.sums_ns) {
@@ -71,7 +81,7 @@ impl OpWindow {
 }
 
 /// The requests of a window by type; a type that did not occur has none.
-pub(crate) type OpWindows = [Option<Box<OpWindow>>; Op::COUNT];
+pub(crate) type OpWindows = [Option<OpWindow>; Op::COUNT];
 
 /// What one thread recorded from one cut to the next: plain data, made to be sent.
 #[derive(Debug)]
@@ -93,22 +103,25 @@ pub struct Window<R: Role> {
 
 impl<R: Role> Window<R> {
     /// Takes in a later window of the same thread.
-    pub(crate) fn then(&mut self, later: Window<R>) {
+    pub(crate) fn then(&mut self, later: Window<R>, pool: &Pool) {
         self.from_unix_ns = self.from_unix_ns.min(later.from_unix_ns);
         self.to_unix_ns = self.to_unix_ns.max(later.to_unix_ns);
         self.cpu += later.cpu;
         self.connections = later.connections;
         self.reading.then(&later.reading);
         self.last = later.last;
-        add_ops(&mut self.ops, later.ops);
+        add_ops(&mut self.ops, later.ops, pool);
     }
 }
 
-/// Adds `more` to `ops`, type by type.
-pub(crate) fn add_ops(ops: &mut OpWindows, more: OpWindows) {
+/// Adds `more` to `ops`, type by type, and gives back what is no longer needed.
+pub(crate) fn add_ops(ops: &mut OpWindows, more: OpWindows, pool: &Pool) {
     for (op, more) in ops.iter_mut().zip(more) {
         match (op, more) {
-            (Some(op), Some(more)) => op.add(&more),
+            (Some(op), Some(more)) => {
+                op.add(&more);
+                pool.give(more);
+            }
             (op @ None, more) => *op = more,
             (Some(_), None) => {}
         }
