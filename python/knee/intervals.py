@@ -131,12 +131,11 @@ def pooled_bootstrap(
         return Interval(estimate, None, None, level, repetitions)
     pool = np.concatenate(residuals)
     rng = np.random.default_rng(seed)
+    means = np.concatenate([np.broadcast_to(sample.mean(axis=0), sample.shape) for sample in samples])
+    ends = np.cumsum([sample.shape[0] for sample in samples])[:-1]
     estimates: list[float] = []
-    for _ in range(resamples):
-        drawn = [
-            sample.mean(axis=0) * (1 + pool[rng.integers(pool.shape[0], size=sample.shape[0])]) for sample in samples
-        ]
-        value = statistic(drawn)
+    for chosen in rng.integers(pool.shape[0], size=(resamples, means.shape[0])):
+        value = statistic(np.split(means * (1 + pool[chosen]), ends))
         if math.isfinite(value):
             estimates.append(value)
     if len(estimates) < resamples / 2:

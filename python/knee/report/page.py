@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -119,7 +119,7 @@ class Page:
 <footer>Written by knee {escape(__version__)}. Error bars are {self._level:.0%} Student's t intervals over the
 repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.</footer>
 <script type="application/json" id="charts">{_inline_json(self._charts)}</script>
-<script>{_inline_script(vl_convert.javascript_bundle(_EXPORT))}</script>
+<script>{_vega()}</script>
 <script>
 {script}</script>
 </body>
@@ -627,6 +627,10 @@ def _inline_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _inline_script(text: str) -> str:
-    """A script that cannot end the script element it stands in; in code, `</script` occurs within strings only."""
-    return text.replace("</script", "<\\/script")
+@cache
+def _vega() -> str:
+    """The bundled script, unable to end the script element it stands in; in code, `</script` is always in a string.
+
+    Bundling takes seconds, so a process does it once.
+    """
+    return vl_convert.javascript_bundle(_EXPORT).replace("</script", "<\\/script")
