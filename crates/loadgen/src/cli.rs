@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::keys::{KeyChoice, KeySpace};
 use crate::mix::SetGet;
 use crate::open_loop::Rate;
+use crate::populate;
 use crate::run::{self, Pace, Plan};
 use crate::schedule::Think;
 use crate::values::ValueSize;
@@ -125,7 +126,7 @@ enum ArrivalKind {
     Poisson,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StatsKind {
     Json,
     Csv,
@@ -170,7 +171,17 @@ impl Memcached {
     }
 
     fn run(&self, workload: Workload) -> Result<(), Error> {
-        run::run(self.plan(workload), self.reporter()?)
+        match self.populate {
+            Some(share) => {
+                let stored =
+                    populate::populate(&self.server, workload, share, self.tied_to_parent)?;
+                if self.stats == StatsKind::Json {
+                    println!("{stored}");
+                }
+                Ok(())
+            }
+            None => run::run(self.plan(workload), self.tied_to_parent, self.reporter()?),
+        }
     }
 
     fn plan(&self, workload: Workload) -> Plan {
@@ -197,7 +208,6 @@ impl Memcached {
             start_at_unix_s: self.start_at,
             workload,
             verify: self.verify,
-            tied_to_parent: self.tied_to_parent,
         }
     }
 

@@ -628,7 +628,10 @@ impl Handler for Clients {
     fn on_shutdown(&mut self, io: &mut Io) {
         let now = Instant::now();
         match self.phase {
-            Phase::Waiting => io.stop(),
+            Phase::Waiting => {
+                self.run.interrupted.store(true, Ordering::Relaxed);
+                io.stop();
+            }
             Phase::Running => {
                 // After the end, it was another thread that had finished first.
                 if now < self.end {

@@ -16,7 +16,7 @@ pub(crate) enum Error {
     TooManyClients { clients: u64, open_files_max: u64 },
     /// The agreed start was over when the connections stood.
     StartPassed { by: Duration },
-    /// A signal came before the start.
+    /// A signal came before the connections stood, or before every key was stored.
     Interrupted,
     /// A key could not be stored.
     Populate { server: SocketAddr, why: String },
@@ -40,11 +40,10 @@ impl fmt::Display for Error {
             ),
             Error::StartPassed { by } => write!(
                 f,
-                "the agreed start had passed by {:.1} s when the connections stood: agree on a \
-                 later one",
+                "the agreed start was over by {:.1} s when the connections stood: agree on a later one",
                 by.as_secs_f64()
             ),
-            Error::Interrupted => f.write_str("interrupted before the start"),
+            Error::Interrupted => f.write_str("interrupted: it is not done"),
             Error::Populate { server, why } => write!(f, "populating {server} failed: {why}"),
             Error::Own { what, error } => write!(f, "{what}: {error}"),
             Error::System(error) => write!(f, "the system refused: {error}"),

@@ -1,4 +1,20 @@
 //! Closed- and open-loop load on memcached servers, with every response timed.
+//!
+//! # Layout
+//!
+//! What is asked for is decided without a socket or a clock, and is the same for a seed whatever the
+//! answers, the timing and the number of threads:
+//!
+//! * `workload`: one client's stream of requests, and whether an answer is right; made of
+//!   `mix` (sets and gets), `keys` (with `zipf`) and `values`, on `random`.
+//! * `schedule`: thinking, and arrival times.
+//!
+//! When it is sent is decided on `knee-reactor`'s event loop:
+//!
+//! * `run`: connect everything, start together, sum up (with `bottleneck`).
+//! * `clients`: the clients of one thread, and what exactly is measured.
+//! * `open_loop`: which requests are due, and on which connection they go.
+//! * `populate`: the phase that only fills the stores.
 
 mod bottleneck;
 #[cfg(test)]
@@ -10,6 +26,7 @@ mod error;
 mod keys;
 mod mix;
 mod open_loop;
+mod populate;
 mod random;
 mod run;
 mod schedule;

@@ -19,7 +19,7 @@ use crate::values::VALUE_BYTES_MAX;
 use crate::workload::Workload;
 
 /// How long connections may take to stand.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// By how much an agreed start may have passed when the connections stand.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
@@ -50,7 +50,6 @@ pub(crate) struct Plan {
     pub(crate) start_at_unix_s: Option<f64>,
     pub(crate) workload: Workload,
     pub(crate) verify: bool,
-    pub(crate) tied_to_parent: Option<u32>,
 }
 
 impl Plan {
@@ -79,11 +78,25 @@ pub(crate) struct Run {
     pub(crate) own_late_sends: AtomicU64,
 }
 
-/// Runs the plan to its end, or until a signal, and prints what came of it.
+/// Makes signals, and the end of the parent process if that is given, begin the group's shutdown.
+pub(crate) fn end_with(group: &Group, parent: Option<u32>) -> Result<(), Error> {
+    process::shutdown_on_signals(group.shutdown()).map_err(Error::System)?;
+    match parent {
+        Some(parent) => process::tie_to_parent(parent).map_err(Error::System),
+        None => Ok(()),
+    }
+}
+
+/// Runs the plan to its end, or until a signal, and prints what came of it. `parent` is the process
+/// to end with.
 ///
 /// # Errors
 /// When connections do not stand, the agreed start has passed, or the system refuses something.
-pub(crate) fn run(plan: Plan, mut reporter: Reporter<Load>) -> Result<(), Error> {
+pub(crate) fn run(
+    plan: Plan,
+    parent: Option<u32>,
+    mut reporter: Reporter<Load>,
+) -> Result<(), Error> {
     let open_files_max = process::raise_open_files_limit().map_err(Error::System)?;
     if plan.clients + DESCRIPTORS_SPARE > open_files_max {
         return Err(Error::TooManyClients { clients: plan.clients, open_files_max });
@@ -118,10 +131,7 @@ pub(crate) fn run(plan: Plan, mut reporter: Reporter<Load>) -> Result<(), Error>
         Clients::new(Arc::clone(&run), recorder, numbers)
     })
     .map_err(Error::System)?;
-    process::shutdown_on_signals(group.shutdown()).map_err(Error::System)?;
-    if let Some(parent) = run.plan.tied_to_parent {
-        process::tie_to_parent(parent).map_err(Error::System)?;
-    }
+    end_with(&group, parent)?;
 
     let start = wait_until_standing(&told, run.plan.threads)
         .and_then(|()| start_instant(run.plan.start_at_unix_s));

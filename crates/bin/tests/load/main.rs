@@ -1,0 +1,315 @@
+//! `knee-load` against Debian's memcached: what it counts is what the server counts.
+
+#![allow(clippy::unwrap_used)]
+
+mod peers;
+
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use peers::{Load, Memcached, count};
+
+#[test]
+fn a_closed_loop_counts_what_the_server_counts() {
+    // (flags, keys of each retrieval, what retrievals are counted as)
+    let rows = [
+        ("--clients 7 --threads 2 --set-get 1:3", 1, "get"),
+        ("--clients 3 --set-get 2:1 --pipeline 16", 1, "get"),
+        ("--clients 4 --multiget 10 --set-get 1:2 --value-bytes exponential:900", 10, "multiget"),
+        ("--clients 5 --key-choice zipf:1.0 --think-ms 1 --think exponential", 1, "get"),
+        ("--clients 2 --key-choice hotset:0.1:0.9 --value-bytes uniform:0:9000", 1, "get"),
+    ];
+    for (flags, keys_each, retrieval) in rows {
+        let server = Memcached::start(&[]);
+        let outcome = Load::run(&[&server], &format!("{flags} --keys 500 --seconds 0.7 --verify"));
+        let summary = outcome.summary();
+        let stats = server.stats();
+        assert_eq!(count(summary, "set", "count"), stats["cmd_set"], "{flags}");
+        assert_eq!(count(summary, retrieval, "items"), stats["cmd_get"], "{flags}");
+        assert_eq!(count(summary, retrieval, "count") * keys_each, stats["cmd_get"], "{flags}");
+        assert_eq!(count(summary, retrieval, "hits"), stats["get_hits"], "{flags}");
+        assert_eq!(count(summary, retrieval, "misses"), stats["get_misses"], "{flags}");
+        assert!(stats["cmd_set"] > 20 && stats["get_hits"] > 20, "{flags}: {stats:?}");
+        assert_eq!(summary["wrong_values"], 0, "{flags}: {}", outcome.errors);
+        assert_eq!(summary["in_flight"], 0);
+        assert_eq!(outcome.errors, "");
+        let ops = ["set", retrieval];
+        for (op, field) in
+            ops.iter().flat_map(|op| ["count", "errors", "bytes_in"].map(|f| (op, f)))
+        {
+            let windows: u64 = outcome.windows().iter().map(|line| count(line, op, field)).sum();
+            assert_eq!(windows, count(summary, op, field), "{flags}: {op} {field}");
+        }
+    }
+}
+
+#[test]
+fn the_ratio_of_sets_to_gets_is_kept() {
+    let server = Memcached::start(&[]);
+    let outcome = Load::run(&[&server], "--clients 6 --set-get 2:3 --seconds 0.5");
+    let (sets, gets) =
+        (count(outcome.summary(), "set", "count"), count(outcome.summary(), "get", "count"));
+    // Every client is within one round of the exact ratio.
+    assert!((3 * sets).abs_diff(2 * gets) <= 6 * 2 * 3, "{sets} sets, {gets} gets");
+}
+
+#[test]
+fn populating_a_share_leaves_the_rest_missing() {
+    let servers = [Memcached::start(&[]), Memcached::start(&[])];
+    let servers = [&servers[0], &servers[1]];
+    let outcome = Load::run(&servers, "--keys 1000 --populate 0.99 --value-bytes uniform:1:5000");
+    let populated = &outcome.summary()["populate"];
+    assert_eq!(outcome.lines.len(), 1);
+    for (index, server) in servers.iter().enumerate() {
+        assert_eq!(populated["servers"][index]["stored"], 990);
+        assert_eq!(server.stats()["curr_items"], 990);
+    }
+
+    // Each client walks through all keys in order, whole rounds or not: count what must be missed.
+    let flags = "--clients 4 --keys 1000 --set-get 0:1 --value-bytes uniform:1:5000 --verify \
+                 --rate 20000 --arrivals constant --seconds 1 --key-choice sequential";
+    let outcome = Load::run(&servers, flags);
+    let summary = outcome.summary();
+    assert_eq!(count(summary, "get", "count"), 20_000);
+    assert_eq!(count(summary, "get", "misses"), 200);
+    assert_eq!(summary["wrong_values"], 0, "{}", outcome.errors);
+}
+
+#[test]
+fn a_value_changed_behind_its_back_is_found() {
+    let server = Memcached::start(&[]);
+    let populated = Load::run(&[&server], "--keys 100 --populate 1 --value-bytes 40");
+    assert_eq!(populated.code, Some(0));
+    let value = "x".repeat(40);
+    let set = format!("set knee-0000000042 1 0 40\r\n{value}\r\n");
+    server.ask(&set, "STORED");
+
+    let flags = "--keys 100 --value-bytes 40 --set-get 0:1 --key-choice sequential \
+                 --rate 1000 --arrivals constant --seconds 0.5";
+    let outcome = Load::run(&[&server], &format!("{flags} --verify"));
+    assert_eq!(outcome.summary()["wrong_values"], 5);
+    let errors = &outcome.errors;
+    assert!(errors.contains("wrong value") && errors.contains("knee-0000000042"), "{errors}");
+    assert!(errors.contains(&server.address.to_string()), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+
+    let outcome = Load::run(&[&server], flags);
+    assert_eq!(outcome.summary()["wrong_values"], 0);
+}
+
+#[test]
+fn an_open_loop_counts_the_waiting_of_requests_that_a_stopped_server_delays() {
+    let server = Memcached::start(&[]);
+    let mut load = Load::start(
+        &[&server],
+        "--clients 4 --rate 2000 --arrivals constant --seconds 2 --set-get 1:1",
+    );
+    load.expect("ready");
+    sleep(Duration::from_millis(500));
+    server.signal(libc::SIGSTOP);
+    sleep(Duration::from_millis(300));
+    server.signal(libc::SIGCONT);
+    let outcome = load.finish();
+    let summary = outcome.summary();
+
+    // Nothing was left out: every request of the schedule was sent and answered.
+    let stats = server.stats();
+    assert_eq!(count(summary, "set", "count"), stats["cmd_set"]);
+    assert_eq!(count(summary, "get", "count"), stats["cmd_get"]);
+    assert_eq!(stats["cmd_set"] + stats["cmd_get"], 4000);
+    assert_eq!(summary["unsent"], 0);
+    // Those that came due during the stop have waited for its end: 600 of them, 150 ms on average.
+    let mut slowest = 0;
+    let mut waited_ns = 0;
+    for line in summary["histograms"].as_array().unwrap() {
+        slowest = slowest.max(line["max"].as_u64().unwrap());
+        waited_ns += count(summary, line["op"].as_str().unwrap(), "response_sum_ns");
+    }
+    assert!(slowest >= 295_000_000, "{slowest} ns");
+    assert!(waited_ns >= 590 * 147_000_000, "{waited_ns} ns");
+}
+
+#[test]
+fn an_open_loop_with_full_connections_waits_and_says_what_it_never_sent() {
+    let server = Memcached::start(&[]);
+    let mut load = Load::start(
+        &[&server],
+        "--clients 2 --pipeline 3 --rate 1000 --arrivals constant --seconds 1 --set-get 0:1",
+    );
+    load.expect("ready");
+    sleep(Duration::from_millis(300));
+    server.signal(libc::SIGSTOP);
+    let outcome = load.finish();
+    server.signal(libc::SIGCONT);
+    let summary = outcome.summary();
+    // Six were in flight when it stopped, and were not answered.
+    assert_eq!(count(summary, "get", "errors"), 6);
+    let unsent = summary["unsent"].as_u64().unwrap();
+    assert!(unsent > 0);
+    assert_eq!(count(summary, "get", "count") + unsent, 1000);
+    assert!(outcome.errors.contains("6 requests were not answered"), "{}", outcome.errors);
+    // Its own fault was none of that.
+    assert_ne!(summary["bottleneck"]["reason"], "late");
+}
+
+#[test]
+fn the_interactive_law_holds_with_think_time() {
+    let server = Memcached::start(&[]);
+    for (think, tolerance) in [("constant", 0.02), ("exponential", 0.05)] {
+        let flags = format!("--clients 40 --think-ms 20 --think {think} --seconds 2");
+        let outcome = Load::run(&[&server], &flags);
+        let summary = outcome.summary();
+        let sum = |field| count(summary, "set", field) + count(summary, "get", field);
+        let cycles_s = sum("response_sum_ns") as f64 / 1e9 + sum("count") as f64 * 0.020;
+        let clients = cycles_s / summary["seconds"].as_f64().unwrap();
+        // N = X (R + Z). An exponential's own scatter over 4000 draws is 1.6 %.
+        assert!((clients / 40.0 - 1.0).abs() < tolerance, "{think}: N = {clients}");
+    }
+}
+
+#[test]
+fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
+    let mut mortal = Memcached::start(&[]);
+    let other = Memcached::start(&[]);
+    let mut load = Load::start(&[&mortal, &other], "--clients 6 --seconds 2.5 --think-ms 1");
+    load.expect("ready");
+    sleep(Duration::from_millis(500));
+    mortal.kill();
+    sleep(Duration::from_millis(500));
+    mortal.restart();
+    let outcome = load.finish();
+    let summary = outcome.summary();
+    assert_eq!(summary["reconnects"], 3, "{}", outcome.errors);
+    assert_eq!(summary["connections"], 6);
+    let errors = count(summary, "set", "errors") + count(summary, "get", "errors");
+    // At most what three clients had in flight.
+    assert!(errors <= 3, "{errors}");
+    assert!(outcome.errors.contains(&mortal.address.to_string()), "{}", outcome.errors);
+    assert!(!outcome.errors.contains(&other.address.to_string()), "{}", outcome.errors);
+    // It works again, and the other one has more, having worked all the time.
+    let (again, always) = (mortal.stats()["cmd_get"], other.stats()["cmd_get"]);
+    assert!(0 < again && again < always, "{again} and {always}");
+}
+
+#[test]
+fn error_answers_are_counted_and_told_once() {
+    // With its key and header, a value of 1 MiB exceeds memcached's limit of 1 MiB.
+    let server = Memcached::start(&[]);
+    let outcome =
+        Load::run(&[&server], "--clients 3 --value-bytes 1048576 --set-get 1:0 --seconds 0.3");
+    let summary = outcome.summary();
+    assert!(count(summary, "set", "count") > 0);
+    assert_eq!(count(summary, "set", "count"), count(summary, "set", "errors"));
+    assert_eq!(outcome.errors.lines().count(), 1, "{}", outcome.errors);
+    assert!(outcome.errors.contains("object too large"), "{}", outcome.errors);
+
+    let outcome = Load::run(&[&server], "--keys 10 --value-bytes 1048576 --populate 1");
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.errors.contains("object too large"), "{}", outcome.errors);
+    assert!(outcome.lines.is_empty());
+}
+
+#[test]
+fn processes_start_at_the_agreed_second() {
+    let server = Memcached::start(&[]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let start = now + 3;
+    let flags = format!("--clients 2 --seconds 0.5 --start-at {start}");
+    let mut loads = [Load::start(&[&server], &flags), Load::start(&[&server], &flags)];
+    for load in &mut loads {
+        load.expect("ready");
+    }
+    // Both are ready and neither has begun.
+    assert_eq!(server.stats()["cmd_get"], 0);
+    for load in loads {
+        let started = load.finish().summary()["started_unix_s"].as_f64().unwrap();
+        assert!(started >= start as f64 - 0.01 && started < start as f64 + 1.0, "{started}");
+    }
+
+    let outcome = Load::run(&[&server], "--seconds 1 --start-at 1000000000");
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.errors.contains("later one"), "{}", outcome.errors);
+}
+
+#[test]
+fn a_signal_ends_it_early_with_a_summary() {
+    let server = Memcached::start(&[]);
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        server.ask("stats reset\r\n", "RESET");
+        let mut load = Load::start(&[&server], "--clients 4 --threads 2 --seconds 60");
+        load.expect("ready");
+        load.expect("window");
+        load.signal(signal);
+        let outcome = load.finish();
+        let summary = outcome.summary();
+        assert_eq!(summary["interrupted"], true);
+        assert!(summary["seconds"].as_f64().unwrap() < 30.0);
+        assert_eq!(count(summary, "get", "count"), server.stats()["cmd_get"]);
+        assert_eq!(count(summary, "get", "errors"), 0);
+    }
+    // While it waits for its start.
+    let mut load = Load::start(&[&server], "--seconds 60 --start-at 99999999999");
+    load.expect("ready");
+    load.signal(libc::SIGTERM);
+    assert_eq!(load.finish().summary()["interrupted"], true);
+}
+
+#[test]
+fn it_ends_when_its_parent_is_not_the_one_it_is_tied_to() {
+    let server = Memcached::start(&[]);
+    let outcome = Load::run(&[&server], "--seconds 60 --tied-to-parent 1");
+    assert!(outcome.lines.last().is_none_or(|line| line["interrupted"] == true));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let mut gone = Memcached::start(&[]);
+    gone.kill();
+    let here = Memcached::start(&[]);
+    for (servers, flags) in [
+        (vec![&gone], "--clients 5 --seconds 1"),
+        (vec![&here, &gone], "--clients 5 --seconds 1"),
+        (vec![&here, &gone], "--populate 1"),
+    ] {
+        let outcome = Load::run(&servers, flags);
+        assert_eq!(outcome.code, Some(1));
+        assert!(outcome.lines.is_empty(), "{outcome:?}");
+        assert_eq!(outcome.errors.lines().count(), 1, "{}", outcome.errors);
+        assert!(outcome.errors.contains(&gone.address.to_string()), "{}", outcome.errors);
+    }
+}
+
+#[test]
+fn a_server_that_turns_connections_away_is_quoted() {
+    let server = Memcached::start(&["-c", "20", "-o", "maxconns_fast"]);
+    let outcome = Load::run(&[&server], "--clients 60 --seconds 1 --start-at 99999999999");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.errors.contains(&server.address.to_string()), "{}", outcome.errors);
+}
+
+#[test]
+fn wrong_flags_are_refused_before_anything_is_connected() {
+    let server = Memcached::start(&[]);
+    let rows = [
+        "",
+        "--seconds 0",
+        "--seconds 1 --set-get 0:0",
+        "--seconds 1 --clients 0",
+        "--seconds 1 --rate 5 --think-ms 5",
+        "--seconds 1 --arrivals poisson",
+        "--seconds 1 --key-choice zipf:-1",
+        "--seconds 1 --keys 0",
+        "--seconds 1 --value-bytes 9999999",
+        "--seconds 1 --multiget 0",
+        "--populate 1.1",
+        "--populate 1 --seconds 1",
+    ];
+    let before = server.stats()["total_connections"];
+    for flags in rows {
+        let outcome = Load::run(&[&server], flags);
+        assert_eq!(outcome.code, Some(2), "{flags}: {outcome:?}");
+        assert!(!outcome.errors.is_empty());
+    }
+    // Another connection is the one that asks.
+    assert_eq!(server.stats()["total_connections"], before + 1);
+}
