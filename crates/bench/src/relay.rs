@@ -199,6 +199,15 @@ impl<F: FnMut(Result<Moved, String>)> Handler for RelayHandler<F> {
         }
     }
 
+    fn on_end(&mut self, io: &mut Io, conn: ConnId) {
+        if matches!(self.peers[conn.index()], Peer::Server { .. }) {
+            (self.report)(Err("lost a server: it has closed the connection".into()));
+            io.stop();
+        } else {
+            io.close_when_sent(conn);
+        }
+    }
+
     fn on_close(&mut self, io: &mut Io, conn: ConnId, origin: Origin, why: Close) {
         if matches!(origin, Origin::Connected(_)) && !matches!(why, Close::Local) {
             (self.report)(Err(format!("lost a server: {why:?}")));

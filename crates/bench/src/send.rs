@@ -131,6 +131,10 @@ impl<F: FnMut(Result<Sent, String>)> Handler for SendHandler<F> {
         }
     }
 
+    fn on_end(&mut self, io: &mut Io, _conn: ConnId) {
+        self.fail(io, "the server has closed a connection".into());
+    }
+
     fn on_close(&mut self, io: &mut Io, _conn: ConnId, _origin: Origin, why: Close) {
         if !matches!(why, Close::Local) {
             self.fail(io, format!("lost a connection: {why:?}"));
