@@ -1,4 +1,7 @@
-"""What happened second by second, nothing trimmed: for looking at a run, not for numbers."""
+"""What happened second by second, warm-up and cool-down included: for looking at a run, not for numbers.
+
+Each second is placed at its middle, `middle_s`; what came before the start or was drained after the end is left out.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +15,29 @@ if TYPE_CHECKING:
     from knee.dataset import Dataset
 
 _NS_PER_MS = 1e6
+_MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
 
 
 def load_per_second(dataset: Dataset) -> pl.DataFrame:
-    """The clients' view: `point, repetition, elapsed_s, throughput, response_ms, trimmed`, over all load hosts."""
-    spans = dataset.points.select(*RUN, "warmup_s", (pl.col("seconds") - pl.col("cooldown_s")).alias("until_s"))
+    """The clients' view: `point, repetition, middle_s, throughput, response_ms`, over all load hosts."""
     return (
-        dataset.windows.filter(pl.col("role") == "load")
+        _within_run(dataset.windows, dataset.points)
+        .filter(pl.col("role") == "load")
         .group_by(*RUN, "elapsed_s")
         .agg(
             (pl.col("count") / pl.col("seconds")).sum().alias("throughput"),
             (pl.col("response_sum_ns").sum() / pl.col("count").sum() / _NS_PER_MS).alias("response_ms"),
         )
-        .join(spans, on=RUN)
-        .select(
-            *RUN,
-            "elapsed_s",
-            "throughput",
-            "response_ms",
-            ((pl.col("elapsed_s") < pl.col("warmup_s")) | (pl.col("elapsed_s") + 1 > pl.col("until_s"))).alias(
-                "trimmed"
-            ),
-        )
-        .sort(*RUN, "elapsed_s")
+        .select(*RUN, _MIDDLE, "throughput", "response_ms")
+        .sort(*RUN, "middle_s")
     )
 
 
 def resources_per_second(dataset: Dataset) -> pl.DataFrame:
-    """The probes' view: `point, repetition, elapsed_s, target, cores`, CPU seconds used per second."""
-    return dataset.probes.filter(pl.col("seconds") > 0).select(
+    """The probes' view: `point, repetition, middle_s, target, cores`, CPU seconds used per second."""
+    return _within_run(dataset.probes, dataset.points).select(
         *RUN,
-        "elapsed_s",
+        _MIDDLE,
         "target",
         ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores"),
     )
@@ -57,7 +52,7 @@ def resources_per_point(dataset: Dataset) -> pl.DataFrame:
     network = pl.sum_horizontal("net_lo_bytes", "net_rx_bytes", "net_tx_bytes")
     disk = pl.sum_horizontal("disk_read_bytes", "disk_write_bytes")
     return (
-        dataset.probes.filter((pl.col("seconds") > 0) & (pl.col("elapsed_s") >= 0))
+        _within_run(dataset.probes, dataset.points)
         .group_by("point", "target")
         .agg(
             ((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / seconds).alias("cores"),
@@ -70,4 +65,14 @@ def resources_per_point(dataset: Dataset) -> pl.DataFrame:
             .alias("disk_mb_per_s"),
         )
         .sort("point", "target")
+    )
+
+
+def _within_run(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    lengths = points.select(*RUN, pl.col("seconds").alias("length_s"))
+    return (
+        frame.filter(pl.col("seconds") > 0)
+        .join(lengths, on=RUN)
+        .filter((pl.col("elapsed_s") >= 0) & (pl.col("elapsed_s") < pl.col("length_s")))
+        .drop("length_s")
     )

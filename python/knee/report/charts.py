@@ -406,7 +406,7 @@ def cpu_bars(values: Rows, choices: Sequence[str]) -> Spec:
                 "field": "owner",
                 "type": "nominal",
                 "title": "CPU time of",
-                "sort": ["load", "middleware", "store", "knee", "others"],
+                "scale": {"domain": ["load", "middleware", "store", "knee", "others"]},
             },
             "tooltip": [{"field": "owner"}, {"field": "clients"}, {"field": "share", "format": ".1%"}],
         },
@@ -432,7 +432,7 @@ def timeline(
                 "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
                 "encoding": {
                     "x": {
-                        "field": "elapsed_s",
+                        "field": "middle_s",
                         "type": "quantitative",
                         "title": "Elapsed time (s)",
                         "axis": {"tickMinStep": 1},
@@ -447,14 +447,14 @@ def timeline(
 
 
 def resource_timeline(values: Rows, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
-    """CPU use of the host and of every process in the first repetition. `values`: `point, elapsed_s, target, cores`."""
+    """CPU use of the host and of every process in the first repetition. `values`: `point, middle_s, target, cores`."""
     chart: Spec = {
         "height": 210,
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.6},
         "encoding": {
             "x": {
-                "field": "elapsed_s",
+                "field": "middle_s",
                 "type": "quantitative",
                 "title": "Elapsed time (s)",
                 "axis": {"tickMinStep": 1},

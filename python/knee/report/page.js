@@ -3,8 +3,8 @@
   "use strict";
   const specs = JSON.parse(document.getElementById("charts").textContent);
   const categories = {
-    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b"],
-    dark: ["#56b4e9", "#ff9a5c", "#2fc79a", "#e39cc6", "#f0e442", "#9ab0ff", "#c0c0c0"],
+    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b", "#7a3fb5", "#b8336a", "#4b6b1f"],
+    dark: ["#56b4e9", "#ff9a5c", "#2fc79a", "#e39cc6", "#f0e442", "#9ab0ff", "#c0c0c0", "#c79bff", "#ff86ad", "#a8d06a"],
   };
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const print = window.matchMedia("print");

@@ -540,7 +540,7 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
             {"from": 0, "to": run["warmup_s"]},
             {"from": run["seconds"] - run["cooldown_s"], "to": run["seconds"]},
         ]
-        values = charts.rows(seconds.drop("trimmed"))
+        values = charts.rows(seconds)
         figures = "".join(
             self._figure(
                 f"timeline-{field}",
