@@ -238,7 +238,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         response_light_ms=levels[0].response_ms,
         think_ms=curve.think_ms,
         plateau=curve.clients[plateau],
-        retrograde=retrograde,
+        retrograde=retrograde and status != "cannot tell",
         power_clients=max(levels, key=lambda found: found.power).clients,
     )
 
@@ -266,7 +266,7 @@ def _status(
         return "cannot tell", (
             f"The noise hides the knee: throughput grows by {growth:.0%} from the lightest load, and "
             "repetitions differ "
-            f"so much that ±{noise:.0%} would mean nothing. Measure longer, with more repetitions, on a "
+            f"so much that levels {noise:.0%} apart may be equal. Measure longer, with more repetitions, on a "
             "quieter machine."
         )
     rise, elasticity = curve.step()

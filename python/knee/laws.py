@@ -342,7 +342,7 @@ def _interactive_sentences(checks: Sequence[InteractiveCheck], tolerance: float)
         named = ", ".join(str(clients) for clients in sorted({check.clients for check in unsure}))
         return [
             f"Cannot tell whether the interactive law holds within {tolerance:.0%} at {named} clients: "
-            f"the repetitions scatter too far ({where})."
+            f"the repetitions scatter too far ({where}). Measure longer, on a quieter machine."
         ]
     return [
         f"The interactive law holds within {tolerance:.0%} at all {points} points, both ways and from "
