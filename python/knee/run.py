@@ -266,6 +266,7 @@ class _Deployment:
                 time.sleep(_POLL_S)
         finally:
             samples = probe.stop()
+        progress.second(time.time() - start_at, self._throughput.latest())
         return samples
 
     def _finish(self, clients: list[Process], servers: list[Process]) -> None:
