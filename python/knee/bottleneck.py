@@ -32,6 +32,9 @@ OUTSIDERS_MAX = 0.10
 Resource = Literal["worker slots", "thread", "host CPU"]
 BottleneckStatus = Literal["found", "load generator", "cannot tell"]
 
+OUTSIDERS_DECISIVE = 0.25
+"""Share from which a full host says nothing about the system any more."""
+
 _ROLE_NAMES = {"load": "load generator", "middleware": "middleware", "store": "store", "host": "host"}
 
 
@@ -328,6 +331,15 @@ def _decide(
             "What was not measured (a link, a lock, a foreign machine) may be it.",
         )
     evidence: list[str] = []
+    outsiders = owners.get("others", 0.0)
+    if any(c.resource == "host CPU" for c in chosen) and outsiders >= OUTSIDERS_DECISIVE:
+        return verdict(
+            "cannot tell",
+            f"Cannot tell the system's own bottleneck: the host's CPU is full, and {outsiders:.0%} of it went to "
+            "programs outside the experiment.",
+            _shared_host(owners),
+            "Stop the other programs and measure again.",
+        )
     if any(c.resource == "host CPU" for c in chosen):
         evidence.append(_shared_host(owners))
         if owners.get("load", 0.0) >= CLOSE:
@@ -384,7 +396,13 @@ def _growth_sentence(knee: Knee, components: tuple[Component, ...]) -> str:
 
 
 def _shared_host(owners: dict[str, float]) -> str:
-    used = {"load": "load generators", "middleware": "middlewares", "store": "stores"}
+    used = {
+        "load": "load generators",
+        "middleware": "middlewares",
+        "store": "stores",
+        "knee": "the lab itself",
+        "others": "other programs",
+    }
     parts = [f"{used.get(owner, owner)} {share:.0%}" for owner, share in owners.items() if share >= 0.005]
     return (
         "All tiers share these cores: " + ", ".join(parts) + "; "

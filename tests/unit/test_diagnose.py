@@ -156,6 +156,15 @@ def test_a_busy_host_says_whose_cpu_time_it_was() -> None:
     assert any("share these cores" in line for line in bottleneck.evidence)
 
 
+def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:
+    dataset = synthetic_dataset(System(cores=2))
+    others = pl.when(pl.col("target") == "host").then(2.0 - pl.col("cpu_user_s")).otherwise(0.0)
+    dataset.probes = dataset.probes.with_columns(cpu_system_s=others)
+    (verdict,) = diagnose(dataset).verdicts
+    assert verdict.bottleneck.status == "cannot tell"
+    assert "outside the experiment" in verdict.bottleneck.sentence
+
+
 def test_nothing_near_saturation_is_admitted() -> None:
     dataset = synthetic_dataset(System())
     dataset.stations = dataset.stations.with_columns(pl.lit(None, dtype=pl.Float64).alias("workers_busy_s"))

@@ -60,7 +60,7 @@ def knee_response(knee: Knee) -> Spec:
     """Response time against clients, below the headline and on the same horizontal axis."""
     counts = [level.clients for level in knee.levels]
     values = [_level(level.clients, level.response_ms) for level in knee.levels]
-    y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"zero": True}}
+    y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"zero": True, "domainMin": 0}}
     return _chart([*_knee_marks(knee), *_measured(values, y)], clients_axis(counts), height=150)
 
 
@@ -142,7 +142,7 @@ def _measured(values: Rows, y: Spec) -> list[Spec]:
                 {"mark": {"type": "line", "color": "@series", "strokeWidth": 2}},
                 {
                     "transform": [{"filter": "datum.low != null"}],
-                    "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.5},
+                    "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.5, "clip": True},
                     "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
                 },
                 {
@@ -185,7 +185,7 @@ def against_clients(
             {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}},
             {
                 "transform": [{"filter": "datum.low != null"}],
-                "mark": {"type": "rule", "strokeWidth": 1.3},
+                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
                 "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
             },
             {
@@ -291,7 +291,7 @@ def percentile_lines(values: Rows, counts: Sequence[int], choices: Sequence[str]
         [
             {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value_ms"}}},
             {
-                "mark": {"type": "rule", "strokeWidth": 1.3},
+                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
                 "encoding": {"y": y | {"field": "low_ms"}, "y2": {"field": "high_ms"}},
             },
             {

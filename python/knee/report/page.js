@@ -28,7 +28,7 @@
       legend: { ...text, orient: "top", titleOrient: "left", titleFontWeight: 500, titleFontSize: 12, labelFontSize: 11.5, symbolStrokeWidth: 2, columns: 5 },
       text: { fontSize: 11.5 },
       range: { category: categories[isDark ? "dark" : "light"] },
-      mark: { color: colour("series") },
+      mark: { color: colour("series") }, rule: { color: colour("series") },
       bar: { discreteBandSize: { band: 0.8 } },
     };
   }
