@@ -1,21 +1,15 @@
 //! The command line: flags in, JSON lines out.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use knee_proto::Limits;
-use knee_reactor::{Config, Group, bind, process};
-use knee_telemetry::{Moment, Reporter, Stats, Store, StoreGauges};
+use knee_reactor::{bind, process};
+use knee_telemetry::{Reporter, Stats, Store};
 
-use crate::commands::{Commands, Facts};
-use crate::counters::Counters;
-use crate::engine::Engine;
-use crate::memory::{Memory, MemoryLimits};
-use crate::server::{Calendar, Server};
-use crate::stripes::Stripes;
+use crate::memory::MemoryLimits;
+use crate::serving::{Serving, Settings, StartError};
 
 const PROGRAM: &str = "knee-kv";
 
@@ -23,8 +17,7 @@ const PROGRAM: &str = "knee-kv";
 const THREADS_MAX: u64 = 256;
 /// Descriptors that are not clients' connections: listener, polls, timers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
-/// A request without its value: more than the longest line but a retrieval's.
-const LINE_BYTES_MAX: usize = 64 * 1024;
+const MIB: usize = 1 << 20;
 
 /// A key-value store behind the memcached protocol, in memory.
 #[derive(Debug, Parser)]
@@ -69,6 +62,21 @@ enum Output {
     None,
 }
 
+impl Flags {
+    fn settings(&self) -> Settings {
+        Settings {
+            threads: self.threads as usize,
+            limits: MemoryLimits {
+                memory_bytes_max: self.memory_mb as usize * MIB,
+                value_bytes_max: self.value_bytes_max as usize,
+            },
+            connections_max: self.connections_max as usize,
+            idle_timeout: (self.idle_timeout_s > 0)
+                .then(|| Duration::from_secs(self.idle_timeout_s)),
+        }
+    }
+}
+
 /// Parses the arguments, runs until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
     match run(&Flags::parse()) {
@@ -87,41 +95,12 @@ struct Failure {
 }
 
 impl Failure {
-    fn flags(message: String) -> Failure {
-        Failure { message, code: 2 }
-    }
-
     fn start(what: &str, error: &std::io::Error) -> Failure {
         Failure { message: format!("{what}: {error}"), code: 1 }
     }
 }
 
 fn run(flags: &Flags) -> Result<(), Failure> {
-    let value_bytes_max = flags.value_bytes_max as usize;
-    let limits =
-        MemoryLimits { memory_bytes_max: (flags.memory_mb as usize) << 20, value_bytes_max };
-    let too_small = || {
-        let needed = MemoryLimits::memory_bytes_min(value_bytes_max).div_ceil(1 << 20);
-        Failure::flags(format!(
-            "--memory-mb {} is too little for --value-bytes-max {value_bytes_max}: \
-             at least {needed} is needed",
-            flags.memory_mb
-        ))
-    };
-    if flags.threads == 1 {
-        let mut engine = Some(Memory::new(limits).ok_or_else(too_small)?);
-        serve(flags, |_| engine.take().expect("one thread asks for one engine"))
-    } else {
-        let stripes = Stripes::new(flags.threads as usize, limits).ok_or_else(too_small)?;
-        serve(flags, |_| stripes.clone())
-    }
-}
-
-/// Serves the engine whose handles `engine` gives to the threads.
-fn serve<E: Engine + Send + 'static>(
-    flags: &Flags,
-    mut engine: impl FnMut(usize) -> E,
-) -> Result<(), Failure> {
     if let Some(parent) = flags.tied_to_parent {
         process::tie_to_parent(parent)
             .map_err(|error| Failure::start("cannot be tied to its parent", &error))?;
@@ -135,15 +114,7 @@ fn serve<E: Engine + Send + 'static>(
             flags.connections_max
         );
     }
-    let bound = |address| {
-        bind(address)
-            .map_err(|error| Failure::start(&format!("cannot listen on {address}"), &error))
-    };
-    let listener = bound(flags.listen)?;
-    let listen = listener
-        .local_addr()
-        .map_err(|error| Failure::start("cannot tell the listening address", &error))?;
-
+    let listener = listen(flags.listen)?;
     let stats = match flags.stats {
         Output::Json => Stats::Json,
         Output::None => Stats::None,
@@ -152,43 +123,28 @@ fn serve<E: Engine + Send + 'static>(
         .map_err(|error| Failure::start("cannot print", &error))?;
     if let Some(admin) = flags.admin {
         reporter
-            .serve_admin(bound(admin)?)
+            .serve_admin(listen(admin)?)
             .map_err(|error| Failure::start("cannot serve the admin address", &error))?;
     }
-
-    let threads = flags.threads as usize;
-    let started = Moment::now();
-    let facts = Arc::new(Facts {
-        listen,
-        threads,
-        connections_max: flags.connections_max as usize,
-        value_bytes_max: flags.value_bytes_max as usize,
-        idle_timeout_s: flags.idle_timeout_s,
-        started: started.mono,
-    });
-    let counters = Arc::new(Counters::new(threads));
-    let limits = Limits { value_bytes_max: flags.value_bytes_max as usize, ..Limits::default() };
-    let request_bytes_max =
-        limits.value_bytes_max.max(limits.retrieval_line_bytes_max) + LINE_BYTES_MAX;
-    let config = Config {
-        input_bytes_max: request_bytes_max,
-        connections_max: flags.connections_max as usize,
-        refusal: b"ERROR Too many open connections\r\n",
-        idle_timeout: (flags.idle_timeout_s > 0).then(|| Duration::from_secs(flags.idle_timeout_s)),
-        ..Config::default()
-    };
-    let group = Group::start("net", threads, &config, Some(listener), |thread, _| {
-        let commands =
-            Commands::new(engine(thread), Arc::clone(&counters), Arc::clone(&facts), thread);
-        let recorder = reporter.recorder(format!("net-{thread}"), StoreGauges::default(), started);
-        Server::new(commands, limits, Calendar::new(started), recorder, thread == 0)
-    })
-    .map_err(|error| Failure::start("cannot start", &error))?;
-    process::shutdown_on_signals(group.shutdown())
+    let settings = flags.settings();
+    let serving = Serving::start(&settings, listener, reporter).map_err(|error| match error {
+        StartError::TooLittleMemory => Failure {
+            message: format!(
+                "--memory-mb {} is too little for values of --value-bytes-max {}: \
+                 it takes at least {}",
+                flags.memory_mb,
+                flags.value_bytes_max,
+                MemoryLimits::memory_bytes_min(settings.limits.value_bytes_max).div_ceil(MIB)
+            ),
+            code: 2,
+        },
+        StartError::Io(error) => Failure::start("cannot start", &error),
+    })?;
+    process::shutdown_on_signals(serving.shutdown())
         .map_err(|error| Failure::start("cannot handle signals", &error))?;
-    reporter.ready(Some(listen));
-    let running = reporter.start().map_err(|error| Failure::start("cannot start", &error))?;
-    let ended = group.join();
-    running.finish(|_| ());
-    ended.map_err(|error| Failure::start("an event loop failed", &error))
+    serving.join().map_err(|error| Failure::start("an event loop failed", &error))
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    bind(address).map_err(|error| Failure::start(&format!("cannot listen on {address}"), &error))
 }

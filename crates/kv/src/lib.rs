@@ -11,7 +11,7 @@
 //! * `commands`: what memcached means by a request, said as decisions on an engine's items.
 //! * `server`: connections; batches of requests in, one write of their answers out.
 //! * `counters`: what `stats` counts.
-//! * [`cli`]: flags, and the program's life.
+//! * [`Serving`]: a store from start to end, in this process. [`cli`]: the program.
 //!
 //! On the path of a get nothing is allocated, and with one thread nothing is locked: the thread
 //! owns its engine, and the value is copied once, from the engine into the connection's output.
@@ -23,6 +23,8 @@ mod commands;
 mod counters;
 mod memory;
 mod server;
+mod serving;
 mod stripes;
 
 pub use memory::{Memory, MemoryLimits};
+pub use serving::{Serving, Settings, StartError};

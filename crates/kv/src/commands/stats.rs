@@ -5,17 +5,15 @@ use std::time::Instant;
 
 use knee_proto::encode;
 
-use super::{Commands, VERSION};
+use super::{Commands, VERSION, counter_value};
 use crate::engine::{Engine, Second};
+use crate::serving::Settings;
 
 /// What does not change while the server runs.
 #[derive(Debug)]
 pub(crate) struct Facts {
+    pub(crate) settings: Settings,
     pub(crate) listen: SocketAddr,
-    pub(crate) threads: usize,
-    pub(crate) connections_max: usize,
-    pub(crate) value_bytes_max: usize,
-    pub(crate) idle_timeout_s: u64,
     pub(crate) started: Instant,
 }
 
@@ -35,6 +33,19 @@ impl<E: Engine> Commands<E> {
             b"slabs" => self.slab_stats(out),
             // As a memcached that was not told to track them.
             b"sizes" => encode::stat("sizes_status", "disabled", out),
+            // It lists the items of a size class, of which there are none.
+            b"cachedump" => match (words.next(), words.next()) {
+                (Some(class), Some(limit))
+                    if counter_value(class).is_some() && counter_value(limit).is_some() => {}
+                (Some(_), Some(_)) => {
+                    out.extend_from_slice(b"CLIENT_ERROR bad command line format\r\n");
+                    return false;
+                }
+                _ => {
+                    out.extend_from_slice(b"CLIENT_ERROR bad command line\r\n");
+                    return false;
+                }
+            },
             // Counting by key prefix is accepted and not done: its dump is empty.
             b"detail" => match words.next().unwrap_or_default() {
                 b"on" | b"off" => {
@@ -64,14 +75,14 @@ impl<E: Engine> Commands<E> {
         encode::stat("time", now, out);
         encode::stat("version", VERSION, out);
         encode::stat("pointer_size", usize::BITS, out);
-        encode::stat("max_connections", facts.connections_max, out);
+        encode::stat("max_connections", facts.settings.connections_max, out);
         encode::stat("curr_connections", self.connections, out);
         for (name, total) in self.counters.totals() {
             encode::stat(name, total, out);
         }
         encode::stat("limit_maxbytes", figures.memory_bytes_max, out);
         encode::stat("accepting_conns", 1, out);
-        encode::stat("threads", facts.threads, out);
+        encode::stat("threads", facts.settings.threads, out);
         encode::stat("bytes", figures.item_bytes, out);
         encode::stat("curr_items", figures.items, out);
         encode::stat("total_items", figures.puts, out);
@@ -84,20 +95,21 @@ impl<E: Engine> Commands<E> {
         let figures = self.engine.figures();
         let facts = &self.facts;
         encode::stat("maxbytes", figures.memory_bytes_max, out);
-        encode::stat("maxconns", facts.connections_max, out);
+        encode::stat("maxconns", facts.settings.connections_max, out);
         encode::stat("tcpport", facts.listen.port(), out);
         encode::stat("udpport", 0, out);
         encode::stat("inter", facts.listen.ip(), out);
         encode::stat("verbosity", 0, out);
         encode::stat("evictions", "on", out);
         encode::stat("shutdown_command", "no", out);
-        encode::stat("num_threads", facts.threads, out);
+        encode::stat("num_threads", facts.settings.threads, out);
         encode::stat("cas_enabled", "yes", out);
         encode::stat("auth_enabled_sasl", "no", out);
         encode::stat("auth_enabled_ascii", "no", out);
-        encode::stat("item_size_max", facts.value_bytes_max, out);
+        encode::stat("item_size_max", facts.settings.limits.value_bytes_max, out);
         encode::stat("flush_enabled", "yes", out);
-        encode::stat("idle_timeout", facts.idle_timeout_s, out);
+        let idle_s = facts.settings.idle_timeout.map_or(0, |timeout| timeout.as_secs());
+        encode::stat("idle_timeout", idle_s, out);
         encode::stat("track_sizes", "no", out);
     }
 

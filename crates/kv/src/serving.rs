@@ -1,0 +1,145 @@
+//! A store that serves: threads, their engine and what they report, from start to end.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use knee_proto::Limits;
+use knee_reactor::{Config, Group, Shutdown};
+use knee_telemetry::{Moment, Reporter, Running, Store, StoreGauges};
+
+use crate::commands::{Commands, Facts};
+use crate::counters::Counters;
+use crate::engine::Engine;
+use crate::memory::{Memory, MemoryLimits};
+use crate::server::{Calendar, Server};
+use crate::stripes::Stripes;
+
+/// Input that a connection may hold beside a value: more than any line but a retrieval's.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// How to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Event loops, at least 1. With one, nothing is locked.
+    pub threads: usize,
+    /// Limits of the memory engine.
+    pub limits: MemoryLimits,
+    /// Connections served at a time; further ones are refused.
+    pub connections_max: usize,
+    /// Connections without traffic for so long are closed.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// Why a store could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The memory does not suffice for values of that size
+    /// ([`MemoryLimits::memory_bytes_min`]).
+    TooLittleMemory,
+    /// The system refused a socket, a poll or a thread.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::TooLittleMemory => f.write_str("too little memory for the largest values"),
+            StartError::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> StartError {
+        StartError::Io(error)
+    }
+}
+
+/// A running store.
+#[derive(Debug)]
+pub struct Serving {
+    group: Group,
+    running: Running<Store>,
+    address: SocketAddr,
+}
+
+impl Serving {
+    /// Serves on `listener`, and reports that it does.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(
+        settings: &Settings,
+        listener: TcpListener,
+        reporter: Reporter<Store>,
+    ) -> Result<Serving, StartError> {
+        if settings.threads == 1 {
+            let memory = Memory::new(settings.limits).ok_or(StartError::TooLittleMemory)?;
+            let mut memory = Some(memory);
+            let take = || memory.take().expect("one thread asks for one engine");
+            Serving::with_engine(settings, listener, reporter, take)
+        } else {
+            let stripes = Stripes::new(settings.threads, settings.limits)
+                .ok_or(StartError::TooLittleMemory)?;
+            Serving::with_engine(settings, listener, reporter, || stripes.clone())
+        }
+    }
+
+    /// Serves the engine whose handles `engine` gives to the threads.
+    fn with_engine<E: Engine + Send + 'static>(
+        settings: &Settings,
+        listener: TcpListener,
+        mut reporter: Reporter<Store>,
+        mut engine: impl FnMut() -> E,
+    ) -> Result<Serving, StartError> {
+        let address = listener.local_addr()?;
+        let started = Moment::now();
+        let facts = Arc::new(Facts { settings: *settings, listen: address, started: started.mono });
+        let counters = Arc::new(Counters::new(settings.threads));
+        let limits =
+            Limits { value_bytes_max: settings.limits.value_bytes_max, ..Limits::default() };
+        let config = Config {
+            input_bytes_max: limits.value_bytes_max.max(limits.retrieval_line_bytes_max)
+                + LINE_BYTES_MAX,
+            connections_max: settings.connections_max,
+            refusal: b"ERROR Too many open connections\r\n",
+            idle_timeout: settings.idle_timeout,
+            ..Config::default()
+        };
+        let group = Group::start("net", settings.threads, &config, Some(listener), |thread, _| {
+            let commands =
+                Commands::new(engine(), Arc::clone(&counters), Arc::clone(&facts), thread);
+            let gauges = StoreGauges::default();
+            let recorder = reporter.recorder(format!("net-{thread}"), gauges, started);
+            Server::new(commands, limits, Calendar::new(started), recorder, thread == 0)
+        })?;
+        reporter.ready(Some(address));
+        Ok(Serving { group, running: reporter.start()?, address })
+    }
+
+    /// The address that is served.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle that ends it: what was read is answered, and nothing more is read.
+    #[must_use]
+    pub fn shutdown(&self) -> Shutdown {
+        self.group.shutdown()
+    }
+
+    /// Waits until it has ended, and prints the summary.
+    ///
+    /// # Errors
+    /// When the system ended one of the event loops.
+    pub fn join(self) -> io::Result<()> {
+        let ended = self.group.join();
+        self.running.finish(|_| ());
+        ended
+    }
+}
