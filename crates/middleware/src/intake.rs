@@ -29,7 +29,7 @@ impl Proxy {
 
     /// Takes as many requests as there are and may be; returns how many bytes they had.
     pub(crate) fn take_requests(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
-        if self.config.mode == Mode::Pipelined && !self.has_room(io) {
+        if !self.has_room(io) {
             self.hold(io, conn);
             return 0;
         }
@@ -152,6 +152,9 @@ impl Proxy {
 
     /// Gives waiting requests to idle slots, in the order in which they came.
     pub(crate) fn serve_queue(&mut self, io: &mut Io) {
+        if self.is_starting() {
+            return;
+        }
         loop {
             while let Some(&lane) = self.idle.last() {
                 let Some(job) = self.shared.take() else { break };
@@ -260,8 +263,16 @@ impl Proxy {
         }
     }
 
-    /// Whether servers can be given more; where one cannot, clients are held back.
+    /// Whether servers can be given more; where one cannot, or none has been tried yet, clients are
+    /// held back.
     fn has_room(&self, io: &Io) -> bool {
+        if self.is_starting() {
+            return false;
+        }
+        if self.config.mode != Mode::Pipelined {
+            // Each slot has one request.
+            return true;
+        }
         self.lanes.iter().flat_map(|lane| &lane.upstreams).all(|upstream| {
             upstream.expected.len() < SERVER_IN_FLIGHT_MAX
                 && upstream.conn.is_none_or(|conn| io.output_len(conn) < SERVER_BYTES_MAX)

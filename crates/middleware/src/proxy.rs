@@ -155,6 +155,11 @@ impl Proxy {
         self.drain != Drain::Serving
     }
 
+    /// Whether some servers were not tried yet: what clients send waits until they are.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.starting.is_some()
+    }
+
     /// Whether the time of sending is needed: in pipelined mode it ends the queueing.
     pub(crate) fn stamps_sends(&self) -> bool {
         self.config.mode == Mode::Pipelined || self.config.trace
@@ -343,9 +348,8 @@ impl Handler for Proxy {
     }
 
     fn on_batch_end(&mut self, io: &mut Io) {
-        if self.config.mode == Mode::Pipelined {
-            self.release_held(io);
-        } else {
+        self.release_held(io);
+        if self.config.mode != Mode::Pipelined {
             self.serve_queue(io);
         }
     }

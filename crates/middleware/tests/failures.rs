@@ -1,0 +1,272 @@
+//! Servers that die, lie or are silent; clients that are rude; shutdown in mid-traffic.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use support::{Client, MODES, Memcached, Proxy, addresses, config, free_port, wait_until};
+
+#[test]
+fn a_middleware_started_first_finds_its_servers() {
+    for (mode, threads) in MODES {
+        let ports = [free_port(), free_port()];
+        let servers = ports.map(|port| (Ipv4Addr::LOCALHOST, port).into());
+        let proxy = Proxy::start(&config(mode, threads, &servers));
+        let mut client = proxy.client();
+        let answer = client.ask("get a\r\n");
+        assert!(answer.starts_with("SERVER_ERROR no server is up"), "{answer}");
+        for port in ports {
+            assert!(answer.contains(&port.to_string()), "{answer}");
+        }
+        let _servers = ports.map(Memcached::start_at);
+        wait_until("writes work", || client.ask("set a 0 0 1\r\nx\r\n") == "STORED");
+        client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn a_server_that_dies_is_taken_out_and_returns() {
+    for (mode, threads) in MODES {
+        let [first, second, third] = Memcached::three();
+        let servers = [first.address, second.address, third.address];
+        let proxy = Proxy::start(&config(mode, threads, &servers));
+        let (stop, proxy) = (AtomicBool::new(false), &proxy);
+        proxy.client().expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+        std::thread::scope(|scope| {
+            // Reads never fail, whatever becomes of one server.
+            for _ in 0..4 {
+                let mut client = proxy.client();
+                let stop = &stop;
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        client.expect(
+                            "get a a\r\n",
+                            &format!("{0}{0}END\r\n", "VALUE a 0 1\r\nx\r\n"),
+                        );
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            let name = second.address.to_string();
+            let port = second.kill();
+            let mut client = proxy.client();
+            let answer = client.ask("set b 0 0 1\r\nx\r\n");
+            assert!(
+                answer.starts_with("SERVER_ERROR server") && answer.contains(&name),
+                "{answer}"
+            );
+            // So that it comes back with what the others have.
+            let second = Memcached::start_at(port);
+            Client::connect(second.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+            wait_until("writes work again", || client.ask("set b 0 0 1\r\nx\r\n") == "STORED");
+            wait_until("it is read from again", || second.stat("cmd_get") > 0);
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// A server that answers `version` and then does as told.
+fn impostor(behave: impl Fn(TcpStream) + Send + Sync + 'static) -> std::net::SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let behave = std::sync::Arc::new(behave);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, behave) = (stream.unwrap(), std::sync::Arc::clone(&behave));
+            std::thread::spawn(move || {
+                let mut request = [0; 9];
+                if stream.read_exact(&mut request).is_ok()
+                    && stream.write_all(b"VERSION 0\r\n").is_ok()
+                {
+                    behave(stream);
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    for (mode, threads) in MODES {
+        let silent = impostor(|mut stream| {
+            let mut request = [0; 1024];
+            while stream.read(&mut request).is_ok_and(|read| read > 0) {}
+        });
+        let good = Memcached::start();
+        Client::connect(good.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+        let proxy = Proxy::start(&config(mode, threads, &[silent, good.address]));
+        let mut client = proxy.client();
+        // Whoever's turn it is, the answer comes.
+        for _ in 0..4 {
+            client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
+        }
+        let answer = client.ask("set a 0 0 1\r\ny\r\n");
+        assert!(answer.contains(&silent.to_string()) && answer.contains("no answer"), "{answer}");
+    }
+}
+
+#[test]
+fn a_server_that_talks_nonsense_is_told_of() {
+    for (mode, threads) in MODES {
+        let liar = impostor(|mut stream| {
+            let mut request = [0; 1024];
+            while stream.read(&mut request).is_ok_and(|read| read > 0) {
+                let _ = stream.write_all(b"VALUE a 0\r\n");
+            }
+        });
+        let proxy = Proxy::start(&config(mode, threads, &[liar]));
+        let answer = proxy.client().ask("get a\r\n");
+        assert!(answer.starts_with("SERVER_ERROR server"), "{answer}");
+        assert!(answer.contains(&liar.to_string()) && answer.contains("malformed"), "{answer}");
+    }
+}
+
+#[test]
+fn an_answer_beyond_the_limit_is_refused() {
+    let servers = [Memcached::start()];
+    for (mode, threads) in MODES {
+        let settings = knee_middleware::Config {
+            reply_bytes_max: 100_000,
+            ..config(mode, threads, &addresses(&servers))
+        };
+        let proxy = Proxy::start(&settings);
+        let mut client = proxy.client();
+        client.expect(&format!("set a 0 0 60000\r\n{}\r\n", "v".repeat(60_000)), "STORED\r\n");
+        let answer = client.ask("get a a\r\n");
+        assert!(answer.starts_with("SERVER_ERROR") && answer.contains("limit"), "{answer}");
+        wait_until("it serves again", || proxy.client().ask("touch a 0\r\n") == "TOUCHED");
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_hinders_nobody() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let mut other = proxy.client();
+        other.expect(&format!("set a 0 0 100000\r\n{}\r\n", "v".repeat(100_000)), "STORED\r\n");
+        let mut rude = proxy.client();
+        rude.stream().set_nonblocking(true).unwrap();
+        // Far more than the kernel's buffers hold.
+        let burst = b"get a\r\n".repeat(10_000);
+        let stuck = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            match rude.stream().write(&burst) {
+                Ok(_) => false,
+                Err(error) => error.kind() == ErrorKind::WouldBlock,
+            }
+        });
+        assert!(stuck, "70 MB of requests were taken from a client that reads nothing");
+        for _ in 0..100 {
+            other.expect("get nothing\r\n", "END\r\n");
+        }
+    }
+}
+
+#[test]
+fn clients_that_leave_in_mid_request_free_their_slots() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        for number in 0..200 {
+            let mut client = proxy.client();
+            client.send(&format!("get a\r\nset k{number} 0 0 1\r\nx\r\nset half 0 0 10\r\nabc"));
+        }
+        let mut client = proxy.client();
+        for _ in 0..20 {
+            client.expect("get nothing\r\n", "END\r\n");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_clients_are_served_and_no_more_than_allowed() {
+    let servers = [Memcached::start()];
+    for (mode, threads) in MODES {
+        let settings = knee_middleware::Config {
+            connections_max: 1000,
+            ..config(mode, threads, &addresses(&servers))
+        };
+        let proxy = Proxy::start(&settings);
+        let mut clients: Vec<Client> = (0..1000).map(|_| proxy.client()).collect();
+        for client in &mut clients {
+            client.send("get nothing\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.line(), "END");
+        }
+        let mut late = proxy.client();
+        assert_eq!(late.line(), "SERVER_ERROR too many open connections");
+        assert!(late.is_closed());
+    }
+}
+
+#[test]
+fn an_oversized_value_is_refused_and_the_old_one_gone() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let mut client = proxy.client();
+        client.expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+        let bytes = 3 << 20;
+        client.expect(
+            &format!("set a 0 0 {bytes}\r\n{}\r\nget a\r\n", "v".repeat(bytes)),
+            "SERVER_ERROR object too large for cache\r\nEND\r\n",
+        );
+    }
+}
+
+#[test]
+fn a_shutdown_under_load_loses_no_acknowledged_write() {
+    for (mode, threads) in MODES {
+        let servers = Memcached::three();
+        let proxy = Proxy::before(mode, threads, &servers);
+        let clients: Vec<Client> = (0..6).map(|_| proxy.client()).collect();
+        let acknowledged: Vec<u64> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (clients.into_iter().enumerate())
+                .map(|(name, mut client)| {
+                    scope.spawn(move || write_until_closed(name, &mut client))
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(100));
+            let begun = Instant::now();
+            proxy.stop();
+            assert!(begun.elapsed() < Duration::from_secs(3), "the shutdown was cut short");
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        for server in &servers {
+            let mut direct = Client::connect(server.address);
+            for (name, &last) in acknowledged.iter().enumerate() {
+                assert!(last > 0, "client {name} was never served");
+                direct.send(&format!("get w{name}\r\n"));
+                assert!(direct.line().starts_with("VALUE "));
+                let stored: u64 = direct.line().parse().unwrap();
+                assert_eq!(direct.line(), "END");
+                // The last one sent may have been stored without its answer having been read.
+                assert!(stored == last || stored == last + 1, "{stored} after {last}");
+            }
+        }
+    }
+}
+
+/// Sets a counter, one request at a time; the last acknowledged value.
+fn write_until_closed(name: usize, client: &mut Client) -> u64 {
+    for number in 1.. {
+        let value = number.to_string();
+        let request = format!("set w{name} 0 0 {}\r\n{value}\r\n", value.len());
+        if client.stream().write_all(request.as_bytes()).is_err() {
+            return number - 1;
+        }
+        let mut answer = [0; 8];
+        match client.stream().read_exact(&mut answer) {
+            Ok(()) => assert_eq!(&answer, b"STORED\r\n"),
+            Err(_) => return number - 1,
+        }
+    }
+    unreachable!("the middleware is never shut down")
+}

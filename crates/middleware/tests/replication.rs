@@ -1,0 +1,223 @@
+//! What is written is on every server, what is read comes from each in its turn.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use knee_middleware::Mode;
+use support::{Client, MODES, Memcached, Proxy, addresses, config};
+
+#[test]
+fn a_write_is_on_every_server_when_it_is_acknowledged() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let mut client = proxy.client();
+        client.expect("flush_all\r\nset a 5 0 2\r\nhi\r\n", "OK\r\nSTORED\r\n");
+        client.expect("append a 0 0 1\r\n!\r\nset n 0 0 1\r\n7\r\n", "STORED\r\nSTORED\r\n");
+        client.expect("incr n 5\r\ntouch a 100\r\n", "12\r\nTOUCHED\r\n");
+        for server in &servers {
+            let mut direct = Client::connect(server.address);
+            direct.expect("get a n\r\n", "VALUE a 5 3\r\nhi!\r\nVALUE n 0 2\r\n12\r\nEND\r\n");
+        }
+        client.expect("delete a\r\ndelete a\r\n", "DELETED\r\nNOT_FOUND\r\n");
+        for server in &servers {
+            Client::connect(server.address).expect("get a\r\n", "END\r\n");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_one_server_refuses_is_not_acknowledged() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let mut client = proxy.client();
+        client.expect("flush_all\r\n", "OK\r\n");
+        Client::connect(servers[1].address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+        client.expect("add a 0 0 1\r\ny\r\n", "NOT_STORED\r\n");
+        // One server counts from elsewhere.
+        client.expect("set n 0 0 1\r\n1\r\n", "STORED\r\n");
+        Client::connect(servers[2].address).expect("set n 0 0 1\r\n5\r\n", "STORED\r\n");
+        let answer = client.ask("incr n 1\r\n");
+        assert!(answer.starts_with("SERVER_ERROR replicas disagree"), "{answer}");
+    }
+}
+
+#[test]
+fn single_gets_are_dealt_to_the_servers_in_turn() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let before: Vec<u64> = servers.iter().map(|server| server.stat("cmd_get")).collect();
+        let mut client = proxy.client();
+        for _ in 0..90 {
+            client.expect("get nothing\r\n", "END\r\n");
+        }
+        let gets: Vec<u64> =
+            servers.iter().zip(before).map(|(server, old)| server.stat("cmd_get") - old).collect();
+        // A client's requests may be served by either thread, each with its own turn.
+        assert_eq!(gets.iter().sum::<u64>(), 90);
+        assert!(gets.iter().all(|count| count.abs_diff(30) < threads as u64), "{gets:?}");
+    }
+}
+
+#[test]
+fn a_sharded_multiget_asks_every_server_and_keeps_the_order() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let settings = knee_middleware::Config {
+            sharded: true,
+            ..config(mode, threads, &addresses(&servers))
+        };
+        let proxy = Proxy::start(&settings);
+        let mut client = proxy.client();
+        client.expect("flush_all\r\n", "OK\r\n");
+        let keys: Vec<String> = (0..10).map(|number| format!("key{number}")).collect();
+        // Every third is missing.
+        let mut expected = String::new();
+        for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 3 != 1) {
+            client.expect(&format!("set {key} 0 0 1\r\n{number}\r\n"), "STORED\r\n");
+            expected += &format!("VALUE {key} 0 1\r\n{number}\r\n");
+        }
+        let before: Vec<u64> = servers.iter().map(|server| server.stat("cmd_get")).collect();
+        for _ in 0..3 {
+            client.expect(&format!("get {}\r\n", keys.join(" ")), &format!("{expected}END\r\n"));
+        }
+        for (server, old) in servers.iter().zip(before) {
+            let asked = server.stat("cmd_get") - old;
+            assert!((9..=11).contains(&asked), "{asked} of 30 keys");
+        }
+        // Fewer keys than servers.
+        client.expect("get key0 key2\r\n", "VALUE key0 0 1\r\n0\r\nVALUE key2 0 1\r\n2\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn quiet_requests_are_done_and_not_answered() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let mut client = proxy.client();
+        client.expect(
+            "flush_all noreply\r\nset a 0 0 1 noreply\r\nx\r\nadd a 0 0 1 noreply\r\ny\r\n\
+             ms b 1 q\r\nz\r\nms b 1 q ME\r\nz\r\nmg nothing v q\r\nmg b v q Oq1\r\nmn\r\n",
+            // Of the quiet ones only the refusal and the hit are told.
+            "NS\r\nVA 1 Oq1\r\nz\r\nMN\r\n",
+        );
+        for server in &servers {
+            Client::connect(server.address).expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
+        }
+    }
+}
+
+#[test]
+fn replies_come_in_the_order_of_the_requests() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        std::thread::scope(|scope| {
+            for name in 0..8 {
+                let mut client = proxy.client();
+                scope.spawn(move || {
+                    let (mut requests, mut answers) = (String::new(), String::new());
+                    for number in 0..300 {
+                        let key = format!("k{name}-{}", number % 7);
+                        match number % 5 {
+                            0 | 1 => {
+                                let value = format!("{number:0>width$}", width = number * 3);
+                                requests +=
+                                    &format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+                                requests += &format!("get {key}\r\n");
+                                answers += &format!(
+                                    "STORED\r\nVALUE {key} 0 {}\r\n{value}\r\nEND\r\n",
+                                    value.len()
+                                );
+                            }
+                            2 => {
+                                requests += "bogus\r\n";
+                                answers += "ERROR\r\n";
+                            }
+                            3 => {
+                                requests += "mn\r\n";
+                                answers += "MN\r\n";
+                            }
+                            _ => {
+                                requests += "get nothing\r\n";
+                                answers += "END\r\n";
+                            }
+                        }
+                    }
+                    client.expect(&requests, &answers);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn cas_has_exactly_one_winner_over_three_servers() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        // Two middlewares: tokens mean the same to both.
+        let proxies =
+            [Proxy::before(mode, threads, &servers), Proxy::before(Mode::Pipelined, 1, &servers)];
+        proxies[0].client().expect("flush_all\r\nset n 0 0 1\r\n0\r\n", "OK\r\nSTORED\r\n");
+        let stored = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let mut client = proxies[number % 2].client();
+                let stored = &stored;
+                scope.spawn(move || {
+                    for _ in 0..40 {
+                        let (value, token) = client.gets("n").unwrap();
+                        let next = (value.parse::<u64>().unwrap() + 1).to_string();
+                        let request = format!("cas n 0 0 {} {token}\r\n{next}\r\n", next.len());
+                        match client.ask(&request).as_str() {
+                            "STORED" => {
+                                stored.fetch_add(1, Ordering::Relaxed);
+                            }
+                            "EXISTS" => {}
+                            other => panic!("{other}"),
+                        }
+                    }
+                });
+            }
+        });
+        let stored = stored.into_inner();
+        assert!(stored > 0);
+        let expected = format!("VALUE n 0 {}\r\n{stored}\r\nEND\r\n", stored.to_string().len());
+        for server in &servers {
+            Client::connect(server.address).expect("get n\r\n", &expected);
+        }
+    }
+}
+
+#[test]
+fn a_token_holds_on_all_servers_or_not_at_all() {
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let mut client = proxy.client();
+        client.expect("flush_all\r\nset a 0 0 1\r\nx\r\n", "OK\r\nSTORED\r\n");
+        let (_, token) = client.gets("a").unwrap();
+        // What follows in the same packet sees what the cas has done.
+        client.expect(
+            &format!("cas a 0 0 1 {token}\r\ny\r\nget a\r\n"),
+            "STORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n",
+        );
+        client.expect(&format!("cas a 0 0 1 {token}\r\nz\r\n"), "EXISTS\r\n");
+        client.expect("cas nothing 0 0 1 7\r\nz\r\n", "NOT_FOUND\r\n");
+        // Meta commands: the same tokens.
+        client.send("mg a c v\r\n");
+        let token = client.line().strip_prefix("VA 1 c").unwrap().to_owned();
+        assert_eq!(client.line(), "y");
+        client.expect(&format!("ms a 1 C{token}\r\nw\r\n"), "HD\r\n");
+        client.expect(&format!("ms a 1 C{token} Ok1\r\nv\r\n"), "EX Ok1\r\n");
+        // One server has another value: no token holds.
+        Client::connect(servers[2].address).expect("set a 0 0 1\r\n?\r\n", "STORED\r\n");
+        let (_, token) = client.gets("a").unwrap();
+        client.expect(&format!("cas a 0 0 1 {token}\r\nz\r\n"), "EXISTS\r\n");
+    }
+}
