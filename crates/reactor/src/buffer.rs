@@ -58,8 +58,9 @@ impl Output {
         debug_assert!(self.sent <= self.bytes.len());
         if self.sent == self.bytes.len() {
             self.release(pool);
-        } else if self.sent >= POOLED_BYTES_MAX {
-            // Moving the rest costs less than keeping a buffer that grows as long as the peer lags.
+        } else if self.sent >= POOLED_BYTES_MAX && self.sent >= self.len() {
+            // A buffer must not grow as long as its peer lags. Moving no more than was sent since
+            // the last time keeps the cost in proportion to the bytes, however far behind it is.
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }
