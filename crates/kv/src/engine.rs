@@ -102,8 +102,7 @@ pub enum Change<'a> {
         /// The new value, as long as the old one.
         value: &'a [u8],
     },
-    /// The value stays; without an item nothing happens. Counts as a read, unless it makes a new
-    /// version.
+    /// The value stays; without an item nothing happens.
     Amend {
         /// The new expiry.
         expiry: Expiry,
@@ -111,6 +110,8 @@ pub enum Change<'a> {
         marks: u8,
         /// Whether this makes a new version.
         new_version: bool,
+        /// Whether this counts as a read.
+        read: bool,
     },
     /// The item goes.
     Remove,

@@ -8,8 +8,8 @@
 //! When memory runs out, a segment is emptied. If some segment is dead by a quarter or more, the
 //! items alive in the emptiest one move to the active segment: nothing is evicted as long as dead
 //! space can be had. Otherwise the segment filled first is taken, its items that were used since
-//! they were put (or last spared) are spared, up to half of the segment, and the others evicted.
-//! That is CLOCK, or FIFO with reinsertion, by the segment (Corbató, 1968; Yang et al., 2023, find
+//! they were put (or last spared) are spared, and the others evicted; a segment of which more than
+//! half was used is passed over, and its turn comes again. That is CLOCK, or FIFO with reinsertion, by the segment (Corbató, 1968; Yang et al., 2023, find
 //! such queues to evict no worse than LRU): a read sets a bit instead of moving a list's links.
 
 mod hash;
@@ -161,7 +161,7 @@ impl Memory {
             return self.put(hash, key, now, old, value, &head);
         }
         let Some(at) = old else { return Ok(0) };
-        let Item { version, flags, expiry, marks, .. } = self.log.item(at);
+        let Item { version, flags, marks, .. } = self.log.item(at);
         match change {
             Change::Keep | Change::Put { .. } => Ok(version),
             Change::Read => {
@@ -175,18 +175,12 @@ impl Memory {
                 self.log.rewrite(at, value, &Head { version, expiry, flags, marks, used_at: now });
                 Ok(version)
             }
-            Change::Amend { expiry: to, marks: new, new_version: true } => {
-                let version = self.next_version();
-                let head = Head { version, expiry: to, flags, marks: new, used_at: now };
-                self.log.amend(at, &head);
-                Ok(version)
-            }
-            Change::Amend { expiry: to, marks: new, new_version: false } => {
-                if (expiry, marks) != (to, new) {
-                    let head = Head { version, expiry: to, flags, marks: new, used_at: now };
-                    self.log.amend(at, &head);
+            Change::Amend { expiry, marks, new_version, read } => {
+                let version = if new_version { self.next_version() } else { version };
+                self.log.amend(at, &Head { version, expiry, flags, marks, used_at: now });
+                if read {
+                    self.log.read(at, now);
                 }
-                self.log.read(at, now);
                 Ok(version)
             }
             Change::Remove => {
@@ -215,7 +209,7 @@ impl Memory {
             }
             self.remove(hash, old);
         }
-        self.make_room(item_bytes(key.len(), value.len()), self.index.growth_bytes(hash), now)?;
+        self.make_room(hash, item_bytes(key.len(), value.len()), now)?;
         let at = self.log.put(key, value, head);
         self.index.insert(hash, at);
         Ok(head.version)

@@ -108,7 +108,15 @@ impl<E: Engine> Commands<E> {
                     let (_, hit) = self.engine.update(key, now, |item| match item {
                         Some(item) => {
                             show(&item);
-                            (Change::Amend { expiry, marks: item.marks, new_version: false }, true)
+                            (
+                                Change::Amend {
+                                    expiry,
+                                    marks: item.marks,
+                                    new_version: false,
+                                    read: true,
+                                },
+                                true,
+                            )
                         }
                         None => (Change::Keep, false),
                     });
@@ -218,7 +226,9 @@ impl<E: Engine> Commands<E> {
     ) -> Answered {
         let expiry = expiry(exptime, now);
         let (_, hit) = self.engine.update(key, now, |item| match item {
-            Some(item) => (Change::Amend { expiry, marks: item.marks, new_version: false }, true),
+            Some(item) => {
+                (Change::Amend { expiry, marks: item.marks, new_version: false, read: true }, true)
+            }
             None => (Change::Keep, false),
         });
         self.count(Counter::CmdTouch, 1);

@@ -30,7 +30,7 @@ impl<E: Engine> Commands<E> {
             let expiry = expiry_after(meta, item.expiry, false, now);
             let marks = item.marks | if won { WON } else { 0 };
             let change = if expiry != item.expiry || marks != item.marks {
-                Change::Amend { expiry, marks, new_version: false }
+                Change::Amend { expiry, marks, new_version: false, read: !meta.has(b'u') }
             } else if meta.has(b'u') {
                 Change::Keep
             } else {
@@ -51,6 +51,10 @@ impl<E: Engine> Commands<E> {
                     value: b"",
                 };
                 show_item(meta, key, &item, true, now, out);
+                if !meta.has(b'u') {
+                    // The client that made it has seen it.
+                    let _ = self.engine.update(key, now, |_| (Change::Read, ()));
+                }
             }
             // An item that could not be made is a miss as well.
             _ => {
@@ -140,7 +144,7 @@ impl<E: Engine> Commands<E> {
                     if meta.has(b'T') { expiry(options.exptime, now) } else { item.expiry };
                 // Whoever reads it next is the one to recache it.
                 let marks = (item.marks | STALE) & !WON;
-                (Change::Amend { expiry, marks, new_version: true }, Status::MetaDone)
+                (Change::Amend { expiry, marks, new_version: true, read: false }, Status::MetaDone)
             }
             Some(_) => (Change::Remove, Status::MetaDone),
         });

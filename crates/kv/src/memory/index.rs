@@ -51,23 +51,31 @@ impl Index {
             .map(|entry| Location(entry & LOCATION_MASK))
     }
 
-    /// By how much [`Index::insert`] would make the tables grow.
+    /// By how much [`Index::reserve`] would make the tables grow.
     pub(crate) fn growth_bytes(&self, hash: u64) -> usize {
         let table = &self.tables[self.table(hash)];
         // A table doubles; the first one is small.
         if table.len() < table.capacity() { 0 } else { table.allocation_size().max(64) }
     }
 
-    /// Adds a location that is not there yet.
-    pub(crate) fn insert(&mut self, hash: u64, location: Location) {
-        let tag = hash >> LOCATION_BITS;
+    /// Sees to it that one more location of this hash fits.
+    pub(crate) fn reserve(&mut self, hash: u64) {
         let table = self.table(hash);
         let table = &mut self.tables[table];
         let before = table.allocation_size();
-        table.insert_unique(spread(tag), tag << LOCATION_BITS | location.0, |&entry| {
-            spread(entry >> LOCATION_BITS)
-        });
+        table.reserve(1, |&entry| spread(entry >> LOCATION_BITS));
         self.bytes += table.allocation_size() - before;
+    }
+
+    /// Adds a location that is not there yet, for which there is room.
+    pub(crate) fn insert(&mut self, hash: u64, location: Location) {
+        let tag = hash >> LOCATION_BITS;
+        let table = self.table(hash);
+        self.tables[table].insert_unique(
+            spread(tag),
+            tag << LOCATION_BITS | location.0,
+            |&entry| spread(entry >> LOCATION_BITS),
+        );
         self.len += 1;
     }
 

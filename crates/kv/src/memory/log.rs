@@ -74,6 +74,10 @@ struct Segment {
     large: bool,
 }
 
+/// What a segment costs beside its memory: its entry, and its number in two lists. Lists that grow
+/// have up to twice the room they need.
+const BOOKKEEPING_BYTES: usize = 2 * (size_of::<Segment>() + 2 * size_of::<u32>());
+
 /// Segments, and the order in which they were filled.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -126,7 +130,17 @@ impl Log {
 
     /// Memory taken from the system.
     pub(crate) fn allocated_bytes(&self) -> usize {
-        self.allocated + self.segments.capacity() * size_of::<Segment>()
+        self.allocated + self.segments.len() * BOOKKEEPING_BYTES
+    }
+
+    /// Memory that one more common segment takes.
+    pub(crate) fn segment_cost(&self) -> usize {
+        self.segment_bytes + BOOKKEEPING_BYTES
+    }
+
+    /// Memory that a large item takes.
+    pub(crate) fn large_item_cost(&self, item_bytes: usize) -> usize {
+        item_bytes + BOOKKEEPING_BYTES
     }
 
     /// Memory of items that are in the index.

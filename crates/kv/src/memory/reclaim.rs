@@ -8,6 +8,8 @@ use crate::engine::{Refused, Second};
 const COMPACT_LIVE_MAX: (usize, usize) = (3, 4);
 /// Of an evicted segment, at most these parts are spared.
 const SPARE_MAX: (usize, usize) = (1, 2);
+/// Segments of which more than that was used are passed over, but not more of them at a time.
+const PASSED_OVER_MAX: usize = 8;
 /// Up to so many segments are taken whatever share of them is dead.
 const GROW_FREELY_SEGMENTS: usize = 16;
 
@@ -17,21 +19,23 @@ impl Memory {
         self.index.bytes() + self.log.allocated_bytes()
     }
 
-    /// Makes room for one item of so many bytes, and for the index to grow by so many.
+    /// Makes room for one item of so many bytes, and for its entry in the index.
     ///
     /// Between calls there is always memory for one more common segment, free or not yet taken:
     /// the one that the survivors of an emptied segment move to.
     pub(super) fn make_room(
         &mut self,
+        hash: u64,
         item_bytes: usize,
-        index_bytes: usize,
         now: Second,
     ) -> Result<(), Refused> {
+        let index_bytes = self.index.growth_bytes(hash);
         if index_bytes > 0 {
             self.ensure_available(index_bytes, now)?;
+            self.index.reserve(hash);
         }
         if self.log.is_large(item_bytes) {
-            return self.ensure_available(item_bytes, now);
+            return self.ensure_available(self.log.large_item_cost(item_bytes), now);
         }
         while self.log.room() < item_bytes {
             self.begin_segment(now)?;
@@ -41,7 +45,7 @@ impl Memory {
 
     /// Evicts until the limit leaves so many bytes, and the reserve, to be taken from the system.
     pub(super) fn ensure_available(&mut self, bytes: usize, now: Second) -> Result<(), Refused> {
-        let bytes = bytes + self.log.segment_bytes();
+        let bytes = bytes + self.log.segment_cost();
         while self.memory_bytes() + bytes > self.limits.memory_bytes_max {
             if !self.log.release_free_segment() {
                 self.empty_a_segment(now)?;
@@ -64,7 +68,7 @@ impl Memory {
             return Ok(());
         }
         while !self.log.has_free_segment()
-            && self.memory_bytes() + segment_bytes > self.limits.memory_bytes_max
+            && self.memory_bytes() + self.log.segment_cost() > self.limits.memory_bytes_max
         {
             self.empty_a_segment(now)?;
         }
@@ -76,13 +80,45 @@ impl Memory {
         if self.compact(now) {
             return Ok(());
         }
-        let Some(oldest) = self.log.oldest() else { return Err(Refused::Full) };
-        if self.log.holds_large_item(oldest) {
-            self.evict_large(oldest, now);
-        } else {
+        for _ in 0..PASSED_OVER_MAX {
+            let Some(oldest) = self.log.oldest() else { return Err(Refused::Full) };
+            if self.used_bytes(oldest) <= self.spare_bytes_max(oldest) {
+                break;
+            }
+            self.forget_uses(oldest);
+            self.log.renew_oldest();
+        }
+        if let Some(oldest) = self.log.oldest() {
             self.evict(oldest, now);
         }
         Ok(())
+    }
+
+    /// How much of a segment may be spared: of a large item's, nothing, as it cannot be moved.
+    fn spare_bytes_max(&self, segment: u32) -> usize {
+        if self.log.holds_large_item(segment) {
+            0
+        } else {
+            self.log.segment_bytes() * SPARE_MAX.0 / SPARE_MAX.1
+        }
+    }
+
+    /// Bytes of a segment's items that were used.
+    fn used_bytes(&self, segment: u32) -> usize {
+        let (mut from, mut bytes) = (0, 0);
+        while let Some((at, next)) = self.log.next_live(segment, from) {
+            from = next;
+            bytes += if self.log.is_used(at) { self.log.size(at) } else { 0 };
+        }
+        bytes
+    }
+
+    fn forget_uses(&mut self, segment: u32) {
+        let mut from = 0;
+        while let Some((at, next)) = self.log.next_live(segment, from) {
+            from = next;
+            self.log.set_unused(at);
+        }
     }
 
     /// Moves what is alive out of the emptiest segment, if that gains enough.
@@ -97,9 +133,9 @@ impl Memory {
         }
     }
 
-    /// Evicts the unused of a common segment, and spares the others.
+    /// Evicts the unused of a segment, and spares the others as far as they may be.
     fn evict(&mut self, segment: u32, now: Second) {
-        let mut spare_bytes = self.log.segment_bytes() * SPARE_MAX.0 / SPARE_MAX.1;
+        let mut spare_bytes = self.spare_bytes_max(segment);
         self.empty(segment, now, |memory, at| {
             let bytes = memory.log.size(at);
             let spare = memory.log.is_used(at) && bytes <= spare_bytes;
@@ -135,21 +171,6 @@ impl Memory {
             } else {
                 self.evicted(hash, at);
             }
-        }
-    }
-
-    /// Evicts a large item, or makes it the youngest if it was used.
-    fn evict_large(&mut self, segment: u32, now: Second) {
-        let Some((at, _)) = self.log.next_live(segment, 0) else { return };
-        let hash = self.hash.hash(self.log.key(at));
-        if self.log.expiry(at).is_over(now) {
-            self.expired += 1;
-            self.remove(hash, at);
-        } else if self.log.is_used(at) {
-            self.log.set_unused(at);
-            self.log.renew_oldest();
-        } else {
-            self.evicted(hash, at);
         }
     }
 

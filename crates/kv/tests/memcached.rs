@@ -1,0 +1,320 @@
+//! The store against memcached: the same requests to both, the answers byte for byte.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Client, Memcached, Store, settings};
+use proptest::prelude::*;
+
+/// A request, but for cas tokens: those differ between the servers, so that a token is the one that
+/// a server has told last for the key, `Stale` one it never told.
+#[derive(Debug, Clone)]
+enum Part {
+    Text(String),
+    Token { key: String },
+}
+
+type Request = Vec<Part>;
+
+fn text(text: impl Into<String>) -> Request {
+    vec![Part::Text(text.into())]
+}
+
+/// Both kinds of keys: as they are, and in base64.
+fn key() -> impl Strategy<Value = String> {
+    (0..6_u8).prop_map(|number| format!("key{number:03}"))
+}
+
+fn exptime() -> impl Strategy<Value = &'static str> {
+    // The times are so long or so short that no second's passing shows.
+    prop_oneof![
+        6 => Just("0"), 2 => Just("1000"), 1 => Just("-1"), 1 => Just("2592000"),
+        1 => Just("2592001"), 1 => Just("2000000000"),
+    ]
+}
+
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => (0..40_u64).prop_map(|number| number.to_string()),
+        1 => Just("18446744073709551615".to_owned()),
+        1 => Just("18446744073709551616".to_owned()),
+        1 => Just("100   ".to_owned()),
+        1 => Just("  7".to_owned()),
+        1 => Just("-3".to_owned()),
+        1 => Just("1x".to_owned()),
+        1 => Just(String::new()),
+        2 => "[a-z ]{0,90}",
+    ]
+}
+
+fn noreply() -> impl Strategy<Value = &'static str> {
+    prop_oneof![5 => Just(""), 1 => Just(" noreply")]
+}
+
+fn classic() -> impl Strategy<Value = Request> {
+    let verbs = prop_oneof![
+        4 => Just("set"), 1 => Just("add"), 1 => Just("replace"), 1 => Just("append"),
+        1 => Just("prepend"),
+    ];
+    let store = (verbs, key(), any::<u32>(), exptime(), value(), noreply()).prop_map(
+        |(verb, key, flags, exptime, value, noreply)| {
+            text(format!("{verb} {key} {flags} {exptime} {}{noreply}\r\n{value}\r\n", value.len()))
+        },
+    );
+    let cas = (key(), key(), exptime(), value()).prop_map(|(key, told, exptime, value)| {
+        vec![
+            Part::Text(format!("cas {key} 3 {exptime} {} ", value.len())),
+            Part::Token { key: told },
+            Part::Text(format!("\r\n{value}\r\n")),
+        ]
+    });
+    let get = (prop_oneof![Just("get"), Just("gets")], prop::collection::vec(key(), 1..5))
+        .prop_map(|(verb, keys)| text(format!("{verb} {}\r\n", keys.join(" "))));
+    let gat =
+        (prop_oneof![Just("gat"), Just("gats")], exptime(), prop::collection::vec(key(), 0..3))
+            .prop_map(|(verb, exptime, keys)| {
+                text(format!("{verb} {exptime} {}\r\n", keys.join(" ")))
+            });
+    let delta = prop_oneof![
+        5 => (0..50_u64).prop_map(|delta| delta.to_string()),
+        1 => Just("18446744073709551615".to_owned()),
+        1 => Just("-1".to_owned()),
+        1 => Just("abc".to_owned()),
+    ];
+    let arith = (prop_oneof![Just("incr"), Just("decr")], key(), delta, noreply())
+        .prop_map(|(verb, key, delta, noreply)| text(format!("{verb} {key} {delta}{noreply}\r\n")));
+    let delete =
+        (key(), noreply()).prop_map(|(key, noreply)| text(format!("delete {key}{noreply}\r\n")));
+    let touch = (key(), exptime(), noreply())
+        .prop_map(|(key, exptime, noreply)| text(format!("touch {key} {exptime}{noreply}\r\n")));
+    let others = prop::sample::select(vec![
+        "flush_all\r\n",
+        "flush_all 0\r\n",
+        "flush_all 1000\r\n",
+        "flush_all noreply\r\n",
+        "verbosity 1\r\n",
+        "shutdown\r\n",
+        "cache_memlimit 1\r\n",
+        "stats reset\r\n",
+        "stats detail on\r\n",
+        "stats detail\r\n",
+        "stats nonsense\r\n",
+        "stats cachedump\r\n",
+        "stats sizes\r\n",
+        "nonsense\r\n",
+        "get\r\n",
+        "set key001 0 0\r\n",
+        "incr key001\r\n",
+    ])
+    .prop_map(text);
+    prop_oneof![6 => store, 2 => cas, 5 => get, 1 => gat, 3 => arith, 2 => delete, 1 => touch, 1 => others]
+}
+
+fn meta() -> impl Strategy<Value = Request> {
+    let flags = |letters: &'static [&'static str]| {
+        prop::sample::subsequence(letters, 0..letters.len().min(7))
+            .prop_shuffle()
+            .prop_map(|flags| flags.iter().map(|flag| format!(" {flag}")).collect::<String>())
+    };
+    let key = || {
+        prop_oneof![
+            4 => key().prop_map(|key| (key, "")),
+            // What it decodes to is no other key.
+            1 => (0..3_u8).prop_map(|number| (format!("Zm9v{number}mFy"), " b")),
+        ]
+    };
+    let token = |flags: bool, key: &str| {
+        if flags {
+            vec![Part::Text(" C".into()), Part::Token { key: key.to_owned() }]
+        } else {
+            Vec::new()
+        }
+    };
+    let get = (
+        key(),
+        flags(&[
+            "v", "s", "t", "f", "k", "h", "q", "u", "c", "Oabc", "T1000", "T0", "N1000", "R30",
+            "R2000",
+        ]),
+    )
+        .prop_map(|((key, b), flags)| text(format!("mg {key}{b}{flags}\r\n")));
+    let set = (
+        key(),
+        flags(&["F17", "T1000", "T-1", "k", "q", "c", "O77", "I", "ME", "MA", "MP", "MR", "MS"]),
+        value(),
+        prop::bool::weighted(0.3),
+    )
+        .prop_map(move |((key, b), flags, value, cas)| {
+            let mut request = text(format!("ms {key} {}{b}{flags}", value.len()));
+            request.extend(token(cas, &key));
+            request.push(Part::Text(format!("\r\n{value}\r\n")));
+            request
+        });
+    let delete = (key(), flags(&["q", "k", "Oxyz", "I", "T1000"]), prop::bool::weighted(0.3))
+        .prop_map(move |((key, b), flags, cas)| {
+            let mut request = text(format!("md {key}{b}{flags}"));
+            request.extend(token(cas, &key));
+            request.push(Part::Text("\r\n".into()));
+            request
+        });
+    let arith = (
+        key(),
+        flags(&[
+            "v", "t", "k", "q", "c", "Op", "N1000", "J50", "D7", "MI", "MD", "M+", "M-", "T2000",
+        ]),
+        prop::bool::weighted(0.15),
+    )
+        .prop_map(move |((key, b), flags, cas)| {
+            let mut request = text(format!("ma {key}{b}{flags}"));
+            request.extend(token(cas, &key));
+            request.push(Part::Text("\r\n".into()));
+            request
+        });
+    let debug = key().prop_map(|(key, b)| text(format!("me {key}{b}\r\n")));
+    let others = prop::sample::select(vec![
+        "mg\r\n",
+        "mg key001 v v\r\n",
+        "ms key001 abc\r\n",
+        "ms key001 2\r\nabcd\r\n",
+        "ma key001 Dabc\r\n",
+        "md key001 Q\r\n",
+        "me\r\n",
+    ])
+    .prop_map(text);
+    prop_oneof![6 => get, 5 => set, 2 => delete, 3 => arith, 1 => debug, 1 => others]
+}
+
+/// One server, and the tokens it has told.
+struct Side {
+    client: Client,
+    tokens: std::collections::HashMap<String, String>,
+}
+
+impl Side {
+    fn new(client: Client) -> Side {
+        Side { client, tokens: Default::default() }
+    }
+
+    fn bytes(&self, request: &Request) -> Vec<u8> {
+        let text: String = request
+            .iter()
+            .map(|part| match part {
+                Part::Text(text) => text.as_str(),
+                // Larger than any that was told: no item has it.
+                Part::Token { key } => {
+                    self.tokens.get(key).map_or("9000000000000000000", String::as_str)
+                }
+            })
+            .collect();
+        text.into_bytes()
+    }
+
+    /// The answers, with what may differ taken out.
+    fn ask(&mut self, request: &Request) -> String {
+        let bytes = self.bytes(request);
+        // A byte a character: decoded keys are no UTF-8.
+        let answer: String = self.client.ask(bytes).into_iter().map(char::from).collect();
+        answer.split_inclusive("\r\n").map(mask).collect()
+    }
+
+    /// Learns all tokens.
+    fn learn(&mut self) {
+        for number in 0..6 {
+            let key = format!("key{number:03}");
+            let told = self.client.told(&format!("mg {key} c u\r\n"));
+            if let Some(token) = told.split_once(" c").map(|(_, token)| token.trim()) {
+                let token: String = token.chars().take_while(char::is_ascii_digit).collect();
+                self.tokens.insert(key, token);
+            }
+        }
+    }
+}
+
+/// Takes out what may differ: cas tokens, and what `me` tells of the innards.
+fn mask(line: &str) -> String {
+    let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    match words[0].as_str() {
+        "VALUE" if words.len() == 5 => words[4] = "CAS\r\n".into(),
+        "VA" | "HD" | "HD\r\n" | "EX" | "NF" | "NS" | "EN" => {
+            for word in &mut words[1..] {
+                let token = word
+                    .trim_end()
+                    .strip_prefix('c')
+                    .map(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()));
+                if token == Some(true) && !word.starts_with("c0") {
+                    *word = if word.ends_with("\r\n") { "cCAS\r\n".into() } else { "cCAS".into() };
+                }
+                // Seconds left: the two servers need not see a second's end together.
+                if let Some(left) =
+                    word.trim_end().strip_prefix('t').and_then(|left| left.parse::<i64>().ok())
+                    && left > 0
+                {
+                    let end = if word.ends_with("\r\n") { "\r\n" } else { "" };
+                    *word = format!("t{}{end}", (left + 5) / 10 * 10);
+                }
+            }
+        }
+        "ME" => {
+            words.retain(|word| {
+                !["exp=", "la=", "cas=", "cls=", "size="].iter().any(|name| word.starts_with(name))
+            });
+        }
+        _ => {}
+    }
+    words.join(" ")
+}
+
+fn compare(strategy: impl Strategy<Value = Request>, cases: u32) {
+    let memcached = Memcached::start();
+    let store = Store::start(settings());
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(requests in prop::collection::vec(strategy, 1..40))| {
+        let (mut theirs, mut ours) = (Side::new(memcached.client()), Side::new(store.client()));
+        theirs.client.ask("flush_all\r\n");
+        ours.client.ask("flush_all\r\n");
+        for (number, request) in requests.iter().enumerate() {
+            let expected = theirs.ask(request);
+            let got = ours.ask(request);
+            prop_assert_eq!(
+                &got, &expected,
+                "request {}: {}", number, ours.bytes(request).escape_ascii()
+            );
+            if number % 3 == 0 {
+                theirs.learn();
+                ours.learn();
+            }
+        }
+    });
+}
+
+#[test]
+fn classic_commands_answer_as_memcacheds() {
+    compare(classic(), 150);
+}
+
+#[test]
+fn meta_commands_answer_as_memcacheds() {
+    compare(meta(), 200);
+}
+
+#[test]
+fn both_kinds_together_answer_as_memcacheds() {
+    compare(prop_oneof![classic(), meta()], 150);
+}
+
+#[test]
+fn a_refused_set_removes_what_it_was_to_replace() {
+    let memcached = Memcached::start();
+    let store = Store::start(settings());
+    for mut client in [memcached.client(), store.client()] {
+        for request in ["set k 0 0", "ms k", "add k 0 0", "append k 0 0"] {
+            client.ask("set k 0 0 3\r\nold\r\n");
+            let value = "x".repeat(1 << 21);
+            let answer = client.told(&format!("{request} {}\r\n{value}\r\n", value.len()));
+            assert_eq!(answer, "SERVER_ERROR object too large for cache\r\n", "{request}");
+            let left = client.told("get k\r\n");
+            let gone = request.starts_with("set") || request.starts_with("ms");
+            assert_eq!(left == "END\r\n", gone, "after {request}: {left}");
+        }
+    }
+}
