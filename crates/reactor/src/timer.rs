@@ -56,8 +56,9 @@ impl Timers {
         if self.armed.is_some_and(|armed| armed > now && armed <= *next) {
             return Ok(());
         }
+        // Counted from the clock: `now` is when the batch began, and handling it has taken time.
         // A zero duration would disarm.
-        let wait = next.saturating_duration_since(now).max(Duration::from_nanos(1));
+        let wait = next.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let spec = libc::itimerspec {
             it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: libc::timespec {
