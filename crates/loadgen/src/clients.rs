@@ -31,6 +31,7 @@ use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, ela
 
 use crate::error::Error;
 use crate::open_loop::{Arrivals, Destination, Room};
+use crate::random::Random;
 use crate::run::{Pace, Run};
 use crate::workload::{self, Requests};
 
@@ -43,6 +44,12 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// With more than this waiting to be sent, a connection has no room in an open loop.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Requests in flight per connection that memory is set aside for from the beginning.
+const IN_FLIGHT_USUAL: usize = 16;
+
+/// Streams of think times, apart from those of requests and of arrivals.
+const THINK_STREAMS: u64 = 1 << 62;
 
 /// How much of a line that nobody understands is shown.
 const SHOWN_BYTES_MAX: usize = 80;
@@ -98,6 +105,9 @@ struct Connection {
     in_flight: VecDeque<Sent>,
     /// The keys of the retrievals in flight, in order; kept only to verify the answers.
     asked: VecDeque<u32>,
+    /// Think times: a stream apart from that of the requests, which shall not depend on when
+    /// answers come.
+    think_random: Random,
     /// When the slots that think will have thought (closed loop).
     thinking: BinaryHeap<Reverse<Instant>>,
     /// Slots that would send if the connection stood (closed loop).
@@ -122,8 +132,9 @@ impl Clients {
             id: None,
             backoff: BACKOFF_MIN,
             decoder: ResponseDecoder::new(plan.response_bytes_max()),
-            in_flight: VecDeque::with_capacity(plan.pipeline),
+            in_flight: VecDeque::with_capacity(plan.pipeline.min(IN_FLIGHT_USUAL)),
             asked: VecDeque::new(),
+            think_random: Random::stream(plan.workload.seed, THINK_STREAMS | number),
             thinking: BinaryHeap::new(),
             stranded: 0,
         });
@@ -174,7 +185,7 @@ impl Clients {
                 self.owners[id.index()] = client as u32;
             }
             Err(error) => {
-                self.complain(client, &error.to_string());
+                self.complain(io, client, &error.to_string());
                 self.connect_later(io, client);
             }
         }
@@ -189,12 +200,13 @@ impl Clients {
     }
 
     /// Tells that a client's connection is of no use: before the start, that ends the run.
-    fn complain(&self, client: usize, why: &str) {
+    fn complain(&self, io: &mut Io, client: usize, why: &str) {
         let server = self.address(client);
         match self.phase {
             Phase::Waiting => {
                 // Without a receiver the run is being given up already.
                 let _ = self.run.standing.send(Err(Error::Connect { server, why: why.into() }));
+                io.stop();
             }
             Phase::Running | Phase::Draining => {
                 self.run.complaints.tell(format!("lost a connection to {server}: {why}"));
@@ -216,7 +228,7 @@ impl Clients {
             Pace::Closed(think) => {
                 for client in 0..self.connections.len() {
                     for _ in 0..self.run.plan.pipeline {
-                        let rest = think.remainder(&mut self.requests[client].random);
+                        let rest = think.remainder(&mut self.connections[client].think_random);
                         self.send_after(io, client, now.mono, rest);
                     }
                 }
@@ -536,7 +548,7 @@ impl Handler for Clients {
             let connection = &mut self.connections[client];
             let Some(front) = connection.in_flight.front() else {
                 let shown = &input[start..input.len().min(start + SHOWN_BYTES_MAX)];
-                self.complain(client, &format!("it sent unasked: {}", shown.escape_ascii()));
+                self.complain(io, client, &format!("it sent unasked: {}", shown.escape_ascii()));
                 io.close(conn);
                 return input.len();
             };
@@ -547,7 +559,7 @@ impl Handler for Clients {
                     self.answered(client, &item, now);
                     if let (Phase::Running, Pace::Closed(think)) = (self.phase, self.run.plan.pace)
                     {
-                        let think = think.next(&mut self.requests[client].random);
+                        let think = think.next(&mut self.connections[client].think_random);
                         self.send_after(io, client, now, think);
                     }
                 }
@@ -558,7 +570,7 @@ impl Handler for Clients {
                 }
                 Decoded::Invalid { error, .. } => {
                     let shown = &input[start..input.len().min(start + SHOWN_BYTES_MAX)];
-                    self.complain(client, &format!("{error}: {}", shown.escape_ascii()));
+                    self.complain(io, client, &format!("{error}: {}", shown.escape_ascii()));
                     io.close(conn);
                     return input.len();
                 }
@@ -578,7 +590,7 @@ impl Handler for Clients {
 
     fn on_end(&mut self, io: &mut Io, conn: ConnId) {
         let client = self.owners[conn.index()] as usize;
-        self.complain(client, "the server closed it");
+        self.complain(io, client, "the server closed it");
         io.close(conn);
     }
 
@@ -587,8 +599,15 @@ impl Handler for Clients {
             return;
         }
         let client = self.owners[conn.index()] as usize;
-        if let Close::Refused(error) | Close::Failed(error) = &why {
-            self.complain(client, &error.to_string());
+        match why {
+            // That was told when it was decided.
+            Close::Local => {}
+            Close::Refused(error) | Close::Failed(error) => {
+                self.complain(io, client, &error.to_string());
+            }
+            Close::Peer | Close::Idle | Close::Overflow => {
+                self.complain(io, client, "it was closed");
+            }
         }
         let failed = self.connections[client].in_flight.len();
         self.fail_in_flight(client);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, Expect, ResponseDecoder, Status};
 use knee_reactor::{Close, Config, ConnId, Group, Handler, Io, Origin};
+use serde::Serialize;
 
 use crate::error::Error;
 use crate::run::{CONNECT_TIMEOUT, end_with};
@@ -58,16 +59,31 @@ pub(crate) fn populate(
         group.join().map_err(Error::System)?;
         outcome?;
     }
-    let servers: Vec<_> = servers
-        .iter()
-        .map(|server| serde_json::json!({ "address": server, "stored": keys }))
-        .collect();
-    Ok(serde_json::json!({
-        "type": "summary",
-        "role": "load",
-        "populate": { "keys": total, "share": share, "servers": servers },
-    })
-    .to_string())
+    let servers = servers.iter().map(|address| Populated { address: *address, stored: keys });
+    let populate = Populate { keys: total, share, servers: servers.collect() };
+    let summary = Summary { r#type: "summary", role: "load", populate };
+    Ok(serde_json::to_string(&summary).expect("plain data is always JSON"))
+}
+
+#[derive(Serialize)]
+struct Summary {
+    r#type: &'static str,
+    role: &'static str,
+    populate: Populate,
+}
+
+#[derive(Serialize)]
+struct Populate {
+    /// All keys there are.
+    keys: u64,
+    share: f64,
+    servers: Vec<Populated>,
+}
+
+#[derive(Serialize)]
+struct Populated {
+    address: SocketAddr,
+    stored: u64,
 }
 
 /// All servers being filled, on one thread.

@@ -151,6 +151,8 @@ pub(crate) fn run(
         waker.wake();
     }
     group.join().map_err(Error::System)?;
+    // A connection may be lost after all of them stood and before the start.
+    told.try_iter().collect::<Result<(), Error>>()?;
     reporting.finish(|totals| LoadClosing {
         clients,
         bottleneck: bottleneck::find(totals, &run),

@@ -108,7 +108,7 @@ impl std::fmt::Display for Fault {
 /// clients share threads.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    pub(crate) random: Random,
+    random: Random,
     turn: Turn,
     picker: KeyPicker,
 }

