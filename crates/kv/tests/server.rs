@@ -1,0 +1,442 @@
+//! The store through real sockets.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use harness::{Client, Store, settings};
+use knee_kv::{MemoryLimits, Settings};
+
+/// A table test of the protocol: what is sent, and what must come back.
+fn converse(rows: &[(&str, &str)]) {
+    let store = Store::start(settings());
+    let mut client = store.client();
+    for (sent, expected) in rows {
+        assert_eq!(client.told(sent), *expected, "after {}", sent.escape_debug());
+    }
+}
+
+#[test]
+fn classic_storage() {
+    converse(&[
+        ("set k 5 0 3\r\nabc\r\n", "STORED\r\n"),
+        ("get k\r\n", "VALUE k 5 3\r\nabc\r\nEND\r\n"),
+        ("add k 0 0 1\r\nx\r\n", "NOT_STORED\r\n"),
+        ("replace k 6 0 2\r\nxy\r\n", "STORED\r\n"),
+        ("append k 9 0 1\r\nz\r\n", "STORED\r\n"),
+        ("prepend k 9 0 1\r\nw\r\n", "STORED\r\n"),
+        ("get k\r\n", "VALUE k 6 4\r\nwxyz\r\nEND\r\n"),
+        ("append nobody 0 0 1\r\nz\r\n", "NOT_STORED\r\n"),
+        ("set q 0 0 1 noreply\r\nq\r\n", ""),
+        ("get k nobody q\r\n", "VALUE k 6 4\r\nwxyz\r\nVALUE q 0 1\r\nq\r\nEND\r\n"),
+        ("delete k\r\n", "DELETED\r\n"),
+        ("delete k\r\n", "NOT_FOUND\r\n"),
+        ("delete q noreply\r\n", ""),
+        ("get k q\r\n", "END\r\n"),
+        ("set empty 0 0 0\r\n\r\n", "STORED\r\n"),
+        ("get empty\r\n", "VALUE empty 0 0\r\n\r\nEND\r\n"),
+    ]);
+}
+
+#[test]
+fn classic_compare_and_swap() {
+    let store = Store::start(settings());
+    let mut client = store.client();
+    client.told("set k 0 0 1\r\na\r\n");
+    let told = client.told("gets k\r\n");
+    let token = told.split_whitespace().nth(4).unwrap().to_owned();
+    assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nb\r\n")), "STORED\r\n");
+    assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nc\r\n")), "EXISTS\r\n");
+    assert_eq!(client.told("cas nobody 0 0 1 1\r\nc\r\n"), "NOT_FOUND\r\n");
+    assert_eq!(client.told("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+}
+
+#[test]
+fn arithmetic() {
+    converse(&[
+        ("set n 0 0 2\r\n10\r\n", "STORED\r\n"),
+        ("decr n 1\r\n", "9\r\n"),
+        ("get n\r\n", "VALUE n 0 2\r\n9 \r\nEND\r\n"),
+        ("incr n 91\r\n", "100\r\n"),
+        ("get n\r\n", "VALUE n 0 3\r\n100\r\nEND\r\n"),
+        ("decr n 101\r\n", "0\r\n"),
+        ("incr n 18446744073709551615\r\n", "18446744073709551615\r\n"),
+        ("incr n 2\r\n", "1\r\n"),
+        ("incr nobody 1\r\n", "NOT_FOUND\r\n"),
+        ("set t 0 0 3\r\nabc\r\n", "STORED\r\n"),
+        ("incr t 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
+        ("incr t 1 noreply\r\n", ""),
+    ]);
+}
+
+#[test]
+fn expiry() {
+    converse(&[
+        ("set gone 0 -1 1\r\nx\r\n", "STORED\r\n"),
+        ("get gone\r\n", "END\r\n"),
+        // An absolute time of 1970, and one to come.
+        ("set past 0 2592001 1\r\nx\r\n", "STORED\r\n"),
+        ("get past\r\n", "END\r\n"),
+        ("set k 0 2000000000 1\r\nx\r\n", "STORED\r\n"),
+        ("touch k 100\r\n", "TOUCHED\r\n"),
+        ("mg k t\r\n", "HD t100\r\n"),
+        ("gat 0 k nobody\r\n", "VALUE k 0 1\r\nx\r\nEND\r\n"),
+        ("mg k t\r\n", "HD t-1\r\n"),
+        ("touch k -1\r\n", "TOUCHED\r\n"),
+        ("touch k 0\r\n", "NOT_FOUND\r\n"),
+    ]);
+}
+
+#[test]
+fn an_item_ends_when_its_second_comes() {
+    let store = Store::start(settings());
+    let mut client = store.client();
+    client.told("set k 0 1 1\r\nx\r\n");
+    client.told("set l 0 1000 1\r\ny\r\n");
+    client.told("flush_all 1\r\n");
+    client.told("set m 0 0 1\r\nz\r\n");
+    // No more than a second may pass before both are gone; waiting longer is no fault.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(client.told("get k l m\r\n"), "END\r\n");
+    client.told("set n 0 0 1\r\nz\r\n");
+    assert_eq!(client.told("get n\r\n"), "VALUE n 0 1\r\nz\r\nEND\r\n");
+}
+
+#[test]
+fn meta_commands() {
+    converse(&[
+        ("ms k 3 F5 T0 Oxyz k\r\nabc\r\n", "HD Oxyz kk\r\n"),
+        ("mg k v f s t k\r\n", "VA 3 f5 s3 t-1 kk\r\nabc\r\n"),
+        ("mg k h\r\n", "HD h1\r\n"),
+        ("mg nobody v q\r\n", ""),
+        ("mg nobody v Oa\r\n", "EN Oa\r\n"),
+        ("ms k 1 ME\r\nx\r\n", "NS\r\n"),
+        ("ms k 1 MA q\r\nd\r\n", ""),
+        ("mg k v\r\n", "VA 4\r\nabcd\r\n"),
+        // Base64 keys are kept decoded and shown encoded.
+        ("ms Zm9v 1 b\r\nx\r\n", "HD\r\n"),
+        ("mg Zm9v b v k\r\n", "VA 1 kZm9v b\r\nx\r\n"),
+        ("get foo\r\n", "VALUE foo 0 1\r\nx\r\nEND\r\n"),
+        // The first client to see a stale item wins; the others are told that one has.
+        ("md k I T30\r\n", "HD\r\n"),
+        ("mg k t\r\n", "HD t30 X W\r\n"),
+        ("mg k\r\n", "HD Z X\r\n"),
+        ("mg made N30 t\r\n", "HD t30 W\r\n"),
+        ("mg made N30 t\r\n", "HD t30 Z\r\n"),
+        ("ma n N0 J13 v\r\n", "VA 2\r\n13\r\n"),
+        ("ma n D7 v\r\n", "VA 2\r\n20\r\n"),
+        ("ma n MD D1 q\r\n", ""),
+        ("ma nobody\r\n", "NF\r\n"),
+        ("md n q\r\n", ""),
+        ("md n\r\n", "NF\r\n"),
+        ("me n\r\n", "EN\r\n"),
+    ]);
+}
+
+#[test]
+fn administration() {
+    converse(&[
+        ("verbosity 1\r\n", "OK\r\n"),
+        ("shutdown\r\n", "ERROR: shutdown not enabled\r\n"),
+        ("cache_memlimit 1\r\n", "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"),
+        ("cache_memlimit 32\r\n", "OK\r\n"),
+        ("stats detail dump\r\n", "END\r\n"),
+        ("stats nonsense\r\n", "ERROR\r\n"),
+        ("nonsense\r\n", "ERROR\r\n"),
+        ("set k 0 0 1\r\nx\r\n", "STORED\r\n"),
+        ("flush_all\r\n", "OK\r\n"),
+        ("get k\r\n", "END\r\n"),
+        ("flush_all noreply\r\n", ""),
+    ]);
+    let store = Store::start(settings());
+    let mut client = store.client();
+    assert!(client.told("version\r\n").starts_with("VERSION 1.6."), "as clients expect it");
+    client.send("quit\r\nget k\r\n");
+    assert_eq!(client.rest(), b"");
+}
+
+fn stat(client: &mut Client, group: &str, name: &str) -> Option<String> {
+    let told = client.told(&format!("stats {group}\r\n"));
+    assert!(told.ends_with("END\r\n"), "{told}");
+    told.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} "))).map(str::to_owned)
+}
+
+#[test]
+fn statistics_count_what_was_asked() {
+    let store = Store::start(Settings { threads: 2, ..settings() });
+    let (mut one, mut two) = (store.client(), store.client());
+    one.told("set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\nget a b c\r\ndelete a\r\ndelete a\r\n");
+    two.told("get b\r\nset n 0 0 1\r\n1\r\nincr n 1\r\ndecr z 1\r\ntouch b 0\r\nflush_all\r\n");
+    let expected = [
+        ("cmd_get", "4"),
+        ("get_hits", "3"),
+        ("get_misses", "1"),
+        ("cmd_set", "3"),
+        ("delete_hits", "1"),
+        ("delete_misses", "1"),
+        ("incr_hits", "1"),
+        ("decr_misses", "1"),
+        ("touch_hits", "1"),
+        ("cmd_flush", "1"),
+        ("curr_items", "0"),
+        ("curr_connections", "2"),
+        ("total_connections", "2"),
+        ("threads", "2"),
+        ("limit_maxbytes", "67108864"),
+    ];
+    for (name, count) in expected {
+        assert_eq!(stat(&mut one, "", name).as_deref(), Some(count), "{name}");
+    }
+    assert_eq!(stat(&mut one, "settings", "item_size_max").as_deref(), Some("1048576"));
+    assert_eq!(stat(&mut one, "items", "items:1:number"), None);
+    one.told("set a 0 0 1\r\nx\r\n");
+    assert_eq!(stat(&mut one, "items", "items:1:number").as_deref(), Some("1"));
+    assert_eq!(stat(&mut one, "slabs", "active_slabs").as_deref(), Some("1"));
+    assert_eq!(two.told("stats reset\r\n"), "RESET\r\n");
+    assert_eq!(stat(&mut one, "", "cmd_get").as_deref(), Some("0"));
+    assert_eq!(stat(&mut one, "", "curr_items").as_deref(), Some("1"));
+}
+
+/// A conversation with everything in it that can be cut in two.
+const CONVERSATION: &[u8] = b"set k 0 0 5\r\na\r\nbc\r\nget k\r\nms m 2 k\r\nxy\r\nmg m v k\r\n\
+    incr k 1\r\nset big 0 0 2000000\r\nget k m\r\ndelete k\r\n";
+
+/// As [`CONVERSATION`], with the large value that it announces.
+fn conversation() -> Vec<u8> {
+    let at = CONVERSATION.windows(9).position(|window| window == b"2000000\r\n").unwrap() + 9;
+    let mut whole = CONVERSATION[..at].to_vec();
+    whole.resize(at + 2_000_000, b'x');
+    whole.extend_from_slice(b"\r\n");
+    whole.extend_from_slice(&CONVERSATION[at..]);
+    whole
+}
+
+const ANSWERS: &[u8] = b"STORED\r\nVALUE k 0 5\r\na\r\nbc\r\nEND\r\nHD km\r\nVA 2 km\r\nxy\r\n\
+    CLIENT_ERROR cannot increment or decrement non-numeric value\r\n\
+    SERVER_ERROR object too large for cache\r\n\
+    VALUE k 0 5\r\na\r\nbc\r\nVALUE m 0 2\r\nxy\r\nEND\r\nDELETED\r\n";
+
+#[test]
+fn requests_may_be_split_at_every_byte() {
+    let store = Store::start(settings());
+    let whole = conversation();
+    let is_value = |at: usize| whole[at..].starts_with(b"xxx") && whole[..at].ends_with(b"xxx");
+    for split in (1..whole.len()).filter(|&at| !is_value(at)) {
+        let mut client = store.client();
+        client.send(&whole[..split]);
+        // Not to be sure that it arrives apart, which nothing can be, but likely.
+        std::thread::yield_now();
+        let answers = client.ask(&whole[split..]);
+        assert_eq!(
+            answers.escape_ascii().to_string(),
+            ANSWERS.escape_ascii().to_string(),
+            "split at {split}"
+        );
+    }
+}
+
+#[test]
+fn requests_may_trickle_in() {
+    let store = Store::start(settings());
+    let mut client = store.client();
+    let request = b"set k 0 0 3\r\nabc\r\nget k\r\nmn\r\n";
+    for byte in request {
+        client.send([*byte]);
+    }
+    assert_eq!(client.read_to(b"MN\r\n"), b"STORED\r\nVALUE k 0 3\r\nabc\r\nEND\r\nMN\r\n");
+}
+
+#[test]
+fn many_requests_in_one_write_are_answered_in_order() {
+    let store = Store::start(settings());
+    let mut client = store.client();
+    let mut requests = String::new();
+    let mut expected = String::new();
+    for number in 0..5000 {
+        requests += &format!("set k{number} 0 0 4\r\n{number:04}\r\nget k{number}\r\n");
+        expected += &format!("STORED\r\nVALUE k{number} 0 4\r\n{number:04}\r\nEND\r\n");
+    }
+    assert_eq!(client.told(&requests), expected);
+}
+
+#[test]
+fn bad_input_is_answered_and_the_connection_goes_on() {
+    let key = "k".repeat(251);
+    let store = Store::start(settings());
+    let mut client = store.client();
+    let rows = [
+        (format!("get {key}\r\n"), "CLIENT_ERROR bad command line format\r\n"),
+        (format!("delete {key}\r\n"), "CLIENT_ERROR bad command line format\r\n"),
+        (format!("mg {key}\r\n"), "CLIENT_ERROR bad command line format\r\n"),
+        ("set k 0 0 3\r\nabcd\r\n".into(), "CLIENT_ERROR bad data chunk\r\nERROR\r\n"),
+        ("set k 0 0 -1\r\n".into(), "CLIENT_ERROR bad command line format\r\n"),
+        ("\r\n".into(), "ERROR\r\n"),
+    ];
+    for (sent, expected) in rows {
+        let told = client.told(&sent);
+        // memcached's words; after a bad chunk the rest of it may be a command of its own.
+        assert!(
+            told.starts_with(expected.split_inclusive("\r\n").next().unwrap()),
+            "{sent}: {told}"
+        );
+    }
+    assert_eq!(client.told("set k 0 0 1\r\nx\r\n"), "STORED\r\n");
+    // An endless line is no memcached client.
+    client.send(vec![b'x'; 100_000]);
+    assert_eq!(client.rest(), b"");
+    assert_eq!(store.client().told("get k\r\n"), "VALUE k 0 1\r\nx\r\nEND\r\n");
+}
+
+#[test]
+fn the_largest_value_fits_and_one_byte_more_does_not() {
+    let limits = MemoryLimits { memory_bytes_max: 16 << 20, value_bytes_max: 3_000_000 };
+    let store = Store::start(Settings { limits, ..settings() });
+    let mut client = store.client();
+    let value = "v".repeat(3_000_000);
+    assert_eq!(client.told(&format!("set k 0 0 3000000\r\n{value}\r\n")), "STORED\r\n");
+    assert_eq!(client.told("get k\r\n"), format!("VALUE k 0 3000000\r\n{value}\r\nEND\r\n"));
+    let refused = client.told(&format!("set k 0 0 3000001\r\n{value}v\r\n"));
+    assert_eq!(refused, "SERVER_ERROR object too large for cache\r\n");
+    assert_eq!(client.told("get k\r\n"), "END\r\n", "what was to be replaced is gone");
+}
+
+#[test]
+fn half_sent_requests_do_not_disturb_others() {
+    let store = Store::start(settings());
+    let mut halves: Vec<Client> = (0..50).map(|_| store.client()).collect();
+    for client in &mut halves {
+        client.send("set k 0 0 100000\r\nhalf of it");
+    }
+    assert_eq!(store.client().told("set k 0 0 1\r\nx\r\n"), "STORED\r\n");
+    drop(halves);
+    assert_eq!(store.client().told("get k\r\n"), "VALUE k 0 1\r\nx\r\nEND\r\n");
+}
+
+#[test]
+fn a_client_that_sends_its_last_and_closes_its_side_gets_its_answers() {
+    let store = Store::start(settings());
+    let mut client = store.client();
+    client.send("set k 0 0 1\r\nx\r\nget k\r\n");
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.rest(), b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn a_client_that_never_reads_costs_little_and_loses_nothing() {
+    let store = Store::start(settings());
+    let mut greedy = store.client();
+    let value = "v".repeat(500_000);
+    greedy.told(&format!("set k 0 0 500000\r\n{value}\r\n"));
+    let before = resident_bytes();
+    // 2,000 values in one request, and 2,000 in requests of their own: 2 GB of answers.
+    let keys = " k".repeat(2000);
+    let requests = format!("get{keys}\r\n{}", "get k\r\n".repeat(2000));
+    greedy.send(&requests);
+    // Others are served meanwhile, and see to it that the server has read what there was.
+    let mut other = store.client();
+    for _ in 0..100 {
+        assert_eq!(other.told("get nobody\r\n"), "END\r\n");
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes for a client that does not read");
+    // Once it reads, all of it comes.
+    let answer = format!("VALUE k 0 500000\r\n{value}\r\n").len();
+    let expected = 4000 * answer + 2001 * "END\r\n".len();
+    let mut buffer = vec![0; 1 << 20];
+    let mut received = 0;
+    while received < expected {
+        let read = greedy.stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "closed after {received} of {expected}");
+        received += read;
+    }
+    assert_eq!(greedy.told("get nobody\r\n"), "END\r\n");
+}
+
+#[test]
+fn increments_by_cas_from_many_clients_and_threads_add_up() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 200;
+    let store = Store::start(Settings { threads: 2, ..settings() });
+    store.client().told("set n 0 0 1\r\n0\r\nset i 0 0 1\r\n0\r\n");
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            let mut client = store.client();
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    assert!(client.told("incr i 1\r\n").ends_with("\r\n"));
+                    loop {
+                        let told = client.told("gets n\r\n");
+                        let mut words = told.split_whitespace().skip(4);
+                        let token = words.next().unwrap();
+                        let sum = words.next().unwrap().parse::<usize>().unwrap() + 1;
+                        let sum = sum.to_string();
+                        let swap = format!("cas n 0 0 {} {token}\r\n{sum}\r\n", sum.len());
+                        match client.told(&swap).as_str() {
+                            "STORED\r\n" => break,
+                            other => assert_eq!(other, "EXISTS\r\n"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let total = (CLIENTS * ROUNDS).to_string();
+    let told = store.client().told("get n i\r\n");
+    assert_eq!(told.matches(&format!("\r\n{total}")).count(), 2, "{told}");
+}
+
+#[test]
+fn connections_beyond_the_limit_are_told_so() {
+    let store = Store::start(Settings { connections_max: 2, ..settings() });
+    let (mut one, mut two) = (store.client(), store.client());
+    one.told("get k\r\n");
+    two.told("get k\r\n");
+    assert_eq!(store.client().rest(), b"ERROR Too many open connections\r\n");
+    assert_eq!(one.told("get k\r\n"), "END\r\n");
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let idle_timeout = Some(Duration::from_millis(100));
+    let store = Store::start(Settings { idle_timeout, ..settings() });
+    assert_eq!(store.client().rest(), b"");
+}
+
+#[test]
+fn a_shutdown_answers_what_was_read() {
+    let mut store = Store::start(settings());
+    let mut client = store.client();
+    let value = "v".repeat(1_000_000);
+    client.told(&format!("set k 0 0 1000000\r\n{value}\r\n"));
+    client.send("get k k k k k k k k\r\n");
+    // The first bytes of the answer say that the request was read.
+    let mut first = [0; 6];
+    client.stream.read_exact(&mut first).unwrap();
+    let reader = std::thread::spawn(move || client.rest());
+    store.shut_down();
+    let rest = reader.join().unwrap();
+    assert_eq!(rest.len() + first.len(), 8 * (1_000_000 + "VALUE k 0 1000000\r\n\r\n".len()) + 5);
+    assert!(rest.ends_with(b"END\r\n"));
+}
+
+#[test]
+fn a_peer_that_resets_leaves_the_others_alone() {
+    let store = Store::start(settings());
+    let mut client = store.client();
+    client.told(&format!("set k 0 0 100000\r\n{}\r\n", "v".repeat(100_000)));
+    for _ in 0..20 {
+        let mut rude = store.client();
+        rude.stream.write_all("get k\r\n".repeat(100).as_bytes()).unwrap();
+        // Closing with unread input resets the connection.
+        drop(rude);
+    }
+    assert!(client.told("get k\r\n").ends_with("END\r\n"));
+}
