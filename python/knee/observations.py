@@ -29,7 +29,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
 
     ====================== =====================================================================
     clients                N, virtual clients over all load hosts
-    think_ms               Z; null in an open loop
+    think_ms               Z, mean of the think times taken; null in an open loop
     rate                   requests per second asked for; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
     observed_s             length of what remains after trimming
@@ -63,9 +63,11 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         _queues(stations),
         _totals(dataset.windows),
         _load_notes(dataset),
+        _think_times(stations),
     ):
         table = table.join(part, on=RUN, how="left")
-    return _rates(table).sort(RUN)
+    measured = pl.coalesce("_think_ms", "think_ms").alias("think_ms")
+    return _rates(table.with_columns(measured).drop("_think_ms")).sort(RUN)
 
 
 def observations_by_operation(dataset: Dataset) -> pl.DataFrame:
@@ -127,6 +129,22 @@ def _queues(stations: pl.DataFrame) -> pl.DataFrame:
             .then(pl.col("queue_length_mean").sum())
             .alias("queue_length"),
             pl.when(pl.col("busy_workers").is_not_null().any()).then(pl.col("busy_workers").sum()),
+        )
+    )
+
+
+def _think_times(stations: pl.DataFrame) -> pl.DataFrame:
+    """The mean of the think times that were taken, null where nobody counted them.
+
+    Random think times scatter about the declared mean: over a few thousand of them by more than a per cent.
+    """
+    return (
+        stations.filter(pl.col("role") == "load")
+        .group_by(RUN)
+        .agg(
+            pl.when(pl.col("thinks").sum() > 0)
+            .then(pl.col("think_sum_ns").sum() / pl.col("thinks").sum() / _NS_PER_MS)
+            .alias("_think_ms")
         )
     )
 

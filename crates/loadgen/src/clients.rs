@@ -560,6 +560,11 @@ impl Handler for Clients {
                     if let (Phase::Running, Pace::Closed(think)) = (self.phase, self.run.plan.pace)
                     {
                         let think = think.next(&mut self.connections[client].think_random);
+                        if let Some(recorder) = &mut self.recorder
+                            && !think.is_zero()
+                        {
+                            recorder.gauges.thought(think.as_nanos() as u64);
+                        }
                         self.send_after(io, client, now, think);
                     }
                 }

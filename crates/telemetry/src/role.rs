@@ -350,9 +350,20 @@ pub struct LoadGauges {
     pub reconnects: u64,
     /// Requests sent and not yet answered now.
     pub in_flight: u64,
+    /// Think times begun (closed loop with thinking).
+    pub thinks: u64,
+    /// Their lengths, summed.
+    pub think_sum_ns: u64,
 }
 
 impl LoadGauges {
+    /// A client thinks for `think_ns` before its next request.
+    #[inline]
+    pub fn thought(&mut self, think_ns: u64) {
+        self.thinks += 1;
+        self.think_sum_ns += think_ns;
+    }
+
     /// A send went out `late_ns` after its intended time.
     #[inline]
     pub fn sent(&mut self, late_ns: u64) {
@@ -384,6 +395,8 @@ impl Reading for LoadGauges {
         self.wrong_values += other.wrong_values;
         self.reconnects += other.reconnects;
         self.in_flight += other.in_flight;
+        self.thinks += other.thinks;
+        self.think_sum_ns += other.think_sum_ns;
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -51,7 +51,7 @@ clients      virtual clients (connections) over all load hosts
 middlewares  number of middlewares, 0 when clients talk to the stores directly
 workers      worker slots of each middleware; null when there is none or it is pipelined
 start_unix_s the agreed start second; null when the point failed before it
-think_ms     mean think time of a closed loop; null in an open loop
+think_ms     mean think time of a closed loop as declared; null in an open loop
 rate         requests per second over all load hosts in an open loop; null in a closed loop
 """
 
@@ -97,6 +97,8 @@ STATIONS = pl.Schema(
         "late_max_ns": pl.Int64(),
         "wrong_values": pl.Int64(),
         "reconnects": pl.Int64(),
+        "thinks": pl.Int64(),
+        "think_sum_ns": pl.Int64(),
         "memory_bytes": pl.Int64(),
         "items_stored": pl.Int64(),
         "evictions": pl.Int64(),
