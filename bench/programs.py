@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import shutil
 import signal
 import socket
@@ -122,10 +123,13 @@ class Program:
 class Server(Program):
     """A program that listens on a port of this machine; it is ready when the constructor returns."""
 
-    def __init__(self, command: Sequence[str], core: int | None, port: int) -> None:
-        super().__init__(command, core, quiet=True)
+    def __init__(self, command: Sequence[str], core: int | None, port: int, *, announces: bool) -> None:
+        """`announces`: it prints one line when it is ready, and hardly more."""
+        super().__init__(command, core, quiet=not announces)
         self.port = port
         try:
+            if announces:
+                self._read_announcement()
             self._await()
         except BenchError:
             self.stop()
@@ -145,6 +149,13 @@ class Server(Program):
             if line.startswith(f"STAT {name} "):
                 return int(line.split()[2])
         raise BenchError(f"{self.name} has no statistic {name}")
+
+    def _read_announcement(self) -> None:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(READY_S) or not self.process.stdout.readline():
+                raise BenchError(f"{self.name} is not ready after {READY_S:.0f} s: {self.messages()}")
 
     def _await(self) -> None:
         until = time.monotonic() + READY_S

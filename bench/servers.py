@@ -27,19 +27,19 @@ class Servers:
         port = free_port()
         user = ["-u", "root"] if os.geteuid() == 0 else []
         command = [find_program("memcached", None), "-l", "127.0.0.1", "-p", str(port), "-t", "1"]
-        return Server([*command, "-m", str(MEMORY_MB), *user], core, port)
+        return Server([*command, "-m", str(MEMORY_MB), *user], core, port, announces=False)
 
     def knee_kv(self, core: int | None) -> Server:
         """Our store, one thread."""
         port = free_port()
         command = [find_program("knee-kv", self.directory), "--listen", f"127.0.0.1:{port}", "--stats", "none"]
-        return Server([*command, "--threads", "1", "--memory-mb", str(MEMORY_MB)], core, port)
+        return Server([*command, "--threads", "1", "--memory-mb", str(MEMORY_MB)], core, port, announces=True)
 
     def knee_proxy(self, core: int | None, stores: list[str]) -> Server:
         """Our middleware, pipelined, one thread."""
         port = free_port()
         command = [find_program("knee-proxy", self.directory), "--listen", f"127.0.0.1:{port}", "--stats", "none"]
-        return Server([*command, "--pipelined", "--threads", "1", *_server_flags(stores)], core, port)
+        return Server([*command, "--pipelined", "--threads", "1", *_server_flags(stores)], core, port, announces=True)
 
     def floor_relay(self, core: int | None, stores: list[str], cell: Cell) -> Server:
         """The floor of a proxy, for requests of this cell only; it replicates what our middleware replicates."""
@@ -47,7 +47,7 @@ class Servers:
         command = [find_program("floor-relay", self.directory), "--listen", f"127.0.0.1:{port}"]
         sizes = ["--request-bytes", str(len(cell.request(FIRST_KEY))), "--reply-bytes", str(len(cell.reply(FIRST_KEY)))]
         replicate = ["--replicate"] if cell.operation == "set" else []
-        return Server([*command, *sizes, *replicate, *_server_flags(stores)], core, port)
+        return Server([*command, *sizes, *replicate, *_server_flags(stores)], core, port, announces=True)
 
     @contextmanager
     def nutcracker(self, core: int | None, stores: list[str]) -> Iterator[Server]:
@@ -71,7 +71,7 @@ class Servers:
                 *(find_program("nutcracker", None), "-c", str(configuration), "-o", f"{directory}/log", "-v", "0"),
                 *("-p", f"{directory}/pid", "-a", "127.0.0.1", "-s", str(free_port())),
             ]
-            with Server(command, core, port) as server:
+            with Server(command, core, port, announces=False) as server:
                 yield server
 
 
