@@ -1,25 +1,31 @@
 //! Output buffers and the pool they come from.
 
-/// How many drained buffers a thread keeps.
-const POOLED_MAX: usize = 256;
-/// A buffer that has grown beyond this goes back to the allocator instead of the pool.
-const POOLED_BYTES_MAX: usize = 64 * 1024;
+/// What the drained buffers that a thread keeps may take together.
+const POOL_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A buffer that has grown beyond this goes back to the allocator instead of the pool. Sixteen
+/// values of a page each shall fit: the allocator returns such a buffer to the kernel, and every
+/// page of the next one is a fault.
+const POOLED_BYTES_MAX: usize = 256 * 1024;
 
 /// Drained buffers for reuse. Idle connections own none.
 #[derive(Default)]
 pub(crate) struct Pool {
     free: Vec<Vec<u8>>,
+    bytes: usize,
 }
 
 impl Pool {
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.free.pop().unwrap_or_default()
+        let buffer = self.free.pop().unwrap_or_default();
+        self.bytes -= buffer.capacity();
+        buffer
     }
 
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
-        if capacity > 0 && capacity <= POOLED_BYTES_MAX && self.free.len() < POOLED_MAX {
+        if capacity > 0 && capacity <= POOLED_BYTES_MAX && self.bytes + capacity <= POOL_BYTES_MAX {
             buffer.clear();
+            self.bytes += capacity;
             self.free.push(buffer);
         }
     }
@@ -109,5 +115,18 @@ mod tests {
         let mut pool = Pool::default();
         pool.give(Vec::with_capacity(POOLED_BYTES_MAX + 1));
         assert_eq!(pool.take().capacity(), 0);
+    }
+
+    #[test]
+    fn the_pool_is_bounded_and_what_is_taken_makes_room() {
+        let mut pool = Pool::default();
+        let fits = POOL_BYTES_MAX / POOLED_BYTES_MAX;
+        for _ in 0..fits + 1 {
+            pool.give(Vec::with_capacity(POOLED_BYTES_MAX));
+        }
+        assert_eq!(pool.free.len(), fits);
+        drop(pool.take());
+        pool.give(Vec::with_capacity(POOLED_BYTES_MAX));
+        assert_eq!(pool.free.len(), fits);
     }
 }
