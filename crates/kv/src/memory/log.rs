@@ -257,17 +257,6 @@ impl Log {
         Location::new(active, offset)
     }
 
-    fn copy(&mut self, from: Location, range: std::ops::Range<usize>, to: Location, start: usize) {
-        let (source, target) = (from.segment(), to.segment());
-        let range = from.offset() + range.start..from.offset() + range.end;
-        let start = to.offset() + start;
-        if source == target {
-            self.segments[source].bytes.copy_within(range, start);
-        } else if let Ok([source, target]) = self.segments.get_disjoint_mut([source, target]) {
-            target.bytes[start..start + range.len()].copy_from_slice(&source.bytes[range]);
-        }
-    }
-
     /// Takes an item, which is no longer in the index, for dead. A segment of nothing else is free.
     pub(crate) fn kill(&mut self, at: Location) {
         let bytes = self.size(at);
@@ -345,8 +334,11 @@ impl Log {
     pub(crate) fn relocate(&mut self, from: Location) -> Location {
         let bytes = self.size(from);
         let to = self.reserve(bytes);
-        self.copy(from, 0..bytes, to, 0);
-        self.bytes_mut(to)[STATE] &= !USED;
+        // Out of the segments while two of them are looked at.
+        let mut target = std::mem::take(&mut self.segments[to.segment()].bytes);
+        target[to.offset()..][..bytes].copy_from_slice(&self.bytes(from)[..bytes]);
+        target[to.offset() + STATE] &= !USED;
+        self.segments[to.segment()].bytes = target;
         to
     }
 
