@@ -43,6 +43,16 @@ def test_observations_weight_operations_by_their_requests(table: pl.DataFrame) -
     assert set(split["op"]) == {"get", "set"}
 
 
+def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
+    dataset = synthetic_dataset(System(think_ms=3.0), (8,))
+    load = pl.col("role") == "load"
+    # 400 clients' think times a second that came out 5 % short, as random ones may.
+    dataset.stations = dataset.stations.with_columns(
+        pl.when(load).then(400).alias("thinks"), pl.when(load).then(400 * 2_850_000).alias("think_sum_ns")
+    )
+    assert observations(dataset)["think_ms"].to_list() == pytest.approx([2.85] * 3)
+
+
 @pytest.mark.parametrize(
     ("spoil", "cause"),
     [

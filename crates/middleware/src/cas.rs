@@ -1,7 +1,7 @@
 //! Cas tokens that hold on every server: pure, no sockets.
 //!
 //! Each server numbers its items by itself, so an item has another token on each. The client is
-//! given one that stands for all of them, see `docs/decisions/0004-cas-over-replicas.md`.
+//! given one that stands for all of them, see `docs/decisions/0001-cas-over-replicas.md`.
 
 use knee_proto::{Expect, Request, Response, Status, Store, encode};
 
