@@ -4,6 +4,11 @@ use std::collections::VecDeque;
 
 use knee_proto::{Limits, RequestDecoder};
 
+/// Requests of one client under way at a time, in pipelined mode, while its answers are small…
+const IN_FLIGHT_MAX: usize = 64;
+/// …and as many bytes of answers as that is allowed to amount to: with large answers, fewer requests.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
 /// How a client's connection is going to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -24,6 +29,9 @@ pub(crate) struct Client {
     /// Not read from until there is room for its requests.
     pub(crate) paused: bool,
     pub(crate) ending: Ending,
+    /// Size of its recent replies, from which that of the next ones is guessed: the largest, slowly
+    /// forgotten.
+    reply_bytes: usize,
 }
 
 impl Client {
@@ -34,12 +42,22 @@ impl Client {
             barrier: false,
             paused: false,
             ending: Ending::Open,
+            // Until it is known better: few requests.
+            reply_bytes: ANSWER_BYTES_MAX / 4,
         }
     }
 
-    /// A reply has left: when it was the last, what was held back behind it may go on.
-    pub(crate) fn lift_barrier(&mut self) {
+    /// How many of its requests may be under way at a time in pipelined mode.
+    pub(crate) fn in_flight_max(&self) -> usize {
+        (ANSWER_BYTES_MAX / self.reply_bytes.max(1)).clamp(1, IN_FLIGHT_MAX)
+    }
+
+    /// The reply at the front has left, with so many bytes. When it was the last, what was held back
+    /// behind it may go on.
+    pub(crate) fn replied(&mut self, bytes: usize) {
+        self.order.pop_front();
         self.barrier &= !self.order.is_empty();
+        self.reply_bytes = bytes.max(self.reply_bytes - self.reply_bytes / 8);
     }
 
     /// Whether another of its requests may be taken when `in_flight_max` are allowed.

@@ -8,7 +8,7 @@ use crate::route::{Kind, Route};
 use crate::verdict::Verdict;
 
 /// Buffers that have grown beyond this are not kept for the next request.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
+const KEPT_BYTES_MAX: usize = 8 * 1024;
 
 /// Whom a flight's answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

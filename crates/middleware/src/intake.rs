@@ -10,33 +10,24 @@ use crate::proxy::{Peer, Proxy};
 use crate::queue::{Answer, Job};
 use crate::route::{Kind, Plan, Route, Silence, plan};
 
-/// Requests of one client under way at a time, in pipelined mode.
-const CLIENT_IN_FLIGHT_MAX: usize = 64;
 /// Requests that may wait for one server on one pipelined connection before clients are held back…
-const SERVER_IN_FLIGHT_MAX: usize = 16 * 1024;
+const SERVER_IN_FLIGHT_MAX: usize = 8 * 1024;
 /// …and bytes on their way to it.
 const SERVER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 impl Proxy {
-    /// Requests of one client under way at a time.
-    fn client_in_flight_max(&self) -> usize {
-        match self.config.mode {
-            Mode::Pipelined => CLIENT_IN_FLIGHT_MAX,
-            // One request in flight per slot; those of one client one after the other.
-            Mode::Workers(_) => 1,
-        }
-    }
-
     /// Takes as many requests as there are and may be; returns how many bytes they had.
     pub(crate) fn take_requests(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
         if !self.has_room(io) {
             self.hold(io, conn);
             return 0;
         }
-        let in_flight_max = self.client_in_flight_max();
+        let pipelined = self.config.mode == Mode::Pipelined;
         let draining = self.is_draining();
         let limits = self.config.limits;
         let Some(client) = self.client(conn) else { return input.len() };
+        // Worker slots serve the requests of one client one after the other.
+        let in_flight_max = if pipelined { client.in_flight_max() } else { 1 };
         // Out of the table while its requests change it.
         let mut decoder = std::mem::replace(&mut client.decoder, RequestDecoder::new(limits));
         let mut used = 0;

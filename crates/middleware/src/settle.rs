@@ -472,8 +472,7 @@ impl Proxy {
             && client.order.front() == Some(&id)
         {
             // Nothing to wait for: from the server's bytes to the client's, without a stop.
-            client.order.pop_front();
-            client.lift_barrier();
+            client.replied(response.raw.len());
             let mut written = 0;
             if !outcome.silent {
                 written = response.raw.len();
@@ -535,16 +534,14 @@ impl Proxy {
             }
             self.complete(id, written);
             if let Some(client) = self.client(conn) {
-                client.order.pop_front();
-                client.lift_barrier();
+                client.replied(written);
             }
         }
         let draining = self.is_draining();
-        let resume_below = match self.config.mode {
-            Mode::Pipelined => 32,
-            Mode::Workers(_) => 1,
-        };
+        let pipelined = self.config.mode == Mode::Pipelined;
         let Some(client) = self.client(conn) else { return };
+        // Not for each request anew.
+        let resume_below = if pipelined { client.in_flight_max().div_ceil(2) } else { 1 };
         if client.paused && !draining && client.may_take(resume_below) {
             client.paused = false;
             io.resume(conn);

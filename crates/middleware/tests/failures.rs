@@ -156,10 +156,8 @@ fn a_client_that_never_reads_hinders_nobody() {
         let burst = b"get a\r\n".repeat(10_000);
         let stuck = (0..1000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
-            match rude.stream().write(&burst) {
-                Ok(_) => false,
-                Err(error) => error.kind() == ErrorKind::WouldBlock,
-            }
+            let written = rude.stream().write(&burst);
+            written.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         });
         assert!(stuck, "70 MB of requests were taken from a client that reads nothing");
         for _ in 0..100 {
