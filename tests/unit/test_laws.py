@@ -48,7 +48,8 @@ def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
     load = pl.col("role") == "load"
     # 400 clients' think times a second that came out 5 % short, as random ones may.
     dataset.stations = dataset.stations.with_columns(
-        pl.when(load).then(400).alias("thinks"), pl.when(load).then(400 * 2_850_000).alias("think_sum_ns")
+        pl.when(load).then(pl.lit(400, pl.Int64)).alias("thinks"),
+        pl.when(load).then(pl.lit(400 * 2_850_000, pl.Int64)).alias("think_sum_ns"),
     )
     assert observations(dataset)["think_ms"].to_list() == pytest.approx([2.85] * 3)
 
