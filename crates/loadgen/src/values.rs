@@ -85,10 +85,11 @@ impl KeyValue {
         KeyValue { hash, bytes }
     }
 
-    /// The flags stored with it: not 0, so that a system that loses them is found out.
+    /// The flags stored with it: not 0, so that a system that loses them is found out, and always
+    /// five digits, so that the length of what is sent depends on the value's size only.
     #[inline]
     pub(crate) fn flags(self) -> u32 {
-        (self.hash >> 48) as u32 | 1
+        (self.hash >> 48) as u32 | 0x8000
     }
 
     /// Appends its content: words of 64 bits, each of its own, so that bytes lost, doubled or moved
@@ -232,6 +233,7 @@ mod tests {
             let mut content = Vec::new();
             value.append(&mut content);
             prop_assert_eq!(value.differs(value.flags(), &content), None);
+            prop_assert_eq!(value.flags().to_string().len(), 5);
             let wrong = value.flags() ^ u32::from(change);
             prop_assert!(value.differs(wrong, &content).is_some());
             if bytes > 0 {
