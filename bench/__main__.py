@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import sys
 import time
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bench.cells import CELLS, CONNECTIONS
+from bench.cells import CELLS, CONNECTIONS, Cell
 from bench.cpu import Disturbance
 from bench.drivers import DRIVERS
 from bench.generator_table import compare_generators
@@ -36,7 +37,7 @@ def main() -> int:
     # So that a terminated run ends its servers as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
-    cells = [cell for cell in CELLS if not arguments.cell or any(words in cell.name for words in arguments.cell)]
+    cells = [cell for cell in CELLS if _is_named(cell, arguments.cell)]
     plan = Plan(arguments.rounds, arguments.seconds, cells, lambda message: print(message, file=sys.stderr))
     try:
         measurements = _measurements(arguments, plan)
@@ -96,6 +97,11 @@ def _parse_arguments() -> argparse.Namespace:
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("--rounds must be at least 1 and --seconds above 0")
     return arguments
+
+
+def _is_named(cell: Cell, wanted: list[str]) -> bool:
+    """Whether the name contains any of these; "depth 1" does not name depth 16."""
+    return not wanted or any(re.search(rf"{re.escape(words)}\b", cell.name) for words in wanted)
 
 
 def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Callable[[], Table]]:

@@ -8,6 +8,8 @@ from typing import Literal
 Operation = Literal["get", "set", "multiget"]
 
 CONNECTIONS = 50
+# As long as those that knee-load stores, so that all programs move the same bytes.
+FLAGS = 32768
 MULTIGET_KEYS = 10
 
 
@@ -33,14 +35,14 @@ class Cell:
     def request(self, key: bytes) -> bytes:
         """A request of this cell on the wire, all of its keys being `key`."""
         if self.operation == "set":
-            return b"set %b 0 0 %d\r\n%b\r\n" % (key, self.value_bytes, b"x" * self.value_bytes)
+            return b"set %b %d 0 %d\r\n%b\r\n" % (key, FLAGS, self.value_bytes, b"x" * self.value_bytes)
         return b"get %b\r\n" % b" ".join([key] * self.keys_per_request)
 
     def reply(self, key: bytes) -> bytes:
         """The reply to :meth:`request`, when the keys are there."""
         if self.operation == "set":
             return b"STORED\r\n"
-        value = b"VALUE %b 0 %d\r\n%b\r\n" % (key, self.value_bytes, b"x" * self.value_bytes)
+        value = b"VALUE %b %d %d\r\n%b\r\n" % (key, FLAGS, self.value_bytes, b"x" * self.value_bytes)
         return value * self.keys_per_request + b"END\r\n"
 
 

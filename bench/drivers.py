@@ -91,7 +91,7 @@ class KneeLoad:
         operations = summary["ops"].values()
         wrong = sum(operation["errors"] + operation["misses"] for operation in operations)
         if wrong:
-            raise BenchError(f"{address}: {wrong} errors and misses in {cell.name}")
+            raise BenchError(f"{wrong} errors and misses through {address} in {cell.name}")
         return Driven(sum(operation["count"] for operation in operations), summary["seconds"], cpu_s)
 
 

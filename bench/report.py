@@ -22,7 +22,7 @@ def render(table: Table) -> str:
         "cell",
         *(f"{name} µs" for name in names),
         *(f"of {name}" for name in others),
-        "(range)",
+        f"of {table.peer}, range",
         *(f"{name} /s" for name in names),
         f"{table.ours} user",
         "busy",
@@ -61,14 +61,19 @@ def render(table: Table) -> str:
 def warnings(table: Table) -> list[str]:
     """What limits the table's meaning, one sentence each."""
     found = []
-    for row in table.rows:
-        for name, samples in row.samples.items():
-            waited = median(sample.waited for sample in samples)
-            if waited > WAITED_SHARE_MAX:
-                found.append(
-                    f"warning: {row.cell.name}: {name} had to wait for its core {waited:.0%} of the time: "
-                    "other programs run on this machine; end them, or take the throughput as a lower bound."
-                )
+    waits = {
+        (row.cell.name, name): median(sample.waited for sample in samples)
+        for row in table.rows
+        for name, samples in row.samples.items()
+    }
+    disturbed = sorted({cell for (cell, _), share in waits.items() if share > WAITED_SHARE_MAX})
+    if disturbed:
+        (cell, name), share = max(waits.items(), key=lambda item: item[1])
+        found.append(
+            f"warning: other programs had the core of the program under test in {len(disturbed)} of "
+            f"{len(table.rows)} cells, at worst for {share:.0%} of the time ({name}, {cell}): stop them, or take "
+            "the throughput as a lower bound."
+        )
     limited = [
         row.cell.name
         for row in table.rows

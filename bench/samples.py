@@ -9,8 +9,8 @@ from statistics import median
 
 from bench.cells import Cell
 from bench.cpu import CpuTime
-from bench.drivers import Driver
-from bench.programs import Program, Server
+from bench.drivers import Driven, Driver
+from bench.programs import BenchError, Program, Server
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,18 @@ class Sample:
         return self.cpu.waited_s / self.seconds
 
 
+def drive(server: Server, driver: Driver, cell: Cell, seconds: float) -> Driven:
+    """Loads a server. Raises BenchError, with its name, when it answers wrongly."""
+    try:
+        return driver.drive(server.address, cell, seconds)
+    except BenchError as error:
+        raise BenchError(f"{server.name}: {error} {server.messages()}".strip()) from error
+
+
 def measure_server(server: Server, driver: Driver, cell: Cell, seconds: float) -> Sample:
     """A server while `driver` loads it; its connections' coming and going is part of the bill."""
     before = CpuTime.of(server.pid)
-    driven = driver.drive(server.address, cell, seconds)
+    driven = drive(server, driver, cell, seconds)
     cpu = CpuTime.of(server.pid) - before
     return Sample(driven.requests, driven.seconds, cpu, driven.cpu_s / driven.seconds)
 

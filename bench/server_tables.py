@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from bench.cells import Cell
 from bench.drivers import Driver
 from bench.programs import Cores, Server
-from bench.samples import measure_server
+from bench.samples import drive, measure_server
 from bench.servers import Servers
 from bench.table import WARM_UP_S, Plan, Row, StoreKind, Table
 
@@ -74,5 +74,5 @@ def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cel
 def _row(plan: Plan, driver: Driver, table: Table, cell: Cell, contestants: dict[str, Server]) -> Row:
     plan.progress(f"{table.title}: {cell.name}")
     for server in contestants.values():
-        driver.drive(server.address, cell, WARM_UP_S)
+        drive(server, driver, cell, WARM_UP_S)
     return Row(cell, plan.in_turns(contestants, lambda server: measure_server(server, driver, cell, plan.seconds)))
