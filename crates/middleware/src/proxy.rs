@@ -311,6 +311,9 @@ impl Handler for Proxy {
             Peer::Client(client) => self.forget_client(client),
             Peer::Server { lane, server } => {
                 let trouble = match why {
+                    // The loop has ended: no server has failed. (A connection given up earlier
+                    // has become nobody's.)
+                    Close::Local => return,
                     Close::Refused(error) | Close::Failed(error) => error.to_string(),
                     _ => "it closed the connection".to_owned(),
                 };
@@ -370,6 +373,11 @@ impl Handler for Proxy {
     }
 
     fn on_stop(&mut self, _io: &mut Io) {
+        if self.drain != Drain::Finished {
+            // Whatever ended it: the other threads need not wait for this one.
+            self.drain = Drain::Finished;
+            self.shared.drained();
+        }
         self.record_settled(Instant::now());
         if let Some(recorder) = self.recorder.take() {
             recorder.finish(Moment::now());
