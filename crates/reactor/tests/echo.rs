@@ -158,8 +158,7 @@ fn lines_come_back_however_they_are_split() {
 
 #[test]
 fn a_line_larger_than_the_read_buffer_comes_back_whole() {
-    let config =
-        Config { read_bytes: 4096, input_bytes_max: 8 * 1024 * 1024, ..Config::default() };
+    let config = Config { read_bytes: 4096, input_bytes_max: 8 * 1024 * 1024, ..Config::default() };
     let running = Running::start(1, &config);
     let mut line: Vec<u8> = (0..3_000_000_u32).map(|i| b'a' + (i % 23) as u8).collect();
     line.push(b'\n');
