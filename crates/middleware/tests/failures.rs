@@ -220,6 +220,25 @@ fn an_oversized_value_is_refused_and_the_old_one_gone() {
 }
 
 #[test]
+fn it_ends_by_itself_when_no_more_requests_come() {
+    let servers = [Memcached::start()];
+    for (mode, threads) in MODES {
+        let settings = knee_middleware::Config {
+            exit_idle: Some(Duration::from_millis(300)),
+            ..config(mode, threads, &addresses(&servers))
+        };
+        let proxy = Proxy::start(&settings);
+        let mut client = proxy.client();
+        client.expect("get nothing\r\n", "END\r\n");
+        let asked = Instant::now();
+        proxy.join();
+        let took = asked.elapsed();
+        assert!(took >= Duration::from_millis(290), "{took:?}");
+        assert!(took < Duration::from_secs(3), "{took:?}: threads waited for each other");
+    }
+}
+
+#[test]
 fn a_shutdown_under_load_loses_no_acknowledged_write() {
     for (mode, threads) in MODES {
         let servers = Memcached::three();

@@ -135,6 +135,14 @@ impl Proxy {
         self.end();
     }
 
+    /// Returns when it has ended by itself.
+    pub(crate) fn join(mut self) {
+        if let (Some(running), Some(reporting)) = (self.running.take(), self.reporting.take()) {
+            running.join().unwrap();
+            reporting.finish(|_| ());
+        }
+    }
+
     fn end(&mut self) {
         if let (Some(running), Some(reporting)) = (self.running.take(), self.reporting.take()) {
             running.shutdown().begin();
