@@ -127,21 +127,20 @@ fn run(flags: &Flags) -> Result<(), Failure> {
             .map_err(|error| Failure::start("cannot serve the admin address", &error))?;
     }
     let settings = flags.settings();
-    let serving = Serving::start(&settings, listener, reporter).map_err(|error| match error {
-        StartError::TooLittleMemory => Failure {
-            message: format!(
-                "--memory-mb {} is too little for values of --value-bytes-max {}: \
+    let serving = Serving::start(&settings, listener, reporter, process::shutdown_on_signals)
+        .map_err(|error| match error {
+            StartError::TooLittleMemory => Failure {
+                message: format!(
+                    "--memory-mb {} is too little for values of --value-bytes-max {}: \
                  it takes at least {}",
-                flags.memory_mb,
-                flags.value_bytes_max,
-                MemoryLimits::memory_bytes_min(settings.limits.value_bytes_max).div_ceil(MIB)
-            ),
-            code: 2,
-        },
-        StartError::Io(error) => Failure::start("cannot start", &error),
-    })?;
-    process::shutdown_on_signals(serving.shutdown())
-        .map_err(|error| Failure::start("cannot handle signals", &error))?;
+                    flags.memory_mb,
+                    flags.value_bytes_max,
+                    MemoryLimits::memory_bytes_min(settings.limits.value_bytes_max).div_ceil(MIB)
+                ),
+                code: 2,
+            },
+            StartError::Io(error) => Failure::start("cannot start", &error),
+        })?;
     serving.join().map_err(|error| Failure::start("an event loop failed", &error))
 }
 

@@ -70,22 +70,26 @@ pub struct Serving {
 impl Serving {
     /// Serves on `listener`, and reports that it does.
     ///
+    /// `before_ready` gets the handle that ends it: whoever reads the `ready` line may end it at
+    /// once, and by then it must be known how.
+    ///
     /// # Errors
     /// See [`StartError`].
     pub fn start(
         settings: &Settings,
         listener: TcpListener,
         reporter: Reporter<Store>,
+        before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
     ) -> Result<Serving, StartError> {
         if settings.threads == 1 {
             let memory = Memory::new(settings.limits).ok_or(StartError::TooLittleMemory)?;
             let mut memory = Some(memory);
             let take = || memory.take().expect("one thread asks for one engine");
-            Serving::with_engine(settings, listener, reporter, take)
+            Serving::with_engine(settings, listener, reporter, before_ready, take)
         } else {
             let stripes = Stripes::new(settings.threads, settings.limits)
                 .ok_or(StartError::TooLittleMemory)?;
-            Serving::with_engine(settings, listener, reporter, || stripes.clone())
+            Serving::with_engine(settings, listener, reporter, before_ready, || stripes.clone())
         }
     }
 
@@ -94,6 +98,7 @@ impl Serving {
         settings: &Settings,
         listener: TcpListener,
         mut reporter: Reporter<Store>,
+        before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
         mut engine: impl FnMut() -> E,
     ) -> Result<Serving, StartError> {
         let address = listener.local_addr()?;
@@ -117,6 +122,7 @@ impl Serving {
             let recorder = reporter.recorder(format!("net-{thread}"), gauges, started);
             Server::new(commands, limits, Calendar::new(started), recorder, thread == 0)
         })?;
+        before_ready(group.shutdown())?;
         reporter.ready(Some(address));
         Ok(Serving { group, running: reporter.start()?, address })
     }

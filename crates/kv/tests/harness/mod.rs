@@ -27,7 +27,7 @@ impl Store {
     pub(crate) fn start(settings: Settings) -> Store {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let reporter = Reporter::to_sink("knee-kv", Stats::None, Box::new(std::io::sink()));
-        Store(Some(Serving::start(&settings, listener, reporter).unwrap()))
+        Store(Some(Serving::start(&settings, listener, reporter, |_| Ok(())).unwrap()))
     }
 
     pub(crate) fn client(&self) -> Client {
