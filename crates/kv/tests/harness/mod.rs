@@ -59,20 +59,35 @@ pub(crate) struct Memcached {
 #[allow(dead_code)]
 impl Memcached {
     pub(crate) fn start() -> Memcached {
-        // A free port, given back at once for memcached to take.
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let child = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-t", "1", "-u", "nobody"])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("memcached is compared with: install it (apt-get install memcached)");
-        let memcached = Memcached { child, address };
         let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < deadline, "memcached does not listen on {address}");
-            std::thread::sleep(Duration::from_millis(10));
+        loop {
+            // A free port, given back at once for memcached to take, unless somebody is quicker.
+            let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let child = Command::new("memcached")
+                .args(["-l", "127.0.0.1", "-p", &address.port().to_string()])
+                .args(["-t", "1", "-u", "nobody"])
+                // Its background threads hold references to items for moments, and arithmetic on
+                // such an item has another result: the value is replaced instead of padded.
+                .args(["-o", "no_lru_maintainer,no_lru_crawler"])
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("memcached is compared with: install it (apt-get install memcached)");
+            let mut memcached = Memcached { child, address };
+            while memcached.child.try_wait().unwrap().is_none() {
+                if memcached.answers() {
+                    return memcached;
+                }
+                assert!(Instant::now() < deadline, "memcached does not listen on {address}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
-        memcached
+    }
+
+    /// Whether it is this process that listens.
+    fn answers(&self) -> bool {
+        let Ok(stream) = TcpStream::connect(self.address) else { return false };
+        let told = Client::over(stream).told("stats\r\n");
+        told.contains(&format!("STAT pid {}\r\n", self.child.id()))
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -95,7 +110,10 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).unwrap();
+        Client::over(TcpStream::connect(address).unwrap())
+    }
+
+    fn over(stream: TcpStream) -> Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
