@@ -61,7 +61,7 @@ pub(crate) struct Versions {
     pub(crate) step: Version,
 }
 
-/// The engine. See the [module](self) for how it works.
+/// The engine. Small items cost little beside their bytes; eviction is CLOCK, by the segment.
 #[derive(Debug)]
 pub struct Memory {
     hash: KeyHash,
