@@ -56,8 +56,9 @@ def main() -> int:
         try:
             tables.append(measure())
         except BenchError as error:
-            failures.append(f"{name} was not measured: {error}")
+            failures.append(f"{name}: {error}")
             continue
+        failures += tables[-1].failures
         print(render(tables[-1]), flush=True)
     disturbance = Disturbance.now() - before
     print(_verdict(tables, failures, disturbance, time.monotonic() - began))
@@ -155,7 +156,7 @@ def _verdict(tables: list[Table], failures: list[str], disturbance: Disturbance,
         lines.append(f"warning: the host took {disturbance.stolen_s:.1f} s of CPU from this machine meanwhile.")
     if disturbance.throttled_periods:
         lines.append(f"warning: a CPU quota stopped this control group {disturbance.throttled_periods} times.")
-    return "\n".join([*lines, *failures])
+    return "\n".join([*lines, *(f"not measured: {failure}" for failure in failures)])
 
 
 def _write_json(

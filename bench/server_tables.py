@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from bench.cells import Cell
 from bench.drivers import Driver
-from bench.programs import Cores, Server
+from bench.programs import BenchError, Cores, Server
 from bench.samples import drive, measure_server
 from bench.servers import Servers
 from bench.table import WARM_UP_S, Plan, Row, StoreKind, Table
@@ -39,7 +39,7 @@ def compare_proxies(plan: Plan, cores: Cores, servers: Servers, driver: Driver, 
         for cell in _populated(plan, driver, addresses):
             with servers.floor_relay(cores.tested, addresses, cell) as relay:
                 contestants = {"knee-proxy": proxy, "nutcracker": nutcracker, "floor-relay": relay}
-                table.rows.append(_row(plan, driver, table, cell, contestants))
+                _add_row(plan, driver, table, cell, contestants)
     return table
 
 
@@ -57,7 +57,7 @@ def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -
     with servers.knee_kv(cores.tested) as kv, servers.memcached(cores.tested) as memcached:
         contestants = {"knee-kv": kv, "memcached": memcached}
         for cell in _populated(plan, driver, [server.address for server in contestants.values()]):
-            table.rows.append(_row(plan, driver, table, cell, contestants))
+            _add_row(plan, driver, table, cell, contestants)
     return table
 
 
@@ -71,8 +71,14 @@ def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cel
         yield cell
 
 
-def _row(plan: Plan, driver: Driver, table: Table, cell: Cell, contestants: dict[str, Server]) -> Row:
+def _add_row(plan: Plan, driver: Driver, table: Table, cell: Cell, contestants: dict[str, Server]) -> None:
     plan.progress(f"{table.title}: {cell.name}")
-    for server in contestants.values():
-        drive(server, driver, cell, WARM_UP_S)
-    return Row(cell, plan.in_turns(contestants, lambda server: measure_server(server, driver, cell, plan.seconds)))
+    try:
+        for server in contestants.values():
+            drive(server, driver, cell, WARM_UP_S)
+        samples = plan.in_turns(contestants, lambda server: measure_server(server, driver, cell, plan.seconds))
+    except BenchError as error:
+        # One that fails in one cell says nothing against the others.
+        table.failures.append(f"{table.title}: {cell.name}: {error}")
+    else:
+        table.rows.append(Row(cell, samples))

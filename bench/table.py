@@ -66,3 +66,5 @@ class Table:
     #: What a set becomes: requests to stores for each request of a client, by contestant.
     set_fan_out: dict[str, int] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    #: Cells in which a contestant failed, with what it did.
+    failures: list[str] = field(default_factory=list)
