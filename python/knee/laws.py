@@ -79,11 +79,15 @@ class LittleCheck:
 
 @dataclass(frozen=True)
 class ConservationCheck:
-    """Requests counted by the middlewares against those counted by the clients, nothing trimmed."""
+    """Requests counted by the middlewares against those counted by the clients, nothing trimmed.
+
+    `apart` is the largest relative difference in any repetition: means would let opposite errors cancel.
+    """
 
     point: int
     clients: int
     ratio: Interval
+    apart: float
     verdict: Verdict
 
 
@@ -117,7 +121,7 @@ def check_laws(observations: pl.DataFrame, *, tolerance: float = TOLERANCE, leve
         if balance is not None:
             conservation.append(balance)
     sentences = (
-        *_interactive_sentences(interactive, tolerance),
+        *_interactive_sentences(interactive, tolerance, bool(little)),
         *_little_sentences(little, tolerance),
         *_conservation_sentences(conservation),
     )
@@ -129,7 +133,8 @@ def interactive_law(
 ) -> list[InteractiveCheck]:
     """The interactive response time law at one point (Jain 1991, §33.4), from the client's and the middleware's view.
 
-    `rows` are the point's repetitions. In an open loop the law has no N and does not apply.
+    `rows` are the point's repetitions. With pipelining each request in flight is a customer of its own: N is
+    clients · pipeline. In an open loop the law has no N and does not apply.
     """
     known = rows.filter(pl.col("throughput").is_finite() & pl.col("response_ms").is_finite())
     if known.is_empty():
@@ -160,14 +165,15 @@ def _interactive(
     tolerance: float,
     level: float,
 ) -> InteractiveCheck:
+    pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
     table = rows.select(
-        "clients",
+        (pl.col("clients") * pipeline).alias("n"),
         think_ms.alias("z"),
         pl.col(throughput).alias("x"),
         pl.col(response_ms).alias("r"),
     ).with_columns(
-        (1000 * pl.col("clients") / (pl.col("r") + pl.col("z"))).alias("x_law"),
-        (1000 * pl.col("clients") / pl.col("x") - pl.col("z")).alias("r_law"),
+        (1000 * pl.col("n") / (pl.col("r") + pl.col("z"))).alias("x_law"),
+        (1000 * pl.col("n") / pl.col("x") - pl.col("z")).alias("r_law"),
     )
     of_throughput = _compare(table, "x", "x_law", level)
     of_response = _compare(table, "r", "r_law", level)
@@ -241,8 +247,6 @@ def likely_causes(rows: pl.DataFrame, throughput_residual: float) -> tuple[str, 
         causes.append(f"{errors:.0f} requests were answered with an error")
     if (reconnects := total("reconnects")) > 0:
         causes.append(f"{reconnects:.0f} reconnects: requests were lost, their time was not counted")
-    if (late := total("late_sends")) > 0:
-        causes.append(f"{late:.0f} late sends: the load generator fell behind (coordinated omission)")
     if _measured(rows, "clients_connected"):
         connected = float(rows["clients_connected"].min())  # type: ignore[arg-type]
         declared = float(rows["clients"].max())  # type: ignore[arg-type]
@@ -257,7 +261,7 @@ def likely_causes(rows: pl.DataFrame, throughput_residual: float) -> tuple[str, 
             "the run is not steady: warm-up was not cut off",
         )
     return (
-        "more requests in flight than clients (pipelining, or an open loop)",
+        "more requests in flight than declared (pipelining, or an open loop)",
         "response times count time in which the client was not waiting",
         "the run is not steady: warm-up was not cut off",
     )
@@ -295,13 +299,14 @@ def conserved(rows: pl.DataFrame, *, level: float = LEVEL) -> ConservationCheck 
     """Flow balance: over a whole run, middlewares answer what clients asked. None without middlewares."""
     if not _measured(rows, "middleware_total", "load_total"):
         return None
-    ratio = mean_interval((rows["middleware_total"] / rows["load_total"]).to_numpy(), level)
-    difference = ratio.estimate - 1
+    ratios = rows["middleware_total"] / rows["load_total"]
+    apart = float((ratios - 1).abs().max())  # type: ignore[arg-type]
     return ConservationCheck(
         point=int(rows["point"][0]),
         clients=int(rows["clients"][0]),
-        ratio=ratio,
-        verdict="holds" if abs(difference) <= CONSERVATION_TOLERANCE else "violated",
+        ratio=mean_interval(ratios.to_numpy(), level),
+        apart=apart,
+        verdict="holds" if apart <= CONSERVATION_TOLERANCE else "violated",
     )
 
 
@@ -318,15 +323,13 @@ def _measured(rows: pl.DataFrame, *columns: str) -> bool:
     return all(name in rows.columns and rows[name].null_count() == 0 for name in columns)
 
 
-def _interactive_sentences(checks: Sequence[InteractiveCheck], tolerance: float) -> list[str]:
+def _interactive_sentences(checks: Sequence[InteractiveCheck], tolerance: float, has_little: bool) -> list[str]:
     if not checks:
         return ["The interactive law was not checked: no response times were measured."]
     closed = [check for check in checks if check.verdict != "does not apply"]
     if not closed:
-        return [
-            "The interactive law does not apply: the load is an open loop. Little's law at the middleware "
-            "takes its place."
-        ]
+        instead = " Little's law at the middleware takes its place." if has_little else ""
+        return [f"The interactive law does not apply: the load is an open loop.{instead}"]
     worst = max(closed, key=lambda check: check.residual)
     where = f"worst {worst.residual:.2%}, at {worst.clients} clients in the {worst.view}'s view"
     points = len({check.point for check in closed})
@@ -344,10 +347,9 @@ def _interactive_sentences(checks: Sequence[InteractiveCheck], tolerance: float)
             f"Cannot tell whether the interactive law holds within {tolerance:.0%} at {named} clients: "
             f"the repetitions scatter too far ({where}). Measure longer, on a quieter machine."
         ]
-    return [
-        f"The interactive law holds within {tolerance:.0%} at all {points} points, both ways and from "
-        f"each view ({where})."
-    ]
+    views = "from the clients' and the middlewares' view" if len({c.view for c in closed}) > 1 else "as clients saw it"
+    at = f"all {points} points" if points > 1 else "the one point"
+    return [f"The interactive law holds within {tolerance:.0%} at {at}, both ways and {views} ({where})."]
 
 
 def _little_sentences(checks: Sequence[LittleCheck], tolerance: float) -> list[str]:
@@ -356,24 +358,28 @@ def _little_sentences(checks: Sequence[LittleCheck], tolerance: float) -> list[s
         chosen = [check for check in checks if check.station == station]
         if not chosen:
             continue
-        broken = [check for check in chosen if check.verdict != "holds"]
-        if broken:
-            named = ", ".join(str(clients) for clients in sorted({c.clients for c in broken}))
-            worst = max(abs(check.length.residual.estimate) for check in broken)
+        broken = [check for check in chosen if check.verdict == "violated"]
+        doubtful = broken or [check for check in chosen if check.verdict == "cannot tell"]
+        if doubtful:
+            named = ", ".join(str(clients) for clients in sorted({c.clients for c in doubtful}))
+            worst = max(abs(check.length.residual.estimate) for check in doubtful)
             sentences.append(
-                f"Little's law at {name} is not confirmed within {tolerance:.0%} at {named} clients (worst "
-                f"{worst:.1%})."
+                f"Little's law is violated at {name} at {named} clients (by {worst:.1%}; allowed {tolerance:.0%})."
+                if broken
+                else f"Cannot tell whether Little's law holds within {tolerance:.0%} at {name} at {named} clients: the "
+                f"repetitions scatter too far (on average {worst:.1%} apart)."
             )
         else:
-            sentences.append(f"Little's law holds at {name} at all {len(chosen)} points.")
+            at = f"all {len(chosen)} points" if len(chosen) > 1 else "the one point"
+            sentences.append(f"Little's law holds at {name} at {at}.")
     return sentences
 
 
 def _conservation_sentences(checks: Sequence[ConservationCheck]) -> list[str]:
     if not checks:
         return []
-    worst = max(checks, key=lambda check: abs(check.ratio.estimate - 1))
-    apart = abs(worst.ratio.estimate - 1)
+    worst = max(checks, key=lambda check: check.apart)
+    apart = worst.apart
     if any(check.verdict == "violated" for check in checks):
         return [
             f"Clients and middlewares disagree on how many requests there were, by {apart:.2%} at {worst.clients} "

@@ -7,7 +7,6 @@ conservation check, which only agree over whole runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -29,10 +28,11 @@ def observations(dataset: Dataset) -> pl.DataFrame:
 
     ====================== =====================================================================
     clients                N, virtual clients over all load hosts
+    pipeline               requests that each client keeps in flight: N · pipeline wait or think at any time
     think_ms               Z, mean of the think times taken; null in an open loop
     rate                   requests per second asked for; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
-    observed_s             length of what remains after trimming
+    observed_s             length of what remains after trimming, as the clients' windows cover it
     throughput             X, requests per second, as the clients saw it
     response_ms            R, mean, as the clients saw it
     middleware_throughput  X at the middlewares, all together; null without middleware
@@ -44,7 +44,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     store_service_ms       the stores' own service time; null for a foreign store
     hits, misses, errors   as the clients saw them
     load_total             requests completed over the whole run, counted by the clients,
-    middleware_total       and by the middlewares in the same seconds
+    middleware_total       and by the middlewares
     late_sends, reconnects, clients_connected
                            what the load generators said of themselves
     ====================== =====================================================================
@@ -53,6 +53,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     runs = points.select(
         *RUN,
         *dict.fromkeys([*dataset.factors, "clients", "think_ms", "rate", "workers", "middlewares"]),
+        _pipeline(dataset),
         (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),
     )
     windows = trim(dataset.windows, points)
@@ -64,32 +65,32 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         _totals(dataset.windows),
         _load_notes(dataset),
         _think_times(stations),
+        _covered(stations),
     ):
         table = table.join(part, on=RUN, how="left")
-    measured = pl.coalesce("_think_ms", "think_ms").alias("think_ms")
-    return _rates(table.with_columns(measured).drop("_think_ms")).sort(RUN)
-
-
-def observations_by_operation(dataset: Dataset) -> pl.DataFrame:
-    """As :func:`observations`, split by `op`; without queue lengths, which no operation owns."""
-    points = dataset.points.filter(pl.col("status") == "done")
-    runs = points.select(
-        *RUN,
-        *dict.fromkeys([*dataset.factors, "clients"]),
-        (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),
+    return (
+        table.with_columns(
+            pl.coalesce("_think_ms", "think_ms").alias("think_ms"),
+            pl.coalesce("_load_s", "observed_s").alias("observed_s"),
+            pl.coalesce("_middleware_s", "observed_s").alias("_middleware_s"),
+        )
+        .with_columns(
+            (pl.col("count") / pl.col("observed_s")).alias("throughput"),
+            (pl.col("middleware_count") / pl.col("_middleware_s")).alias("middleware_throughput"),
+        )
+        .drop("count", "middleware_count", "_think_ms", "_load_s", "_middleware_s")
+        .sort(RUN)
     )
-    stages = _stage_times(trim(dataset.windows, points), by=("op",))
-    return _rates(runs.join(stages, on=RUN, how="inner")).sort(*RUN, "op")
 
 
-def _rates(table: pl.DataFrame) -> pl.DataFrame:
-    return table.with_columns(
-        (pl.col("count") / pl.col("observed_s")).alias("throughput"),
-        (pl.col("middleware_count") / pl.col("observed_s")).alias("middleware_throughput"),
-    ).drop("count", "middleware_count")
+def _pipeline(dataset: Dataset) -> pl.Expr:
+    """An open loop has no such number: there it bounds what is in flight, and nothing keeps it full."""
+    name = "workload.pipeline"
+    each = pl.col(name) if name in dataset.factors else pl.lit(dataset.spec.base.workload.pipeline)
+    return pl.when(pl.col("rate").is_null()).then(each.cast(pl.Int64).fill_null(1)).alias("pipeline")
 
 
-def _stage_times(windows: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+def _stage_times(windows: pl.DataFrame) -> pl.DataFrame:
     """Counts, and means of the stages weighted by requests, from each role's view."""
 
     def mean_ms(role: str, column: str) -> pl.Expr:
@@ -98,7 +99,7 @@ def _stage_times(windows: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 
     load = pl.col("role") == "load"
     middleware = pl.col("role") == "middleware"
-    return windows.group_by(*RUN, *by).agg(
+    return windows.group_by(RUN).agg(
         pl.col("count").filter(load).sum(),
         mean_ms("load", "response_sum_ns").alias("response_ms"),
         pl.when(middleware.any()).then(pl.col("count").filter(middleware).sum()).alias("middleware_count"),
@@ -149,30 +150,28 @@ def _think_times(stations: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _totals(windows: pl.DataFrame) -> pl.DataFrame:
-    """Requests over the whole run, in the seconds in which the clients were measuring.
+def _covered(stations: pl.DataFrame) -> pl.DataFrame:
+    """Seconds that the trimmed windows of the clients and of the middlewares cover, on average over the processes.
 
-    A populate phase passes through the middlewares too, before any client's window.
+    A process that was starved prints one line for several seconds, which trimming keeps or leaves out as a whole.
     """
-    load = pl.col("role") == "load"
-    spans = (
-        windows.filter(load)
-        .group_by(RUN)
-        .agg(
-            pl.col("count").sum().alias("load_total"),
-            pl.col("second").min().alias("_first"),
-            pl.col("second").max().alias("_last"),
+    each = stations.group_by(*RUN, "role", "process").agg(pl.col("seconds").sum())
+    return each.group_by(RUN).agg(
+        *(
+            pl.col("seconds").filter(pl.col("role") == role).mean().alias(f"_{role}_s")
+            for role in ("load", "middleware")
         )
     )
-    # One second more: an answer sent as the clock turned belongs to the middleware's next window.
-    middleware = (
-        windows.filter(pl.col("role") == "middleware")
-        .join(spans, on=RUN)
-        .filter(pl.col("second").is_between(pl.col("_first"), pl.col("_last") + 1))
-        .group_by(RUN)
-        .agg(pl.col("count").sum().alias("middleware_total"))
-    )
-    return spans.drop("_first", "_last").join(middleware, on=RUN, how="left")
+
+
+def _totals(windows: pl.DataFrame) -> pl.DataFrame:
+    """Requests over the whole run. Both tiers live for one run only, and populating goes past the middlewares."""
+
+    def total(role: str) -> pl.Expr:
+        chosen = pl.col("role") == role
+        return pl.when(chosen.any()).then(pl.col("count").filter(chosen).sum()).alias(f"{role}_total")
+
+    return windows.group_by(RUN).agg(total("load"), total("middleware"))
 
 
 def _load_notes(dataset: Dataset) -> pl.DataFrame:

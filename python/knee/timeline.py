@@ -1,4 +1,4 @@
-"""What happened second by second, warm-up and cool-down included: for looking at a run, not for numbers.
+"""What happened second by second, warm-up and cool-down included, and which resources a point used without them.
 
 Each second is placed at its middle, `middle_s`; what came before the start or was drained after the end is left out.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.trim import RUN
+from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -44,15 +44,17 @@ def resources_per_second(dataset: Dataset) -> pl.DataFrame:
 
 
 def resources_per_point(dataset: Dataset) -> pl.DataFrame:
-    """Means over each point's runs: `point, target, cores, rss_mb, net_mb_per_s, disk_mb_per_s`.
+    """Means over each point's trimmed runs: `point, target, cores, rss_mb, net_mb_per_s, disk_mb_per_s`.
 
-    Network is the host's only: loopback, and what other interfaces received and sent.
+    Memory is the largest that was seen. Network is the host's only: loopback, and what other interfaces received
+    and sent.
     """
     seconds = pl.col("seconds").sum()
     network = pl.sum_horizontal("net_lo_bytes", "net_rx_bytes", "net_tx_bytes")
     disk = pl.sum_horizontal("disk_read_bytes", "disk_write_bytes")
     return (
-        _within_run(dataset.probes, dataset.points)
+        trim(dataset.probes, dataset.points)
+        .filter(pl.col("seconds") > 0)
         .group_by("point", "target")
         .agg(
             ((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / seconds).alias("cores"),

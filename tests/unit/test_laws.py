@@ -8,7 +8,7 @@ from synthetic import System, synthetic_dataset
 
 from knee.intervals import Interval
 from knee.laws import check_laws, judge, render_text
-from knee.observations import observations, observations_by_operation
+from knee.observations import observations
 
 CLIENTS = (4, 16, 64)
 
@@ -35,12 +35,40 @@ def test_the_middlewares_view_takes_the_round_trip_as_think_time(table: pl.DataF
     assert seen[64].think_ms.estimate == pytest.approx(3.5, rel=0.02)
 
 
-def test_observations_weight_operations_by_their_requests(table: pl.DataFrame) -> None:
+def test_with_pipelining_every_request_in_flight_is_a_customer(table: pl.DataFrame) -> None:
+    each_with_four = table.with_columns(pl.col("clients") // 4, pl.lit(4).alias("pipeline"))
+    assert {check.verdict for check in check_laws(each_with_four).interactive} == {"holds"}
+    undeclared = check_laws(each_with_four.drop("pipeline")).interactive
+    assert {check.verdict for check in undeclared} == {"violated"}
+    assert "more requests in flight" in " ".join(undeclared[0].causes)
+
+
+def test_the_pipeline_of_the_experiment_is_observed_in_a_closed_loop_only() -> None:
     dataset = synthetic_dataset(System(), (8,))
-    split = observations_by_operation(dataset)
-    whole = observations(dataset)
-    assert split["throughput"].sum() == pytest.approx(whole["throughput"].sum())
-    assert set(split["op"]) == {"get", "set"}
+    assert observations(dataset)["pipeline"].to_list() == [1, 1, 1]
+    workload = dataset.spec.base.workload.model_copy(update={"pipeline": 16})
+    base = dataset.spec.base.model_copy(update={"workload": workload})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    assert observations(dataset)["pipeline"].to_list() == [16, 16, 16]
+    dataset.points = dataset.points.with_columns(rate=pl.lit(100.0))
+    assert observations(dataset)["pipeline"].to_list() == [None, None, None]
+
+
+def test_a_starved_process_does_not_change_its_throughput() -> None:
+    dataset = synthetic_dataset(System(), (8,), noise=0.0)
+    before = observations(dataset)
+    # One line for the last second of the warm-up and the first one after it.
+    for name in ("windows", "stations"):
+        frame = getattr(dataset, name).filter(pl.col("elapsed_s") != 5)
+        late = pl.col("elapsed_s") == 4
+        doubled = [
+            pl.when(late).then(2 * pl.col(column)).otherwise(pl.col(column)).alias(column) for column in ("seconds",)
+        ]
+        setattr(dataset, name, frame.with_columns(doubled))
+    after = observations(dataset)
+    assert after["observed_s"].to_list() == [19.0] * 3
+    for column in ("throughput", "middleware_throughput"):
+        assert after[column].to_list() == pytest.approx(before[column].to_list())
 
 
 def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
@@ -61,8 +89,8 @@ def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
         ({"throughput": pl.col("throughput") * 0.9, "clients_connected": pl.col("clients") - 1}, "clients started"),
         # Errors are answered at once and shorten the response time.
         ({"response_ms": pl.col("response_ms") * 0.8, "errors": pl.lit(17)}, "answered with an error"),
-        # The generator fell behind.
-        ({"throughput": pl.col("throughput") * 0.9, "late_sends": pl.lit(5)}, "late sends"),
+        # Late sends are no cause: a response time begins when its request is due.
+        ({"throughput": pl.col("throughput") * 0.9, "late_sends": pl.lit(5)}, "not all clients were running"),
         # Without evidence, the direction of the residual decides what to suspect.
         ({"throughput": pl.col("throughput") * 0.9}, "not all clients were running"),
         ({"throughput": pl.col("throughput") * 1.2}, "more requests in flight"),
@@ -98,13 +126,19 @@ def test_an_open_loop_is_not_judged(table: pl.DataFrame) -> None:
     report = check_laws(table.with_columns(think_ms=pl.lit(None, dtype=pl.Float64), rate=pl.lit(1000.0)))
     assert {check.verdict for check in report.interactive} == {"does not apply"}
     assert report.worst is None
-    assert "open loop" in report.sentences[0]
+    assert "open loop" in report.sentences[0] and "Little's law" in report.sentences[0]
 
 
 def test_requests_that_bypass_the_middleware_break_conservation(table: pl.DataFrame) -> None:
     report = check_laws(table.with_columns(middleware_total=(pl.col("middleware_total") * 0.99).cast(pl.Int64)))
     assert {check.verdict for check in report.conservation} == {"violated"}
     assert "1.00%" in report.sentences[-1]
+
+
+def test_opposite_errors_of_two_repetitions_do_not_balance(table: pl.DataFrame) -> None:
+    off = pl.when(pl.col("repetition") == 1).then(0.98).when(pl.col("repetition") == 2).then(1.02).otherwise(1.0)
+    report = check_laws(table.with_columns(middleware_total=(pl.col("load_total") * off).cast(pl.Int64)))
+    assert {check.verdict for check in report.conservation} == {"violated"}
 
 
 def test_a_queue_measured_wrongly_breaks_littles_law(table: pl.DataFrame) -> None:
@@ -118,6 +152,16 @@ def test_without_a_middleware_only_the_clients_view_is_checked(table: pl.DataFra
     report = check_laws(bare)
     assert {check.view for check in report.interactive} == {"client"}
     assert not report.little and not report.conservation
+    assert "as clients saw it" in report.sentences[0]
+    (sentence,) = check_laws(bare.with_columns(think_ms=pl.lit(None, dtype=pl.Float64))).sentences
+    assert "open loop" in sentence and "Little" not in sentence
+
+
+def test_a_law_that_repetitions_hide_is_not_called_violated(table: pl.DataFrame) -> None:
+    luck = pl.when(pl.col("repetition") == 1).then(1.03).otherwise(1.0)
+    report = check_laws(table.with_columns(queue_length=pl.col("queue_length") * luck))
+    (sentence,) = (sentence for sentence in report.sentences if "middleware's queue" in sentence)
+    assert sentence.startswith("Cannot tell whether Little's law holds")
 
 
 def test_the_text_has_a_row_per_point_and_view(table: pl.DataFrame) -> None:
