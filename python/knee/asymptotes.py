@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from knee.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
+from knee.intervals import LEVEL, Floats, Interval, counted, mean_interval, pooled_bootstrap
 
 LEVELS_MIN = 3
 """Fewer client counts cannot show both a slope and a plateau."""
@@ -30,7 +30,7 @@ RISING = 0.10
 """Elasticity of throughput to clients, d ln X / d ln N, above which X still rises: doubling N gains over 7 %."""
 
 STEP_MIN = 1.25
-"""The last level is compared with one that has at least this factor fewer clients: closer ones show only noise."""
+"""The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
 
 Confidence = Literal["high", "medium", "low"]
 KneeStatus = Literal["found", "not reached", "saturated from the start", "cannot tell"]
@@ -62,9 +62,10 @@ class Knee:
     between
         The measured client counts around N*; None on a side where there is none.
     level
-        The smallest measured level at or above the knee, the largest level when there is none.
-    throughput_max, response_light_ms, think_ms
-        The asymptotes: X_max, R_0 and Z.
+        The smallest measured level at or above the knee; the largest level when the knee was not reached, the
+        smallest one when the system was saturated from the start.
+    throughput_max, response_light_ms, think_ms, pipeline
+        The asymptotes: X_max, R_0 and Z, for clients that keep `pipeline` requests in flight each.
     plateau
         The client counts whose throughput counts as X_max.
     retrograde
@@ -84,6 +85,7 @@ class Knee:
     throughput_max: Interval | None = None
     response_light_ms: Interval | None = None
     think_ms: float = 0.0
+    pipeline: float = 1.0
     plateau: tuple[int, ...] = ()
     retrograde: bool = False
     power_clients: int | None = None
@@ -92,7 +94,7 @@ class Knee:
         """Both asymptotes at N clients, in requests/s: N / (R_0 + Z) and X_max. None where there is no estimate."""
         if self.throughput_max is None or self.response_light_ms is None:
             return None
-        light = 1000 * clients / (self.response_light_ms.estimate + self.think_ms)
+        light = 1000 * clients * self.pipeline / (self.response_light_ms.estimate + self.think_ms)
         return light, self.throughput_max.estimate
 
 
@@ -103,6 +105,7 @@ class _Curve:
     clients: tuple[int, ...]
     samples: tuple[Floats, ...]
     think_ms: float
+    pipeline: float
     noise: float | None
 
     @property
@@ -114,10 +117,14 @@ class _Curve:
         return min(max(PLATEAU, self.noise or 0.0), NOISE_MAX)
 
     def step(self) -> tuple[float, float]:
-        """Relative rise and elasticity of throughput over the last step that is wide enough."""
+        """Relative rise and elasticity of throughput from the best of the levels that lie far enough below the last.
+
+        From the best, not from the nearest: recovering from a dip is no growth.
+        """
         last = self.clients[-1]
-        before = max((i for i, clients in enumerate(self.clients) if clients * STEP_MIN <= last), default=0)
         throughputs = self.throughputs
+        earlier = [i for i, clients in enumerate(self.clients) if clients * STEP_MIN <= last] or [0]
+        before = max(earlier, key=lambda i: throughputs[i])
         rise = float(throughputs[-1] / throughputs[before])
         return rise - 1, math.log(rise) / math.log(last / self.clients[before])
 
@@ -145,8 +152,8 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     if len(levels) < LEVELS_MIN:
         return Knee(
             "cannot tell",
-            f"{len(levels)} client count(s) were measured; a knee needs at least {LEVELS_MIN}. Add values to "
-            "load.clients.",
+            f"Only {counted(len(levels), 'client count')} {'was' if len(levels) == 1 else 'were'} measured, and a knee "
+            f"takes {LEVELS_MIN}: add values to load.clients to look for one.",
             levels,
         )
     curve = _curve(known, level)
@@ -174,8 +181,16 @@ def _curve(known: pl.DataFrame, level: float) -> _Curve:
         clients=tuple(clients for clients, _ in groups),
         samples=samples,
         think_ms=float(known["think_ms"].mean() or 0.0),  # type: ignore[arg-type]
+        pipeline=_pipeline(known),
         noise=_noise(samples, level),
     )
+
+
+def _pipeline(known: pl.DataFrame) -> float:
+    """Requests in flight per client; one where nobody says."""
+    if "pipeline" not in known.columns or known["pipeline"].null_count():
+        return 1.0
+    return float(known["pipeline"].mean())  # type: ignore[arg-type]
 
 
 def _noise(samples: Sequence[Floats], level: float) -> float | None:
@@ -214,16 +229,20 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     def intersection(samples: Sequence[Floats]) -> float:
         means = np.array([sample[:, 0].mean() for sample in samples])
         top = float(means[_plateau(means, curve.tolerance)].mean())
-        return top * (float(samples[0][:, 1].mean()) + curve.think_ms) / 1000
+        return top * (float(samples[0][:, 1].mean()) + curve.think_ms) / 1000 / curve.pipeline
 
     clients = _widened(
         pooled_bootstrap(curve.samples, intersection, level=level, seed=seed),
         throughputs[plateau] / throughputs[plateau].mean(),
     )
     between = _neighbours(curve.clients, clients.estimate)
-    at = next((found for found in levels if found.clients == between[1]), levels[-1])
-    retrograde = bool((throughputs[plateau.stop :] < (1 - curve.tolerance) * throughputs.max()).any())
     status, sentence = _status(curve, plateau, clients, between)
+    at = next((found for found in levels if found.clients == between[1]), levels[-1])
+    if status != "found":
+        at = {"not reached": levels[-1], "saturated from the start": levels[0]}.get(status, at)
+    # The plateau's tolerance is capped; a claim that throughput falls has to exceed all of the noise.
+    fallen = max(curve.tolerance, curve.noise or 0.0)
+    retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
     confidence, reasons = _confidence(curve, plateau, clients, throughputs)
     return Knee(
         status=status,
@@ -237,6 +256,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         throughput_max=throughput_max,
         response_light_ms=levels[0].response_ms,
         think_ms=curve.think_ms,
+        pipeline=curve.pipeline,
         plateau=curve.clients[plateau],
         retrograde=retrograde and status != "cannot tell",
         power_clients=max(levels, key=lambda found: found.power).clients,
@@ -273,14 +293,13 @@ def _status(
     if plateau.stop == len(curve.clients) and elasticity > RISING:
         if noise is not None and rise < noise:
             return "cannot tell", (
-                f"Cannot tell whether throughput still rises at {largest} clients: it grew by {rise:.1%} over "
-                "the last step, "
-                f"within the noise of ±{noise:.1%}. Add repetitions and larger client counts."
+                f"Cannot tell whether throughput still rises at {largest} clients: it grew by {rise:.1%} to get "
+                f"there, within the noise of ±{noise:.1%}. Add repetitions and larger client counts."
             )
         return "not reached", (
             f"The knee was not reached: throughput still rises at {largest} clients, the largest number measured "
-            f"(by {rise:.0%} over the last step). The knee lies above {clients.estimate:.0f} clients. "
-            "Measure more clients."
+            f"(by {rise:.0%} over the best of the smaller ones). The knee lies above {clients.estimate:.0f} "
+            "clients. Measure more clients."
         )
     if plateau.start == 0:
         return "saturated from the start", (
@@ -310,7 +329,9 @@ def _confidence(
     doubts: list[str] = []
     repetitions = min(sample.shape[0] for sample in curve.samples)
     if repetitions < 3:
-        doubts.append(f"only {repetitions} repetition(s)")
+        doubts.append(f"only {counted(repetitions, 'repetition')}")
+    if curve.noise is not None and curve.noise > NOISE_MAX:
+        doubts.append(f"repetitions differ so much that levels {curve.noise:.0%} apart may be equal")
     width = clients.relative_half_width
     if width is None or width > 0.1:
         shown = "unknown" if width is None else f"±{width:.0%}"

@@ -174,6 +174,11 @@ def quantity(interval: Interval, unit: str = "") -> str:
     return f"{rounded:,.{decimals}f} ± {half_width:,.{decimals}f}{suffix}"
 
 
+def counted(count: int, noun: str) -> str:
+    """“1 repetition”, “2 repetitions”."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
 def _exponent(value: float, digits: int = 2) -> int:
     """The power of ten of a value's first digit, once it is rounded to so many digits."""
     return int(f"{abs(value):.{digits - 1}e}".split("e")[1])
