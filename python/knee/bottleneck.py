@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from knee.asymptotes import Confidence, Knee
-from knee.intervals import LEVEL, Interval, difference_interval, mean_interval
+from knee.intervals import LEVEL, Interval, counted, difference_interval, mean_interval, number
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -170,6 +170,8 @@ def find_bottleneck(
     shares: pl.DataFrame,
     load_limits: Sequence[str] = (),
     *,
+    load_waited: bool = False,
+    unmeasured: Sequence[str] = (),
     level: float = LEVEL,
 ) -> Bottleneck:
     """What limits the throughput of one combination of the other factors.
@@ -180,6 +182,10 @@ def find_bottleneck(
         Of this combination's runs: :func:`knee.observations.observations`, :func:`utilizations`, :func:`cpu_shares`.
     load_limits
         What the load generators said of being the limit themselves, in runs at or beyond the knee.
+    load_waited
+        Whether closed-loop generators waited for a processor there: their response times contain it.
+    unmeasured
+        What may be the bottleneck and nobody measured, in words.
     """
     clients = observations.select(*RUN, "clients")
     if not knee.levels:
@@ -198,7 +204,7 @@ def find_bottleneck(
         .sort("share", descending=True)
         .iter_rows()
     }
-    return _decide(knee, candidates, components, owners, load_limits)
+    return _Decision(knee, candidates, components, owners, load_limits, load_waited, unmeasured).bottleneck()
 
 
 def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float) -> tuple[Candidate, ...]:
@@ -277,141 +283,166 @@ def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, 
     return tuple(sorted(components, key=lambda component: -component.growth_ms.estimate))
 
 
-def _decide(
-    knee: Knee,
-    candidates: tuple[Candidate, ...],
-    components: tuple[Component, ...],
-    owners: dict[str, float],
-    load_limits: Sequence[str],
-) -> Bottleneck:
-    growth = _growth_sentence(knee, components)
-    doubts = list(_doubts(knee, components, owners))
+@dataclass(frozen=True)
+class _Decision:
+    """What the verdict is taken from; the attributes are those of :func:`find_bottleneck`."""
 
-    def verdict(
-        status: BottleneckStatus, sentence: str, *evidence: str, chosen: Sequence[Candidate] = ()
+    knee: Knee
+    candidates: tuple[Candidate, ...]
+    components: tuple[Component, ...]
+    owners: dict[str, float]
+    load_limits: Sequence[str]
+    load_waited: bool
+    unmeasured: Sequence[str]
+
+    def bottleneck(self) -> Bottleneck:
+        if not self.candidates:
+            return self._verdict("cannot tell", "Cannot tell the bottleneck: no utilisation was measured.")
+        if self.knee.status == "not reached":
+            return self._verdict(
+                "cannot tell",
+                "There is no bottleneck to name yet: throughput still rises.",
+                f"Busiest so far: {_ranking(self.candidates)}.",
+                f"But the load generator says that it was a limit: {self.load_limits[0]}." if self.load_limits else "",
+            )
+        saturated = [c for c in self.candidates if c.at_most.estimate >= SATURATED]
+        chosen = _first_saturated(saturated)
+        generators = [c for c in chosen if c.role == "load"]
+        if generators or (self.load_limits and not chosen):
+            busy = f" ({self._busy(generators[0])})" if generators else ""
+            return self._verdict(
+                "load generator",
+                f"The load generator itself is the limit{busy}, so this knee is its own, not the system's.",
+                f"It says so itself: {self.load_limits[0]}." if self.load_limits else "",
+                "Give it more threads or hosts and measure again.",
+                chosen=generators,
+            )
+        if not chosen:
+            return self._verdict(
+                "cannot tell",
+                f"Cannot tell the bottleneck: nothing measured is near saturation (≥ {SATURATED:.0%}).",
+                f"Busiest: {_ranking(self.candidates)}.",
+                "What was not measured (a link, a lock, a foreign machine) may be it.",
+            )
+        on_host = any(c.resource == "host CPU" for c in chosen)
+        outsiders = self.owners.get("others", 0.0)
+        if on_host and outsiders >= OUTSIDERS_DECISIVE:
+            return self._verdict(
+                "cannot tell",
+                f"Cannot tell the system's own bottleneck: the host's CPU is full, and {outsiders:.0%} of it went to "
+                "programs outside the experiment.",
+                self._shared_host(),
+                "Stop the other programs and measure again.",
+            )
+        evidence: list[str] = []
+        doubts: list[str] = []
+        if on_host:
+            evidence.append(self._shared_host())
+            if self.owners.get("load", 0.0) >= CLOSE:
+                doubts.append("the load generator takes its share of the same cores")
+        elif self.load_waited:
+            doubts.append("the load generator at times waited for a processor")
+        waiting = [c for c in saturated if c not in chosen and c.resource == "worker slots"]
+        if waiting and any(c.resource != "worker slots" for c in chosen):
+            evidence.append(f"{_capital(waiting[0].name)} are full as well, because they wait for it.")
+        elif all(c.resource == "worker slots" for c in chosen) and (later := [c for c in saturated if c not in chosen]):
+            evidence.append(f"{_capital(later[0].name)} fills up only beyond the knee ({self._busy(later[0])}).")
+        if self.load_limits:
+            evidence.append(f"The load generator also says that it was a limit: {self.load_limits[0]}.")
+            doubts.append("the load generator may have been a limit, too")
+        named = " and ".join(f"{c.name} ({self._busy(c)})" for c in chosen)
+        sentence = f"The bottleneck is {named}." if len(chosen) == 1 else f"Saturated together: {named}."
+        return self._verdict("found", sentence, *evidence, chosen=chosen, doubts=doubts)
+
+    def _verdict(
+        self,
+        status: BottleneckStatus,
+        sentence: str,
+        *evidence: str,
+        chosen: Sequence[Candidate] = (),
+        doubts: Sequence[str] = (),
     ) -> Bottleneck:
-        confidence: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
+        reasons = (*self._doubts(), *doubts)
+        confidence: Confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
+        blind = f"Not measured: {'; '.join(self.unmeasured)}." if self.unmeasured else ""
         return Bottleneck(
             status=status,
             sentence=sentence,
-            evidence=tuple(filter(None, (*evidence, growth))),
+            evidence=tuple(filter(None, (*evidence, self._growth(), blind))),
             names=tuple(candidate.name for candidate in chosen),
-            candidates=candidates,
-            components=components,
-            cpu_shares=owners,
+            candidates=self.candidates,
+            components=self.components,
+            cpu_shares=self.owners,
             confidence="low" if status == "cannot tell" else confidence,
-            reasons=tuple(doubts),
+            reasons=reasons,
         )
 
-    if not candidates:
-        return verdict("cannot tell", "Cannot tell the bottleneck: no utilisation was measured.")
-    if knee.status == "not reached" and not load_limits:
-        return verdict(
-            "cannot tell",
-            "There is no bottleneck to name yet: throughput still rises.",
-            f"Busiest so far: {_ranking(candidates)}.",
+    def _doubts(self) -> list[str]:
+        doubts: list[str] = []
+        level, outsiders = self.knee.level, self.owners.get("others", 0.0)
+        if level is not None and level.throughput.repetitions < 3:
+            doubts.append(f"only {counted(level.throughput.repetitions, 'repetition')}")
+        if self.knee.status == "cannot tell":
+            doubts.append("the knee itself is uncertain")
+        if outsiders > OUTSIDERS_MAX:
+            doubts.append(f"programs outside the experiment took {outsiders:.0%} of the host's CPU")
+        if self.unmeasured:
+            doubts.append("what was not measured may be it")
+        if not self.components:
+            doubts.append("nothing shows which part of the response time grows")
+        return doubts
+
+    def _growth(self) -> str:
+        if not self.components or self.knee.level is None:
+            return ""
+        top = self.components[0]
+        low = top.growth_ms.low
+        if top.growth_ms.estimate <= 0 or (low is not None and low <= 0):
+            return ""
+        most = self.knee.levels[-1].clients
+        start = self.knee.level.clients if self.knee.level.clients < most else self.knee.levels[0].clients
+        return (
+            f"From {start} to {most} clients, {min(top.share, 1.0):.0%} of the added response time is {top.name} "
+            f"({number(top.at_knee_ms.estimate)} → {number(top.at_most_ms.estimate)} ms)."
         )
-    saturated = [c for c in candidates if c.at_most.estimate >= SATURATED]
-    chosen = _first_saturated(saturated)
-    generators = [c for c in chosen if c.role == "load"]
-    if generators or (load_limits and not chosen):
-        busy = f" ({_busy(generators[0])})" if generators else ""
-        return verdict(
-            "load generator",
-            f"The load generator itself is the limit{busy}, so this knee is its own, not the system's.",
-            f"It says so itself: {load_limits[0]}." if load_limits else "",
-            "Give it more threads or hosts and measure again.",
-            chosen=generators,
+
+    def _shared_host(self) -> str:
+        names = {
+            "load": "load generators",
+            "middleware": "middlewares",
+            "store": "stores",
+            "knee": "the lab itself",
+            "others": "other programs",
+        }
+        parts = [f"{names.get(owner, owner)} {share:.0%}" for owner, share in self.owners.items() if share >= 0.005]
+        return (
+            f"Its CPU time went to {', '.join(parts)}. The load generator shares these cores, so the figures belong to "
+            "this machine with its load generator on it."
         )
-    if not chosen:
-        return verdict(
-            "cannot tell",
-            f"Cannot tell the bottleneck: nothing measured is near saturation (≥ {SATURATED:.0%}).",
-            f"Busiest: {_ranking(candidates)}.",
-            "What was not measured (a link, a lock, a foreign machine) may be it.",
-        )
-    evidence: list[str] = []
-    outsiders = owners.get("others", 0.0)
-    if any(c.resource == "host CPU" for c in chosen) and outsiders >= OUTSIDERS_DECISIVE:
-        return verdict(
-            "cannot tell",
-            f"Cannot tell the system's own bottleneck: the host's CPU is full, and {outsiders:.0%} of it went to "
-            "programs outside the experiment.",
-            _shared_host(owners),
-            "Stop the other programs and measure again.",
-        )
-    if any(c.resource == "host CPU" for c in chosen):
-        evidence.append(_shared_host(owners))
-        if owners.get("load", 0.0) >= CLOSE:
-            doubts.append("the load generator takes its share of the same cores")
-    waiting = [c for c in saturated if c not in chosen and c.resource == "worker slots"]
-    if waiting and any(c.resource != "worker slots" for c in chosen):
-        evidence.append(f"{_capital(waiting[0].name)} are full as well, because they wait for it.")
-    if load_limits:
-        evidence.append(f"The load generator also says that it was a limit: {load_limits[0]}.")
-        doubts.append("the load generator may have been a limit, too")
-    named = " and ".join(f"{c.name} ({_busy(c)})" for c in chosen)
-    sentence = f"The bottleneck is {named}." if len(chosen) == 1 else f"Saturated together: {named}."
-    return verdict("found", sentence, *evidence, chosen=chosen)
+
+    def _busy(self, candidate: Candidate) -> str:
+        most = self.knee.levels[-1].clients
+        at_most = f"{candidate.at_most.estimate:.0%} busy at {most} clients"
+        if self.knee.level is None or self.knee.level.clients == most:
+            return at_most
+        return f"{candidate.at_knee.estimate:.0%} at {self.knee.level.clients} clients, {at_most}"
 
 
 def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:
-    """The saturated resources that bind: physical before slots, then the first to saturate, then the busiest."""
+    """The saturated resources that bind: physical before slots, then the first to saturate, then the busiest.
+
+    Slots are full because of a physical resource only where that is busy at the knee already: one that fills up
+    later, with the overhead of more clients, did not make the knee.
+    """
+    slots = [c for c in saturated if c.resource == "worker slots"]
     physical = [c for c in saturated if c.resource != "worker slots"]
-    binding = physical or list(saturated)
+    binding = [c for c in physical if c.at_knee.estimate >= SATURATED - CLOSE] or slots or physical
     if not binding:
         return []
     first = min(c.first_saturated or 0 for c in binding)
     earliest = [c for c in binding if (c.first_saturated or 0) == first]
     top = max(c.at_most.estimate for c in earliest)
     return [c for c in earliest if c.at_most.estimate >= top - CLOSE]
-
-
-def _doubts(knee: Knee, components: tuple[Component, ...], owners: dict[str, float]) -> list[str]:
-    doubts: list[str] = []
-    if knee.level is not None and knee.level.throughput.repetitions < 3:
-        doubts.append(f"only {knee.level.throughput.repetitions} repetition(s)")
-    if knee.status == "cannot tell":
-        doubts.append("the knee itself is uncertain")
-    if owners.get("others", 0.0) > OUTSIDERS_MAX:
-        doubts.append(f"programs outside the experiment took {owners['others']:.0%} of the host's CPU")
-    if not components:
-        doubts.append("no stage times to show which part of the response time grows")
-    return doubts
-
-
-def _growth_sentence(knee: Knee, components: tuple[Component, ...]) -> str:
-    if not components or knee.level is None:
-        return ""
-    top = components[0]
-    low = top.growth_ms.low
-    if top.growth_ms.estimate <= 0 or (low is not None and low <= 0):
-        return ""
-    most = knee.levels[-1].clients
-    start = knee.level.clients if knee.level.clients < most else knee.levels[0].clients
-    return (
-        f"From {start} to {most} clients, {min(top.share, 1.0):.0%} of the added response time is {top.name} "
-        f"({top.at_knee_ms.estimate:.3g} → {top.at_most_ms.estimate:.3g} ms)."
-    )
-
-
-def _shared_host(owners: dict[str, float]) -> str:
-    used = {
-        "load": "load generators",
-        "middleware": "middlewares",
-        "store": "stores",
-        "knee": "the lab itself",
-        "others": "other programs",
-    }
-    parts = [f"{used.get(owner, owner)} {share:.0%}" for owner, share in owners.items() if share >= 0.005]
-    return (
-        "All tiers share these cores: " + ", ".join(parts) + "; "
-        "the figures belong to this machine with its load generator on it."
-    )
-
-
-def _busy(candidate: Candidate) -> str:
-    return f"{candidate.at_knee.estimate:.0%} busy at the knee, {candidate.at_most.estimate:.0%} at most clients"
 
 
 def _ranking(candidates: Sequence[Candidate]) -> str:

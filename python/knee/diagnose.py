@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.asymptotes import Knee, find_knee
-from knee.bottleneck import Bottleneck, cpu_shares, find_bottleneck, utilizations
-from knee.intervals import LEVEL, quantity
+from knee.bottleneck import SATURATED, Bottleneck, cpu_shares, find_bottleneck, utilizations
+from knee.intervals import LEVEL, counted, quantity
 from knee.laws import TOLERANCE, LawReport, check_laws
 from knee.observations import observations
 from knee.trim import RUN, steady_state, steady_state_warnings
@@ -52,6 +52,12 @@ class Diagnosis:
     cpu_shares: pl.DataFrame
     steadiness: pl.DataFrame
 
+    @property
+    def common_knee_sentence(self) -> str | None:
+        """Why there is no knee to look for, where that is the same everywhere: said once then."""
+        sentences = {None if verdict.knee.clients else verdict.knee.sentence for verdict in self.verdicts}
+        return sentences.pop() if len(sentences) == 1 and len(self.verdicts) > 1 else None
+
 
 def diagnose(dataset: Dataset, *, level: float = LEVEL, tolerance: float = TOLERANCE, seed: int = 0) -> Diagnosis:
     """Apply every analysis to a dataset. `seed` is that of the bootstrap behind the knee's interval."""
@@ -60,17 +66,21 @@ def diagnose(dataset: Dataset, *, level: float = LEVEL, tolerance: float = TOLER
     shares = cpu_shares(dataset)
     steadiness = steady_state(dataset.windows, dataset.points)
     others = [name for name in dataset.factors if name != CLIENTS]
-    limits = dataset.summaries.filter(pl.col("bottleneck_reason").is_not_null())
+    limits = _load_limits(dataset.summaries, table, utilization)
+    unmeasured = _unmeasured(dataset, utilization)
     verdicts: list[Verdict] = []
     for factors, rows in _combinations(table, others):
         knee = find_knee(rows, level=level, seed=seed)
         saturated = rows.filter(pl.col("clients") >= (knee.level.clients if knee.level else 0))
+        notes = limits.join(saturated.select(RUN), on=RUN, how="semi")
         bottleneck = find_bottleneck(
             knee,
             rows,
             utilization.join(rows.select(RUN), on=RUN, how="semi"),
             shares.join(rows.select(RUN), on=RUN, how="semi"),
-            limits.join(saturated.select(RUN), on=RUN, how="semi")["bottleneck_detail"].drop_nulls().to_list(),
+            notes.filter(~pl.col("waited"))["detail"].to_list(),
+            load_waited=bool(notes["waited"].any()),
+            unmeasured=unmeasured,
             level=level,
         )
         points = tuple(sorted(set(rows["point"].to_list())))
@@ -80,7 +90,12 @@ def diagnose(dataset: Dataset, *, level: float = LEVEL, tolerance: float = TOLER
         question=dataset.question,
         verdicts=tuple(verdicts),
         laws=check_laws(table, tolerance=tolerance, level=level),
-        warnings=(*dataset.warnings, *_errors(table), *steady_state_warnings(steadiness)),
+        warnings=(
+            *(_sentence(warning) for warning in dataset.warnings),
+            *_errors(table),
+            *_load_warnings(limits, table.height),
+            *steady_state_warnings(steadiness),
+        ),
         observations=table,
         utilizations=utilization,
         cpu_shares=shares,
@@ -97,6 +112,69 @@ def _combinations(table: pl.DataFrame, others: list[str]) -> list[tuple[dict[str
         (dict(zip(others, levels, strict=True)), rows)
         for levels, rows in table.sort(others).group_by(others, maintain_order=True)
     ]
+
+
+def _load_limits(summaries: pl.DataFrame, table: pl.DataFrame, utilization: pl.DataFrame) -> pl.DataFrame:
+    """What load generators said against themselves: `point, repetition, detail, waited, host_full`.
+
+    `waited`: a closed loop sent late, because its process waited for a processor. Its clients then wait longer for
+    their answers and send less, but the generator has CPU time left: that alone makes it no bottleneck.
+    """
+    host = utilization.filter(pl.col("resource") == "host CPU").select(*RUN, pl.col("utilization").alias("_host"))
+    return (
+        summaries.filter(pl.col("bottleneck_reason").is_not_null())
+        .join(table.select(*RUN, "rate"), on=RUN)
+        .join(host, on=RUN, how="left")
+        .select(
+            *RUN,
+            pl.col("bottleneck_detail").fill_null("it gave no detail").alias("detail"),
+            ((pl.col("bottleneck_reason") == "late") & pl.col("rate").is_null()).alias("waited"),
+            (pl.col("_host") >= SATURATED).fill_null(value=False).alias("host_full"),
+        )
+    )
+
+
+def _load_warnings(limits: pl.DataFrame, runs: int) -> list[str]:
+    warnings = []
+    itself = limits.filter(~pl.col("waited"))
+    if itself.height:
+        warnings.append(
+            f"In {itself.select(RUN).n_unique()} of {counted(runs, 'run')} the load generator said that it was itself "
+            f"the limit ({itself['detail'][0]}): give it more threads or hosts."
+        )
+    waited = limits.filter(pl.col("waited"))
+    if waited.height:
+        full = waited.filter(pl.col("host_full")).select(RUN).n_unique()
+        warnings.append(
+            f"In {waited.select(RUN).n_unique()} of {counted(runs, 'run')} the load generator at times waited for one "
+            f"of the cores that it shares with the system (in {full} of them the host's CPU was full), and response "
+            "times contain that. To measure the system alone, take more cores, or servers on another machine "
+            "(address = [...])."
+        )
+    return warnings
+
+
+def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
+    """What may limit the system and left no trace in the tables, with the reason."""
+    if dataset.points.filter(pl.col("status") == "done").is_empty():
+        return []
+    system, seen = dataset.spec.base.system, set(utilization["role"])
+    parts = []
+    if system.middleware is not None and "middleware" not in seen:
+        parts.append("the middlewares (they run elsewhere)" if system.middleware.address else "the middlewares")
+    if "store" not in seen:
+        elsewhere = system.store is None or system.store.address is not None
+        parts.append("the stores (they run elsewhere)" if elsewhere else "the stores")
+    if "host" not in seen:
+        parts.append("the host's CPU")
+    if dataset.spec.wants_links:
+        emulated = bool(dataset.manifest.get("links_emulated"))
+        parts.append("the use of the links" + ("" if emulated else " (link_mbit was not emulated)"))
+    return parts
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _errors(table: pl.DataFrame) -> list[str]:
@@ -142,11 +220,15 @@ def render_text(diagnosis: Diagnosis) -> str:
     lines = [diagnosis.name + (f": {diagnosis.question}" if diagnosis.question else "")]
     if not diagnosis.verdicts:
         lines.append("No run is complete: there is nothing to diagnose.")
+    common = diagnosis.common_knee_sentence
+    if common:
+        lines += ["", *_labelled("Knee", [common])]
     for verdict in diagnosis.verdicts:
         lines.append("")
         if verdict.label:
             lines.append(verdict.label)
-        lines += _labelled("Knee", [*knee_lines(verdict), confidence_line(verdict.knee)])
+        if not common:
+            lines += _labelled("Knee", [*knee_lines(verdict), confidence_line(verdict.knee)])
         lines += _labelled(
             "Bottleneck",
             [verdict.bottleneck.sentence, *verdict.bottleneck.evidence, confidence_line(verdict.bottleneck)],

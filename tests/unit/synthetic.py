@@ -191,6 +191,18 @@ def synthetic_dataset(
     return dataset
 
 
+def elsewhere(dataset: Dataset, tier: str) -> Dataset:
+    """The dataset as it would be had the tier run elsewhere (`address = [...]`): nobody saw its processes."""
+    for name in ("windows", "stations", "summaries"):
+        setattr(dataset, name, getattr(dataset, name).filter(pl.col("role") != tier))
+    dataset.probes = dataset.probes.filter(~pl.col("target").str.starts_with(tier))
+    system = dataset.spec.base.system
+    there = getattr(system, tier).model_copy(update={"address": ("192.0.2.1:11211",)})
+    base = dataset.spec.base.model_copy(update={"system": system.model_copy(update={tier: there})})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    return dataset
+
+
 def _measure(
     frames: dict[str, list[dict[str, Any]]],
     run: dict[str, Any],

@@ -157,21 +157,19 @@ def test_a_line_that_is_none_is_named(folder: RunFolder, experiment: spec.Spec) 
         folder.record(run, experiment, DONE)
 
 
-def test_warnings_say_what_is_missing_and_what_the_generator_said(folder: RunFolder, experiment: spec.Spec) -> None:
+def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolder, experiment: spec.Spec) -> None:
     run = runs(experiment, seed=1)[0]
     folder.point_folder(run)
     summary = {
         "type": "summary",
         "seconds": 3.0,
-        "bottleneck": {"reason": "cpu", "detail": "thread load-0 used 99 % of a CPU"},
         "wrong_values": 2,
     }
     folder.lines_path(run, "load-0").write_text(json.dumps(summary) + "\n")
     folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
-    note, missing, limited, wrong = Dataset.open(folder.path).warnings
+    note, missing, wrong = Dataset.open(folder.path).warnings
     assert note == "a note"
     assert missing.startswith("1 of 2 runs are complete")
-    assert "itself the limit (thread load-0 used 99 % of a CPU)" in limited
     assert wrong.startswith("2 values")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, repairman, synthetic_dataset
+from synthetic import System, elsewhere, repairman, synthetic_dataset
 
 from knee.asymptotes import Knee, find_knee
+from knee.dataset import Dataset
 from knee.diagnose import Verdict, diagnose, render_text
 
 LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
@@ -28,7 +29,11 @@ def measured(
 
 
 def only(system: System, clients: tuple[int, ...] = LEVELS, **settings: float) -> Verdict:
-    (verdict,) = diagnose(synthetic_dataset(system, clients, **settings)).verdicts  # type: ignore[arg-type]
+    return only_verdict(synthetic_dataset(system, clients, **settings))  # type: ignore[arg-type]
+
+
+def only_verdict(dataset: Dataset) -> Verdict:
+    (verdict,) = diagnose(dataset).verdicts
     return verdict
 
 
@@ -73,7 +78,43 @@ def test_a_knee_that_was_not_reached_is_a_lower_bound() -> None:
     verdict = only(System(), (2, 4, 8, 12))
     assert verdict.knee.status == "not reached"
     assert verdict.knee.clients is not None and verdict.knee.clients.estimate < System().knee
+    assert verdict.knee.level is not None and verdict.knee.level.clients == 12
     assert verdict.bottleneck.status == "cannot tell"
+
+
+def curve(*levels: tuple[int, float], noise: float = 0.01) -> pl.DataFrame:
+    """Observations of given throughputs at given clients, the repetitions apart by the noise, without think time."""
+    rows = [
+        (clients, repetition, throughput * (1 + luck), 1000 * clients / throughput / (1 + luck), 0.0)
+        for clients, throughput in levels
+        for repetition, luck in enumerate((-noise, 0.0, noise))
+    ]
+    columns = ["clients", "repetition", "throughput", "response_ms", "think_ms"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def test_recovering_from_a_dip_is_no_growth() -> None:
+    assert find_knee(curve((8, 2000), (16, 4000), (32, 6000), (64, 4000), (128, 6060))).status == "found"
+    assert find_knee(curve((8, 2000), (16, 4000), (32, 6000), (64, 4000), (128, 9000))).status == "not reached"
+
+
+def test_a_fall_within_the_noise_is_not_called_retrograde() -> None:
+    levels = ((4, 1000), (8, 2000), (16, 4000), (32, 4000), (64, 3400))
+    assert find_knee(curve(*levels)).retrograde
+    noisy = find_knee(curve(*levels, noise=0.12))
+    assert not noisy.retrograde
+    assert "may be equal" in " ".join(noisy.reasons)
+
+
+def test_the_knee_counts_clients_not_requests_in_flight() -> None:
+    table = measured(System(), LEVELS, noise=0.01, seed=0)
+    deep = find_knee(
+        table.with_columns(pl.col("clients") // 2, pl.lit(2).alias("pipeline")).filter(pl.col("clients") > 1)
+    )
+    plain = find_knee(table.filter(pl.col("clients") > 2))
+    assert plain.clients is not None and deep.clients is not None
+    assert deep.clients.estimate == pytest.approx(plain.clients.estimate / 2)
+    assert deep.bounds(10) == pytest.approx(plain.bounds(20))
 
 
 def test_a_system_that_is_saturated_from_the_start_says_so() -> None:
@@ -120,6 +161,15 @@ def test_a_saturated_store_outranks_the_slots_that_wait_for_it() -> None:
     assert any("full as well" in line for line in bottleneck.evidence)
 
 
+def test_a_host_that_fills_up_beyond_the_knee_did_not_make_it() -> None:
+    dataset = synthetic_dataset(System(cores=2))
+    crowded = (pl.col("point") >= 7) & pl.col("target").is_in(["host", "load-0"])
+    dataset.probes = dataset.probes.with_columns(pl.when(crowded).then(1.4).otherwise(0.0).alias("cpu_system_s"))
+    bottleneck = only_verdict(dataset).bottleneck
+    assert bottleneck.names == ("the middleware's worker slots",)
+    assert any("The host's CPU fills up only beyond the knee" in line for line in bottleneck.evidence)
+
+
 def test_two_resources_that_saturate_together_are_both_named() -> None:
     bottleneck = only(System(store_cpu_us=120, middleware_cpu_us=238)).bottleneck
     assert set(bottleneck.names) == {"the store's busiest thread", "the middleware's busiest thread"}
@@ -147,13 +197,82 @@ def test_a_load_generator_that_complains_is_believed() -> None:
     assert "99 % of a core" in " ".join(verdict.bottleneck.evidence)
 
 
+def complaining(system: System, reason: str) -> Dataset:
+    dataset = synthetic_dataset(system)
+    dataset.summaries = dataset.summaries.with_columns(
+        bottleneck_reason=pl.when(pl.col("point") >= 5).then(pl.lit(reason)), bottleneck_detail=pl.lit("it said so")
+    )
+    return dataset
+
+
+def test_a_generator_that_waited_for_a_core_of_a_full_host_is_not_the_limit() -> None:
+    diagnosis = diagnose(complaining(System(cores=1, store_cpu_us=60, middleware_cpu_us=40), "late"))
+    (warning,) = (warning for warning in diagnosis.warnings if "load generator" in warning)
+    assert warning.startswith("In 12 of 27 runs the load generator at times waited for one of the cores")
+    assert "in 12 of them the host's CPU was full" in warning
+    (verdict,) = diagnosis.verdicts
+    assert verdict.bottleneck.names == ("the host's CPU",)
+
+
+def test_a_generator_that_waited_beside_idle_cores_is_a_doubt_and_no_verdict() -> None:
+    (verdict,) = diagnose(complaining(System(), "late")).verdicts
+    assert verdict.bottleneck.names == ("the middleware's worker slots",)
+    assert "waited for a processor" in " ".join(verdict.bottleneck.reasons)
+
+
+def test_a_generator_without_cpu_time_left_is_warned_about() -> None:
+    diagnosis = diagnose(complaining(System(), "cpu"))
+    assert "In 12 of 27 runs the load generator said that it was itself the limit (it said so)" in " ".join(
+        diagnosis.warnings
+    )
+
+
+def test_what_runs_elsewhere_is_said_to_be_not_measured() -> None:
+    (verdict,) = diagnose(elsewhere(synthetic_dataset(System()), "store")).verdicts
+    assert verdict.bottleneck.names == ("the middleware's worker slots",)
+    assert "Not measured: the stores (they run elsewhere)." in verdict.bottleneck.evidence
+    assert verdict.bottleneck.confidence == "medium"
+
+
+def test_without_any_server_of_its_own_the_lab_still_finds_the_knee() -> None:
+    dataset = elsewhere(elsewhere(synthetic_dataset(System()), "store"), "middleware")
+    (verdict,) = diagnose(dataset).verdicts
+    assert verdict.knee.status == "found"
+    assert verdict.bottleneck.status == "cannot tell"
+    assert any(line.startswith("Not measured: the middlewares (they") for line in verdict.bottleneck.evidence)
+
+
+def test_a_store_that_only_the_probe_sees_is_measured() -> None:
+    dataset = synthetic_dataset(System(store_cpu_us=120))
+    for name in ("windows", "stations"):
+        setattr(dataset, name, getattr(dataset, name).filter(pl.col("role") != "store"))
+    (verdict,) = diagnose(dataset).verdicts
+    assert verdict.bottleneck.names == ("the store's busiest thread",)
+    assert not any("Not measured" in line for line in verdict.bottleneck.evidence)
+
+
+def test_links_that_were_not_emulated_are_not_measured() -> None:
+    dataset = synthetic_dataset(System())
+    load = dataset.spec.base.system.load.model_copy(update={"link_mbit": 100.0})
+    system = dataset.spec.base.system.model_copy(update={"load": load})
+    dataset.spec = dataset.spec.model_copy(update={"base": dataset.spec.base.model_copy(update={"system": system})})
+    (verdict,) = diagnose(dataset).verdicts
+    assert "Not measured: the use of the links (link_mbit was not emulated)." in verdict.bottleneck.evidence
+
+
+def test_that_there_is_no_knee_to_look_for_is_said_once() -> None:
+    text = render_text(diagnose(synthetic_dataset(System(), (8,), workers=(4, 8))))
+    assert text.count("Only 1 client count was measured") == 1
+    assert text.count("Bottleneck  ") == 2
+
+
 def test_a_busy_host_says_whose_cpu_time_it_was() -> None:
     bottleneck = only(System(cores=1, store_cpu_us=60, middleware_cpu_us=40)).bottleneck
     assert bottleneck.names == ("the host's CPU",)
     assert bottleneck.cpu_shares["store"] == pytest.approx(0.48, abs=0.01)
     assert bottleneck.cpu_shares["load"] == pytest.approx(0.16, abs=0.01)
     assert bottleneck.confidence != "high"
-    assert any("share these cores" in line for line in bottleneck.evidence)
+    assert any("shares these cores" in line for line in bottleneck.evidence)
 
 
 def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:

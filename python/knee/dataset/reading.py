@@ -98,13 +98,6 @@ class Dataset:
         if done < planned:
             found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
         summaries = self.summaries
-        limited = summaries.filter(pl.col("bottleneck_reason").is_not_null())
-        if limited.height:
-            runs = limited.select("point", "repetition").n_unique()
-            found.append(
-                f"in {runs} runs the load generator said that it was itself the limit "
-                f"({limited['bottleneck_detail'][0]}); give it more threads or hosts"
-            )
         if unsent := summaries["unsent"].sum():
             found.append(f"{unsent} requests of the open loop were due and never sent; give it more clients")
         if wrong := summaries["wrong_values"].sum():
