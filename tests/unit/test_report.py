@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, synthetic_dataset
+from synthetic import System, elsewhere, synthetic_dataset
 
 from knee.distributions import densities, merged, percentiles
 from knee.hdr import Histogram
@@ -99,6 +99,30 @@ def test_a_dataset_without_a_finished_run_still_gives_a_page(tmp_path: Path) -> 
     dataset.points = dataset.points.with_columns(status=pl.lit("failed"))
     write(dataset, tmp_path / "report.html")
     assert "nothing to diagnose" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_page_without_servers_of_the_labs_own_says_so(tmp_path: Path) -> None:
+    dataset = elsewhere(elsewhere(synthetic_dataset(System(), LEVELS), "store"), "middleware")
+    write(dataset, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Not measured: the middlewares (they run elsewhere); the stores (they run elsewhere)." in page
+    assert 'data-chart="clients-queueing_ms"' not in page
+
+
+def test_a_page_of_an_open_loop_has_no_knee_and_no_law(tmp_path: Path) -> None:
+    dataset = synthetic_dataset(System(), LEVELS)
+    dataset.points = dataset.points.with_columns(think_ms=pl.lit(None, dtype=pl.Float64), rate=pl.lit(1000.0))
+    write(dataset, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "it has no knee over clients" in page
+    assert 'data-chart="law-throughput"' not in page
+
+
+def test_a_page_of_one_client_count_draws_no_curve_of_one_dot(tmp_path: Path) -> None:
+    write(synthetic_dataset(System(), (8,), workers=(4, 8)), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Only 1 client count was measured" in page
+    assert 'data-chart="knee-0"' not in page
 
 
 def test_percentiles_come_from_merged_histograms_not_from_averages() -> None:

@@ -61,14 +61,22 @@ def knee_response(knee: Knee) -> Spec:
     counts = [level.clients for level in knee.levels]
     values = [_level(level.clients, level.response_ms) for level in knee.levels]
     y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"zero": True, "domainMin": 0}}
-    return _chart([*_knee_marks(knee), *_measured(values, y)], clients_axis(counts), height=150)
+    return _chart([*_knee_marks(knee, named=False), *_measured(values, y)], clients_axis(counts), height=150)
 
 
 def _level(clients: int, interval: Any) -> dict[str, Any]:
     return {"clients": clients, "value": interval.estimate, "low": interval.low, "high": interval.high}
 
 
-def _knee_marks(knee: Knee) -> list[Spec]:
+def _log_axis(low: float, high: float) -> Spec:
+    """Labels and lines at 1, 2 and 5 of every decade between two values, at 1 only where that would be too many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if math.log10(high / low) < 3.5 else (1,)
+    values = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    return {"values": [value for value in values if low <= value <= high], "format": "~g", "labelOverlap": True}
+
+
+def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
     if knee.clients is None or not math.isfinite(knee.clients.estimate) or knee.status == "cannot tell":
         return []
     first, last = knee.levels[0].clients, knee.levels[-1].clients
@@ -101,7 +109,7 @@ def _knee_marks(knee: Knee) -> list[Spec]:
                         },
                         "encoding": {"text": {"field": "name"}, "y": {"value": {"expr": "height"}}},
                     },
-                ],
+                ][: 2 if named else 1],
             }
         )
     return marks
@@ -217,7 +225,7 @@ def law_scatter(values: Rows, unit: str) -> Spec:
     numbers = [row[name] for row in values for name in ("measured", "predicted") if row[name] > 0]
     low, high = min(numbers, default=1) / 1.3, max(numbers, default=2) * 1.3
     scale = {"type": "log", "domain": [low, high], "nice": False}
-    axis = {"format": "~s" if unit != "ms" else "~g", "tickCount": 4, "labelOverlap": True}
+    axis = _log_axis(low, high) | {"format": "~g" if unit == "ms" else "~s"}
     x = {"field": "predicted", "type": "quantitative", "scale": scale, "axis": axis, "title": f"By law ({unit})"}
     y = {"field": "measured", "type": "quantitative", "scale": scale, "axis": axis, "title": f"Measured ({unit})"}
     diagonal = [{"predicted": at, "measured": at} for at in (low, high)]
@@ -286,7 +294,14 @@ def percentile_lines(values: Rows, counts: Sequence[int], choices: Sequence[str]
 
     `values`: `clients, percentile, value_ms, low_ms, high_ms, series`.
     """
-    y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"type": "log"}, "axis": {"format": "~g"}}
+    low = min((row["low_ms"] for row in values), default=1) / 1.2
+    high = max((row["high_ms"] for row in values), default=10) * 1.2
+    y = {
+        "type": "quantitative",
+        "title": "Response time (ms)",
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": _log_axis(low, high),
+    }
     chart = _chart(
         [
             {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value_ms"}}},
@@ -316,14 +331,18 @@ def percentile_lines(values: Rows, counts: Sequence[int], choices: Sequence[str]
 
 
 def histogram(values: Rows, points: Sequence[tuple[int, str]], chosen: int, ops: Sequence[str]) -> Spec:
-    """Response-time histograms of a point, client against middleware. `values`: `point, role, op, "
-    "low_ms, high_ms, share`."""
+    """Response-time histograms of a point, client against middleware.
+
+    `values`: `point, role, op, low_ms, high_ms, share`.
+    """
     x = {
         "field": "low_ms",
         "type": "quantitative",
         "title": "Response time (ms)",
         "scale": {"type": "log", "nice": False},
-        "axis": {"format": "~g", "labelOverlap": True},
+        "axis": _log_axis(
+            min((row["low_ms"] for row in values), default=1), max((row["high_ms"] for row in values), default=10)
+        ),
     }
     chart: Spec = {
         "height": 240,
@@ -346,8 +365,10 @@ def histogram(values: Rows, points: Sequence[tuple[int, str]], chosen: int, ops:
 
 
 def utilization_lines(values: Rows, counts: Sequence[int], saturated: float, choices: Sequence[str]) -> Spec:
-    """Utilisation of every resource against clients; the rule marks saturation. `values`: "
-    "`clients, value, resource, series`."""
+    """Utilisation of every resource against clients; the rule marks saturation.
+
+    `values`: `clients, value, resource, series`.
+    """
     y = {"type": "quantitative", "title": "Utilisation", "axis": {"format": "%"}, "scale": {"domainMin": 0}}
     chart = _chart(
         [

@@ -17,7 +17,7 @@ from knee import __version__
 from knee.bottleneck import SATURATED
 from knee.diagnose import Diagnosis, Verdict, confidence_line, diagnose, knee_lines
 from knee.distributions import ALL, densities, merged, percentiles
-from knee.intervals import Interval, mean_interval, number, quantity
+from knee.intervals import Interval, mean_interval, number
 from knee.report import charts
 from knee.report.tables import Cell, folded, provenance, table
 from knee.timeline import load_per_second, resources_per_point, resources_per_second
@@ -261,7 +261,7 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
             + _finding("Interactive law", [law], "")
         )
         drawing = ""
-        if knee.levels:
+        if len(knee.levels) > 1:
             drawing = self._figure(
                 f"knee-{index}",
                 charts.knee_throughput(knee),
@@ -273,10 +273,8 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
                 charts.knee_response(knee),
                 "Response time on the same axis: flat up to the knee, then rising with every client.",
             )
-        return (
-            f'<div class="verdict"><div>{heading}{_figures(verdict)}{findings}</div>'
-            f'<div class="panel">{drawing}</div></div>'
-        )
+        panel = f'<div class="panel">{drawing}</div>' if drawing else ""
+        return f'<div class="verdict"><div>{heading}{_figures(verdict)}{findings}</div>{panel}</div>'
 
     def _warnings(self) -> str:
         if not self._diagnosis.warnings:
@@ -445,19 +443,18 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
         if usage.is_empty():
             return ""
         means = self._by_clients(
-            usage.select(
-                "point",
-                "repetition",
-                (pl.col("process") + " " + pl.col("resource")).str.replace("host host", "host").alias("resource"),
-                pl.col("utilization").alias("value"),
+            usage.group_by("point", "repetition", "role", "resource")
+            .agg(pl.col("utilization").max().alias("value"))
+            .with_columns(
+                (pl.col("role") + " " + pl.col("resource")).str.replace("host host", "host").alias("resource"),
             ),
             ["resource"],
         )
         figures = self._figure(
             "utilization",
             charts.utilization_lines(charts.rows(means), self._counts, SATURATED, self._labels),
-            f"How busy each resource is. What first crosses the dashed line ({SATURATED:.0%}) is a candidate "
-            "for the bottleneck.",
+            f"How busy each resource is, at the busiest process of its tier. What first crosses the dashed line "
+            f"({SATURATED:.0%}) is a candidate for the bottleneck.",
         )
         shares = self._diagnosis.cpu_shares
         if not shares.is_empty():
@@ -589,7 +586,7 @@ def _knee_figure(verdict: Verdict) -> tuple[str, str]:
     knee = verdict.knee
     if knee.clients is None:
         return "–", "cannot tell"
-    estimate = number(knee.clients.estimate)
+    estimate = f"{knee.clients.estimate:,.{0 if knee.clients.estimate >= 10 else 1}f}"
     if knee.status == "not reached":
         return f"> {estimate}", "not reached"
     if knee.status == "saturated from the start":
@@ -608,8 +605,10 @@ def _figures(verdict: Verdict) -> str:
             ("Requests/s", level.throughput, ""),
             ("Response time", level.response_ms, "ms"),
         ):
-            spread = "one repetition" if interval.half_width is None else quantity(interval, unit)
-            cells.append((name, f"{number(interval.estimate)} {unit}".strip(), f"{spread} at {level.clients} clients"))
+            spread = "one repetition" if interval.half_width is None else f"± {number(interval.half_width, 2)} {unit}"
+            cells.append(
+                (name, f"{number(interval.estimate)} {unit}".strip(), f"{spread.strip()} at {level.clients} clients")
+            )
     inner = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(small)}</small></dd></div>"
         for name, value, small in cells
