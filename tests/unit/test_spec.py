@@ -144,10 +144,11 @@ def test_a_problem_is_named_with_its_line_and_remedy(old: str, new: str, expecte
     assert expected in problems(changed(old, new))
 
 
-def test_several_problems_are_told_at_once() -> None:
+def test_several_problems_are_told_at_once_in_the_order_of_their_lines() -> None:
     text = changed("workers = 8 }", "wrokers = 8 }")
     text = text.replace("keys = 10_000", "keys = 0").replace("seconds = 70", "seconds = 0")
-    assert len(problems(text)) == 3
+    text = text.replace('name = "throughput-for-writes"', 'name = "a b"')
+    assert [problem.split(": ")[0] for problem in problems(text)] == ["x.toml:2", "x.toml:7", "x.toml:13", "x.toml:22"]
 
 
 def test_an_override_replaces_a_value_and_its_problem_names_the_flag() -> None:
@@ -206,6 +207,8 @@ def test_a_grid_without_end_is_refused() -> None:
 
 def test_text_that_is_no_toml(tmp_path: Path) -> None:
     assert problems("[experiment\n")[0].startswith("x.toml: not valid TOML")
+    assert problems("a = " + "9" * 5000)[0].startswith("x.toml: not valid TOML")
+    assert problems("a = " + "[" * 5000)[0].startswith("x.toml: not valid TOML")
     with pytest.raises(SpecError, match="cannot be read: No such file"):
         spec.load(tmp_path / "absent.toml")
 

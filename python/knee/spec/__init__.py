@@ -5,7 +5,7 @@ every point of the grid, or :class:`~knee.errors.SpecError` names each problem: 
 the field, what was expected, and the nearest right spelling.
 """
 
-from knee.spec.reader import load, parse, parse_overrides
+from knee.spec.reader import load, parse, parse_overrides, read
 from knee.spec.tables import (
     Configuration,
     Experiment,
@@ -33,4 +33,5 @@ __all__ = [
     "load",
     "parse",
     "parse_overrides",
+    "read",
 ]

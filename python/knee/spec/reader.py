@@ -35,6 +35,9 @@ from knee.spec.tables import (
 
 _T = TypeVar("_T", bound=Table)
 
+_NOT_TOML = (ValueError, RecursionError)
+"""What tomllib raises: beside its own error, a ValueError for a number of thousands of digits."""
+
 GRID_POINTS_MAX = 10_000
 """A grid larger than this is a mistake in the file, not an experiment."""
 
@@ -44,19 +47,23 @@ def load(file: FilePath, overrides: Sequence[str] = ()) -> Spec:
 
     Raises SpecError naming every problem.
     """
+    return parse(read(file), str(file), parse_overrides(overrides))
+
+
+def read(file: FilePath) -> str:
+    """The text of an experiment file, byte for byte. Raises SpecError."""
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise SpecError(f"{file}: cannot be read: {reason}") from error
-    return parse(text, str(file), parse_overrides(overrides))
 
 
 def parse(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Spec:
     """Validate the text of an experiment file; `source` is what messages call it."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except _NOT_TOML as error:
         raise SpecError(f"{source}: not valid TOML: {error}") from error
     overrides = dict(overrides or {})
     return _Reader(document, positions(text), source, overrides).read()
@@ -74,7 +81,7 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
             raise SpecError(f"--set {assignment}: expected NAME=VALUE, for example measure.seconds=5")
         try:
             overrides[name.strip()] = tomllib.loads(f"v = {value}")["v"]
-        except tomllib.TOMLDecodeError:
+        except _NOT_TOML:
             overrides[name.strip()] = value.strip()
     return overrides
 
@@ -94,7 +101,8 @@ class _Reader:
         self._source = source
         self._overrides = overrides
         self._set_by: dict[Path, str] = {}
-        self._problems: list[str] = []
+        self._problems: dict[str, int] = {}
+        """Each problem's text, with its line in the file; 0 where it has none."""
 
     def read(self) -> Spec:
         self._check_tables()
@@ -152,7 +160,7 @@ class _Reader:
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
             if short not in known:
-                self._problems.append(f"{flag}: no such name{_nearest(short, known)}")
+                self._problems.setdefault(f"{flag}: no such name{_nearest(short, known)}", 0)
             elif isinstance(value, list) and path[-1] != "address":
                 factors[short] = value
                 self._set_by[("factors", short)] = flag
@@ -194,7 +202,7 @@ class _Reader:
                 factors[name] = tuple(levels)
         if math.prod(len(levels) for levels in factors.values()) > GRID_POINTS_MAX:
             self._problem(("factors",), f"should make at most {GRID_POINTS_MAX} points")
-            return {}
+            self._stop_on_problems()
         return factors
 
     def _tier(self, name: str) -> dict[str, Any]:
@@ -275,25 +283,24 @@ class _Reader:
             self._problem(self._origin(loc, blamed), _expectation(dict(detail), table))
 
     def _problem(self, path: Path, message: str) -> None:
-        where = self._where(path)
+        where, line = self._where(path)
         name = ".".join(str(part) for part in path if not isinstance(part, int))
         for prefix in ("factors.", "system."):
             name = name.removeprefix(prefix)
-        text = f"{where}: {name}: {message}"
-        if text not in self._problems:
-            self._problems.append(text)
+        self._problems.setdefault(f"{where}: {name}: {message}", line)
 
-    def _where(self, path: Path) -> str:
+    def _where(self, path: Path) -> tuple[str, int]:
         for length in range(len(path), 0, -1):
             if flag := self._set_by.get(path[:length]):
-                return flag
+                return flag, 0
             if line := self._lines.get(path[:length]):
-                return f"{self._source}:{line}"
-        return self._source
+                return f"{self._source}:{line}", line
+        return self._source, 0
 
     def _stop_on_problems(self) -> None:
+        """Raise for all problems, in the order of their lines."""
         if self._problems:
-            raise SpecError("\n".join(self._problems))
+            raise SpecError("\n".join(sorted(self._problems, key=self._problems.__getitem__)))
 
 
 def _depth(loc: tuple[int | str, ...], prefix: Path) -> int:
