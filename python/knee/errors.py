@@ -3,6 +3,8 @@
 KneeError                what a person did or met; printed as text, never as a traceback
 ├── SpecError            the experiment file or an override is wrong        (exit code 2)
 ├── DatasetError         a run folder cannot be read                        (exit code 2)
+├── MeasurementsError    a file of somebody else's measurements is wrong    (exit code 2)
+├── DesignError          observations are not the design that they must be  (exit code 2)
 ├── ProgramError         a program that the lab starts is not installed     (exit code 2)
 ├── StorageError         the run folder cannot be written                   (exit code 1)
 └── ProcessError         a started process failed or did not get ready      (exit code 1)
@@ -25,6 +27,18 @@ class SpecError(KneeError):
 
 class DatasetError(KneeError):
     """A run folder is missing, incomplete or not one of ours."""
+
+    exit_code = 2
+
+
+class MeasurementsError(KneeError):
+    """A file of somebody else's measurements cannot be read; the message holds one line per problem."""
+
+    exit_code = 2
+
+
+class DesignError(KneeError):
+    """The observations are not the factorial design that an analysis needs; one line per problem."""
 
     exit_code = 2
 

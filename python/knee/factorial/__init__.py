@@ -1,0 +1,54 @@
+"""Factorial analysis: which factor matters, by how much, and how sure that is. Pure: tables in, findings out.
+
+    transform      the sign table, and its fast transform
+    fraction       2^(k−p): defining relation, aliases, resolution
+    design         observations as factors, levels and cells; everything that is refused
+    decomposition  cells' means into effects
+    analysis       effects with intervals, variation, predictions, under one model
+    lenth          what stands out where nothing was repeated
+    residuals      what the intervals take for granted
+    box_cox        which model the data ask for
+    findings       all of it for one response
+    text           in words
+    audit          do published effects follow from published responses?
+
+Formulas, assumptions and sources: docs/methods/factorial.md.
+"""
+
+from knee.factorial.analysis import Analysis, Change, Effect, Model, Term, analyse_model, change, predict
+from knee.factorial.audit import Audit, audit_design, audit_effects, render_audit
+from knee.factorial.box_cox import BoxCox
+from knee.factorial.design import Design, Factor, design_of
+from knee.factorial.findings import Findings, analyse
+from knee.factorial.fraction import Fraction, from_generators
+from knee.factorial.lenth import Lenth, lenth_margins
+from knee.factorial.residuals import Check, Residuals
+from knee.factorial.text import render_text
+
+__all__ = [
+    "Analysis",
+    "Audit",
+    "BoxCox",
+    "Change",
+    "Check",
+    "Design",
+    "Effect",
+    "Factor",
+    "Findings",
+    "Fraction",
+    "Lenth",
+    "Model",
+    "Residuals",
+    "Term",
+    "analyse",
+    "analyse_model",
+    "audit_design",
+    "audit_effects",
+    "change",
+    "design_of",
+    "from_generators",
+    "lenth_margins",
+    "predict",
+    "render_audit",
+    "render_text",
+]

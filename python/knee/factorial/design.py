@@ -1,0 +1,298 @@
+"""Observations as a factorial design: factors with their levels, and the cells they span.
+
+Everything that would make a number silently wrong is refused here: missing cells, missing or non-finite responses,
+runs entered twice. What can be treated is treated, and said in `notes`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from knee.errors import DesignError
+from knee.factorial import fraction as fractions
+from knee.factorial.fraction import Fraction
+from knee.factorial.transform import LETTERS, Floats
+
+Level = int | float | str | bool
+"""One value of a factor."""
+
+TERMS_MAX = 4096
+"""Of a model: twelve factors. A larger design is screened with a fraction first."""
+
+CELLS_MAX = 1 << 20
+
+_NAMED_MAX = 5
+"""Cells or rows that an error names one by one."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor and its levels: numbers ascending, false before true, text by its alphabet; the first is −1."""
+
+    name: str
+    letter: str
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """A complete factorial design, or a regular fraction of one with two levels per factor.
+
+    values    the observations, shape (n,)
+    levels    the number of each factor's level in each observation, shape (n, k)
+    order     the time or number of each observation in the order of the runs, shape (n,); None where unknown
+    fraction  for two levels per factor: which part of the full design was run; else None
+    """
+
+    response: str
+    factors: tuple[Factor, ...]
+    values: Floats
+    levels: npt.NDArray[np.int64]
+    order: Floats | None = None
+    fraction: Fraction | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Levels of each factor, the last factor first: in this order the first factor varies fastest."""
+        return tuple(len(factor.levels) for factor in reversed(self.factors))
+
+    @cached_property
+    def cells(self) -> npt.NDArray[np.int64]:
+        """Each observation's cell, numbered with the first factor varying fastest: Yates' standard order."""
+        reverse = tuple(self.levels[:, number] for number in reversed(range(len(self.factors))))
+        return np.asarray(np.ravel_multi_index(reverse, self.shape), dtype=np.int64)
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Observations in each cell; zero only where a fraction has no run."""
+        return np.bincount(self.cells, minlength=int(np.prod(self.shape)))
+
+    @property
+    def runs(self) -> int:
+        """Different cells that were measured."""
+        return int(np.count_nonzero(self.counts))
+
+    @property
+    def repetitions(self) -> tuple[int, int]:
+        """Fewest and most observations of a cell."""
+        measured = self.counts[self.counts > 0]
+        return int(measured.min()), int(measured.max())
+
+    @property
+    def label(self) -> str:
+        """The design's name: 2^3·3 factorial, 2^(5−2) fraction, 3 × 2 factorial."""
+        fewest, most = self.repetitions
+        times = "" if most == 1 else f"·{fewest}" if fewest == most else f"·({fewest} to {most})"
+        count = len(self.factors)
+        if self.fraction is None:
+            return " × ".join(str(len(factor.levels)) for factor in self.factors) + f"{times} full factorial design"
+        if self.fraction.removed:
+            return f"2^({count}−{self.fraction.removed}){times} fractional factorial design"
+        return f"2^{count}{times} full factorial design"
+
+    def means(self, values: Floats | None = None) -> Floats:
+        """Mean of the observations (or of these values in their place) in every cell; NaN where there is none.
+
+        Each cell is averaged about its first observation, so that a large offset costs no digits.
+        """
+        chosen = self.values if values is None else values
+        present = self.counts > 0
+        first = np.full(self.counts.size, np.nan)
+        first[self.cells[::-1]] = chosen[::-1]
+        apart = np.bincount(self.cells, weights=chosen - first[self.cells], minlength=self.counts.size)
+        return np.where(present, first + apart / np.maximum(self.counts, 1), np.nan)
+
+    def level_of(self, cell: int) -> tuple[int, ...]:
+        """The number of each factor's level in a cell."""
+        return tuple(int(number) for number in np.unravel_index(cell, self.shape))[::-1]
+
+    def cell_name(self, cell: int) -> str:
+        """A cell in words: servers = 1, workers = 8."""
+        numbers = self.level_of(cell)
+        return ", ".join(
+            f"{factor.name} = {factor.levels[number]}" for factor, number in zip(self.factors, numbers, strict=True)
+        )
+
+
+def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run_order: str | None = None) -> Design:
+    """Read a design from a table with one row per observation.
+
+    Parameters
+    ----------
+    table
+        With a column for each factor and the response. Where it has a column `repetition`, rows with the same levels
+        and the same repetition are the same run entered twice, which is refused; without it they are repetitions.
+    run_order
+        Column that orders the runs in time, for the check of the residuals.
+
+    Raises
+    ------
+    DesignError
+        Naming what is wrong and in which rows, counted from 1.
+    """
+    _check_columns(table, factors, response, run_order)
+    problems = [*_bad_responses(table, response), *_bad_factors(table, factors)]
+    if run_order is not None and (missing := table[run_order].is_null()).any():
+        problems.append(f"column {run_order}: {_rows(missing)} no value, but it orders the runs")
+    if problems:
+        raise DesignError("\n".join(problems))
+    found = tuple(
+        Factor(name, LETTERS[number], tuple(table[name].unique().sort().to_list()))
+        for number, name in enumerate(factors)
+    )
+    size = int(np.prod([len(factor.levels) for factor in found], dtype=object))
+    if size > CELLS_MAX:
+        raise DesignError(f"the factors' levels span {size:,} cells: expected {CELLS_MAX:,} at most")
+    design = Design(
+        response=response,
+        factors=found,
+        values=table[response].cast(pl.Float64).to_numpy(),
+        levels=np.column_stack([_level_numbers(table[factor.name], factor) for factor in found]),
+        order=None if run_order is None else table[run_order].rank("ordinal").cast(pl.Float64).to_numpy(),
+    )
+    if duplicates := _duplicates(table, design):
+        raise DesignError("\n".join(duplicates))
+    return Design(
+        response, found, design.values, design.levels, design.order, _fraction_of(design), _replication_notes(design)
+    )
+
+
+def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, run_order: str | None) -> None:
+    if not factors:
+        raise DesignError("no factors: expected at least one column whose levels were varied")
+    if len(set(factors)) < len(factors):
+        raise DesignError(f"factors {', '.join(factors)}: one of them stands there twice")
+    if response in factors:
+        raise DesignError(f"column {response} cannot be both a factor and the response")
+    if 1 << len(factors) > TERMS_MAX:
+        most = TERMS_MAX.bit_length() - 1
+        raise DesignError(f"{len(factors)} factors: expected {most} at most; choose those that matter")
+    for name in [*factors, response, *([] if run_order is None else [run_order])]:
+        if name not in table.columns:
+            near = difflib.get_close_matches(name, table.columns, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(table.columns)}"
+            raise DesignError(f"no column {name}: {hint}")
+    if table.is_empty():
+        raise DesignError("no observations: the table is empty")
+
+
+def _bad_responses(table: pl.DataFrame, response: str) -> list[str]:
+    column = table[response]
+    if not column.dtype.is_numeric():
+        numbers = column.cast(pl.String).cast(pl.Float64, strict=False)
+        text = numbers.is_null() & column.is_not_null()
+        example = column.filter(text).head(1).to_list()
+        shown = f" ({example[0]!r})" if example else ""
+        return [f"column {response}: {_rows(text)} text{shown} where a number was expected"]
+    problems = []
+    if (missing := column.is_null()).any():
+        problems.append(f"column {response}: {_rows(missing)} no value; measure again, or leave the rows out")
+    odd = column.cast(pl.Float64).fill_null(0.0)
+    if (infinite := ~odd.is_finite()).any():
+        problems.append(f"column {response}: {_rows(infinite)} NaN or infinity where a number was expected")
+    return problems
+
+
+def _bad_factors(table: pl.DataFrame, factors: Sequence[str]) -> list[str]:
+    problems = []
+    for name in factors:
+        column = table[name]
+        if (missing := column.is_null() | (column.is_nan() if column.dtype.is_float() else False)).any():
+            problems.append(f"factor {name}: {_rows(missing)} no level")
+        elif column.n_unique() == 1:
+            problems.append(
+                f"factor {name}: has the one level {column[0]} in all rows; a factor needs two or more, leave it out"
+            )
+    return problems
+
+
+def _rows(chosen: pl.Series) -> str:
+    numbers = (chosen.arg_true() + 1).to_list()
+    named = ", ".join(map(str, numbers[:_NAMED_MAX]))
+    if len(numbers) == 1:
+        return f"row {named} has"
+    more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
+    return f"rows {named}{more} have"
+
+
+def _level_numbers(column: pl.Series, factor: Factor) -> npt.NDArray[np.int64]:
+    numbers = {level: number for number, level in enumerate(factor.levels)}
+    return np.array([numbers[value] for value in column.to_list()], dtype=np.int64)
+
+
+def _duplicates(table: pl.DataFrame, design: Design) -> list[str]:
+    if "repetition" not in table.columns:
+        return []
+    seen: dict[tuple[int, object], int] = {}
+    problems = []
+    for row, (cell, repetition) in enumerate(zip(design.cells.tolist(), table["repetition"].to_list(), strict=True), 1):
+        first = seen.setdefault((cell, repetition), row)
+        if first != row:
+            problems.append(
+                f"rows {first} and {row} are the same run: {design.cell_name(cell)}, repetition {repetition}; "
+                "leave one out, or number the repetitions"
+            )
+    return _shortened(problems)
+
+
+def _fraction_of(design: Design) -> Fraction | None:
+    """The fraction that was run, None for a full design with more than two levels somewhere.
+
+    Raises DesignError naming the missing cells of what is neither full nor a regular fraction.
+    """
+    two_level = all(len(factor.levels) == 2 for factor in design.factors)
+    missing = np.flatnonzero(design.counts == 0)
+    if not missing.size:
+        return fractions.full(len(design.factors)) if two_level else None
+    if two_level and (found := fractions.detect(design.counts > 0)) is not None:
+        _check_separable(design, found)
+        return found
+    kind = "neither the full design nor a regular fraction" if two_level else "not the full design"
+    raise DesignError(
+        "\n".join(
+            [
+                f"{missing.size} of {design.counts.size} cells are missing, so this is {kind}: "
+                "measure them, or leave a factor out",
+                *_shortened([f"no observation with {design.cell_name(int(cell))}" for cell in missing]),
+            ]
+        )
+    )
+
+
+def _check_separable(design: Design, fraction: Fraction) -> None:
+    """Refuse a fraction in which two factors were always changed together."""
+    for word in sorted(fraction.relation):
+        if word.bit_count() == 2:
+            names = [factor.name for number, factor in enumerate(design.factors) if word >> number & 1]
+            raise DesignError(
+                f"factors {' and '.join(names)} always change together, so their effects cannot be told apart: "
+                "leave one out, or measure them apart"
+            )
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    if len(lines) <= _NAMED_MAX + 1:
+        return lines
+    return [*lines[:_NAMED_MAX], f"… and {len(lines) - _NAMED_MAX} more"]
+
+
+def _replication_notes(design: Design) -> tuple[str, ...]:
+    fewest, most = design.repetitions
+    if fewest == most:
+        return ()
+    measured = np.flatnonzero(design.counts)
+    fewer = [design.cell_name(int(cell)) for cell in measured if design.counts[cell] < most]
+    named = "; ".join(fewer[:_NAMED_MAX]) + ("; …" if len(fewer) > _NAMED_MAX else "")
+    return (
+        f"Cells were measured {fewest} to {most} times (fewer than {most}: {named}). Every cell counts the same, and "
+        "sums of squares take the harmonic mean of the counts (unweighted means): shares of the variation are of "
+        "their sum, not of the observations' total.",
+    )

@@ -1,0 +1,79 @@
+"""What the factorial analysis of a table found: both models, which one fits, and what moved the response most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from knee.factorial.analysis import Analysis, Model, analyse_model
+from knee.factorial.box_cox import BoxCox, box_cox
+from knee.factorial.design import design_of
+from knee.factorial.text import sentences
+from knee.intervals import LEVEL
+
+RATIO_MIN = 3.0
+"""Largest over smallest response below which the logarithm is so nearly a line that both models say the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The analysis of one response.
+
+    analysis   under the model that was asked for, or else the one that fits better
+    other      under the other model; None where it does not apply
+    box_cox    which model the data ask for
+    reason     why the model was chosen
+    sentences  the findings in words, the most important first
+    """
+
+    response: str
+    analysis: Analysis
+    other: Analysis | None
+    box_cox: BoxCox
+    reason: str
+    sentences: tuple[str, ...]
+
+
+def analyse(
+    table: pl.DataFrame,
+    factors: Sequence[str],
+    response: str,
+    *,
+    model: Model | None = None,
+    level: float = LEVEL,
+    run_order: str | None = None,
+) -> Findings:
+    """The factorial analysis of a table with one row per observation (:func:`knee.factorial.design_of`).
+
+    Parameters
+    ----------
+    model
+        Which one to report; by default the one that the data ask for, and the additive one when they do not say.
+
+    Raises
+    ------
+    DesignError
+        When the table is no factorial design, or the wanted model does not apply to it.
+    """
+    design = design_of(table, factors, response, run_order=run_order)
+    hint = box_cox(design, level)
+    chosen, reason = (model, "as asked for") if model is not None else _choose(hint)
+    analysis = analyse_model(design, chosen, level)
+    applies = chosen == "multiplicative" or bool((design.values > 0).all())
+    other_model: Model = "multiplicative" if chosen == "additive" else "additive"
+    other = analyse_model(design, other_model, level) if applies else None
+    ratio = float(design.values.max() / design.values.min()) if (design.values > 0).all() else None
+    alike = None if ratio is None or ratio >= RATIO_MIN else ratio
+    return Findings(response, analysis, other, hint, reason, tuple(sentences(analysis, hint, reason, alike)))
+
+
+def _choose(hint: BoxCox) -> tuple[Model, str]:
+    if hint.fit == "multiplicative":
+        return "multiplicative", "the one that fits"
+    if hint.fit == "additive":
+        return "additive", "the one that fits"
+    if hint.fit == "neither" and hint.best is not None:
+        return "multiplicative" if abs(hint.best) < abs(hint.best - 1) else "additive", "the nearer of the two"
+    return "additive", "the simpler of the two"

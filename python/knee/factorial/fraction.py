@@ -1,0 +1,162 @@
+"""Regular fractions of a 2^k design: defining relation, aliases, resolution (Box & Hunter 1961; Jain 1991, ch. 19).
+
+A word is a set of factors whose product of signs is the same in every run that was made: I = ABCD, say. The words and
+their products with one another are the defining relation. Two terms whose product is a word cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from knee.errors import DesignError
+from knee.factorial.transform import LETTERS, Floats, effects, term_name, term_of
+
+FACTORS_MAX = 20
+"""Of a 2^k design: its sign table's transform still takes milliseconds then."""
+
+_GENERATOR = re.compile(r"([A-Z])=([+-]?)([A-Z]{2,})")
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """A regular fraction 2^(k−p) of a 2^k design; without words, the full design.
+
+    factors   k
+    relation  the sign of every word of the defining relation, by its bits; 2^p − 1 of them
+    """
+
+    factors: int
+    relation: Mapping[int, int]
+
+    @property
+    def removed(self) -> int:
+        """p: the design is one of 2^p equal parts of the full one."""
+        return len(self.relation).bit_length()
+
+    @property
+    def runs(self) -> int:
+        """2^(k−p), the number of different runs."""
+        return 1 << (self.factors - self.removed)
+
+    @property
+    def resolution(self) -> int | None:
+        """Letters of the shortest word; None for a full design.
+
+        III confuses main effects with two-factor interactions, IV these with one another, V neither.
+        """
+        return min((word.bit_count() for word in self.relation), default=None)
+
+    def aliases(self, term: int) -> dict[int, int]:
+        """The terms that no run tells apart from this one, with the sign in which they enter; without the term."""
+        return {term ^ word: sign for word, sign in sorted(self.relation.items())}
+
+    def representatives(self) -> list[int]:
+        """One term per estimable effect, the mean first: of each set of aliases, the one with the fewest factors.
+
+        In Yates' order, and so are ties decided.
+        """
+        chosen = {
+            min([term, *self.aliases(term)], key=lambda one: (one.bit_count(), one))
+            for term in range(1 << self.factors)
+        }
+        return sorted(chosen)
+
+    def present(self) -> npt.NDArray[np.bool_]:
+        """Which rows of the full design, in standard order, belong to the fraction."""
+        rows = np.arange(1 << self.factors)
+        chosen = np.ones(rows.size, dtype=np.bool_)
+        for word, sign in self.relation.items():
+            lows = np.bitwise_count(~rows & word)
+            chosen &= 1 - 2 * (lows & 1).astype(np.int64) == sign
+        return chosen
+
+    def effects(self, responses: Floats) -> Floats:
+        """Every term's effect from one response per run of the fraction, in the standard order of the full design.
+
+        Aliased terms get the same value, up to their sign. The runs that were not made stand at the mean of the
+        others, where they say nothing.
+        """
+        mean = float(responses.mean())
+        full = np.zeros(1 << self.factors)
+        full[self.present()] = responses - mean
+        found = effects(full) * (1 << self.removed)
+        found[0] += mean
+        for word, sign in self.relation.items():
+            found[word] = sign * found[0]
+        return found
+
+
+def full(factors: int) -> Fraction:
+    """The design in which every combination is run."""
+    return Fraction(factors, {})
+
+
+def from_generators(factors: int, generators: Sequence[str]) -> Fraction:
+    """The fraction in which added factors take the signs of products of others: `["D=ABC", "E=-AB"]`.
+
+    Raises DesignError for a generator that is no equation of letters, names a factor that the design lacks, or
+    does not halve the design further.
+    """
+    if not 1 <= factors <= FACTORS_MAX:
+        raise DesignError(f"{factors} factors: expected 1 to {FACTORS_MAX}")
+    relation: dict[int, int] = {}
+    for text in generators:
+        match = _GENERATOR.fullmatch(text.replace(" ", "").replace("−", "-"))
+        if match is None:
+            raise DesignError(f"generator {text!r}: expected a factor and a product of others, such as D=ABC or E=-AB")
+        added, minus, product = match.groups()
+        try:
+            word = term_of(added + product)
+        except ValueError as error:
+            raise DesignError(f"generator {text!r}: a factor stands in it twice") from error
+        if word >> factors:
+            raise DesignError(f"generator {text!r}: the design's factors are A to {LETTERS[factors - 1]}")
+        if word in relation:
+            raise DesignError(f"generator {text!r}: follows from the ones before it, or contradicts them")
+        sign = -1 if minus else 1
+        relation |= {word: sign} | {word ^ known: sign * of_known for known, of_known in relation.items()}
+    return Fraction(factors, relation)
+
+
+def detect(present: npt.NDArray[np.bool_]) -> Fraction | None:
+    """The regular fraction that these rows of the full design are; None when they are none.
+
+    The spectrum of the rows' indicator says it: at a word every run has the same sign, so its effect is as large as
+    the indicator's mean. A regular fraction has 2^p − 1 such words and nothing else.
+    """
+    factors = present.size.bit_length() - 1
+    runs = int(present.sum())
+    if runs == 0 or runs & (runs - 1):
+        return None
+    spectrum = np.rint(effects(present.astype(np.float64)) * present.size).astype(np.int64)
+    words = np.flatnonzero(np.abs(spectrum) == runs)
+    if words.size * runs != present.size:
+        return None
+    return Fraction(factors, {int(word): int(np.sign(spectrum[word])) for word in words if word})
+
+
+def defining_relation(fraction: Fraction) -> str:
+    """I = ABCD = −ABE = …; the empty text for a full design."""
+    words = sorted(fraction.relation.items(), key=lambda item: (item[0].bit_count(), item[0]))
+    return " = ".join(["I", *(signed_name(word, sign) for word, sign in words)]) if words else ""
+
+
+def signed_name(term: int, sign: int) -> str:
+    """A term's letters with a minus where it has one."""
+    return ("−" if sign < 0 else "") + term_name(term)
+
+
+def roman(resolution: int) -> str:
+    """III, IV, V, …: how resolutions are written."""
+    numerals = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+    text = ""
+    for value, numeral in numerals:
+        while resolution >= value:
+            text += numeral
+            resolution -= value
+    return text

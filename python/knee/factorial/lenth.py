@@ -1,0 +1,60 @@
+"""Lenth's method (1989): which effects matter where nothing was repeated.
+
+Most effects of a large design are nothing but noise, so the noise can be read off the effects themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from knee.intervals import LEVEL
+
+CONTRASTS_MIN = 7
+"""Fewer effects than 2^3 has leave the pseudo standard error less than two and a half degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Lenth:
+    """The noise of effects, all in the effects' own unit.
+
+    pseudo_error      PSE, a standard error from the effects that are not outstanding
+    margin            ME: an effect beyond it is active, each by itself
+    simultaneous      SME: with this chance no inactive effect at all lies beyond it
+    degrees           d = m/3, of the t quantiles
+    """
+
+    pseudo_error: float
+    margin: float
+    simultaneous: float
+    degrees: float
+    level: float
+
+
+def lenth_margins(effects: Sequence[float], level: float = LEVEL) -> Lenth:
+    """PSE = 1.5 · median of |q| below 2.5 s₀, s₀ = 1.5 · median |q| (Lenth 1989, eqs. 1 to 4).
+
+    `effects` are all of them but the mean, orthogonal and of equal variance; with fewer than CONTRASTS_MIN of them
+    the margins are too wide to be of use.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
+    sizes = np.abs(np.asarray(effects, dtype=np.float64))
+    if not sizes.size:
+        raise ValueError("no effects")
+    first = 1.5 * float(np.median(sizes))
+    quiet = sizes[sizes < 2.5 * first]
+    pseudo_error = 1.5 * float(np.median(quiet)) if quiet.size else 0.0
+    degrees = sizes.size / 3
+    each = (1 + level) / 2
+    together = (1 + level ** (1 / sizes.size)) / 2
+    return Lenth(
+        pseudo_error=pseudo_error,
+        margin=float(stats.t.ppf(each, degrees)) * pseudo_error,
+        simultaneous=float(stats.t.ppf(together, degrees)) * pseudo_error,
+        degrees=degrees,
+        level=level,
+    )

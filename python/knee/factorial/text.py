@@ -1,0 +1,251 @@
+"""The findings of a factorial analysis in words and as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from knee.factorial.analysis import Analysis, Change, Term, change
+from knee.factorial.box_cox import BoxCox
+from knee.factorial.fraction import defining_relation, roman
+from knee.factorial.residuals import p_value
+from knee.intervals import Interval, number, quantity
+
+if TYPE_CHECKING:
+    from knee.factorial.findings import Findings
+
+SHARE_MIN = 0.01
+"""Of the variation: what explains less is called small, however significant."""
+
+_LISTED_MAX = 6
+
+_UNITS = {"throughput": "requests/s"}
+
+
+def unit_of(response: str) -> str:
+    """The unit that a response's name ends in; empty where it says none."""
+    return _UNITS.get(response, "ms" if response.endswith("_ms") else "")
+
+
+def sentences(analysis: Analysis, hint: BoxCox, reason: str, alike: float | None) -> list[str]:
+    """What moved the response most, what else did, what did not, and how far to trust it.
+
+    `alike` is the ratio of the largest to the smallest response where it is too small for the models to differ.
+    """
+    found = [*_of_effects(analysis)] if analysis.total else []
+    found += _of_error(analysis)
+    found.append(f"Model: {analysis.model}, {reason}. {hint.sentence}")
+    if alike is not None:
+        found[-1] += f" The largest response is only {alike:.2f} times the smallest: both models say much the same."
+    found += _of_fraction(analysis)
+    if analysis.residuals is not None:
+        found += [check.sentence for check in analysis.residuals.checks]
+    return [*found, *analysis.notes]
+
+
+def _of_effects(analysis: Analysis) -> list[str]:
+    ranked = analysis.ranked
+    found = [
+        f"What moved {analysis.design.response} most: {_moved(analysis, ranked[0])} {_certainty(analysis, ranked[0])}"
+    ]
+    active = [term for term in ranked[1:] if term.significant is not False and term.share >= SHARE_MIN]
+    for term in [term for term in active if len(term.factors) == 1]:
+        found.append(
+            f"{'Then' if term.significant else 'Perhaps'} {_moved(analysis, term)} {_certainty(analysis, term)}"
+        )
+    interactions = [term for term in active if len(term.factors) > 1]
+    if interactions:
+        doubt = "" if interactions[0].significant else " (whether they are noise cannot be told)"
+        found.append(
+            f"Interactions that matter{doubt}: "
+            + "; ".join(_interaction(analysis, term) for term in interactions[:_LISTED_MAX])
+            + "."
+        )
+    elif len(ranked) > 1 and len(ranked[0].factors) == 1:
+        found.append(f"No interaction that stands out explains {SHARE_MIN:.0%} of the variation.")
+    small = [term for term in ranked[1:] if term.significant and term.share < SHARE_MIN]
+    if small:
+        found.append(f"Significant but small, each below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
+    quiet = [term for term in ranked if term.significant is False]
+    if quiet:
+        found.append(f"Not significant at {analysis.level:.0%}, no different from noise: {_named(quiet)}.")
+    if analysis.lenth is not None:
+        margins = analysis.lenth
+        found.append(
+            f"Lenth's method: noise of about {number(margins.pseudo_error)} per effect q, so an effect beyond "
+            f"{number(margins.margin)} stands out by itself, and one beyond {number(margins.simultaneous)} among all."
+        )
+    chance = (1 - analysis.level) * len(ranked)
+    if chance >= 1 and any(term.significant for term in ranked):
+        found.append(f"Of {len(ranked)} effects about {chance:.0f} would look significant by chance alone.")
+    return found
+
+
+def _named(terms: Iterable[Term]) -> str:
+    listed = [term_label(term) for term in terms]
+    more = len(listed) - _LISTED_MAX
+    return ", ".join(listed[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def term_label(term: Term) -> str:
+    """A term in words: servers × workers."""
+    return " × ".join(term.factors)
+
+
+def _moved(analysis: Analysis, term: Term) -> str:
+    if len(term.factors) > 1:
+        return f"an interaction, {_interaction(analysis, term)}."
+    step = change(analysis, term.factors[0])
+    levels = f"from {step.before} to {step.after}"
+    return f"{term.factors[0]}. Going {levels} {_by(analysis, step)}: {_percent(term.share)} of the variation."
+
+
+def _by(analysis: Analysis, step: Change) -> str:
+    """raises it by 20 ± 3 ms; multiplies it by 1.20 (1.17 to 1.23)."""
+    if analysis.model == "multiplicative":
+        ends = (
+            "" if step.by.low is None or step.by.high is None else f" ({_ratio(step.by.low)} to {_ratio(step.by.high)})"
+        )
+        return f"multiplies it by {_ratio(step.by.estimate)}{ends}"
+    verb = "raises" if step.by.estimate >= 0 else "lowers"
+    return f"{verb} it by {quantity(_size(step.by), unit_of(analysis.design.response))}"
+
+
+def _size(interval: Interval) -> Interval:
+    """An interval of a decrease, as that of its size."""
+    if interval.estimate >= 0 or interval.low is None or interval.high is None:
+        return interval if interval.estimate >= 0 else Interval(-interval.estimate, None, None, interval.level, 1)
+    return Interval(-interval.estimate, -interval.high, -interval.low, interval.level, interval.repetitions)
+
+
+def _certainty(analysis: Analysis, term: Term) -> str:
+    if analysis.error.standard_deviation is not None and term.probability is not None:
+        said = f"p {p_value(term.probability)}"
+        if term.significant:
+            return f"It is no chance finding ({said}; intervals at {analysis.level:.0%})."
+        return f"It may well be noise ({said})."
+    margins = analysis.lenth
+    if margins is None:
+        return "How sure that is cannot be told without repetitions."
+    size = abs(term.q.estimate)
+    if size > margins.simultaneous:
+        return f"It stands out from all other effects (Lenth's simultaneous margin at {analysis.level:.0%})."
+    if size > margins.margin:
+        return "It stands out by itself, but one of so many effects may do so by chance (Lenth's margin)."
+    return "It does not stand out from the other effects and may well be noise (Lenth's margin)."
+
+
+def _interaction(analysis: Analysis, term: Term) -> str:
+    said = f"{term_label(term)} ({_percent(term.share)})"
+    if len(term.factors) != 2 or len(term.effects) != 1:
+        return said
+    first, second = sorted(term.factors, key=lambda name: -_main_squares(analysis, name))
+    levels = next(factor.levels for factor in analysis.design.factors if factor.name == second)
+    steps = [change(analysis, first, {second: level}) for level in levels]
+    parts = " and ".join(
+        f"{_by(analysis, step)} at {second} = {level}" for step, level in zip(steps, levels, strict=True)
+    )
+    return f"{said}: {first} from {steps[0].before} to {steps[0].after} {parts}"
+
+
+def _main_squares(analysis: Analysis, factor: str) -> float:
+    return next((term.sum_of_squares for term in analysis.terms if term.factors == (factor,)), 0.0)
+
+
+def _of_error(analysis: Analysis) -> list[str]:
+    error = analysis.error
+    if error.standard_deviation is None or not analysis.total:
+        return []
+    kind = {
+        "repetitions": "Errors between repetitions",
+        "highest interaction": "The interaction of all factors, taken for the error,",
+        "none": "Errors",
+    }[error.source]
+    if analysis.model == "multiplicative":
+        spread = f"a run deviates by a factor of {math.exp(error.standard_deviation):.3g}"
+    else:
+        unit = unit_of(analysis.design.response)
+        spread = f"a run deviates by {number(error.standard_deviation)}{' ' + unit if unit else ''}"
+    verb = "explain" if error.source == "repetitions" else "explains"
+    return [
+        f"{kind} {verb} {_percent(error.share)} of the variation: {spread} (standard deviation, {error.degrees} "
+        "degrees of freedom)."
+    ]
+
+
+def _of_fraction(analysis: Analysis) -> list[str]:
+    fraction = analysis.design.fraction
+    if fraction is None or fraction.resolution is None:
+        return []
+    return [
+        f"A fraction of resolution {roman(fraction.resolution)}, {defining_relation(fraction)}: each effect is the sum "
+        "of those of its aliases, and named after the one with the fewest factors."
+    ]
+
+
+def render_text(findings: Findings) -> str:
+    """The findings, one a line, and below them the effects with their intervals and the allocation of variation."""
+    analysis = findings.analysis
+    letters = ", ".join(
+        f"{factor.letter} = {factor.name} ({', '.join(map(str, factor.levels))})" for factor in analysis.design.factors
+    )
+    heading = f"{findings.response}: {analysis.design.label}, {analysis.model} model; {letters}"
+    return "\n".join([heading, *(f"- {sentence}" for sentence in findings.sentences), "", *_table(analysis)])
+
+
+def _table(analysis: Analysis) -> list[str]:
+    two_level = analysis.design.fraction is not None
+    judged = analysis.error.degrees > 0
+    aliased = any(term.aliases for term in analysis.terms)
+    header = ["effect"]
+    header += ["q"] if two_level else []
+    header += [f"{analysis.level:.0%} interval"] if two_level and judged else []
+    header += ["sum of squares", "df", "variation"]
+    header += ["F", "p"] if judged else []
+    header += ["", "aliases"] if aliased else [""]
+    rows = [header]
+    if two_level:
+        rows.append(["mean", *_estimates(analysis.mean, judged)])
+    for term in analysis.ranked:
+        row = [f"{term.name} {term_label(term)}", *(_estimates(term.q, judged) if two_level else [])]
+        row += [number(term.sum_of_squares), str(term.degrees), _percent(term.share)]
+        if judged:
+            row += ["–" if term.f_ratio is None else number(term.f_ratio) if math.isfinite(term.f_ratio) else "∞"]
+            row += ["–" if term.probability is None else p_value(term.probability).removeprefix("= ")]
+        row += [{True: "significant", False: "", None: "?"}[term.significant], ", ".join(term.aliases)]
+        rows.append(row[: len(header)])
+    if judged:
+        error = analysis.error
+        row = ["error", *(["", ""] if two_level else [])]
+        rows.append([*row, number(error.sum_of_squares), str(error.degrees), _percent(error.share)])
+    for row in rows:
+        row += [""] * (len(header) - len(row))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = {0, len(header) - 1}
+    return [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _estimates(interval: Interval, judged: bool) -> list[str]:
+    estimate = number(interval.estimate, 5)
+    if not judged:
+        return [estimate]
+    if interval.low is None or interval.high is None:
+        return [estimate, "–"]
+    return [estimate, f"{number(interval.low, 5)} to {number(interval.high, 5)}"]
+
+
+def _percent(share: float) -> str:
+    if math.isnan(share):
+        return "–"
+    return f"{share:.1%}" if share >= SHARE_MIN else f"{share:.2%}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3g}" if abs(value - 1) >= 0.1 else f"{value:.3f}"

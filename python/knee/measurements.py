@@ -1,0 +1,302 @@
+"""Somebody else's measurements: a CSV with a header and a row per observation, in place of a run folder.
+
+Known columns have fixed names and units (KNOWN); every other column is a factor. What a file calls them is given with
+`--map theirs=ours`. Nothing is guessed silently: what was assumed is said in `notes`.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import polars as pl
+
+from knee.errors import MeasurementsError
+
+KNOWN: Mapping[str, str] = {
+    "repetition": "number of the repetition, from 1",
+    "run_order": "place of the observation in the order of the runs",
+    "clients": "N, virtual clients over all load hosts",
+    "throughput": "X, requests per second",
+    "response_ms": "R, mean response time",
+    "think_ms": "Z, mean think time",
+    "queueing_ms": "mean waiting time",
+    "service_ms": "mean service time",
+    "queue_length": "mean number of waiting requests",
+    "request_type": "which requests the row is about",
+}
+"""Columns that are no factors, besides `utilization_STATION`."""
+
+RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_length")
+"""What a factorial analysis can explain, as far as it was measured."""
+
+ROWS_MAX = 1_000_000
+
+_TEXT = frozenset({"request_type"})
+_WHOLE = frozenset({"repetition", "clients"})
+_UTILIZATION = re.compile(r"utilization_\w+")
+_PROBLEMS_MAX = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """A file of measurements, checked.
+
+    table      `point` and `repetition`, every column of the file under its known name, and `line`, the line of the
+               file that a row begins on; `think_ms` is always there
+    factors    columns with two levels or more: unknown ones, and `clients` and `request_type` where they are not
+               settled by the others; in the file's order
+    responses  which of RESPONSES were measured
+    notes      what was assumed or left out
+    """
+
+    source: str
+    table: pl.DataFrame
+    factors: tuple[str, ...]
+    responses: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
+    """Read a CSV; `renames` are `theirs=ours`.
+
+    Raises MeasurementsError naming every problem by its line, at most _PROBLEMS_MAX of them.
+    """
+    return parse(_text(path), str(path), renames)
+
+
+def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
+    """As :func:`read`, from a CSV's text; `source` is what messages call it."""
+    header, rows = _rows(text, source)
+    names = _renamed(header, renames, source)
+    if not any(name in RESPONSES for name in names):
+        raise MeasurementsError(
+            f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; the columns are "
+            f"{', '.join(names)}; --map theirs=ours renames one"
+        )
+    problems: list[str] = []
+    columns = {
+        name: _column(name, [(line, cells[number]) for line, cells in rows], problems)
+        for number, name in enumerate(names)
+    }
+    if problems:
+        raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
+    return _measurements(source, pl.DataFrame([pl.Series("line", [line for line, _ in rows]), *columns.values()]))
+
+
+def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
+    """Published effects: a CSV with a column `effect` (I, A, B, AB, …) and one column per response.
+
+    Empty cells were not published. The digits are kept as they stand, since they say how far they were rounded.
+
+    Raises MeasurementsError naming every problem by its line.
+    """
+    source = str(path)
+    header, rows = _rows(_text(path), source)
+    if "effect" not in header or len(header) < 2:
+        raise MeasurementsError(f"{source}: expected a column effect and one per response, not {', '.join(header)}")
+    effect = header.index("effect")
+    published: dict[str, dict[str, Decimal]] = {name: {} for name in header if name != "effect"}
+    problems = []
+    for line, cells in rows:
+        for name, cell in zip(header, cells, strict=True):
+            if name == "effect" or not cell:
+                continue
+            if cells[effect] in published[name]:
+                problems.append(f"{line}: effect {cells[effect]} stands in the file twice")
+                continue
+            try:
+                published[name][cells[effect]] = Decimal(cell)
+            except InvalidOperation:
+                problems.append(f"{line}: column {name}: {cell!r} is no number{_hint(cell)}")
+    if problems:
+        raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
+    return published
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise MeasurementsError(f"{path}: cannot be read: {reason}") from error
+
+
+def _rows(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header, and every row that is not blank with its line; all cells stripped of white space around them."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] = []
+    rows: list[tuple[int, list[str]]] = []
+    line = 1
+    try:
+        for cells in reader:
+            cells = [cell.strip() for cell in cells]
+            if any(cells):
+                if not header:
+                    header = cells
+                elif len(cells) != len(header):
+                    raise MeasurementsError(
+                        f"{source}:{line}: {len(cells)} cells, but the header has {len(header)} columns"
+                    )
+                else:
+                    rows.append((line, cells))
+            line = reader.line_num + 1
+            if len(rows) > ROWS_MAX:
+                raise MeasurementsError(f"{source}: more than {ROWS_MAX:,} rows: average windows to observations first")
+    except csv.Error as error:
+        raise MeasurementsError(f"{source}:{line}: not a CSV: {error}") from error
+    if not header or not rows:
+        raise MeasurementsError(f"{source}: expected a header and a row per observation, but there are none")
+    if len(header) == 1 and ";" in header[0]:
+        raise MeasurementsError(f"{source}: the cells are separated by semicolons: expected commas")
+    return header, rows
+
+
+def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str]:
+    if missing := [number for number, name in enumerate(header, 1) if not name]:
+        raise MeasurementsError(f"{source}: column {missing[0]} has no name in the header")
+    ours: dict[str, str] = {}
+    for rename in renames:
+        theirs, equals, known = (part.strip() for part in rename.partition("="))
+        if not equals or not theirs or not known:
+            raise MeasurementsError(f"--map {rename}: expected THEIRS=OURS, for example tps=throughput")
+        if theirs not in header:
+            near = difflib.get_close_matches(theirs, header, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(header)}"
+            raise MeasurementsError(f"--map {rename}: {source} has no column {theirs}: {hint}")
+        ours[theirs] = known
+    names = [ours.get(name, name) for name in header]
+    for reserved in ("point", "line"):
+        if reserved in names:
+            raise MeasurementsError(f"{source}: a column cannot be called {reserved}: rename it with --map")
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise MeasurementsError(f"{source}: two columns are called {twice[0]}")
+    return names
+
+
+def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.Series:
+    if name in _TEXT:
+        return pl.Series(name, [_level_text(name, line, cell, problems) for line, cell in cells], dtype=pl.String)
+    if name in KNOWN or _UTILIZATION.fullmatch(name):
+        numbers = [_known_number(name, line, cell, problems) for line, cell in cells]
+        return pl.Series(name, numbers, dtype=pl.Int64 if name in _WHOLE else pl.Float64, strict=False)
+    levels = [_level_text(name, line, cell, problems) for line, cell in cells]
+    numbers = [_number(level) for level in levels]
+    if any(number is None for number in numbers):
+        return pl.Series(name, levels, dtype=pl.String)
+    whole = all(isinstance(number, int) for number in numbers)
+    return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
+
+
+def _level_text(name: str, line: int, cell: str, problems: list[str]) -> str:
+    if not cell:
+        problems.append(f"{line}: column {name}: no level")
+    return cell
+
+
+def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int | float | None:
+    """The number in a cell; null where it is empty and may be."""
+    if not cell:
+        if name in _WHOLE:
+            problems.append(f"{line}: column {name}: no value")
+        return None
+    number = _number(cell)
+    if number is None:
+        problems.append(f"{line}: column {name}: {cell!r} is no number{_hint(cell)}")
+    elif number < 0:
+        problems.append(f"{line}: column {name}: {cell} is negative")
+    elif name in _WHOLE and (number != int(number) or number < 1):
+        problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
+    else:
+        return int(number) if name in _WHOLE else number
+    return None
+
+
+def _number(text: str) -> int | float | None:
+    """A finite number in plain notation, else None: neither NaN nor digits with underscores."""
+    if "_" in text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _hint(cell: str) -> str:
+    return "; decimals are marked by a point, and thousands are not marked" if re.fullmatch(r"[\d.,' ]+", cell) else ""
+
+
+def _shortened(problems: list[str]) -> list[str]:
+    if len(problems) <= _PROBLEMS_MAX:
+        return problems
+    return [*problems[:_PROBLEMS_MAX], f" and {len(problems) - _PROBLEMS_MAX} more"]
+
+
+def _measurements(source: str, table: pl.DataFrame) -> Measurements:
+    notes: list[str] = []
+    unknown = [name for name in table.columns if name != "line" and not _is_known(name)]
+    factors = [name for name in unknown if table[name].n_unique() > 1]
+    if constant := [f"{name} = {table[name][0]}" for name in unknown if name not in factors]:
+        notes.append(f"The same in every row, so no factor: {', '.join(constant)}.")
+    for name in ("clients", "request_type"):
+        if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
+            factors.append(name)
+    factors.sort(key=table.columns.index)
+    table = _with_points(table, factors)
+    if "repetition" not in table.columns:
+        table = table.with_columns(pl.int_range(1, pl.len() + 1).over("point").alias("repetition"))
+        if (most := int(table["repetition"].max())) > 1:  # type: ignore[arg-type]
+            notes.append(f"No column repetition: rows with the same levels count as repetitions, up to {most} of them.")
+    elif twice := _twice(table, source):
+        raise MeasurementsError("\n".join(_shortened(twice)))
+    if "think_ms" not in table.columns:
+        table = table.with_columns(pl.lit(0.0).alias("think_ms"))
+        if "clients" in table.columns:
+            notes.append("No column think_ms: clients are taken not to think, Z = 0.")
+    responses = tuple(name for name in RESPONSES if name in table.columns)
+    return Measurements(source, table, tuple(factors), responses, tuple(notes))
+
+
+def _is_known(name: str) -> bool:
+    return name in KNOWN or _UTILIZATION.fullmatch(name) is not None
+
+
+def _settled(table: pl.DataFrame, factors: Sequence[str], name: str) -> bool:
+    """Whether a column follows from the factors, as the clients do from a factor of clients per host."""
+    if not factors:
+        return False
+    return bool(table.group_by(factors).agg(pl.col(name).n_unique())[name].max() == 1)
+
+
+def _with_points(table: pl.DataFrame, factors: Iterable[str]) -> pl.DataFrame:
+    """Number the combinations of levels from 0, in the order in which the file has them first."""
+    levels = list(factors)
+    if not levels:
+        return table.with_columns(pl.lit(0, pl.Int64).alias("point"))
+    points = table.select(levels).unique(maintain_order=True).with_row_index("point")
+    return table.join(points, on=levels, how="left", maintain_order="left").with_columns(pl.col("point").cast(pl.Int64))
+
+
+def _twice(table: pl.DataFrame, source: str) -> list[str]:
+    seen: dict[tuple[int, int], int] = {}
+    problems = []
+    for point, repetition, line in table.select("point", "repetition", "line").iter_rows():
+        first = seen.setdefault((point, repetition), line)
+        if first != line:
+            problems.append(
+                f"{source}:{line}: the same levels and repetition {repetition} as line {first}: leave one out, or "
+                "number the repetitions"
+            )
+    return problems
