@@ -134,6 +134,61 @@ def test_a_run_counts_only_once_it_is_in_the_points_table(folder: RunFolder, exp
     assert folder.done() == {(0, 1)}
 
 
+def test_what_an_interrupted_run_left_in_the_tables_is_not_read(folder: RunFolder, experiment: spec.Spec) -> None:
+    run = runs(experiment, seed=1)[0]
+    measured(folder, experiment, run)
+    folder.record(run, experiment, Outcome("interrupted", "interrupted"))
+    dataset = Dataset.open(folder.path)
+    assert dataset.points["status"].to_list() == ["interrupted"]
+    assert dataset.windows.is_empty() and dataset.summaries.is_empty()
+
+
+def test_a_run_whose_tables_are_damaged_is_named_and_can_be_made_again(
+    folder: RunFolder, experiment: spec.Spec
+) -> None:
+    first, second = runs(experiment, seed=1)
+    measured(folder, experiment, first)
+    measured(folder, experiment, second)
+    part = folder.path / "tables" / "windows" / "001-r1.parquet"
+    whole = part.read_bytes()
+    for length in range(0, len(whole), 97):
+        part.write_bytes(whole[:length])
+        with pytest.raises(DatasetError, match=r"windows/001-r1\.parquet: cannot be read: .*--resume"):
+            _ = Dataset.open(folder.path).windows
+    part.unlink()
+    with pytest.raises(DatasetError, match=r"windows/001-r1\.parquet: cannot be read: No such file"):
+        _ = Dataset.open(folder.path).windows
+    assert folder.done() == {(0, 1)}
+
+
+def test_a_folder_of_a_version_that_wrote_fewer_columns_is_read(folder: RunFolder, experiment: spec.Spec) -> None:
+    measured(folder, experiment, runs(experiment, seed=1)[0])
+    part = folder.path / "tables" / "stations" / "000-r1.parquet"
+    pl.read_parquet(part).drop("thinks", "think_sum_ns").with_columns(forgotten=pl.lit(1)).write_parquet(part)
+    stations = Dataset.open(folder.path).stations
+    assert stations.schema == TABLES["stations"]
+    assert stations["thinks"].to_list() == [None]
+    points = folder.path / "tables" / "points" / "000-r1.parquet"
+    pl.read_parquet(points).drop("load.clients").write_parquet(points)
+    with pytest.raises(DatasetError, match=r"000-r1\.parquet: .* it has no column load\.clients"):
+        _ = Dataset.open(folder.path).points
+
+
+def test_an_experiment_that_was_changed_cannot_go_on(folder: RunFolder) -> None:
+    manifest = folder.fingerprint()
+    folder.check_fingerprint(manifest)
+    folder.check_fingerprint({})  # of a version that kept none
+    (folder.path / "experiment.toml").write_text(EXPERIMENT.replace("[4, 8]", "[2, 4, 8]"))
+    with pytest.raises(DatasetError, match=r"experiment\.toml: was changed after the run began"):
+        folder.check_fingerprint(manifest)
+
+
+def test_two_labs_do_not_work_in_one_folder(folder: RunFolder) -> None:
+    folder.lock()
+    with pytest.raises(DatasetError, match="another `knee run` is at work in it"):
+        RunFolder(folder.path).lock()
+
+
 def test_a_partial_run_is_no_measurement_and_a_repeated_one_replaces_it(
     folder: RunFolder, experiment: spec.Spec
 ) -> None:
@@ -155,6 +210,9 @@ def test_a_line_that_is_none_is_named(folder: RunFolder, experiment: spec.Spec) 
     folder.lines_path(run, "middleware-0").write_text(f"{READY}\nthread 'main' panicked\n")
     with pytest.raises(DatasetError, match=r"middleware-0\.jsonl:2: not a JSON line"):
         folder.record(run, experiment, DONE)
+    folder.lines_path(run, "middleware-0").write_text(f"{READY}\n[1]\n")
+    with pytest.raises(DatasetError, match=r"middleware-0\.jsonl:2: not a JSON object"):
+        folder.record(run, experiment, DONE)
 
 
 def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolder, experiment: spec.Spec) -> None:
@@ -173,7 +231,7 @@ def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolde
     assert wrong.startswith("2 values")
 
 
-@pytest.mark.parametrize("breakage", ["absent", "empty", "no manifest", "broken manifest"])
+@pytest.mark.parametrize("breakage", ["absent", "empty", "no manifest", "broken manifest", "list", "overrides"])
 def test_what_is_no_run_folder(folder: RunFolder, tmp_path: Path, breakage: str) -> None:
     path = folder.path
     match breakage:
@@ -183,6 +241,10 @@ def test_what_is_no_run_folder(folder: RunFolder, tmp_path: Path, breakage: str)
             path = tmp_path
         case "no manifest":
             (path / "manifest.json").unlink()
+        case "list":
+            (path / "manifest.json").write_text("[]")
+        case "overrides":
+            (path / "manifest.json").write_text('{"overrides": []}')
         case _:
             (path / "manifest.json").write_text("{")
     with pytest.raises(DatasetError, match=str(path)):

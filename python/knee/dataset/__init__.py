@@ -11,7 +11,8 @@
 
 A part of a table is written when its point is over, under a name that appears atomically; the part of
 `points` comes last and is what makes the point count. So an interruption loses at most the point that was
-running, and two tables never disagree about which points there are.
+running, and two tables never disagree about which points there are. A run in which something failed has a part
+in `points` only.
 
 Windows are kept whole: warm-up and cool-down are trimmed on read, by :mod:`knee.trim`.
 

@@ -21,9 +21,12 @@ def messages(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield json.loads(line)
+                message = json.loads(line)
             except ValueError as error:
                 raise DatasetError(f"{path}:{number}: not a JSON line: {error}") from error
+            if not isinstance(message, dict):
+                raise DatasetError(f"{path}:{number}: not a JSON object: {line[:40]!r}")
+            yield message
 
 
 def add_window(rows: Rows, of_process: dict[str, Any], window: dict[str, Any], start_unix_s: int) -> None:

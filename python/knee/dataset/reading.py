@@ -50,6 +50,8 @@ class Dataset:
             raise DatasetError(f"{path}: not a run folder: it has no {Path(error.filename).name}") from error
         except (OSError, ValueError) as error:
             raise DatasetError(f"{path}: cannot be read: {error}") from error
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("overrides", {}), dict):
+            raise DatasetError(f"{path / MANIFEST}: not a manifest of a run")
         spec = parse(text, str(path / EXPERIMENT), manifest.get("overrides", {}))
         return cls(path, spec, manifest)
 
@@ -85,6 +87,12 @@ class Dataset:
         return self._table("totals", TOTALS)
 
     @property
+    def experiment_text(self) -> str | None:
+        """The experiment file as it was given; None where there is none."""
+        file = self.path / EXPERIMENT
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    @property
     def report_path(self) -> Path:
         """Where the report belongs."""
         return self.path / _REPORT
@@ -107,19 +115,42 @@ class Dataset:
         return found
 
     def _table(self, table: str, schema: pl.Schema) -> pl.DataFrame:
-        """The parts of a table that belong to points that count, in the order of their keys."""
-        parts = []
-        for finished in sorted(part_folder(self.path, "points").glob("*.parquet")):
-            part = part_folder(self.path, table) / finished.name
-            try:
-                parts.append(pl.read_parquet(part))
-            except FileNotFoundError:
-                continue
-            except (OSError, pl.exceptions.PolarsError) as error:
-                raise DatasetError(f"{part}: cannot be read: {error}") from error
+        """The parts of a table in the order of their keys: of `points` all, of the others those of complete runs."""
+        if table == "points":
+            parts = sorted(part_folder(self.path, table).glob("*.parquet"))
+        else:
+            done = self.points.filter(pl.col("status") == "done").select("point", "repetition")
+            parts = [part_path(self.path, table, *key) for key in done.iter_rows()]
         if not parts:
             return schema.to_frame()
-        return pl.concat(parts).select(list(schema)).cast(schema).sort("point", "repetition", maintain_order=True)
+        frames = [self._part(part, schema) for part in parts]
+        return pl.concat(frames).sort("point", "repetition", maintain_order=True)
+
+    def _part(self, part: Path, schema: pl.Schema) -> pl.DataFrame:
+        try:
+            frame = pl.read_parquet(part)
+            needed = {"point", "repetition", "status", *self.factors} & set(schema)
+            if missing := needed - set(frame.columns):
+                raise DatasetError(f"{part}: not a part of this run's tables: it has no column {min(missing)}")
+            # A version that wrote fewer columns did not know what the others say.
+            absent = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
+            return frame.with_columns(absent).select(list(schema)).cast(schema)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise DatasetError(
+                f"{part}: cannot be read: {reason}; `knee run --resume {self.path}` measures this run again "
+                "after the file is removed"
+            ) from error
+
+
+def part_path(run: Path, table: str, point: int, repetition: int) -> Path:
+    """Where the part of a table is that one run has written."""
+    return part_folder(run, table) / f"{run_name(point, repetition)}.parquet"
+
+
+def run_name(point: int, repetition: int) -> str:
+    """What a run is called within its folder."""
+    return f"{point:03d}-r{repetition}"
 
 
 def part_folder(run: Path, table: str) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import io
 import json
 import os
@@ -18,9 +20,9 @@ import polars as pl
 
 from knee.dataset.columns import POINTS, TABLES, factor_type, frame_of
 from knee.dataset.lines import Rows, add_summary, add_window, messages
-from knee.dataset.reading import EXPERIMENT, MANIFEST, Dataset, part_folder
+from knee.dataset.reading import EXPERIMENT, MANIFEST, Dataset, part_path, run_name
 from knee.design import Run
-from knee.errors import StorageError
+from knee.errors import DatasetError, StorageError
 from knee.spec import Spec
 
 
@@ -59,9 +61,39 @@ class RunFolder:
                 except FileExistsError:
                     continue
                 break
+            else:
+                raise StorageError(f"{path}: too many runs began within this second")
             folder = cls(path)
             _write_atomically(path / EXPERIMENT, text.encode())
         return folder
+
+    def lock(self) -> None:
+        """Keep other labs out of the folder for as long as this process lives.
+
+        Raises DatasetError when one is at work in it. The lock ends with the process, however that ends.
+        """
+        with writing(self.path):
+            self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DatasetError(f"{self.path}: another `knee run` is at work in it") from error
+        except OSError:
+            # A file system without locks: whoever shares it has to take care.
+            return
+
+    def fingerprint(self) -> dict[str, str]:
+        """What the manifest holds to tell whether the experiment was changed later."""
+        return {"experiment_sha256": hashlib.sha256((self.path / EXPERIMENT).read_bytes()).hexdigest()}
+
+    def check_fingerprint(self, manifest: Mapping[str, Any]) -> None:
+        """Raise DatasetError when the experiment is not the one that the manifest was made for."""
+        for name, value in self.fingerprint().items():
+            if manifest.get(name, value) != value:
+                raise DatasetError(
+                    f"{self.path / EXPERIMENT}: was changed after the run began, so that its points may be others; "
+                    "restore it, or start a new run with it"
+                )
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replace the manifest."""
@@ -70,7 +102,7 @@ class RunFolder:
 
     def point_folder(self, run: Run) -> Path:
         """An empty folder for a run's lines and logs; what an earlier attempt left there is removed."""
-        folder = self.path / "points" / _run_name(run)
+        folder = self.path / "points" / run_name(run.point, run.repetition)
         with writing(folder):
             if folder.exists():
                 shutil.rmtree(folder)
@@ -79,11 +111,11 @@ class RunFolder:
 
     def lines_path(self, run: Run, process: str) -> Path:
         """Where a process's JSON lines go."""
-        return self.path / "points" / _run_name(run) / f"{process}.jsonl"
+        return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.jsonl"
 
     def log_path(self, run: Run, process: str) -> Path:
         """Where a process's standard error goes."""
-        return self.path / "points" / _run_name(run) / f"{process}.log"
+        return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.log"
 
     def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
         """Add a run to the tables; `points` goes last and makes the run count.
@@ -111,7 +143,7 @@ class RunFolder:
         return {table: frame_of(rows[table], TABLES[table]) for table in rows}
 
     def _write_part(self, table: str, run: Run, frame: pl.DataFrame) -> None:
-        part = part_folder(self.path, table) / f"{_run_name(run)}.parquet"
+        part = part_path(self.path, table, run.point, run.repetition)
         with writing(part):
             part.parent.mkdir(parents=True, exist_ok=True)
             buffer = io.BytesIO()
@@ -119,9 +151,10 @@ class RunFolder:
             _write_atomically(part, buffer.getvalue())
 
     def done(self) -> set[tuple[int, int]]:
-        """The (point, repetition) pairs that need not be run again."""
+        """The (point, repetition) pairs that need not be run again: those of which every table has its part."""
         points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
-        return set(points.select("point", "repetition").iter_rows())
+        keys = points.select("point", "repetition").iter_rows()
+        return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
 
 
 def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
@@ -148,10 +181,6 @@ def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
     return frame_of([row], schema)
 
 
-def _run_name(run: Run) -> str:
-    return f"{run.point:03d}-r{run.repetition}"
-
-
 def _write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is there either whole or not at all, also after a crash."""
     temporary = path.with_name(path.name + ".partial")
@@ -168,6 +197,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
 
 _REMEDIES = {
     errno.ENOSPC: "make room, or choose another place with --runs-dir",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`), or choose another place with --runs-dir",
     errno.EDQUOT: "make room, or choose another place with --runs-dir",
     errno.EROFS: "choose a writable place with --runs-dir",
     errno.EACCES: "choose a writable place with --runs-dir",

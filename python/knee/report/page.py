@@ -566,11 +566,9 @@ repetitions, unless a caption says otherwise. Warm-up and cool-down are cut off.
         return f'<div class="grid">{figures}</div>'
 
     def _provenance(self) -> str:
-        experiment = self._dataset.path / "experiment.toml"
+        text = self._dataset.experiment_text
         return provenance(self._dataset.manifest) + (
-            folded("The experiment file", f"<pre>{escape(experiment.read_text(encoding='utf-8'))}</pre>")
-            if experiment.is_file()
-            else ""
+            "" if text is None else folded("The experiment file", f"<pre>{escape(text)}</pre>")
         )
 
 
