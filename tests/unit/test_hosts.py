@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from knee.commands import Command
 from knee.errors import ProcessError, StorageError
 from knee.hosts.local import LocalHost, LocalProcess
 from knee.spec import Store
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -95,6 +98,88 @@ def test_a_full_disk_is_told_and_the_process_is_not_stalled(host: LocalHost, tmp
         process.check()
 
 
+def python(program: str, *arguments: str) -> str:
+    """What a program of this package prints."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
+    ).stdout
+
+
+_LIMITED = """
+import resource, sys
+from pathlib import Path
+from knee.commands import Command
+from knee.errors import StorageError
+from knee.hosts.local import LocalHost
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+folder = Path(sys.argv[1])
+process = LocalHost().start(
+    Command("shell", "store", ("/bin/sh", "-c", "echo 1234567890; sleep 0.1; echo " + 99 * "x")),
+    folder / "lines", folder / "log", lambda *_: None)
+process.wait(10)
+try:
+    process.check()
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_line_that_did_not_fit_whole_is_told(tmp_path: Path) -> None:
+    said = python(_LIMITED, str(tmp_path))
+    assert "lines: cannot be written: File too large; raise the limit of a file's size" in said
+
+
+def test_no_address_is_given_twice(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [server.getsockname()[1] for server in (one, one, other)]
+
+    class Offered:
+        def __enter__(self) -> Offered:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def getsockname(self) -> tuple[str, int]:
+            return "127.0.0.1", ports.pop(0)
+
+    monkeypatch.setattr(socket, "create_server", lambda *_: Offered())
+    assert host.free_address() != host.free_address()
+
+
+def test_an_interrupt_while_processes_are_stopped_ends_them_all(host: LocalHost, started: Started) -> None:
+    stubborn = [started.shell('trap "" TERM; echo "{}"; while :; do sleep 0.05; done') for _ in range(2)]
+    while len(started.messages) < 2:
+        time.sleep(0.01)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        host.close(grace_s=60)
+    assert [process.wait(timeout_s=10) for process in stubborn] == [-signal.SIGKILL] * 2
+
+
+def test_an_interrupt_during_a_start_comes_after_the_process_is_known(
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = popen(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        started.shell("exec sleep 60")
+    (child,) = [one for one in psutil.Process().children() if one.name() in ("sh", "sleep")]
+    host.close(grace_s=5)
+    assert not child.is_running()
+
+
 def test_memcached_is_ready_when_it_answers_and_stops_when_told(host: LocalHost, started: Started) -> None:
     process = started.start(commands.store("store-0", Store(kind="memcached", memory_mb=64), host.free_address(), 10))
     address = process.wait_ready(timeout_s=10)
@@ -124,7 +209,9 @@ time.sleep(60)
 
 def test_a_foreign_server_dies_with_a_lab_that_is_killed(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", _CHILD_OF_A_LAB, str(tmp_path)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "python"}) as lab:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
+    ) as lab:
         assert lab.stdout is not None
         server = psutil.Process(int(lab.stdout.readline()))
         assert server.name() == "memcached"

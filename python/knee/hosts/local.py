@@ -25,6 +25,7 @@ from knee.commands import Command
 from knee.dataset import writing
 from knee.errors import ProcessError, StorageError
 from knee.hosts import OnLine
+from knee.interrupts import interrupts_deferred
 
 _STDERR_LINES_KEPT = 5
 _POLL_S = 0.02
@@ -106,6 +107,10 @@ class LocalProcess:
             self._popen.kill()
         return self.wait(timeout_s=10)
 
+    def kill(self) -> None:
+        """End the process at once, without waiting until it has."""
+        self._popen.kill()
+
     def describe(self) -> str:
         """See Process."""
         code = self.poll()
@@ -150,7 +155,10 @@ class LocalProcess:
             return
         try:
             with writing(Path(file.name)):
-                file.write(line)
+                # A disk that fills up takes the beginning of a line, and complains only about the rest.
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[file.write(rest) :]
         except StorageError as error:
             self._storage_error = error
 
@@ -162,17 +170,25 @@ class LocalHost:
 
     def __init__(self) -> None:
         self._processes: list[LocalProcess] = []
+        self._addresses: set[str] = set()
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
         """See Host."""
-        process = LocalProcess(command, lines, log, on_line)
-        self._processes.append(process)
+        # An interrupt between the start and the entry would leave a process that nobody stops.
+        with interrupts_deferred():
+            process = LocalProcess(command, lines, log, on_line)
+            self._processes.append(process)
         return process
 
     def free_address(self) -> str:
         """See Host. Somebody else may take the port before it is used; then the program says so."""
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            return f"127.0.0.1:{probe.getsockname()[1]}"
+        while True:
+            with socket.create_server(("127.0.0.1", 0)) as probe:
+                address = f"127.0.0.1:{probe.getsockname()[1]}"
+            # Two servers with one address would look like two that answer.
+            if address not in self._addresses:
+                self._addresses.add(address)
+                return address
 
     def describe(self) -> dict[str, Any]:
         """See Host."""
@@ -197,9 +213,17 @@ class LocalHost:
     def close(self, grace_s: float) -> None:
         """See Host."""
         running = [process for process in reversed(self._processes) if process.poll() is None]
-        for process in running:
-            process.stop(grace_s)
-        self._processes.clear()
+        try:
+            for process in running:
+                process.stop(grace_s)
+        except BaseException:
+            # Whoever interrupts once more does not want to wait: no grace for those that are left.
+            for process in running:
+                process.kill()
+            raise
+        finally:
+            self._processes.clear()
+            self._addresses.clear()
 
 
 def _cpu_model() -> str | None:

@@ -1,0 +1,44 @@
+"""What asks the lab to end: each is an interrupt, deferred where asked, and ignored where it was before."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from knee.interrupts import interrupts_deferred, termination_as_interrupt
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_each_signal_interrupts_and_is_handled_as_before_afterwards(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_what_must_not_be_left_half_done_is_done_first(number: signal.Signals) -> None:
+    done = False
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt(), interrupts_deferred():
+        os.kill(os.getpid(), number)
+        done = True
+    assert done
+
+
+def test_an_interrupt_is_not_lost_to_an_error() -> None:
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise OSError
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with termination_as_interrupt(), interrupts_deferred():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
