@@ -6,25 +6,23 @@ Exit codes: 0, all is well; 1, something failed; 2, the input was wrong; 130, in
 from __future__ import annotations
 
 import random
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from knee import __version__, spec
 from knee.commands import Command
-from knee.dataset import Dataset, RunFolder
+from knee.dataset import Dataset, RunFolder, writing
 from knee.design import Run, runs
 from knee.errors import KneeError, SpecError
 from knee.hosts.local import LocalHost
+from knee.interrupts import termination_as_interrupt
 from knee.progress import LiveProgress, PlainProgress, duration
-from knee.run import Lab, Tally, check_programs, new_manifest
+from knee.run import Lab, Tally, check_programs, new_manifest, resumed_manifest
 
 app = typer.Typer(
     help="Finds the knee of a client, middleware and storage system, and says why it is there.",
@@ -82,28 +80,36 @@ def run_command(
         raise SpecError("--set cannot change a run that has begun: start a new one without --resume")
     host = LocalHost()
     if file is not None:
-        experiment = spec.load(file, overrides or [])
+        # Read once: what is kept must be what was measured, also when it comes through a pipe.
+        text = spec.read(file)
+        experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
         found = check_programs(experiment)
         seed = experiment.measure.seed
         seed = random.SystemRandom().randrange(2**32) if seed is None else seed
-        folder = RunFolder.create(runs_dir, experiment.experiment.name, file.read_text(encoding="utf-8"))
-        manifest = new_manifest(experiment, seed, host, found)
+        folder = RunFolder.create(runs_dir, experiment.experiment.name, text)
+        folder.lock()
+        manifest = {**new_manifest(experiment, seed, host, found), **folder.fingerprint()}
     else:
         assert resume is not None
         begun = Dataset.open(resume)
-        experiment, manifest = begun.spec, begun.manifest
-        check_programs(experiment)
+        experiment = begun.spec
+        found = check_programs(experiment)
         folder = RunFolder(resume)
+        folder.lock()
+        folder.check_fingerprint(begun.manifest)
+        manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found))
     folder.write_manifest(manifest)
     for note in manifest["notes"]:
         print(f"knee: {note}", file=sys.stderr)
-    _measure(experiment, folder, manifest, host)
-    if not no_report:
+    tally = _measure(experiment, folder, manifest, host)
+    if not no_report and folder.done():
         _conclude(folder.path)
+    if tally.failed:
+        raise typer.Exit(1)
 
 
-def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: LocalHost) -> None:
-    """Make the runs that are missing; exit when some fail or somebody interrupts."""
+def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: LocalHost) -> Tally:
+    """Make the runs that are missing, and say which failed; exit when it cannot go on or somebody interrupts."""
     seed = manifest["seed"]
     commands = manifest["commands"]
     assert isinstance(seed, int) and isinstance(commands, dict)
@@ -120,7 +126,7 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
     least = duration(len(plan) * (experiment.measure.seconds + 2))
     print(f"{experiment.experiment.name}: {len(plan)} measurements, {least} at least, into {folder.path}", flush=True)
     try:
-        with _termination_as_interrupt(), progress if isinstance(progress, LiveProgress) else nullcontext():
+        with termination_as_interrupt(), progress if isinstance(progress, LiveProgress) else nullcontext():
             tally = Lab(experiment, seed, folder, host, progress).make(plan, keep_commands)
     except KeyboardInterrupt:
         print(f"knee: interrupted; what was measured is kept, {resume} goes on from there", file=sys.stderr)
@@ -129,53 +135,46 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
         print(f"knee: {error}\nwhat was measured is kept, {resume} goes on from there", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     if tally.failed:
-        _report_failures(tally, resume)
+        _tell_failures(tally, resume)
+    return tally
 
 
-def _report_failures(tally: Tally, resume: str) -> NoReturn:
+def _tell_failures(tally: Tally, resume: str) -> None:
     reasons = list(dict.fromkeys(reason for _, reason in tally.failed))
     for reason in reasons[:5]:
         print(f"knee: {reason}", file=sys.stderr)
     total = tally.done + len(tally.failed)
     print(f"knee: {len(tally.failed)} of {total} measurements failed; {resume} repeats them", file=sys.stderr)
-    raise typer.Exit(1)
 
 
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end a run as Ctrl-C does: orderly."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-# The analyses load scipy and altair, which a command that does not need them should not wait for.
+# The analyses load scipy and vl-convert, which a command that does not need them should not wait for.
 
 
 def _conclude(path: Path) -> None:
-    from knee import diagnose, report
+    from knee import diagnose
 
-    dataset = Dataset.open(path)
-    diagnosis = diagnose.diagnose(dataset)
-    print(diagnose.render_text(diagnosis))
-    report.write(dataset, dataset.report_path)
+    try:
+        dataset = Dataset.open(path)
+        print(diagnose.render_text(diagnose.diagnose(dataset)), flush=True)
+        _write_report(dataset)
+    except KneeError as error:
+        print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
     print(f"report: {dataset.report_path}")
+
+
+def _write_report(dataset: Dataset) -> None:
+    from knee import report
+
+    with writing(dataset.report_path):
+        report.write(dataset, dataset.report_path)
 
 
 @app.command("report")
 def report_command(path: _RunPath) -> None:
     """Write the report of a run, one page that opens without a network."""
-    from knee import report
-
     dataset = Dataset.open(path)
-    report.write(dataset, dataset.report_path)
+    _write_report(dataset)
     print(dataset.report_path)
 
 

@@ -26,12 +26,14 @@ from knee.dataset import Outcome, RunFolder
 from knee.design import Run
 from knee.errors import DatasetError, ProcessError
 from knee.hosts import Host, Process
+from knee.interrupts import interrupts_deferred
 from knee.probe import Probe, Sample
-from knee.spec import Configuration, Spec
+from knee.spec import Configuration, Spec, Workload
 
 _READY_TIMEOUT_S = 15
 _POPULATE_KEYS_PER_S = 2_000
-"""A pace that any store keeps up; populating slower than this has stalled."""
+_POPULATE_BYTES_PER_S = 10_000_000
+"""Paces that any store keeps up; populating slower than this has stalled."""
 _DRAIN_S = 15
 """How much longer than its seconds a client may take: requests in flight finish, histograms are printed."""
 _STOP_GRACE_S = 5
@@ -40,6 +42,10 @@ _POLL_S = 0.1
 _STARTS_MAX = 3
 _SEEDS_PER_REPETITION = 1000
 """More than there can be load hosts, each of which needs a seed of its own."""
+
+
+PROVENANCE = ("knee", "git", "python", "host", "programs")
+"""What of a manifest may change between the beginning of a run and its resumption."""
 
 
 class _LateStartError(Exception):
@@ -97,7 +103,7 @@ class Lab:
         self._progress = progress
 
     def make(self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None]) -> Tally:
-        """Make the runs; one that fails is recorded as such and the rest goes on.
+        """Make the runs; one that fails is recorded as such and the rest goes on. To be called from the main thread.
 
         Raises StorageError when the folder cannot be written, ProgramError when something is not installed;
         KeyboardInterrupt passes through after the run is marked. In each case all processes are stopped.
@@ -108,7 +114,11 @@ class Lab:
             each_s = sum(took_s) / len(took_s) if took_s else self._spec.measure.seconds + 3.0
             self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
             started = time.monotonic()
-            outcome = self._make_one(run, on_commands)
+            commands_started: list[Command] = []
+            try:
+                outcome = self._make_one(run, commands_started)
+            finally:
+                on_commands(run, commands_started)
             self._progress.end(run, outcome)
             if outcome.status == "done":
                 done += 1
@@ -117,36 +127,41 @@ class Lab:
                 failed.append((run, outcome.reason or ""))
         return Tally(done, failed)
 
-    def _make_one(self, run: Run, on_commands: Callable[[Run, list[Command]], None]) -> Outcome:
+    def _make_one(self, run: Run, started: list[Command]) -> Outcome:
         try:
-            outcome = self._measure(run, on_commands)
-            self._folder.record(run, self._spec, outcome)
-        except (ProcessError, DatasetError) as error:
+            outcome = self._measure(run, started)
+        except ProcessError as error:
             outcome = Outcome("failed", reason=str(error))
-            self._folder.record(run, self._spec, outcome)
         except KeyboardInterrupt:
             self._folder.record(run, self._spec, Outcome("interrupted", reason="interrupted"))
             raise
+        # It is measured: whoever interrupts now ends the lab, but does not take the run back.
+        with interrupts_deferred():
+            try:
+                self._folder.record(run, self._spec, outcome)
+            except DatasetError as error:
+                outcome = Outcome("failed", reason=str(error))
+                self._folder.record(run, self._spec, outcome)
         return outcome
 
-    def _measure(self, run: Run, on_commands: Callable[[Run, list[Command]], None]) -> Outcome:
+    def _measure(self, run: Run, started: list[Command]) -> Outcome:
         lead_s = commands.start_lead_s(run.configuration.clients)
         for _ in range(_STARTS_MAX):
-            deployment = _Deployment(self._spec, self._seed, self._folder, self._host, run)
+            started.clear()
+            deployment = _Deployment(self._spec, self._seed, self._folder, self._host, run, started)
             try:
                 return deployment.measure(lead_s, self._progress)
             except _LateStartError:
                 lead_s *= 2
             finally:
                 self._host.close(_ABORT_GRACE_S)
-                on_commands(run, deployment.started)
         raise ProcessError(f"the clients could not connect within {lead_s / 2:.1f} s, at {_STARTS_MAX} attempts")
 
 
 class _Deployment:
     """The processes of one run."""
 
-    def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, run: Run) -> None:
+    def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, run: Run, started: list[Command]) -> None:
         self._spec = spec
         # Repetitions differ; the points of one see the same requests, so that only their factors differ.
         self._seed = (seed + _SEEDS_PER_REPETITION * run.repetition) % 2**63
@@ -155,7 +170,7 @@ class _Deployment:
         self._run = run
         self._summaries: dict[str, dict[str, Any]] = {}
         self._throughput = Throughput()
-        self.started: list[Command] = []
+        self._started = started
 
     def measure(self, lead_s: float, progress: Progress) -> Outcome:
         self._folder.point_folder(self._run)
@@ -170,7 +185,7 @@ class _Deployment:
             for index in range(configuration.system.load.hosts)
         ]
         for client in clients:
-            client.wait_ready(_READY_TIMEOUT_S)
+            client.wait_ready(_READY_TIMEOUT_S + lead_s)
         if time.time() >= start_at:
             raise _LateStartError
         processes = [*clients, *middlewares, *stores]
@@ -184,7 +199,7 @@ class _Deployment:
         )
 
     def _start(self, command: Command) -> Process:
-        self.started.append(command)
+        self._started.append(command)
         return self._host.start(
             command,
             self._folder.lines_path(self._run, command.process),
@@ -236,9 +251,10 @@ class _Deployment:
             self._start(commands.populate(f"populate-{index}", workload, [target], self._seed))
             for index, target in enumerate(targets)
         ]
-        deadline = time.monotonic() + _READY_TIMEOUT_S + len(targets) * workload.keys / _POPULATE_KEYS_PER_S
+        each_s = workload.keys * (1 / _POPULATE_KEYS_PER_S + _value_bytes(workload) / _POPULATE_BYTES_PER_S)
+        deadline = time.monotonic() + _READY_TIMEOUT_S + len(targets) * each_s
         for process in populating:
-            if process.wait(deadline - time.monotonic()) != 0:
+            if process.wait(max(0.0, deadline - time.monotonic())) != 0:
                 raise ProcessError(f"{process.command.process} failed: {process.describe()}")
             process.check()
             if "populate" not in self._summaries.get(process.command.process, {}):
@@ -248,7 +264,9 @@ class _Deployment:
         """Probe and wait until every client has ended; a server that ends before them fails the run."""
         probe = Probe({process.command.process: process.pid for process in [*clients, *servers]})
         probe.start()
-        deadline = start_at + self._spec.measure.seconds + _DRAIN_S
+        # By the monotonic clock: a step of the other one must not end the run.
+        starts = time.monotonic() + start_at - time.time()
+        deadline = starts + self._spec.measure.seconds + _DRAIN_S
         told = 0
         try:
             while any(client.poll() is None for client in clients):
@@ -257,16 +275,16 @@ class _Deployment:
                     code = process.poll()
                     if code is not None and (process in servers or code != 0):
                         raise ProcessError(f"{process.command.process} ended in mid-run: {process.describe()}")
-                if time.time() > deadline:
+                if time.monotonic() > deadline:
                     raise ProcessError(f"the clients had not finished {_DRAIN_S} s after their time was over")
-                elapsed_s = time.time() - start_at
+                elapsed_s = time.monotonic() - starts
                 if elapsed_s >= told:
                     progress.second(elapsed_s, self._throughput.latest())
                     told = math.floor(elapsed_s) + 1
                 time.sleep(_POLL_S)
         finally:
             samples = probe.stop()
-        progress.second(time.time() - start_at, self._throughput.latest())
+        progress.second(time.monotonic() - starts, self._throughput.latest())
         return samples
 
     def _finish(self, clients: list[Process], servers: list[Process]) -> None:
@@ -286,6 +304,11 @@ def _address_of(process: Process) -> str:
     if address is None:
         raise ProcessError(f"{process.command.process} did not say where it listens")
     return address
+
+
+def _value_bytes(workload: Workload) -> float:
+    """The size of a value, or for a distribution its last number: the mean or the largest."""
+    return float(str(workload.value_bytes).rpartition(":")[2])
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:
@@ -329,3 +352,21 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path]) -> d
         "notes": notes,
         "commands": {},
     }
+
+
+def resumed_manifest(begun: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of a run that goes on: as it began, with what is not as it was then.
+
+    Raises DatasetError when it does not say what going on needs.
+    """
+    for name, kind in (("seed", int), ("commands", dict), ("notes", list)):
+        if not isinstance(begun.get(name), kind):
+            raise DatasetError(f"the manifest of this run does not say its {name}: it cannot go on; start a new one")
+    changed = {name: now[name] for name in PROVENANCE if now[name] != begun.get(name)}
+    notes = list(begun["notes"])
+    if changed:
+        notes.append(
+            f"resumed at {now['started']} with another {', '.join(changed)} than it began with; the manifest has both"
+        )
+    resumed = [*begun.get("resumed", ()), {"started": now["started"], **changed}]
+    return {**begun, "notes": notes, "resumed": resumed}

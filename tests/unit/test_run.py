@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from knee import spec
-from knee.design import runs
-from knee.errors import ProgramError
+from knee.dataset import Outcome, RunFolder
+from knee.design import Run, runs
+from knee.errors import DatasetError, ProgramError
 from knee.hosts.local import LocalHost
 from knee.progress import duration, name_of
-from knee.run import Throughput, check_programs, new_manifest
+from knee.run import PROVENANCE, Lab, Progress, Throughput, check_programs, new_manifest, resumed_manifest
 
 TEXT = """\
 [experiment]
@@ -70,6 +73,44 @@ def test_the_manifest_says_where_the_numbers_come_from(programs: Path) -> None:
     assert manifest["programs"]["knee-kv"] == {"path": str(programs / "knee-kv"), "version": "knee-kv 0.1.0"}
     assert (manifest["seed"], manifest["overrides"]) == (7, {"store.link_mbit": 100})
     assert "not emulated" in manifest["notes"][0]
+
+
+def test_a_resumed_manifest_says_what_is_not_as_it_was() -> None:
+    begun = {"seed": 7, "commands": {"0-r1": {}}, "notes": ["a note"]} | dict.fromkeys(PROVENANCE, "old")
+    now = dict.fromkeys(PROVENANCE, "old") | {"started": "later", "seed": 0, "commands": {}, "notes": []}
+    same = resumed_manifest(begun, now)
+    assert (same["seed"], same["commands"], same["notes"]) == (7, {"0-r1": {}}, ["a note"])
+    assert same["resumed"] == [{"started": "later"}]
+    other = resumed_manifest(same, {**now, "programs": "new"})
+    assert other["notes"][1] == ("resumed at later with another programs than it began with; the manifest has both")
+    assert other["resumed"] == [{"started": "later"}, {"started": "later", "programs": "new"}]
+    del begun["seed"]
+    with pytest.raises(DatasetError, match="does not say its seed"):
+        resumed_manifest(begun, now)
+
+
+class InterruptedFolder(RunFolder):
+    """Somebody presses Ctrl-C while a run is recorded."""
+
+    def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        super().record(run, spec, outcome)
+
+
+def test_an_interrupt_does_not_take_back_a_run_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = InterruptedFolder(RunFolder.create(tmp_path, "x", TEXT).path)
+    folder.write_manifest({})
+    monkeypatch.setattr(Lab, "_measure", lambda *_: Outcome("done", start_unix_s=1_700_000_000))
+    told: list[Run] = []
+    with pytest.raises(KeyboardInterrupt):
+        Lab(experiment, 1, folder, LocalHost(), Progress()).make(
+            runs(experiment, seed=1), lambda run, _: told.append(run)
+        )
+    assert folder.done() == {(0, 1)}
+    assert [run.point for run in told] == [0]
 
 
 def test_a_run_in_words() -> None:
