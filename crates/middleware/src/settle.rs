@@ -101,7 +101,7 @@ impl Proxy {
             }
             Kind::All => {
                 flight.missing -= 1;
-                if flight.verdict.weigh(response) {
+                if flight.verdict.weigh(server, response) {
                     set(&mut flight.reply, response.raw);
                     flight.outcome.silent = is_silent(flight.route.silence, response);
                 }
@@ -111,7 +111,7 @@ impl Proxy {
                 flight.missing -= 1;
                 flight.outcome.hits += response.hits as u32;
                 if response.status.is_error() {
-                    if flight.verdict.weigh(response) {
+                    if flight.verdict.weigh(server, response) {
                         set(&mut flight.reply, response.raw);
                     }
                 } else {
@@ -195,10 +195,6 @@ impl Proxy {
         let flight = &mut self.flights[id];
         if flight.missing > 0 {
             return;
-        }
-        if flight.verdict.replicas_disagree() {
-            set(&mut flight.reply, b"SERVER_ERROR replicas disagree: their results differ\r\n");
-            return self.settle_error(io, id);
         }
         let outcome = Outcome {
             hits: 0,

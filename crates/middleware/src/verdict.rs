@@ -1,4 +1,9 @@
 //! One answer out of those of all servers to the same write: pure, no sockets.
+//!
+//! Writes that race with each other through different connections reach the servers in different
+//! orders. Two clients that count up at the same time may be told 1 and 2 by one server, 2 and 1 by
+//! another, and every server has 2 in the end: nothing went wrong. The first server decides which of
+//! them was first, as it does for `cas`, so that no two clients are told the same number.
 
 use knee_proto::{Response, Status};
 
@@ -11,7 +16,7 @@ pub(crate) enum Severity {
     Success,
     /// `NOT_FOUND`, `NF`, `EN`
     Missing,
-    /// `NOT_STORED`, `NS`
+    /// `NOT_STORED`, `NS`, and whatever is no known success.
     NotStored,
     /// `EXISTS`, `EX`
     Exists,
@@ -26,6 +31,8 @@ impl Severity {
             Status::NotStored | Status::MetaNotStored => Severity::NotStored,
             Status::Exists | Status::MetaExists => Severity::Exists,
             status if status.is_error() => Severity::Error,
+            // `MEMLIMIT_TOO_SMALL`, `BUSY`: there are more words for not having done it.
+            Status::Other(_) => Severity::NotStored,
             _ => Severity::Success,
         }
     }
@@ -35,23 +42,21 @@ impl Severity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) severity: Severity,
-    /// The new value of a counter, as the first server has it.
-    number: Option<u64>,
-    /// Another server has a different one.
-    pub(crate) disagree: bool,
+    /// Whose answer is to be relayed.
+    server: usize,
 }
 
 impl Verdict {
-    /// Takes in one server's answer and tells whether it is now the one to relay.
-    pub(crate) fn weigh(&mut self, response: &Response<'_>) -> bool {
-        if let Some(number) = counter(response) {
-            self.disagree |= self.number.is_some_and(|first| first != number);
-            self.number.get_or_insert(number);
-        }
+    /// Takes in the answer of one server, known by its place on the command line, and tells whether
+    /// it is now the one to relay.
+    pub(crate) fn weigh(&mut self, server: usize, response: &Response<'_>) -> bool {
         let severity = Severity::of(&response.status);
-        let worse = severity > self.severity;
-        self.severity = self.severity.max(severity);
-        worse
+        let decides = severity == Severity::Success && server < self.server;
+        let relayed = severity > self.severity || (severity == self.severity && decides);
+        if relayed {
+            *self = Verdict { severity, server };
+        }
+        relayed
     }
 
     /// Takes in that a server was lost; tells whether that is now the answer to relay.
@@ -59,20 +64,6 @@ impl Verdict {
         let first = self.severity < Severity::Error;
         self.severity = Severity::Error;
         first
-    }
-
-    /// Whether all servers did what was asked, each with another result.
-    pub(crate) fn replicas_disagree(&self) -> bool {
-        self.severity == Severity::Success && self.disagree
-    }
-}
-
-fn counter(response: &Response<'_>) -> Option<u64> {
-    match response.status {
-        Status::Number(number) => Some(number),
-        // The only write that answers with a value is `ma`, and its value is a number.
-        Status::MetaValue => std::str::from_utf8(response.meta_value()?).ok()?.trim().parse().ok(),
-        _ => None,
     }
 }
 
@@ -86,7 +77,7 @@ mod tests {
     fn the_most_severe_answer_is_relayed() {
         use Expect::{Line, Meta};
         // (expected form, answers in the order of arrival, index of the relayed one)
-        let rows: [(Expect, &[&str], usize); 9] = [
+        let rows: [(Expect, &[&str], usize); 10] = [
             (Line, &["STORED", "STORED", "STORED"], 0),
             // One replica refused: the write is not acknowledged.
             (Line, &["STORED", "NOT_STORED", "STORED"], 1),
@@ -97,6 +88,7 @@ mod tests {
             (Line, &["EXISTS", "SERVER_ERROR out of memory storing object", "ERROR"], 1),
             (Line, &["DELETED", "NOT_FOUND", "DELETED"], 1),
             (Line, &["7", "7", "7"], 0),
+            (Line, &["OK", "MEMLIMIT_ADJUST_FAILED", "OK"], 1),
             (Meta, &["HD", "NS", "HD"], 1),
             (Meta, &["NF", "HD", "EX"], 2),
         ];
@@ -106,42 +98,45 @@ mod tests {
             for (index, answer) in answers.iter().enumerate() {
                 let line = format!("{answer}\r\n");
                 let response = parse(line.as_bytes(), expect).expect("an answer");
-                if verdict.weigh(&response) {
+                if verdict.weigh(index, &response) {
                     chosen = Some(index);
                 }
             }
             assert_eq!(chosen, Some(relayed), "{answers:?}");
-            assert!(!verdict.replicas_disagree(), "{answers:?}");
         }
     }
 
     #[test]
-    fn counters_that_differ_are_noticed() {
-        // (expected form, answers, whether they disagree)
-        let rows: [(Expect, &[&str], bool); 4] = [
-            (Expect::Line, &["7", "8"], true),
-            (Expect::Meta, &["VA 1\r\n7", "VA 1\r\n8"], true),
-            (Expect::Meta, &["VA 1\r\n7", "VA 1\r\n7"], false),
+    fn of_counters_that_race_the_first_servers_is_told() {
+        // (expected form, answers in the order of arrival with their servers, index of the relayed one)
+        let rows = [
+            (Expect::Line, vec![(0, "7"), (1, "8")], 0),
+            (Expect::Line, vec![(2, "9"), (1, "8"), (0, "7")], 2),
+            (Expect::Meta, vec![(1, "VA 1\r\n8"), (0, "VA 1\r\n7")], 1),
             // A missing counter is the graver news.
-            (Expect::Line, &["7", "NOT_FOUND"], false),
+            (Expect::Line, vec![(1, "NOT_FOUND"), (0, "7")], 0),
         ];
-        for (expect, answers, disagree) in rows {
+        for (expect, answers, relayed) in rows {
             let mut verdict = Verdict::default();
-            for answer in answers {
+            let mut chosen = None;
+            for (index, &(server, answer)) in answers.iter().enumerate() {
                 let frame = format!("{answer}\r\n");
-                verdict.weigh(&parse(frame.as_bytes(), expect).expect("an answer"));
+                let response = parse(frame.as_bytes(), expect).expect("an answer");
+                if verdict.weigh(server, &response) {
+                    chosen = Some(index);
+                }
             }
-            assert_eq!(verdict.replicas_disagree(), disagree, "{answers:?}");
+            assert_eq!(chosen, Some(relayed), "{answers:?}");
         }
     }
 
     #[test]
     fn a_lost_server_outweighs_every_answer_but_an_error() {
         let mut verdict = Verdict::default();
-        verdict.weigh(&parse(b"EXISTS\r\n", Expect::Line).expect("an answer"));
+        verdict.weigh(0, &parse(b"EXISTS\r\n", Expect::Line).expect("an answer"));
         assert!(verdict.lose());
         assert!(!verdict.lose());
         let error = parse(b"ERROR\r\n", Expect::Line).expect("an answer");
-        assert!(!verdict.weigh(&error));
+        assert!(!verdict.weigh(1, &error));
     }
 }

@@ -37,11 +37,43 @@ fn a_write_that_one_server_refuses_is_not_acknowledged() {
         client.expect("flush_all\r\n", "OK\r\n");
         Client::connect(servers[1].address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         client.expect("add a 0 0 1\r\ny\r\n", "NOT_STORED\r\n");
-        // One server counts from elsewhere.
+        // One server has nothing to count.
         client.expect("set n 0 0 1\r\n1\r\n", "STORED\r\n");
-        Client::connect(servers[2].address).expect("set n 0 0 1\r\n5\r\n", "STORED\r\n");
-        let answer = client.ask("incr n 1\r\n");
-        assert!(answer.starts_with("SERVER_ERROR replicas disagree"), "{answer}");
+        Client::connect(servers[2].address).expect("delete n\r\n", "DELETED\r\n");
+        client.expect("incr n 1\r\n", "NOT_FOUND\r\n");
+    }
+}
+
+#[test]
+fn clients_that_count_at_the_same_time_are_told_different_numbers() {
+    const CLIENTS: u64 = 6;
+    const ROUNDS: u64 = 100;
+    let servers = Memcached::three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        proxy.client().expect("flush_all\r\nset n 0 0 1\r\n0\r\n", "OK\r\nSTORED\r\n");
+        let mut told: Vec<u64> = std::thread::scope(|scope| {
+            let counting: Vec<_> = (0..CLIENTS)
+                .map(|_| {
+                    let mut client = proxy.client();
+                    scope.spawn(move || {
+                        let mut told = Vec::new();
+                        for _ in 0..ROUNDS {
+                            let answer = client.ask("incr n 1\r\n");
+                            told.push(answer.parse().unwrap_or_else(|_| panic!("{answer}")));
+                        }
+                        told
+                    })
+                })
+                .collect();
+            counting.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        });
+        told.sort_unstable();
+        assert!(told.into_iter().eq(1..=CLIENTS * ROUNDS));
+        for server in &servers {
+            let end = format!("VALUE n 0 3\r\n{}\r\nEND\r\n", CLIENTS * ROUNDS);
+            Client::connect(server.address).expect("get n\r\n", &end);
+        }
     }
 }
 
