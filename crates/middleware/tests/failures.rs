@@ -127,6 +127,32 @@ fn a_server_that_talks_nonsense_is_told_of() {
 }
 
 #[test]
+fn who_wants_no_reply_gets_none_whatever_the_servers_say() {
+    for (mode, threads) in MODES {
+        let endless = impostor(|mut stream| {
+            let mut request = [0; 1024];
+            while stream.read(&mut request).is_ok_and(|read| read > 0) {
+                let _ = stream.write_all(&[b'x'; 3000]);
+            }
+        });
+        // Its answer comes after the other server was given up.
+        let slow = impostor(|mut stream| {
+            let mut request = [0; 1024];
+            while stream.read(&mut request).is_ok_and(|read| read > 0) {
+                std::thread::sleep(Duration::from_millis(100));
+                let _ = stream.write_all(b"STORED\r\n");
+            }
+        });
+        let settings = knee_middleware::Config {
+            reply_bytes_max: 1024,
+            ..config(mode, threads, &[endless, slow])
+        };
+        let proxy = Proxy::start(&settings);
+        proxy.client().expect("set a 0 0 1 noreply\r\nx\r\nmn\r\n", "MN\r\n");
+    }
+}
+
+#[test]
 fn an_answer_beyond_the_limit_is_refused() {
     let servers = [Memcached::start()];
     for (mode, threads) in MODES {
