@@ -1,9 +1,11 @@
 //! Connections to servers: made, found working, lost, made again.
 
+use std::time::Duration;
+
 use knee_proto::{Expect, Response, ResponseDecoder, Status, encode};
 use knee_reactor::{ConnId, Io};
 
-use crate::proxy::{Peer, Proxy};
+use crate::proxy::{Peer, Proxy, RETRY};
 use crate::server::{Expected, State};
 
 /// The flight number of the question that a new connection is tried with.
@@ -82,12 +84,14 @@ impl Proxy {
         let state = &mut self.servers[server];
         state.trouble = trouble;
         state.settled = true;
-        // A server may close a connection that was idle: that alone is no failure.
-        if was_up && asked.is_empty() && state.is_sound() {
-            self.retry_after(io, server, std::time::Duration::ZERO);
-        } else {
-            let wait = state.next_backoff();
-            self.retry_after(io, server, wait);
+        // Of many connections that are lost together, the first one says when to try again: the
+        // server has failed once.
+        if !state.retry_set {
+            // It may close a connection that was idle: that alone is no failure.
+            let was_idle = was_up && asked.is_empty() && state.is_sound();
+            let wait = if was_idle { Duration::ZERO } else { state.next_backoff() };
+            state.retry_set = true;
+            io.timer(io.now() + wait, RETRY + server as u64);
         }
         if let Some(recorder) = self.recorder() {
             let counts = &mut recorder.gauges.servers[server];

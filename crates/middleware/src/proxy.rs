@@ -18,7 +18,7 @@ use crate::trace::Trace;
 const TICK: u64 = 0;
 const WINDOW: u64 = 1;
 const EXIT_IDLE: u64 = 2;
-const RETRY: u64 = 16;
+pub(crate) const RETRY: u64 = 16;
 
 /// What is at the other end of a connection.
 pub(crate) enum Peer {
@@ -381,16 +381,6 @@ impl Handler for Proxy {
         self.record_settled(Instant::now());
         if let Some(recorder) = self.recorder.take() {
             recorder.finish(Moment::now());
-        }
-    }
-}
-
-impl Proxy {
-    /// Sets the timer for the next attempt at a server.
-    pub(crate) fn retry_after(&mut self, io: &mut Io, server: usize, wait: Duration) {
-        if !self.servers[server].retry_set {
-            self.servers[server].retry_set = true;
-            io.timer(io.now() + wait, RETRY + server as u64);
         }
     }
 }

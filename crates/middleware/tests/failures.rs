@@ -6,8 +6,11 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use knee_middleware::Mode;
 use support::{Client, MODES, Memcached, Proxy, addresses, config, free_port, wait_until};
 
 #[test]
@@ -108,6 +111,46 @@ fn a_server_that_never_answers_is_given_up() {
         let answer = client.ask("set a 0 0 1\r\ny\r\n");
         assert!(answer.contains(&silent.to_string()) && answer.contains("no answer"), "{answer}");
     }
+}
+
+#[test]
+fn many_connections_lost_at_once_are_one_failure() {
+    // Serves until all slots have asked; from then on, it turns every connection away.
+    const SLOTS: usize = 16;
+    let asked = Arc::new(Barrier::new(SLOTS));
+    let failed = Arc::new(AtomicBool::new(false));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (attempt, attempts) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, asked, failed) = (stream.unwrap(), asked.clone(), failed.clone());
+            if failed.load(Ordering::SeqCst) {
+                let _ = attempt.send(Instant::now());
+                continue;
+            }
+            std::thread::spawn(move || {
+                let mut request = [0; 1024];
+                stream.read_exact(&mut request[..9]).unwrap();
+                stream.write_all(b"VERSION 0\r\n").unwrap();
+                if stream.read(&mut request).is_ok_and(|read| read > 0) {
+                    asked.wait();
+                    failed.store(true, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    let proxy = Proxy::start(&config(Mode::Workers(SLOTS), 1, &[address]));
+    let mut clients: Vec<Client> = (0..SLOTS).map(|_| proxy.client()).collect();
+    for client in &mut clients {
+        client.send("get a\r\n");
+    }
+    for client in &mut clients {
+        assert!(client.line().starts_with("SERVER_ERROR"));
+    }
+    let [first, second] = [attempts.recv().unwrap(), attempts.recv().unwrap()];
+    // 200 ms and a quarter; had it counted sixteen failures, nearly 4 s at least.
+    assert!(second - first < Duration::from_secs(2), "{:?}", second - first);
 }
 
 #[test]
