@@ -128,7 +128,7 @@ impl Proxy {
             copy.clear();
             copy.extend_from_slice(request);
             self.away += 1;
-            self.put = true;
+            self.minds_queue = true;
             let route = self.flights[id].route;
             self.shared.put(Job { thread: self.thread as u32, flight: id, route, request: copy });
             let now = io.now();
@@ -157,7 +157,9 @@ impl Proxy {
                 break;
             }
         }
-        if std::mem::take(&mut self.put) && !self.shared.is_empty() {
+        // Slots that were idle when this thread was called may have been taken by its own clients
+        // since: what it leaves is for the next one.
+        if std::mem::take(&mut self.minds_queue) && !self.shared.is_empty() {
             self.shared.call_idle(self.thread);
         }
     }

@@ -76,8 +76,9 @@ pub(crate) struct Proxy {
     pub(crate) turn: usize,
     /// Jobs of this thread in the queue or with other threads.
     pub(crate) away: usize,
-    /// Whether jobs were put into the queue in this batch.
-    pub(crate) put: bool,
+    /// Whether it is this thread's business that somebody takes what waits in the queue: it has put
+    /// jobs there in this batch, or was called to take some.
+    pub(crate) minds_queue: bool,
     /// Clients held back because a server has too much to do already.
     pub(crate) held: Vec<ConnId>,
     /// Flights sent in this batch whose stamp is to be set when it has left.
@@ -121,7 +122,7 @@ impl Proxy {
             servers,
             turn: 0,
             away: 0,
-            put: false,
+            minds_queue: false,
             held: Vec::new(),
             sent: Vec::new(),
             settled: Vec::new(),
@@ -261,7 +262,6 @@ impl Handler for Proxy {
             self.try_server(io, server);
         }
         self.tell_started();
-        self.shared.publish_idle(self.thread, self.idle.len());
         io.timer(io.now() + self.tick(), TICK);
         io.timer(Moment::now().next_second(), WINDOW);
         if self.thread == 0
@@ -347,6 +347,7 @@ impl Handler for Proxy {
 
     fn on_wake(&mut self, io: &mut Io) {
         self.shared.awake(self.thread);
+        self.minds_queue = true;
         self.take_back(io);
     }
 
