@@ -5,7 +5,7 @@ use knee_reactor::{ConnId, Io};
 
 use crate::client::{Client, Ending};
 use crate::config::Mode;
-use crate::flight::{Flight, Home, recycle};
+use crate::flight::{Home, recycle};
 use crate::proxy::{Peer, Proxy};
 use crate::queue::{Answer, Job};
 use crate::route::{Kind, Plan, Route, Silence, plan};
@@ -178,8 +178,10 @@ impl Proxy {
             self.flights.insert(home, job.route, now)
         };
         self.dispatch(io, id, lane, &job.request);
-        // Whether it needs the bytes again or not: the buffer is the flight's.
-        self.flights[id].request = job.request;
+        // Whether it needs the bytes again or not: the buffer is the flight's, as long as it flies.
+        if self.flights[id].lane.is_some() {
+            self.flights[id].request = job.request;
+        }
     }
 
     /// Keeps a copy of a request that may be needed after it has been sent.
@@ -248,10 +250,9 @@ impl Proxy {
     /// A client has gone. What it asked for is still done; the answers are thrown away.
     pub(crate) fn forget_client(&mut self, client: Client) {
         for id in client.order {
-            let Flight { done, home, .. } = &mut self.flights[id];
-            *home = Home::Gone;
-            if *done {
-                self.flights.free(id);
+            self.flights[id].home = Home::Gone;
+            if self.flights[id].done {
+                self.complete(id, 0);
             }
         }
     }

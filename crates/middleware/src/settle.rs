@@ -560,7 +560,7 @@ impl Proxy {
     }
 
     /// Notes what became of a flight, and lets go of it.
-    fn complete(&mut self, id: u32, bytes_out: usize) {
+    pub(crate) fn complete(&mut self, id: u32, bytes_out: usize) {
         let flight = &self.flights[id];
         if !flight.local {
             let hits = flight.outcome.hits;
