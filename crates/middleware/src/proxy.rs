@@ -331,7 +331,12 @@ impl Handler for Proxy {
             WINDOW => self.cut_window(io),
             EXIT_IDLE => {
                 let Some(idle) = self.config.exit_idle else { return };
+                // Who waits for an answer is not idle.
+                let awaited = self.flights.len() > 0 || !self.shared.is_empty();
                 match self.shared.silent_for(io.now()) {
+                    Some(silent) if silent >= idle && awaited => {
+                        io.timer(io.now() + self.tick(), EXIT_IDLE);
+                    }
                     Some(silent) if silent >= idle => io.stop(),
                     Some(silent) => io.timer(io.now() + (idle - silent), EXIT_IDLE),
                     None => io.timer(io.now() + idle, EXIT_IDLE),

@@ -308,6 +308,35 @@ fn it_ends_by_itself_when_no_more_requests_come() {
 }
 
 #[test]
+fn it_does_not_end_before_the_last_answer() {
+    for (mode, threads) in MODES {
+        let slow = impostor(|mut stream| {
+            let mut request = [0; 1024];
+            // Requests may come together: one is as long as another.
+            while let Ok(read) = stream.read(&mut request)
+                && read > 0
+            {
+                std::thread::sleep(Duration::from_millis(200));
+                let _ = stream.write_all(&b"END\r\n".repeat(read / b"get a\r\n".len()));
+            }
+        });
+        let settings = knee_middleware::Config {
+            exit_idle: Some(Duration::from_millis(50)),
+            server_timeout: Duration::from_secs(10),
+            ..config(mode, threads, &[slow])
+        };
+        let proxy = Proxy::start(&settings);
+        // Clients of every thread.
+        let mut clients = [proxy.client(), proxy.client()];
+        clients.iter_mut().for_each(|client| client.send("get a\r\n"));
+        for client in &mut clients {
+            assert_eq!(client.line(), "END");
+        }
+        proxy.join();
+    }
+}
+
+#[test]
 fn a_shutdown_under_load_loses_no_acknowledged_write() {
     for (mode, threads) in MODES {
         let servers = Memcached::three();
