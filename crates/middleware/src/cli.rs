@@ -22,8 +22,8 @@ const PROGRAM: &str = "knee-proxy";
 #[command(group(ArgGroup::new("mode").required(true).args(["workers", "pipelined"])))]
 struct Arguments {
     /// Where clients connect; port 0 takes a free one.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211")]
-    listen: String,
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = resolve)]
+    listen: SocketAddr,
     /// A server; several hold the same data. Middlewares in front of the same servers list them in
     /// the same order.
     #[arg(long = "server", value_name = "HOST:PORT", required = true, num_args = 1..)]
@@ -70,8 +70,8 @@ struct Arguments {
     #[arg(long, value_enum, default_value_t = StatsFormat::Json)]
     stats: StatsFormat,
     /// Serve Prometheus text at `GET /metrics` there.
-    #[arg(long, value_name = "HOST:PORT")]
-    admin: Option<String>,
+    #[arg(long, value_name = "HOST:PORT", value_parser = resolve)]
+    admin: Option<SocketAddr>,
     /// End when the parent process, which has this process id, does.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
@@ -90,18 +90,29 @@ enum StatsFormat {
     None,
 }
 
+/// Longer times than these thirty years are a mistake, and would overflow the clock.
+const SECONDS_MAX: f64 = 1e9;
+
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("expected a positive number of seconds".to_owned()),
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=SECONDS_MAX).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(format!("expected a number of seconds from 0.001 to {SECONDS_MAX}")),
     }
 }
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run(&arguments) {
+    let config = match config(&arguments) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{PROGRAM}: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&arguments, &config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{PROGRAM}: {error}");
@@ -110,8 +121,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), String> {
-    let config = config(arguments)?;
+fn run(arguments: &Arguments, config: &Config) -> Result<(), String> {
     let stats = match arguments.stats {
         StatsFormat::Json => Stats::Json,
         StatsFormat::Csv => Stats::Csv,
@@ -121,17 +131,17 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         let what = what.to_owned();
         move |error: io::Error| format!("{what}: {error}")
     };
-    warn_if_files_are_few(&config);
+    warn_if_files_are_few(config);
 
-    let listen = resolve(&arguments.listen)?;
-    let listener = bind(listen).map_err(say(&format!("cannot listen at {}", arguments.listen)))?;
+    let listener =
+        bind(arguments.listen).map_err(say(&format!("cannot listen at {}", arguments.listen)))?;
     let mut reporter = Reporter::new(PROGRAM, stats).map_err(say("cannot report"))?;
-    if let Some(admin) = &arguments.admin {
+    if let Some(admin) = arguments.admin {
         let complaint = format!("cannot serve metrics at {admin}");
-        let listener = bind(resolve(admin)?).map_err(say(&complaint))?;
+        let listener = bind(admin).map_err(say(&complaint))?;
         reporter.serve_admin(listener).map_err(say(&complaint))?;
     }
-    let running = start::start(&config, listener, &mut reporter).map_err(say("cannot start"))?;
+    let running = start::start(config, listener, &mut reporter).map_err(say("cannot start"))?;
     process::shutdown_on_signals(running.shutdown()).map_err(say("cannot handle signals"))?;
     if let Some(parent) = arguments.tied_to_parent {
         process::tie_to_parent(parent).map_err(say("cannot be tied to the parent"))?;
@@ -145,12 +155,14 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 fn config(arguments: &Arguments) -> Result<Config, String> {
-    let mut servers = Vec::new();
+    let mut servers: Vec<ServerAddress> = Vec::new();
     for name in &arguments.servers {
-        if servers.iter().any(|server: &ServerAddress| server.name == *name) {
-            return Err(format!("--server {name} is given twice"));
+        let address = resolve(name).map_err(|error| format!("--server {name}: {error}"))?;
+        // Every write would be made twice there.
+        if let Some(same) = servers.iter().find(|server| server.address == address) {
+            return Err(format!("--server {name}: {} is the same server", same.name));
         }
-        servers.push(ServerAddress { name: name.clone(), address: resolve(name)? });
+        servers.push(ServerAddress { name: name.clone(), address });
     }
     if servers.len() > Config::SERVERS_MAX {
         return Err(format!("--server: at most {} servers", Config::SERVERS_MAX));
@@ -176,8 +188,8 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
 fn resolve(address: &str) -> Result<SocketAddr, String> {
     let mut found = address
         .to_socket_addrs()
-        .map_err(|error| format!("{address:?} is no HOST:PORT that can be resolved: {error}"))?;
-    found.next().ok_or_else(|| format!("{address:?} has no address"))
+        .map_err(|error| format!("expected HOST:PORT of a host that exists ({error})"))?;
+    found.next().ok_or_else(|| "the host has no address".to_owned())
 }
 
 /// Every client and every slot's every server takes a descriptor.
