@@ -394,6 +394,30 @@ fn increments_by_cas_from_many_clients_and_threads_add_up() {
 }
 
 #[test]
+fn a_counter_that_many_clients_make_at_once_counts_them_all() {
+    const CLIENTS: usize = 4;
+    const ROUNDS: usize = 2000;
+    let store = Store::start(Settings { threads: 2, ..settings() });
+    let start = std::sync::Barrier::new(CLIENTS);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            let (mut client, start) = (store.client(), &start);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    start.wait();
+                    assert_eq!(client.told(&format!("ma n{round} N0 J1\r\n")), "HD\r\n");
+                }
+            });
+        }
+    });
+    let mut client = store.client();
+    for round in 0..ROUNDS {
+        let told = client.told(&format!("get n{round}\r\n"));
+        assert_eq!(told, format!("VALUE n{round} 0 1\r\n{CLIENTS}\r\nEND\r\n"));
+    }
+}
+
+#[test]
 fn connections_beyond_the_limit_are_told_so() {
     let store = Store::start(Settings { connections_max: 2, ..settings() });
     let (mut one, mut two) = (store.client(), store.client());

@@ -8,7 +8,7 @@ use knee_telemetry::Op;
 use super::classic::{Condition, Sum, Verdict};
 use super::{Answered, BINARY_KEY, Commands, NON_NUMERIC, STALE, WON, expiry};
 use crate::counters::Counter;
-use crate::engine::{Change, Engine, Expiry, Item, Second, Version};
+use crate::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
 
 impl<E: Engine> Commands<E> {
     pub(super) fn meta_get(&mut self, meta: &Meta<'_>, now: Second, out: &mut Vec<u8>) -> Answered {
@@ -177,7 +177,20 @@ impl<E: Engine> Commands<E> {
             _ => ArithVerb::Incr,
         };
         let touch = meta.has(b'T').then(|| expiry(options.exptime, now));
-        let sum = self.add_delta(verb, key, options.delta, options.cas, touch, now);
+        let initial = meta.has(b'N').then_some(options.initial);
+        let (sum, created) = loop {
+            let sum = self.add_delta(verb, key, options.delta, options.cas, touch, now);
+            match (sum, initial) {
+                (Sum::NotFound, Some(initial)) => {
+                    match self.create_counter(meta, key, initial, now) {
+                        Some(created) => break (sum, Some(created)),
+                        // Another thread was faster: now there is something to count.
+                        None => continue,
+                    }
+                }
+                _ => break (sum, None),
+            }
+        };
         let mut answered = Answered::looked_up(Op::Other, sum != Sum::NotFound);
         match sum {
             Sum::Is { value, version, old_expiry } => {
@@ -185,27 +198,19 @@ impl<E: Engine> Commands<E> {
                     show_counter(meta, key, value, version, Some(old_expiry), now, out);
                 }
             }
-            Sum::NotFound if meta.has(b'N') => {
-                let mut text = Vec::with_capacity(20);
-                encode::number(options.initial, &mut text);
-                let expiry = expiry_after(meta, Expiry::NEVER, true, now);
-                let (version, ()) = self.engine.update(key, now, |_| {
-                    (Change::Put { flags: 0, expiry, marks: 0, value: &text }, ())
-                });
-                match version {
-                    Ok(version) => {
-                        show_counter(meta, key, options.initial, version, None, now, out);
-                    }
-                    Err(refused) => {
-                        answered.error = true;
-                        out.extend_from_slice(self.refused(refused));
-                    }
+            Sum::NotFound => match created {
+                Some(Ok(version)) => {
+                    show_counter(meta, key, options.initial, version, None, now, out);
                 }
-            }
-            Sum::NotFound => {
-                out.extend_from_slice(encode::META_NOT_FOUND);
-                show_request_flags(meta, key, out);
-            }
+                Some(Err(refused)) => {
+                    answered.error = true;
+                    out.extend_from_slice(self.refused(refused));
+                }
+                None => {
+                    out.extend_from_slice(encode::META_NOT_FOUND);
+                    show_request_flags(meta, key, out);
+                }
+            },
             Sum::Exists => {
                 out.extend_from_slice(encode::META_EXISTS);
                 show_request_flags(meta, key, out);
@@ -221,6 +226,24 @@ impl<E: Engine> Commands<E> {
         }
         self.key = scratch;
         answered
+    }
+
+    /// Makes the counter that `ma` with `N` did not find; `None` when it has been made meanwhile.
+    fn create_counter(
+        &mut self,
+        meta: &Meta<'_>,
+        key: &[u8],
+        initial: u64,
+        now: Second,
+    ) -> Option<Result<Version, Refused>> {
+        let mut text = Vec::with_capacity(20);
+        encode::number(initial, &mut text);
+        let expiry = expiry_after(meta, Expiry::NEVER, true, now);
+        let (version, made) = self.engine.update(key, now, |item| match item {
+            None => (Change::Put { flags: 0, expiry, marks: 0, value: &text }, true),
+            Some(_) => (Change::Keep, false),
+        });
+        made.then_some(version)
     }
 
     pub(super) fn meta_debug(
