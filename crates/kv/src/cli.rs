@@ -13,6 +13,8 @@ use crate::serving::{Serving, Settings, StartError};
 
 const PROGRAM: &str = "knee-kv";
 
+/// Longer times than these thirty years are a mistake, and would overflow the clock.
+const SECONDS_MAX: u64 = 1_000_000_000;
 /// Threads that make sense to ask for.
 const THREADS_MAX: u64 = 256;
 /// Descriptors that are not clients' connections: listener, polls, timers, standard streams.
@@ -43,7 +45,8 @@ struct Flags {
           value_parser = clap::value_parser!(u64).range(1..))]
     connections_max: u64,
     /// Connections without traffic for so many seconds are closed; 0 keeps them.
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(long, value_name = "S", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     idle_timeout_s: u64,
     /// Address of `GET /metrics` (Prometheus text).
     #[arg(long, value_name = "ADDR")]
