@@ -178,7 +178,7 @@ impl Proxy {
             Kind::Cas => {
                 flight.missing -= 1;
                 if flight.round == Round::Following {
-                    self.say_diverged(server, b"it went down", &mut text);
+                    self.say_diverged(server, "may not have stored", b"it went down", &mut text);
                 }
                 let flight = &mut self.flights[id];
                 if flight.verdict.lose() {
@@ -275,7 +275,8 @@ impl Proxy {
                 if Severity::of(&response.status) != Severity::Success {
                     let mut text = Vec::new();
                     let said = response.raw.trim_ascii_end();
-                    self.say_diverged(server, &[b"it said ", said].concat(), &mut text);
+                    let why = [b"it said ", said].concat();
+                    self.say_diverged(server, "did not store", &why, &mut text);
                     let flight = &mut self.flights[id];
                     if flight.verdict.lose() {
                         set(&mut flight.reply, &text);
@@ -340,7 +341,7 @@ impl Proxy {
                 });
             } else {
                 let mut text = Vec::new();
-                self.say_diverged(server, b"it is down", &mut text);
+                self.say_diverged(server, "did not store", b"it is down", &mut text);
                 let flight = &mut self.flights[id];
                 flight.missing -= 1;
                 if flight.verdict.lose() {
@@ -430,11 +431,11 @@ impl Proxy {
         );
     }
 
-    fn say_diverged(&self, server: usize, why: &[u8], text: &mut Vec<u8>) {
+    fn say_diverged(&self, server: usize, did: &str, why: &[u8], text: &mut Vec<u8>) {
         text.clear();
         text.extend_from_slice(b"SERVER_ERROR replicas diverged: server ");
         text.extend_from_slice(self.servers[server].name.as_bytes());
-        text.extend_from_slice(b" did not store what others did: ");
+        text.extend_from_slice(format!(" {did} what others did: ").as_bytes());
         text.extend_from_slice(why);
         text.extend_from_slice(b"\r\n");
     }

@@ -154,6 +154,46 @@ fn many_connections_lost_at_once_are_one_failure() {
 }
 
 #[test]
+fn a_cas_tells_the_truth_in_whichever_round_a_server_dies() {
+    /// Has one item, and dies when it gets a request that begins so.
+    fn mortal(dies_of: &'static str) -> std::net::SocketAddr {
+        impostor(move |mut stream| {
+            let mut request = [0; 1024];
+            while let Ok(read) = stream.read(&mut request)
+                && read > 0
+            {
+                let answer: &[u8] = match &request[..3] {
+                    begin if !dies_of.is_empty() && begin.starts_with(dies_of.as_bytes()) => return,
+                    b"get" => b"VALUE a 0 1 5\r\nx\r\nEND\r\n",
+                    b"mg " => b"HD c5\r\n",
+                    b"cas" => b"STORED\r\n",
+                    _ => b"ERROR\r\n",
+                };
+                stream.write_all(answer).unwrap();
+            }
+        })
+    }
+    // (what the first server dies of, what the second dies of, who is told of, what is told)
+    let rows = [
+        ("mg", "", 0, "is down: "),
+        ("", "mg", 1, "is down: "),
+        ("cas", "", 0, "is down: "),
+        ("", "cas", 1, "may not have stored what others did: it went down"),
+    ];
+    for (mode, threads) in MODES {
+        for (first, second, told_of, told) in rows {
+            let servers = [mortal(first), mortal(second)];
+            let proxy = Proxy::start(&config(mode, threads, &servers));
+            let mut client = proxy.client();
+            let (_, token) = client.gets("a").unwrap();
+            let answer = client.ask(&format!("cas a 0 0 1 {token}\r\ny\r\n"));
+            let expected = format!("server {} {told}", servers[told_of]);
+            assert!(answer.contains(&expected), "{first:?} {second:?}: {answer}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_talks_nonsense_is_told_of() {
     for (mode, threads) in MODES {
         let liar = impostor(|mut stream| {
