@@ -654,6 +654,10 @@ impl Handler for Clients {
         match self.phase {
             Phase::Waiting => {
                 self.run.interrupted.store(true, Ordering::Relaxed);
+                if self.standing < self.connections.len() {
+                    // Whoever waits for the connections shall not do so in vain.
+                    let _ = self.run.standing.send(Err(Error::Interrupted));
+                }
                 io.stop();
             }
             Phase::Running => {

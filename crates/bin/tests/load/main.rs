@@ -4,6 +4,8 @@
 
 mod peers;
 
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -253,6 +255,34 @@ fn a_signal_ends_it_early_with_a_summary() {
     load.expect("ready");
     load.signal(libc::SIGTERM);
     assert_eq!(load.finish().summary()["interrupted"], true);
+}
+
+#[test]
+fn a_signal_ends_it_while_it_connects() {
+    // A server that accepts nobody: the second connection of two gets no answer from the kernel.
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    // SAFETY: listen takes two numbers; the descriptor is open.
+    assert_eq!(unsafe { libc::listen(full.as_raw_fd(), 0) }, 0);
+    let flags = format!("--server {} --clients 4 --seconds 60", full.local_addr().unwrap());
+    let load = Load::start(&[], &flags);
+    load.wait_until_it_handles(libc::SIGTERM);
+    load.signal(libc::SIGTERM);
+    let outcome = load.finish();
+    assert_eq!(outcome.code, Some(1));
+    assert_eq!(outcome.errors, "knee-load: interrupted: it is not done\n");
+}
+
+#[test]
+fn it_goes_on_when_nobody_reads_its_complaints() {
+    let mut server = Memcached::start(&[]);
+    let mut load = Load::start(&[&server], "--seconds 2 --clients 2");
+    load.expect("ready");
+    load.expect("window");
+    load.close_errors();
+    server.kill();
+    let outcome = load.finish();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.lines.last().unwrap()["type"], "summary");
 }
 
 #[test]

@@ -137,10 +137,28 @@ impl Load {
         send(self.child.id(), signal);
     }
 
+    /// Waits until a signal would no longer end it at once.
+    pub(crate) fn wait_until_it_handles(&self, signal: i32) {
+        eventually("a signal handler", || {
+            let status =
+                std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
+            (caught >> (signal - 1) & 1 == 1).then_some(())
+        });
+    }
+
+    /// What it says on standard error from now on, nobody reads.
+    pub(crate) fn close_errors(&mut self) {
+        self.child.stderr = None;
+    }
+
     pub(crate) fn finish(mut self) -> Outcome {
         let (mut text, mut errors) = (String::new(), String::new());
         self.output.read_to_string(&mut text).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut errors).unwrap();
+        }
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         Outcome { code: self.child.wait().unwrap().code(), lines, errors }
     }
