@@ -352,6 +352,8 @@ impl Clients {
     fn answered(&mut self, client: usize, response: &Response<'_>, now: Instant) {
         let connection = &mut self.connections[client];
         let Some(sent) = connection.in_flight.pop_front() else { return };
+        // Not when it stands: a server may accept, and close at once.
+        connection.backoff = BACKOFF_MIN;
         self.in_flight -= 1;
         let plan = &self.run.plan;
         let succeeded = workload::succeeded(sent.op, response);
@@ -505,7 +507,6 @@ impl Handler for Clients {
         let client = self.owners[conn.index()] as usize;
         let connection = &mut self.connections[client];
         connection.id = Some(conn);
-        connection.backoff = BACKOFF_MIN;
         if let Some(recorder) = &mut self.recorder {
             recorder.connections += 1;
             recorder.gauges.reconnects += u64::from(self.phase != Phase::Waiting);
