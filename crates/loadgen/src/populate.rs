@@ -26,6 +26,9 @@ const RESPONSE_BYTES_MAX: usize = 4096;
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(1);
 
+/// A server that owes an answer for so long is given up.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Timer keys.
 const CONNECT_OVER: u64 = 0;
 const TELL: u64 = 1;
@@ -100,6 +103,8 @@ struct Connection {
     id: Option<ConnId>,
     /// The keys in flight, in order.
     in_flight: VecDeque<u32>,
+    /// Since when the next answer is waited for.
+    since: Instant,
     next: u64,
     stored: u64,
     decoder: ResponseDecoder,
@@ -111,6 +116,7 @@ impl Connection {
             server,
             id: None,
             in_flight: VecDeque::with_capacity(IN_FLIGHT_MAX),
+            since: Instant::now(),
             next: 0,
             stored: 0,
             decoder: ResponseDecoder::new(RESPONSE_BYTES_MAX),
@@ -187,6 +193,7 @@ impl Handler for Filling {
     fn on_open(&mut self, io: &mut Io, conn: ConnId, origin: Origin) {
         let connection = &mut self.connections[Filling::connection_of(origin)];
         connection.id = Some(conn);
+        connection.since = io.now();
         connection.fill(io, &self.workload, self.keys);
     }
 
@@ -198,6 +205,7 @@ impl Handler for Filling {
             match connection.decoder.decode(&input[start..], Expect::Line) {
                 Decoded::Complete { consumed, item } => {
                     start += consumed;
+                    connection.since = io.now();
                     let key = connection.in_flight.pop_front();
                     match (key, item.status) {
                         (Some(_), Status::Stored) => connection.stored += 1,
@@ -258,6 +266,14 @@ impl Handler for Filling {
             }
             TELL => {
                 self.tell();
+                let silent = self.connections.iter().find(|connection| {
+                    let waited = io.now().saturating_duration_since(connection.since);
+                    !connection.in_flight.is_empty() && waited > ANSWER_TIMEOUT
+                });
+                if let Some(connection) = silent {
+                    let why = format!("no answer for {} s", ANSWER_TIMEOUT.as_secs());
+                    self.fail(io, connection.server, why);
+                }
                 io.timer(Instant::now() + PROGRESS, TELL);
             }
             _ => unreachable!("no such timer is set"),
