@@ -1,100 +1,22 @@
 //! `knee-kv` as a process: what it prints, and how it starts and ends.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod program;
 
-use serde_json::Value;
+use std::net::TcpListener;
 
-/// Nothing that is waited for here takes nearly as long.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Program {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-    ready: Value,
-}
-
-impl Program {
-    fn start(flags: &[&str]) -> Program {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_knee-kv"))
-            .args(["--listen", "127.0.0.1:0"])
-            .args(flags)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let ready = next(&mut lines).expect("the ready line comes first");
-        Program { child, lines, ready }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.ready["listen"].as_str().unwrap()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
-    }
-
-    fn signal(&self, signal: libc::c_int) {
-        // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
-        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
-    }
-
-    /// Waits for the end; returns the exit code and what was printed last.
-    fn end(mut self) -> (Option<i32>, Vec<Value>) {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "knee-kv does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        (status.code(), std::iter::from_fn(|| next(&mut self.lines)).collect())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn next(lines: &mut impl BufRead) -> Option<Value> {
-    let mut line = String::new();
-    (lines.read_line(&mut line).unwrap() > 0).then(|| serde_json::from_str(&line).unwrap())
-}
-
-fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8> {
-    stream.write_all(request).unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(end) {
-        let mut buffer = [0; 4096];
-        let read = stream.read(&mut buffer).unwrap();
-        assert!(read > 0, "closed after {}", answer.escape_ascii());
-        answer.extend_from_slice(&buffer[..read]);
-    }
-    answer
-}
-
-fn refused(flags: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_knee-kv")).args(flags).output().unwrap()
-}
+use program::{End, KV, Program, refused, talk};
 
 #[test]
 fn counts_what_it_answered_and_ends_on_sigterm() {
-    let program = Program::start(&[]);
-    assert_eq!(program.ready["type"], "ready");
+    let program = Program::serve(KV, &[]);
     assert_eq!(program.ready["role"], "store");
-    assert_eq!(program.ready["pid"], program.child.id());
+    assert_eq!(program.ready["pid"], program.pid());
     let mut client = program.connect();
     talk(&mut client, b"set k 0 0 3\r\nabc\r\nset l 0 -1 1\r\nx\r\n", b"STORED\r\nSTORED\r\n");
     talk(&mut client, b"get k\r\nget k l m\r\nget l\r\nnonsense\r\ndelete k\r\n", b"DELETED\r\n");
     program.signal(libc::SIGTERM);
-    let (code, lines) = program.end();
+    let End { code, lines, .. } = program.end();
     assert_eq!(code, Some(0));
     let summary = lines.last().unwrap();
     assert_eq!(summary["type"], "summary");
@@ -130,39 +52,25 @@ fn counts_what_it_answered_and_ends_on_sigterm() {
 
 #[test]
 fn sigint_ends_it_too_and_stats_none_is_quiet() {
-    let program = Program::start(&["--stats", "none", "--threads", "2"]);
+    let program = Program::serve(KV, &["--stats", "none", "--threads", "2"]);
     talk(&mut program.connect(), b"get k\r\n", b"END\r\n");
     program.signal(libc::SIGINT);
-    assert_eq!(program.end(), (Some(0), vec![]));
+    let end = End { code: Some(0), lines: vec![], errors: String::new() };
+    assert_eq!(program.end(), end);
 }
 
 #[test]
 fn serves_prometheus_on_the_admin_address() {
-    let program = Program::start(&["--admin", "127.0.0.1:0"]);
+    let program = Program::serve(KV, &["--admin", "127.0.0.1:0"]);
     talk(&mut program.connect(), b"get k\r\n", b"END\r\n");
-    // The page tells of the seconds that are over.
-    let deadline = Instant::now() + PATIENCE;
-    while !metrics(&program).contains("knee_requests_total{role=\"store\",op=\"get\"} 1\n") {
-        assert!(Instant::now() < deadline, "{}", metrics(&program));
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn metrics(program: &Program) -> String {
-    let mut admin = TcpStream::connect(program.ready["admin"].as_str().unwrap()).unwrap();
-    admin.set_read_timeout(Some(PATIENCE)).unwrap();
-    admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: k\r\nConnection: close\r\n\r\n").unwrap();
-    let mut page = String::new();
-    admin.read_to_string(&mut page).unwrap();
-    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
-    page
+    program.wait_for_metric("knee_requests_total{role=\"store\",op=\"get\"} 1");
 }
 
 #[test]
 fn an_address_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = refused(&["--listen", &address]);
+    let output = refused(KV, &["--listen", &address]);
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.starts_with(&format!("knee-kv: cannot listen on {address}: ")), "{message}");
@@ -171,33 +79,19 @@ fn an_address_in_use_is_named() {
 
 #[test]
 fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
-    let rows: [(&[&str], &str); 5] = [
+    let rows: [(&[&str], &str); 6] = [
         (&["--memory-mb", "1"], "--memory-mb 1 is too little"),
         (&["--threads", "0"], "--threads"),
         (&["--listen", "nowhere"], "--listen"),
         (&["--stats", "csv"], "--stats"),
+        (&["--idle-timeout-s", "9999999999999999999"], "--idle-timeout-s"),
         (&["--nonsense"], "--nonsense"),
     ];
     for (flags, expected) in rows {
-        let output = refused(flags);
+        let output = refused(KV, flags);
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains(expected), "{flags:?}: {message}");
         assert!(output.stdout.is_empty(), "{flags:?}");
-    }
-}
-
-#[test]
-fn ends_at_once_when_the_parent_it_is_tied_to_is_gone() {
-    // Process 1 is not the parent of a test's children.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_knee-kv"))
-        .args(["--listen", "127.0.0.1:0", "--tied-to-parent", "1"])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "it outlives its parent");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

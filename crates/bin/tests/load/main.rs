@@ -4,8 +4,10 @@
 
 mod peers;
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -286,10 +288,72 @@ fn it_goes_on_when_nobody_reads_its_complaints() {
 }
 
 #[test]
-fn it_ends_when_its_parent_is_not_the_one_it_is_tied_to() {
+fn the_histogram_log_has_a_line_for_each_second_and_type() {
     let server = Memcached::start(&[]);
-    let outcome = Load::run(&[&server], "--seconds 60 --tied-to-parent 1");
-    assert!(outcome.lines.last().is_none_or(|line| line["interrupted"] == true));
+    let mut path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    path.push(format!("load-{}.hlog", std::process::id()));
+    let flags = format!("--seconds 1.2 --set-get 1:1 --hdr-log {}", path.display());
+    let outcome = Load::run(&[&server], &flags);
+    let log = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(log.starts_with("#[Histogram log format version 1.3]\n"), "{log}");
+    let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("Tag=")).collect();
+    let mut expected = Vec::new();
+    for window in outcome.windows() {
+        for (op, told) in window["ops"].as_object().unwrap() {
+            expected.push((format!("Tag={op}"), told["response"].as_str().unwrap()));
+        }
+    }
+    let mut logged: Vec<(String, &str)> = Vec::new();
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), 5, "{line}");
+        logged.push((fields[0].to_owned(), fields[4]));
+    }
+    expected.sort();
+    logged.sort();
+    assert_eq!(logged, expected);
+
+    let outcome = Load::run(&[&server], "--seconds 1 --hdr-log /nowhere/at/all");
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.errors.contains("cannot write /nowhere/at/all"), "{}", outcome.errors);
+}
+
+#[test]
+fn it_serves_prometheus_while_it_runs() {
+    let server = Memcached::start(&[]);
+    let mut load = Load::start(&[&server], "--seconds 60 --think-ms 1 --admin 127.0.0.1:0");
+    let ready = load.expect("ready");
+    load.expect("window");
+    let mut admin = TcpStream::connect(ready["admin"].as_str().unwrap()).unwrap();
+    admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: k\r\nConnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    admin.read_to_string(&mut page).unwrap();
+    let told = page
+        .lines()
+        .find_map(|line| line.strip_prefix("knee_requests_total{role=\"load\",op=\"get\"} "));
+    assert!(told.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0), "{page}");
+    load.signal(libc::SIGTERM);
+    load.finish().summary();
+}
+
+#[test]
+fn what_it_prints_is_what_it_is_told_to() {
+    let server = Memcached::start(&[]);
+    for (stats, first) in [("none", None), ("csv", Some("secs,qlen,thru,"))] {
+        let flags = format!("--seconds 0.3 --stats {stats}");
+        let printed = Load::start(&[&server], &flags).printed();
+        // That it was ready is told whatever else is not.
+        let lines = printed.lines().filter(|line| !line.contains("\"type\":\"ready\""));
+        let lines: Vec<&str> = lines.collect();
+        match first {
+            None => assert!(lines.is_empty(), "{printed}"),
+            Some(first) => {
+                assert!(lines[0].starts_with(first), "{printed}");
+                assert!(lines.contains(&"# histogram get"), "{printed}");
+            }
+        }
+    }
 }
 
 #[test]

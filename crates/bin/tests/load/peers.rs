@@ -153,6 +153,14 @@ impl Load {
         self.child.stderr = None;
     }
 
+    /// What it prints up to its end, where that is no JSON.
+    pub(crate) fn printed(mut self) -> String {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        text
+    }
+
     pub(crate) fn finish(mut self) -> Outcome {
         let (mut text, mut errors) = (String::new(), String::new());
         self.output.read_to_string(&mut text).unwrap();

@@ -1,0 +1,57 @@
+//! `--tied-to-parent`: no program outlives the one that started it.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use program::{KV, LOAD, PROXY, Program, wait};
+
+/// Each program with flags that let it run for long.
+fn programs(store: &Program) -> [(&'static str, String); 3] {
+    let store = store.address();
+    [
+        (KV, "--listen 127.0.0.1:0".to_owned()),
+        (PROXY, format!("--listen 127.0.0.1:0 --server {store} --workers 2")),
+        (LOAD, format!("memcached --server {store} --seconds 600 --think-ms 100")),
+    ]
+}
+
+#[test]
+fn ends_at_once_when_the_parent_is_gone() {
+    let store = Program::serve(KV, &[]);
+    for (program, flags) in programs(&store) {
+        // Process 1 is not the parent of a test's children.
+        let mut child = Command::new(program)
+            .args(flags.split(' '))
+            .args(["--tied-to-parent", "1"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait(&mut child);
+    }
+}
+
+#[test]
+fn ends_in_order_when_the_parent_is_killed() {
+    let store = Program::serve(KV, &[]);
+    for (program, flags) in programs(&store) {
+        // A shell that starts the program and waits.
+        let script = format!("{program} {flags} --tied-to-parent $$ & wait");
+        let mut shell =
+            Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(shell.stdout.take().unwrap());
+        let mut ready = String::new();
+        lines.read_line(&mut ready).unwrap();
+        assert!(ready.starts_with("{\"type\":\"ready\""), "{ready}");
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        // Standard output is the program's own now, and ends with it.
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).unwrap();
+        let last = rest.lines().last().unwrap_or_default();
+        assert!(last.starts_with("{\"type\":\"summary\""), "{program}: {rest}");
+    }
+}

@@ -1,0 +1,144 @@
+//! One of the programs as a process, ended when a test lets go of it.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub(crate) const KV: &str = env!("CARGO_BIN_EXE_knee-kv");
+pub(crate) const PROXY: &str = env!("CARGO_BIN_EXE_knee-proxy");
+pub(crate) const LOAD: &str = env!("CARGO_BIN_EXE_knee-load");
+
+/// Nothing that is waited for here takes nearly as long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Program {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    pub(crate) ready: Value,
+}
+
+/// What became of a program.
+#[derive(Debug, PartialEq)]
+pub(crate) struct End {
+    pub(crate) code: Option<i32>,
+    /// Standard output behind the ready line.
+    pub(crate) lines: Vec<Value>,
+    pub(crate) errors: String,
+}
+
+impl Program {
+    /// Starts one that prints JSON lines.
+    pub(crate) fn start(program: &str, flags: &[&str]) -> Program {
+        Program::spawn(Command::new(program).args(flags))
+    }
+
+    /// A server on a free port.
+    pub(crate) fn serve(program: &str, flags: &[&str]) -> Program {
+        Program::spawn(Command::new(program).args(["--listen", "127.0.0.1:0"]).args(flags))
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Program {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let ready = next(&mut lines).expect("the ready line comes first");
+        assert_eq!(ready["type"], "ready");
+        Program { child, lines, ready }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        self.ready["listen"].as_str().unwrap()
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        connect(self.address())
+    }
+
+    pub(crate) fn signal(&self, signal: libc::c_int) {
+        // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
+        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(mut self) -> End {
+        let code = wait(&mut self.child);
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        End { code, lines: std::iter::from_fn(|| next(&mut self.lines)).collect(), errors }
+    }
+
+    /// The metrics page, from the admin address.
+    pub(crate) fn metrics(&self) -> String {
+        let mut admin = connect(self.ready["admin"].as_str().unwrap());
+        admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: k\r\nConnection: close\r\n\r\n").unwrap();
+        let mut page = String::new();
+        admin.read_to_string(&mut page).unwrap();
+        assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+        page
+    }
+
+    /// Waits until the metrics page, which tells of the seconds that are over, has this line.
+    pub(crate) fn wait_for_metric(&self, line: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.metrics().lines().any(|told| told == line) {
+            assert!(Instant::now() < deadline, "no {line} in {}", self.metrics());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until a process ends; its exit code.
+pub(crate) fn wait(child: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(Instant::now() < deadline, "it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What becomes of a program that does not get as far as its ready line.
+pub(crate) fn refused(program: &str, flags: &[&str]) -> Output {
+    Command::new(program).args(flags).output().unwrap()
+}
+
+pub(crate) fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends a request and returns the answer, which has this end.
+pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8> {
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(end) {
+        let mut buffer = [0; 4096];
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "closed after {}", answer.escape_ascii());
+        answer.extend_from_slice(&buffer[..read]);
+    }
+    answer
+}
+
+fn next(lines: &mut impl BufRead) -> Option<Value> {
+    let mut line = String::new();
+    (lines.read_line(&mut line).unwrap() > 0).then(|| serde_json::from_str(&line).unwrap())
+}

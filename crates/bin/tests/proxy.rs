@@ -1,0 +1,150 @@
+//! `knee-proxy` as a process: its flags, what it prints, and how it ends.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use program::{End, KV, PROXY, Program, connect, refused, talk, wait};
+
+/// A middleware with two worker slots in front of a store.
+fn proxy(store: &Program, flags: &[&str]) -> Program {
+    // So few that no limit of open files is complained of.
+    let given = ["--server", store.address(), "--workers", "2", "--connections-max", "100"];
+    let flags = [&given, flags].concat();
+    Program::serve(PROXY, &flags)
+}
+
+#[test]
+fn says_what_it_did_and_ends_on_sigterm_whatever_its_clients_do() {
+    let stores = [Program::serve(KV, &[]), Program::serve(KV, &[])];
+    let proxy = proxy(&stores[0], &["--server", stores[1].address()]);
+    assert_eq!(proxy.ready["role"], "middleware");
+    assert_eq!(proxy.ready["pid"], proxy.pid());
+    let _idle = proxy.connect();
+    let mut client = proxy.connect();
+    talk(&mut client, b"set k 0 0 3\r\nabc\r\nget k\r\nget k l\r\n", b"END\r\n");
+    proxy.signal(libc::SIGTERM);
+    let End { code, lines, errors } = proxy.end();
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let summary = lines.last().unwrap();
+    assert_eq!(summary["type"], "summary");
+    let rows = [
+        ("set", "count", 1),
+        ("set", "bytes_in", 18),
+        ("set", "bytes_out", 8),
+        ("get", "hits", 1),
+        ("multiget", "items", 2),
+        ("multiget", "hits", 1),
+        ("multiget", "misses", 1),
+    ];
+    for (op, field, expected) in rows {
+        assert_eq!(summary["ops"][op][field], expected, "{op}.{field}");
+    }
+    let servers = summary["servers"].as_array().unwrap();
+    let requests: u64 = servers.iter().map(|server| server["requests"].as_u64().unwrap()).sum();
+    assert_eq!(requests, 4, "one set to both, two gets to one each");
+    for (server, store) in servers.iter().zip(&stores) {
+        assert_eq!(server["address"], store.address());
+        assert_eq!(server["errors"], 0);
+        assert_eq!(server["ejected"], 0);
+    }
+}
+
+#[test]
+fn disconnects_clients_that_are_silent_for_too_long() {
+    let store = Program::serve(KV, &[]);
+    let proxy = proxy(&store, &["--idle-timeout-s", "0.2"]);
+    let mut silent = proxy.connect();
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn ends_by_itself_when_no_more_requests_come() {
+    let store = Program::serve(KV, &[]);
+    let proxy = proxy(&store, &["--exit-idle-s", "0.2"]);
+    talk(&mut proxy.connect(), b"get k\r\n", b"END\r\n");
+    let End { code, lines, .. } = proxy.end();
+    assert_eq!(code, Some(0));
+    assert_eq!(lines.last().unwrap()["ops"]["get"]["count"], 1);
+}
+
+#[test]
+fn serves_prometheus_on_the_admin_address() {
+    let store = Program::serve(KV, &[]);
+    let proxy = proxy(&store, &["--admin", "127.0.0.1:0"]);
+    talk(&mut proxy.connect(), b"get k\r\n", b"END\r\n");
+    let server = format!("role=\"middleware\",server=\"{}\"", store.address());
+    proxy.wait_for_metric("knee_requests_total{role=\"middleware\",op=\"get\"} 1");
+    proxy.wait_for_metric(&format!("knee_server_requests_total{{{server}}} 1"));
+    proxy.wait_for_metric(&format!("knee_server_up{{{server}}} 1"));
+}
+
+#[test]
+fn traces_each_request_when_told_to() {
+    let store = Program::serve(KV, &[]);
+    for (flags, lines) in [(&["--trace"][..], 2), (&[], 0)] {
+        let proxy = proxy(&store, flags);
+        talk(&mut proxy.connect(), b"set k 0 0 1\r\nx\r\nget k\r\n", b"END\r\n");
+        proxy.signal(libc::SIGTERM);
+        let errors = proxy.end().errors;
+        assert_eq!(errors.lines().count(), lines, "{errors}");
+        if lines > 0 {
+            let server = store.address();
+            for (line, request) in errors.lines().zip(["set \"set k 0 0 1\"", "get \"get k\""]) {
+                let begin = format!("knee-proxy: trace {request} servers={server} queued=");
+                assert!(line.starts_with(&begin), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn prints_the_seeds_columns_when_told_to() {
+    let store = Program::serve(KV, &[]);
+    let mut child = Command::new(PROXY)
+        .args(["--listen", "127.0.0.1:0", "--server", store.address(), "--pipelined"])
+        .args(["--stats", "csv"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut ready = String::new();
+    errors.read_line(&mut ready).unwrap();
+    let address = ready.trim_end().strip_prefix("knee-proxy: ready at ").unwrap();
+    talk(&mut connect(address), b"get k\r\n", b"END\r\n");
+    // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    assert_eq!(wait(&mut child), Some(0));
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines[0], "secs,qlen,thru,msrt,items,nset,nget,nmget,sqt,gqt,mqt,swt,gwt,mwt");
+    let row: Vec<&str> = lines[1].split(',').collect();
+    assert_eq!((row.len(), row[0], row[4], row[6]), (14, "0", "1", "1"), "{printed}");
+    assert_eq!(row[3].parse::<f64>().unwrap(), 1.0, "every single key was missed: {printed}");
+    assert!(lines.contains(&"# histogram get"), "{printed}");
+}
+
+#[test]
+fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
+    let rows: [(&[&str], &str); 8] = [
+        (&["--workers", "2"], "--server"),
+        (&["--server", "127.0.0.1:1"], "--workers"),
+        (&["--server", "127.0.0.1:1", "--workers", "2", "--pipelined"], "--pipelined"),
+        (&["--server", "nowhere", "--pipelined"], "--server nowhere"),
+        (&["--server", "127.0.0.1:1", "127.0.0.1:1", "--pipelined"], "is the same server"),
+        (&["--server", "127.0.0.1:1", "--pipelined", "--listen", "nowhere"], "--listen"),
+        (&["--server", "127.0.0.1:1", "--pipelined", "--exit-idle-s", "0"], "--exit-idle-s"),
+        (&["--server", "127.0.0.1:1", "--pipelined", "--idle-timeout-s", "1e18"], "1000000000"),
+    ];
+    for (flags, expected) in rows {
+        let output = refused(PROXY, flags);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains(expected), "{flags:?}: {message}");
+        assert!(output.stdout.is_empty(), "{flags:?}");
+    }
+}
