@@ -21,7 +21,7 @@ from knee.dataset import Dataset
 from knee.errors import ProgramError
 from knee.hdr import Histogram
 from knee.hosts.local import LocalHost
-from knee.spec import Store
+from knee.spec import Middleware, Store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -69,18 +69,21 @@ class Lab:
         program = "import sys; sys.argv[0] = 'knee'; from knee.cli import main; main()"
         return [sys.executable, "-c", program, *arguments]
 
-    def start(self, *arguments: str, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, wrapper: tuple[str, ...] = (), report: bool = False, **environment: str
+    ) -> subprocess.Popen[str]:
+        options = [] if report else ["--no-report"]
         return subprocess.Popen(
-            [*wrapper, *self.argv("run", "--no-report", *arguments)],
+            [*wrapper, *self.argv("run", *options, *arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python"), **environment},
         )
 
-    def run(self, *arguments: str) -> tuple[int, str]:
-        with self.start(*arguments) as process:
+    def run(self, *arguments: str, report: bool = False, **environment: str) -> tuple[int, str]:
+        with self.start(*arguments, report=report, **environment) as process:
             _, said = process.communicate(timeout=120)
             return process.returncode, said
 
@@ -216,6 +219,90 @@ def test_a_store_that_already_runs_elsewhere(lab: Lab) -> None:
     assert dataset.points["stores"].to_list() == [1, 1]
 
 
+def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
+    """Stores unknown to the lab stand behind it: they are populated through it."""
+    host = LocalHost()
+    try:
+        store = host.start(
+            commands.store("store", Store(), host.free_address(), 100),
+            lab.folder / "store.lines",
+            lab.folder / "store.log",
+            lambda *_: None,
+        )
+        address = store.wait_ready(10)
+        assert address is not None
+        middleware = host.start(
+            commands.middleware("middleware", Middleware(workers=2), "127.0.0.1", [address], clients=10),
+            lab.folder / "middleware.lines",
+            lab.folder / "middleware.log",
+            lambda *_: None,
+        )
+        address = middleware.wait_ready(10)
+        text = NO_MIDDLEWARE.replace(
+            "store = { hosts = 2, memory_mb = 64 }", f'middleware = {{ address = ["{address}"] }}'
+        )
+        code, said = lab.run(lab.experiment(text), report=True)
+        assert code == 0, said
+        assert (store.poll(), middleware.poll()) == (None, None)
+    finally:
+        host.close(5)
+    dataset = lab.dataset()
+    assert set(dataset.windows["role"]) == {"load"}
+    assert dataset.points.select("middlewares", "stores").rows() == [(1, 0), (1, 0)]
+    gets = dataset.totals.filter(op="get")
+    assert gets["hits"].sum() > 0 and gets["misses"].sum() <= 0.05 * gets["items"].sum()
+
+
+def test_memcached_without_a_middleware_and_an_open_loop(lab: Lab) -> None:
+    text = NO_MIDDLEWARE.replace("memory_mb = 64", 'kind = "memcached", memory_mb = 64')
+    code, said = lab.run(lab.experiment(text), "--set", "workload.rate=[200, 400]", report=True)
+    assert code == 0, said
+    dataset = lab.dataset()
+    assert dataset.points["think_ms"].to_list() == [None] * 4
+    seconds = dataset.spec.measure.seconds
+    for (point,), totals in dataset.totals.filter(role="load").group_by("point"):
+        assert totals["count"].sum() == pytest.approx((200, 400)[int(str(point))] * 2 * seconds, rel=0.1)
+
+
+def test_a_lab_under_nohup_outlives_its_terminal(
+    lab: Lab,
+) -> None:
+    with lab.start(lab.experiment(EXPERIMENT), wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh")) as process:
+        wait_for(lambda: bool(list(lab.runs.glob("*/*/points/*/load-0.jsonl"))), process)
+        process.send_signal(signal.SIGHUP)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+
+
+def test_what_failed_does_not_keep_the_rest_from_being_reported(
+    lab: Lab, running: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = running(EXPERIMENT)
+    next(child for child in children_of(process).values() if child.name() == "knee-kv").kill()
+    process.communicate(timeout=60)
+    folder = lab.dataset().path
+    # The first is repeated on a store that is not there; the second one's result is reported all the same.
+    environment = {"KNEE_BIN_DIR": str(lab.folder / "bin")}
+    (lab.folder / "bin").mkdir()
+    for name in ("knee-load", "knee-proxy"):
+        (lab.folder / "bin" / name).symlink_to(programs.find(name))
+    (lab.folder / "bin" / "knee-kv").symlink_to("/bin/false")
+    code, said = lab.run("--resume", str(folder), report=True, **environment)
+    assert code == 1
+    assert "1 of 1 measurements failed" in said
+    assert "resumed at" in said and "another programs than it began with" in said
+    assert (folder / "report.html").is_file()
+
+
+def test_a_run_that_goes_on_elsewhere_is_left_alone(lab: Lab, running: Callable[[str], subprocess.Popen[str]]) -> None:
+    process = running(EXPERIMENT)
+    code, said = lab.run("--resume", str(lab.dataset().path))
+    assert code == 2
+    assert "another `knee run` is at work in it" in said
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
 def test_a_store_that_is_not_there_fails_every_run_and_says_so(lab: Lab) -> None:
     address = LocalHost().free_address()
     code, said = lab.run(lab.experiment(NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')))
@@ -274,20 +361,31 @@ def test_nothing_outlives_a_lab_that_is_killed(
 
 
 def test_a_disk_that_fills_up_keeps_what_was_measured(lab: Lab) -> None:
-    """On a file system too small for all runs, in a mount namespace of its own."""
-    script = 'mount -t tmpfs -o size=300k none runs && "$@"; code=$?; cp -r runs kept; exit $code'
-    wrapper = ("unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh")
+    """On a file system of the size of two or three runs, in a mount namespace of its own.
+
+    Where that is not allowed, as in many containers, files may not grow as long as the manifest's would after a
+    few runs.
+    """
+    script = 'mount -t tmpfs -o size=800k none runs && "$@"; code=$?; cp -r runs kept; exit $code'
+    wrapper: tuple[str, ...] = ("unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh")
+    expected = "No space left on device; make room, or choose another place with --runs-dir"
+    longer: tuple[str, ...] = ()
     lab.runs.mkdir()
-    if subprocess.run([*wrapper[:3], "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let its users mount a file system in a namespace of their own")
+    may_mount = not subprocess.run(
+        [*wrapper[:3], "mount", "-t", "tmpfs", "none", lab.runs], check=False, capture_output=True
+    ).returncode
+    if not may_mount:
+        wrapper, expected = ("prlimit", "--fsize=100000"), "File too large; raise the limit"
+        longer = ("--set", "experiment.question=" + 85_000 * "?")
     text = EXPERIMENT.replace("repetitions = 2", "repetitions = 20")
-    with lab.start(lab.experiment(text), wrapper=wrapper) as process:
+    with lab.start(lab.experiment(text), *longer, wrapper=wrapper) as process:
         _, said = process.communicate(timeout=300)
     assert process.returncode == 1
-    assert "No space left on device; make room, or choose another place with --runs-dir" in said
+    assert expected in said
     assert "Traceback" not in said
-    shutil.rmtree(lab.runs)
-    (lab.folder / "kept").rename(lab.runs)
+    if may_mount:
+        shutil.rmtree(lab.runs)
+        (lab.folder / "kept").rename(lab.runs)
     dataset = lab.dataset()
     done = dataset.points.filter(status="done").height
     assert done >= 1
