@@ -39,7 +39,7 @@ fuzz:
 build: target/release/knee-proxy $(VENV)/run
 
 target/release/knee-proxy: $(RUST)
-	@command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.85 or newer (https://rustup.rs, or Debian's rustup package)" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.88 or newer (https://rustup.rs, or Debian's rustup package)" >&2; exit 1; }
 	cargo build --locked --release --workspace
 	@touch $@
 
