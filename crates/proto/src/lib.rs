@@ -6,7 +6,7 @@
 //! encodes requests and decodes responses.
 //!
 //! The measure of right and wrong is memcached 1.6.18: what it accepts is accepted, and what it
-//! refuses is refused with its words. `tests/memcached.rs` compares the two.
+//! refuses is refused with its words. `tests/memcached/` compares the two.
 //!
 //! The major components are:
 //!

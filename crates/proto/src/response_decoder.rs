@@ -138,9 +138,9 @@ impl ResponseDecoder {
             let (after, status, value_bytes) = match step(line, first, expect)? {
                 Step::End(status) => (after_line, Some(status), None),
                 Step::More => (after_line, None, None),
-                Step::Value(bytes) => (after_line + bytes + 2, None, Some(bytes)),
+                Step::Value(bytes) => (behind_value(after_line, bytes), None, Some(bytes)),
                 Step::EndWithValue(status, bytes) => {
-                    (after_line + bytes + 2, Some(status), Some(bytes))
+                    (behind_value(after_line, bytes), Some(status), Some(bytes))
                 }
             };
             if after > self.response_bytes_max {
@@ -172,6 +172,11 @@ impl ResponseDecoder {
         self.progress.wanted = wanted;
         Ok(None)
     }
+}
+
+/// Where a value of a length that only the server vouches for ends, its line end included.
+fn behind_value(start: usize, bytes: usize) -> usize {
+    start.saturating_add(bytes).saturating_add(2)
 }
 
 /// What one line means to the response it is part of; `first` says whether it begins it.
