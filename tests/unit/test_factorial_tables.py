@@ -54,7 +54,7 @@ def test_seed_000_table_28_to_all_printed_digits() -> None:
     terms = np.zeros(8)
     for name, value in published.items():
         terms[term_of(name)] = float(value)
-    terms[0] = 4848.82  # not published; any mean between 4848.815 and 4848.832 does
+    terms[0] = 4848.82  # not published; means from 4848.809 to 4848.822 do
     assert np.round(responses(terms), 1).tolist() == TABLE_27_MEANS
     assert effects(TABLE_27_MEANS)[0] == pytest.approx(terms[0], abs=0.05)
 
@@ -179,7 +179,7 @@ def test_jains_replicated_memory_cache_example() -> None:
 
 
 def test_jains_prediction_for_the_memory_cache_example() -> None:
-    # §18.6, at 4 MB and 1 kB, t[0.95; 8] = 1.860. A cell's mean has the variance s_e²/3; see the docs for the book's 5/12.
+    # §18.6, at 4 MB and 1 kB, t[0.95; 8] = 1.860. A cell's mean has the variance s_e²/3, not the book's 5 s_e²/12.
     analysis = jain_18()
     levels = {"memory_mb": 4, "cache_kb": 1}
     for observations, share in ((None, 1 / 3), (1, 1 / 3 + 1), (5, 1 / 3 + 1 / 5)):

@@ -47,6 +47,8 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     S is the sum of squares within cells, of ν = n − cells degrees of freedom. Without repetitions it is that about a
     model of main effects alone, so that λ then says on which scale interactions vanish.
     """
+    if not 0 < level < 1:
+        raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
     values = design.values
     if (values <= 0).any():
         return BoxCox(

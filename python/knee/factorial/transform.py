@@ -69,17 +69,24 @@ def _check_length(values: Floats) -> None:
 
 
 def _butterflies(values: Floats, *, transposed: bool) -> Floats:
-    """The product with the sign table, or with its transpose, as a Kronecker product of small ones."""
+    """The product with the sign table, or with its transpose, as a Kronecker product of small ones.
+
+    `values` is overwritten: the passes go back and forth between it and one spare array.
+    """
     factors = values.size.bit_length() - 1
+    spare = np.empty_like(values)
     for done in range(0, factors, _RADIX_BITS):
         bits = min(_RADIX_BITS, factors - done)
         table = sign_table(bits).astype(np.float64)
         kernel = table.T if transposed else table
         if done == 0:  # one large product instead of many with a single column
-            values = values.reshape(-1, 1 << bits) @ kernel.T
+            shape: tuple[int, ...] = (-1, 1 << bits)
+            np.matmul(values.reshape(shape), kernel.T, out=spare.reshape(shape))
         else:
-            values = kernel @ values.reshape(-1, 1 << bits, 1 << done)
-    return values.reshape(-1)
+            shape = (-1, 1 << bits, 1 << done)
+            np.matmul(kernel, values.reshape(shape), out=spare.reshape(shape))
+        values, spare = spare, values
+    return values
 
 
 def term_name(term: int) -> str:

@@ -1,0 +1,129 @@
+"""The audit of published effects: what it finds, what it must not find, how it says so."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from knee.errors import DesignError
+from knee.factorial import audit_design, audit_effects, design_of, render_audit
+from knee.factorial.transform import effects, sign_table, term_name
+
+RESPONSES = [3364, 4319, 2655, 3730, 5833, 7321, 4786, 6782]
+
+
+def published(responses: list[float] | list[int], places: int = 1) -> dict[str, Decimal]:
+    """Effects as a careful author prints them, rounded to the nearest."""
+    return {term_name(term): Decimal(f"{q:.{places}f}") for term, q in enumerate(effects(responses))}
+
+
+@given(
+    st.integers(2, 5).flatmap(lambda k: st.lists(st.integers(1, 99_999), min_size=1 << k, max_size=1 << k)),
+    st.integers(0, 3),
+)
+@settings(deadline=None, max_examples=60)
+def test_effects_that_follow_are_consistent_however_they_were_rounded(responses: list[int], places: int) -> None:
+    assert audit_effects(responses, published(responses, places)).verdict == "consistent"
+    unit = Decimal(1).scaleb(-places)
+    truncated = {
+        term_name(term): Decimal(float(q)).quantize(unit, "ROUND_DOWN") for term, q in enumerate(effects(responses))
+    }
+    assert audit_effects(responses, truncated).verdict == "consistent"
+
+
+@given(
+    st.integers(2, 5).flatmap(lambda k: st.lists(st.integers(1000, 20_000), min_size=1 << k, max_size=1 << k)),
+    st.data(),
+)
+@settings(deadline=None, max_examples=60)
+def test_one_wrong_response_is_found_wherever_it_stands(responses: list[int], data: st.DataObject) -> None:
+    row = data.draw(st.integers(0, len(responses) - 1))
+    wrong = data.draw(st.integers(1000, 20_000))
+    # A change of less than what rounding of every effect may hide cannot be found by anybody.
+    assume(abs(wrong - responses[row]) > 4 * len(responses))
+    printed = [*responses[:row], wrong, *responses[row + 1 :]]
+    found = audit_effects(printed, published(responses))
+    assert found.verdict == "one row explains it"
+    (explanation,) = found.rows
+    assert (explanation.row, explanation.printed) == (row, wrong)
+    assert explanation.low <= responses[row] <= explanation.high
+    assert explanation.implied == pytest.approx(responses[row], abs=1)
+    assert explanation.levels == tuple(
+        sign_table(len(responses).bit_length() - 1)[row, [1 << bit for bit in range(len(responses).bit_length() - 1)]]
+    )
+
+
+def test_two_wrong_responses_cannot_be_explained_by_one() -> None:
+    printed = [RESPONSES[0] + 400, *RESPONSES[1:5], RESPONSES[5] - 300, *RESPONSES[6:]]
+    found = audit_effects(printed, published(RESPONSES))
+    assert found.verdict == "cannot be explained by one row"
+    assert found.rows == () and len(found.beyond) > 1
+    assert "No single response explains it" in found.sentence
+
+
+def test_one_wrong_effect_is_told_from_a_wrong_response() -> None:
+    effects_printed = published(RESPONSES) | {"AB": Decimal("87.4")}
+    found = audit_effects(RESPONSES, effects_printed)
+    assert found.verdict == "one effect explains it"
+    assert found.beyond == ("AB",) and found.worst.term == "AB"
+
+
+def test_with_few_effects_published_several_rows_may_explain_it() -> None:
+    wrong = [RESPONSES[0] + 800, *RESPONSES[1:]]
+    only = {name: value for name, value in published(RESPONSES).items() if name in ("A", "B")}
+    found = audit_effects(wrong, only)
+    assert found.verdict == "one of several explains it"
+    # Rows 1 and 5 have the signs of A and B in common, rows 4 and 8 the opposite ones.
+    assert [one.row for one in found.rows] == [0, 3, 4, 7]
+
+
+def test_coarse_responses_are_given_their_rounding() -> None:
+    rounded = [round(value, -2) for value in RESPONSES]
+    q = published(RESPONSES)
+    assert audit_effects(rounded, q, response_unit=100).verdict == "consistent"
+    assert audit_effects(rounded, q, response_unit=1).verdict != "consistent"
+
+
+def test_repetitions_are_audited_by_their_cells_means() -> None:
+    table = pl.DataFrame(
+        {"a": [1, 2] * 4, "b": [1, 1, 2, 2] * 2, "y": [15.0, 45.0, 25.0, 75.0, 17.0, 43.0, 25.0, 75.0]}
+    )
+    design = design_of(table, ["a", "b"], "y")
+    assert audit_design(design, published([16, 44, 25, 75], 2)).verdict == "consistent"
+    assert audit_design(design, published([16, 44, 25, 95], 2)).rows[0].row == 3
+
+
+def test_only_full_two_level_designs_are_audited() -> None:
+    three = pl.DataFrame({"a": [1, 2, 3], "y": [1.0, 2.0, 3.0]})
+    with pytest.raises(DesignError, match="full designs with two levels"):
+        audit_design(design_of(three, ["a"], "y"), {"A": Decimal(1)})
+
+
+@pytest.mark.parametrize(
+    ("responses", "named", "message"),
+    [
+        ([1, 2, 3], {"A": "1"}, "3 responses: a full design"),
+        ([1], {"I": "1"}, "1 responses"),
+        ([1, 2], {}, "no published effects"),
+        ([1, np.nan], {"A": "1"}, "response in row 2: nan is no finite number"),
+        ([1, 2], {"A": "NaN"}, "effect A: NaN is no finite number"),
+        ([1, 2], {"B": "1"}, "effect B: the design's factors are A to A"),
+        ([1, 2], {"A x": "1"}, "'A x' names no term"),
+        ([1, 2, 3, 4], {"AB": "1", "BA": "1"}, "effect BA: stands there twice"),
+    ],
+)
+def test_bad_input_is_named(responses: list[float], named: dict[str, str], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
+        audit_effects(responses, {name: Decimal(value) for name, value in named.items()})
+
+
+def test_the_text_marks_what_is_beyond_rounding() -> None:
+    text = render_audit(audit_effects(RESPONSES, published(RESPONSES) | {"AB": Decimal("87.4")}))
+    marked = [line for line in text.splitlines() if line.endswith("beyond rounding")]
+    assert len(marked) == 1 and marked[0].startswith("AB")
+    assert text.startswith("1 of 8 published effects do not follow")

@@ -1,0 +1,204 @@
+"""Reading somebody else's measurements: what is a factor, what is assumed, what is refused and where it stands."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from knee.errors import MeasurementsError
+from knee.laws import check_laws
+from knee.measurements import ROWS_MAX, parse, read, read_effects
+
+GOOD = """\
+servers,workers,repetition,clients,throughput,response_ms,utilization_cpu
+1,8,1,24,3000,8.0,0.5
+1,8,2,24,3010,7.97,0.51
+1,32,1,24,6000,4.0,0.9
+1,32,2,24,6020,3.99,0.9
+3,8,1,24,2500,9.6,
+3,8,2,24,2510,9.56,0.4
+3,32,1,24,5000,4.8,0.8
+3,32,2,24,5010,4.79,0.8
+"""
+
+
+def test_unknown_columns_are_factors() -> None:
+    found = parse(GOOD, "good.csv")
+    assert found.factors == ("servers", "workers")
+    assert found.responses == ("throughput", "response_ms")
+    assert found.table["point"].to_list() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert found.table["line"].to_list() == list(range(2, 10))
+    assert found.table["utilization_cpu"].to_list()[4] is None
+    assert found.notes == ("No column think_ms: clients are taken not to think, Z = 0.",)
+
+
+def test_the_laws_can_be_checked_on_it() -> None:
+    report = check_laws(parse(GOOD, "good.csv").table)
+    assert {check.verdict for check in report.interactive} == {"holds"}
+    assert len(report.interactive) == 4
+
+
+def test_foreign_names_are_mapped() -> None:
+    text = GOOD.replace("throughput", "tps").replace("response_ms", "latency")
+    found = parse(text, "theirs.csv", ["tps=throughput", "latency = response_ms"])
+    assert found.responses == ("throughput", "response_ms")
+    assert found.factors == ("servers", "workers")
+
+
+def test_clients_are_a_factor_where_nothing_else_settles_them() -> None:
+    varied = "middlewares,clients,kind,throughput\n" + "".join(
+        f"{m},{c},{k},{m * c}\n" for m in (1, 2) for c in (60, 120) for k in ("a", "b")
+    )
+    assert parse(varied, "x").factors == ("middlewares", "clients", "kind")
+    settled = "per_host,clients,throughput\n1,2,100\n2,4,200\n"
+    assert parse(settled, "x").factors == ("per_host",)
+
+
+def test_request_types_are_points_of_their_own() -> None:
+    # Seed 001, figure 2.
+    text = (
+        "request_type,clients,throughput,response_ms,think_ms\n"
+        "LIST_QUEUES,50,98.1166666667,75.2135,434.751\n"
+        "SEND_MESSAGE,50,98.130952381,304.199,205.7655\n"
+        "RECEIVE_MESSAGE,50,98.0880952381,130.552,379.4125\n"
+    )
+    found = parse(text, "figure2.csv")
+    assert found.factors == ("request_type",)
+    assert found.table["point"].to_list() == [0, 1, 2]
+    assert {check.verdict for check in check_laws(found.table).interactive} == {"holds"}
+
+
+def test_constant_columns_are_left_out_and_said() -> None:
+    found = parse("host,servers,throughput\nm3.large,1,10\nm3.large,3,20\n", "x")
+    assert found.factors == ("servers",)
+    assert found.notes[0] == "The same in every row, so no factor: host = m3.large."
+
+
+def test_missing_repetitions_are_numbered_and_said() -> None:
+    found = parse("servers,throughput\n1,10\n3,20\n1,11\n3,21\n", "x")
+    assert found.table["repetition"].to_list() == [1, 1, 2, 2]
+    assert "count as repetitions, up to 2" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        (["1", "2"], [1, 2]),
+        (["1", "2.5"], [1.0, 2.5]),
+        (["1", "2O"], ["1", "2O"]),
+        (["m3.large", "m3.xlarge"], ["m3.large", "m3.xlarge"]),
+        (["nan", "1_0"], ["nan", "1_0"]),
+    ],
+)
+def test_levels_are_numbers_where_all_of_them_are(levels: list[str], expected: list[object]) -> None:
+    found = parse("f,throughput\n" + "".join(f"{level},1\n" for level in levels), "x")
+    assert found.table["f"].to_list() == expected
+
+
+def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "sheet.csv"
+    path.write_bytes('\ufeffservers, "throughput"\r\n1, 10\r\n\r\n3,20\r\n'.replace(', "', ',"').encode())
+    found = read(path)
+    assert found.factors == ("servers",)
+    assert found.table["line"].to_list() == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "x: expected a header and a row per observation"),
+        ("servers,throughput\n", "x: expected a header and a row per observation"),
+        ("servers,workers\n1,2\n", "x: no response: expected a column throughput or response_ms"),
+        ("servers,throughput\n1,fast\n", "x:2: column throughput: 'fast' is no number$"),
+        (
+            'servers,throughput\n1,"12,5"\n',
+            "x:2: column throughput: '12,5' is no number; decimals are marked by a point",
+        ),
+        ("servers,throughput\n1,NaN\n", "x:2: column throughput: 'NaN' is no number"),
+        ("servers,throughput\n1,inf\n", "x:2: column throughput: 'inf' is no number"),
+        ("servers,throughput\n1,-5\n", "x:2: column throughput: -5 is negative"),
+        ("servers,throughput\n,5\n", "x:2: column servers: no level"),
+        ("servers,throughput\n1,5,6\n", "x:2: 3 cells, but the header has 2 columns"),
+        ("servers,throughput\n1,5\n\n2\n", "x:4: 1 cells, but the header has 2 columns"),
+        ("servers;throughput\n1;5\n", "separated by semicolons"),
+        ("servers,,throughput\n1,2,5\n", "x: column 2 has no name"),
+        ("servers,servers,throughput\n1,2,5\n", "x: two columns are called servers"),
+        ("point,throughput\n1,5\n", "x: a column cannot be called point"),
+        ("servers,repetition,throughput\n1,1.5,5\n", "x:2: column repetition: expected a whole number from 1, not 1.5"),
+        ("servers,repetition,throughput\n1,,5\n", "x:2: column repetition: no value"),
+        ("servers,clients,throughput\n1,0,5\n", "x:2: column clients: expected a whole number from 1, not 0"),
+        ("servers,repetition,throughput\n1,1,5\n3,1,5\n1,1,6\n", "x:4: the same levels and repetition 1 as line 2"),
+        ('servers,throughput\n1,"5\n', "x:2: not a CSV"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_line(text: str, message: str) -> None:
+    with pytest.raises(MeasurementsError, match=message):
+        parse(text, "x")
+
+
+def test_every_problem_is_named_up_to_a_limit() -> None:
+    with pytest.raises(MeasurementsError) as error:
+        parse("servers,throughput\n" + "1,fast\n" * 30, "x")
+    lines = str(error.value).splitlines()
+    assert len(lines) == 11 and lines[-1].endswith("and 20 more")
+
+
+@pytest.mark.parametrize(
+    ("rename", "message"),
+    [
+        ("tps", "expected THEIRS=OURS"),
+        ("=throughput", "expected THEIRS=OURS"),
+        ("throughputs=throughput", "no column throughputs: did you mean throughput"),
+        ("servers=throughput", "two columns are called throughput"),
+    ],
+)
+def test_a_bad_mapping_is_named(rename: str, message: str) -> None:
+    with pytest.raises(MeasurementsError, match=message):
+        parse(GOOD, "x", [rename])
+
+
+def test_a_missing_response_is_kept_as_missing() -> None:
+    found = parse("servers,throughput\n1,\n3,5\n", "x")
+    assert found.table["throughput"].to_list() == [None, 5]
+
+
+def test_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knee.measurements.ROWS_MAX", 2)
+    assert ROWS_MAX >= 1_000_000
+    with pytest.raises(MeasurementsError, match="more than 2 rows"):
+        parse("servers,throughput\n1,1\n2,1\n3,1\n", "x")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementsError, match=r"nowhere\.csv: cannot be read: No such file"):
+        read(tmp_path / "nowhere.csv")
+    (tmp_path / "latin.csv").write_bytes(b"\xe4,throughput\n1,2\n")
+    with pytest.raises(MeasurementsError, match="not UTF-8"):
+        read(tmp_path / "latin.csv")
+
+
+def test_published_effects_keep_their_digits(tmp_path: Path) -> None:
+    path = tmp_path / "effects.csv"
+    path.write_text("effect,throughput,response_ms\nI,14650,6.25\nA,221,\nAB,-86,-0.40\n")
+    found = read_effects(path)
+    assert found["throughput"] == {"I": Decimal(14650), "A": Decimal(221), "AB": Decimal(-86)}
+    assert str(found["response_ms"]["AB"]) == "-0.40"
+    assert "A" not in found["response_ms"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("term,throughput\nA,1\n", "expected a column effect and one per response"),
+        ("effect\nA\n", "expected a column effect and one per response"),
+        ("effect,throughput\nA,one\n", ":2: column throughput: 'one' is no number"),
+        ("effect,throughput\nA,1\nA,2\n", ":3: effect A stands in the file twice"),
+    ],
+)
+def test_bad_published_effects_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "effects.csv"
+    path.write_text(text)
+    with pytest.raises(MeasurementsError, match=message):
+        read_effects(path)
