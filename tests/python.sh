@@ -23,5 +23,5 @@ fi
 # The checkout's package is used in place, so that a change in it needs no installation.
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 printf '%s\n' "$PWD/python" >"$site/knee.pth"
-printf '#!%s\nimport sys\n\nfrom knee.cli import main\n\nsys.exit(main())\n' "$PWD/$venv/bin/python" >"$venv/bin/knee"
+printf '#!%s\nimport sys\n\nfrom knee.__main__ import main\n\nsys.exit(main())\n' "$PWD/$venv/bin/python" >"$venv/bin/knee"
 chmod +x "$venv/bin/knee"

@@ -66,8 +66,7 @@ class Lab:
         self.runs = folder / "runs"
 
     def argv(self, *arguments: str) -> list[str]:
-        program = "import sys; sys.argv[0] = 'knee'; from knee.cli import main; main()"
-        return [sys.executable, "-c", program, *arguments]
+        return [sys.executable, "-m", "knee", *arguments]
 
     def start(
         self, *arguments: str, wrapper: tuple[str, ...] = (), report: bool = False, **environment: str

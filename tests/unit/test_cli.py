@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,8 @@ QUICKSTART = str(REPOSITORY / "experiments" / "quickstart.toml")
 
 
 def knee(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = "import sys; from knee.cli import main; sys.argv[0] = 'knee'; main()"
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-m", "knee", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -59,6 +59,22 @@ def test_every_problem_of_a_file_is_on_a_line_of_its_own(tmp_path: Path) -> None
     assert done.returncode == 2
     assert [line.split(": ")[-2] for line in done.stderr.splitlines()] == ["experiment.name", "load.hsts"]
     assert f'{file}:4: load.hsts: no such field; did you mean "hosts"?' in done.stderr
+
+
+def test_an_interrupt_while_the_command_is_loaded_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "knee", "run", QUICKSTART],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY / 'python'}"},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "")
 
 
 def test_the_version() -> None:
