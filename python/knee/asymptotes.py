@@ -100,7 +100,11 @@ class Knee:
 
 @dataclass(frozen=True)
 class _Curve:
-    """Measurements in order of clients: per level an array (repetitions, 2) of X (1/s) and R (ms)."""
+    """Measurements in order of clients: per level an array (repetitions, 2) of X (1/s) and R + Z (ms).
+
+    R + Z, the cycle, is what scatters alike at all levels, as X does: where Z is long, a short R scatters far more.
+    `think_ms` is that of the lightest level.
+    """
 
     clients: tuple[int, ...]
     samples: tuple[Floats, ...]
@@ -173,14 +177,14 @@ def _levels(known: pl.DataFrame, level: float) -> tuple[Level, ...]:
 
 def _curve(known: pl.DataFrame, level: float) -> _Curve:
     groups = [
-        (int(rows["clients"][0]), rows.select("throughput", "response_ms").to_numpy())
+        (int(rows["clients"][0]), rows.select("throughput", pl.col("response_ms") + pl.col("think_ms")).to_numpy())
         for _, rows in known.sort("clients").group_by("clients", maintain_order=True)
     ]
     samples = tuple(sample for _, sample in groups)
     return _Curve(
         clients=tuple(clients for clients, _ in groups),
         samples=samples,
-        think_ms=float(known["think_ms"].mean() or 0.0),  # type: ignore[arg-type]
+        think_ms=float(known.filter(pl.col("clients") == groups[0][0])["think_ms"].mean()),  # type: ignore[arg-type]
         pipeline=_pipeline(known),
         noise=_noise(samples, level),
     )
@@ -229,7 +233,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     def intersection(samples: Sequence[Floats]) -> float:
         means = np.array([sample[:, 0].mean() for sample in samples])
         top = float(means[_plateau(means, curve.tolerance)].mean())
-        return top * (float(samples[0][:, 1].mean()) + curve.think_ms) / 1000 / curve.pipeline
+        return top * float(samples[0][:, 1].mean()) / 1000 / curve.pipeline
 
     clients = _widened(
         pooled_bootstrap(curve.samples, intersection, level=level, seed=seed),

@@ -105,6 +105,8 @@ def pooled_bootstrap(
     With three repetitions a point's own residuals are too few to resample from (the interval would be far too
     narrow), so relative residuals are pooled over all points, widened by √(r / (r − 1)) for the mean that was taken
     out, and added back to each point's mean: model-based resampling (Davison & Hinkley 1997, §6.3).
+    Percentiles of so few residuals are too narrow as z is beside t: the tails are expanded to Φ(−t(1 − α/2; ν)) with
+    ν the residuals' degrees of freedom (Hesterberg 2015, §5.2, "expanded percentile").
     It assumes that the relative noise is alike at all points. Quantities measured together stay together.
 
     Parameters
@@ -140,7 +142,9 @@ def pooled_bootstrap(
             estimates.append(value)
     if len(estimates) < resamples / 2:
         return Interval(estimate, None, None, level, repetitions)
-    low, high = np.quantile(estimates, [(1 - level) / 2, (1 + level) / 2])
+    freedom = sum(residual.shape[0] - 1 for residual in residuals)
+    tail = float(stats.norm.cdf(-stats.t.ppf((1 + level) / 2, freedom)))
+    low, high = np.quantile(estimates, [tail, 1 - tail])
     return Interval(estimate, float(low), float(high), level, repetitions)
 
 

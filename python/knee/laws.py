@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
+from scipy import stats
 
 from knee.intervals import LEVEL, Interval, mean_interval, number
 
@@ -209,7 +210,10 @@ def _open_loop(rows: pl.DataFrame, level: float) -> InteractiveCheck:
 
 
 def judge(residual: Interval, tolerance: float) -> Verdict:
-    """Held when the whole interval lies within ± tolerance, violated when it lies wholly outside.
+    """Violated when the whole interval lies outside ± tolerance; held when it was shown to lie within.
+
+    To show it at a level of 1 − α takes the interval of 1 − 2α within the tolerance: two one-sided tests
+    (Schuirmann 1987).
 
     A single repetition has no interval and is judged by its value alone: the law is an identity, so one run shows
     a violation as well as three do.
@@ -218,7 +222,11 @@ def judge(residual: Interval, tolerance: float) -> Verdict:
         return "cannot tell"
     low = residual.estimate if residual.low is None else residual.low
     high = residual.estimate if residual.high is None else residual.high
-    if -tolerance <= low and high <= tolerance:
+    within = 1.0
+    if residual.repetitions > 1:
+        student = stats.t(residual.repetitions - 1)
+        within = float(student.ppf(residual.level) / student.ppf((1 + residual.level) / 2))
+    if abs(residual.estimate) + within * (high - low) / 2 <= tolerance:
         return "holds"
     if low > tolerance or high < -tolerance:
         return "violated"

@@ -111,6 +111,9 @@ def test_a_violation_names_its_likely_cause(table: pl.DataFrame, spoil: dict[str
         (Interval(0.01, 0.005, 0.015, 0.95, 3), "holds"),
         (Interval(0.01, -0.01, 0.03, 0.95, 3), "cannot tell"),
         (Interval(0.03, 0.019, 0.041, 0.95, 3), "cannot tell"),
+        # Two one-sided tests: t(0.95; 2) = 2.92 and not t(0.975; 2) = 4.30.
+        (Interval(0.005, -0.015, 0.025, 0.95, 3), "holds"),
+        (Interval(0.008, -0.012, 0.028, 0.95, 3), "cannot tell"),
         (Interval(0.05, 0.03, 0.07, 0.95, 3), "violated"),
         (Interval(-0.05, -0.07, -0.03, 0.95, 3), "violated"),
         (Interval(0.01, None, None, 0.95, 1), "holds"),
