@@ -422,10 +422,10 @@ class _Decision:
 
     def _busy(self, candidate: Candidate) -> str:
         most = self.knee.levels[-1].clients
-        at_most = f"{candidate.at_most.estimate:.0%} busy at {most} clients"
+        at_most = f"{candidate.at_most.estimate:.0%}"
         if self.knee.level is None or self.knee.level.clients == most:
-            return at_most
-        return f"{candidate.at_knee.estimate:.0%} at {self.knee.level.clients} clients, {at_most}"
+            return f"{at_most} busy at {most} clients"
+        return f"{candidate.at_knee.estimate:.0%} busy at {self.knee.level.clients} clients, {at_most} at {most}"
 
 
 def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:

@@ -145,11 +145,11 @@ def _load_warnings(limits: pl.DataFrame, runs: int) -> list[str]:
     waited = limits.filter(pl.col("waited"))
     if waited.height:
         full = waited.filter(pl.col("host_full")).select(RUN).n_unique()
+        fullness = f"the host's CPU was full in {full}" if full else "though the host's CPU was not full on average"
         warnings.append(
             f"In {waited.select(RUN).n_unique()} of {counted(runs, 'run')} the load generator at times waited for one "
-            f"of the cores that it shares with the system (in {full} of them the host's CPU was full), and response "
-            "times contain that. To measure the system alone, take more cores, or servers on another machine "
-            "(address = [...])."
+            f"of the cores that it shares with the system ({fullness}), and response times contain that. To "
+            "measure the system alone, take more cores, or servers on another machine (address = [...])."
         )
     return warnings
 
