@@ -42,15 +42,14 @@ def knee_throughput(knee: Knee) -> Spec:
         clients = counts[0] * math.pow(counts[-1] / counts[0], i / _CURVE_POINTS)
         if bounds := knee.bounds(clients):
             curve.append({"clients": clients, "light": bounds[0], "plateau": bounds[1]})
-    highest = max(level.throughput.high or level.throughput.estimate for level in knee.levels)
-    top = 1.15 * max(highest, curve[0]["plateau"] if curve else 0)
     values = [_level(level.clients, level.throughput) for level in knee.levels]
+    top = 1.15 * max(_highest(values), curve[0]["plateau"] if curve else 0)
     y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"domain": [0, top]}}
     layers = [*_knee_marks(knee)]
     if curve:
         layers += [
-            _asymptote([point for point in curve if point["light"] <= top], "light", "N / (R₀ + Z)", y),
-            _asymptote(curve, "plateau", "X max", y),
+            *_light([point for point in curve if point["light"] <= top], y),
+            _asymptote(curve, "plateau", curve[0] | {"name": "X max"}, {"align": "left"}, y),
         ]
     layers += _measured(values, y)
     return _chart(layers, clients_axis(counts), height=260)
@@ -60,8 +59,15 @@ def knee_response(knee: Knee) -> Spec:
     """Response time against clients, below the headline and on the same horizontal axis."""
     counts = [level.clients for level in knee.levels]
     values = [_level(level.clients, level.response_ms) for level in knee.levels]
-    y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"zero": True, "domainMin": 0}}
+    y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"domain": [0, 1.05 * _highest(values)]}}
     return _chart([*_knee_marks(knee, named=False), *_measured(values, y)], clients_axis(counts), height=150)
+
+
+def _highest(values: Rows) -> float:
+    """Where an axis ends: an error bar of two repetitions may be ten times as long as what it belongs to."""
+    estimates = max(row["value"] for row in values)
+    bars = max(row["value"] if row["high"] is None else row["high"] for row in values)
+    return float(min(bars, 2 * estimates)) or 1.0
 
 
 def _level(clients: int, interval: Any) -> dict[str, Any]:
@@ -115,8 +121,17 @@ def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
     return marks
 
 
-def _asymptote(curve: Rows, field: str, name: str, y: Spec) -> Spec:
-    label = [curve[-1 if field == "light" else 0] | {"name": name}] if curve else []
+def _light(curve: Rows, y: Spec) -> list[Spec]:
+    """The light-load asymptote, named right of its end, where neither knee nor curve is, if there is room."""
+    if not curve:
+        return []
+    room = len(curve) < 0.75 * _CURVE_POINTS
+    place = {"align": "left", "dx": 6} if room else {"align": "right", "dx": -6}
+    return [_asymptote(curve, "light", curve[-1] | {"name": "N / (R₀ + Z)"}, place, y)]
+
+
+def _asymptote(curve: Rows, field: str, label: dict[str, Any], place: Spec, y: Spec) -> Spec:
+    text = {"type": "text", "baseline": "bottom", "dy": -4, "color": "@muted"}
     return {
         "encoding": {"x": {"field": "clients", "type": "quantitative"}, "y": y | {"field": field}},
         "layer": [
@@ -124,18 +139,7 @@ def _asymptote(curve: Rows, field: str, name: str, y: Spec) -> Spec:
                 "data": {"values": curve},
                 "mark": {"type": "line", "strokeDash": [5, 4], "color": "@muted", "strokeWidth": 1.2, "clip": True},
             },
-            {
-                "data": {"values": label},
-                "mark": {
-                    "type": "text",
-                    "align": "right" if field == "light" else "left",
-                    "baseline": "bottom",
-                    "dx": -6 if field == "light" else 0,
-                    "dy": -4,
-                    "color": "@muted",
-                },
-                "encoding": {"text": {"field": "name"}},
-            },
+            {"data": {"values": [label]}, "mark": text | place, "encoding": {"text": {"field": "name"}}},
         ],
     }
 
@@ -187,7 +191,7 @@ def against_clients(
             "scale": {"domain": list(choices)},
             "legend": {"columns": columns, "labelLimit": 400, "titleOrient": "top"},
         }
-    y = {"type": "quantitative", "title": title, "scale": {"zero": True, "domainMin": 0}}
+    y = {"type": "quantitative", "title": title, "scale": {"domain": [0, 1.05 * _highest(values)]}}
     return _chart(
         [
             {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}},
