@@ -15,7 +15,7 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024;
 /// How much of what a refused client goes on sending is read, so that it gets to see the answer.
 const DRAIN_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a client may take over its request, and again over the answer.
+/// How long a client may take over its request and the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A server of one connection at a time on a thread of its own: scrapes are rare and short, and
@@ -70,7 +70,6 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, metrics: &impl Fn() -> Strin
 }
 
 fn answer(mut stream: TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::new();
     let complete = read_head(&mut stream, &mut head, deadline)?;
@@ -79,7 +78,7 @@ fn answer(mut stream: TcpStream, metrics: &impl Fn() -> String) -> io::Result<()
     } else {
         Response::text("400 Bad Request", "the request is too long or ends early\n")
     };
-    stream.write_all(response.to_string().as_bytes())?;
+    write_until(&mut stream, response.to_string().as_bytes(), deadline)?;
     stream.shutdown(Shutdown::Write)?;
     drain(&mut stream, deadline)
 }
@@ -119,16 +118,31 @@ fn drain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
 /// One read that ends at `deadline` at the latest, however slowly the bytes come.
 fn read_until(stream: &mut TcpStream, chunk: &mut [u8], deadline: Instant) -> io::Result<usize> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
         match stream.read(chunk) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             outcome => return outcome,
         }
     }
+}
+
+/// Writes all of `bytes`, or fails at `deadline`, however slowly they are taken.
+fn write_until(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(time_left(deadline)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 struct Response {
