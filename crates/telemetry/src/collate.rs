@@ -51,7 +51,7 @@ struct Progress {
 
 #[derive(Debug)]
 struct Open<R: Role> {
-    /// When the first of its windows arrived.
+    /// When the first of its windows arrived; a second later where that one was late.
     since: Instant,
     /// By thread.
     windows: BTreeMap<usize, Window<R>>,
@@ -74,10 +74,10 @@ impl<R: Role> Collator<R> {
         let progress = &mut self.threads[window.thread];
         progress.reached = progress.reached.max(Some(second));
         progress.ended |= window.last;
-        let open = self
-            .open
-            .entry(second)
-            .or_insert_with(|| Open { since: now, windows: BTreeMap::new() });
+        // Its own time was given out: it waits for those whose second this is.
+        let since = if second > window.second() { now + Duration::from_secs(1) } else { now };
+        let open =
+            self.open.entry(second).or_insert_with(|| Open { since, windows: BTreeMap::new() });
         match open.windows.get_mut(&window.thread) {
             Some(earlier) => earlier.then(window, &self.pool),
             None => {
@@ -279,6 +279,19 @@ mod tests {
         bench.cut(0, 1, 102.0);
         bench.cut(1, 2, 102.0);
         assert_eq!(bench.pop(102.0), [(101, 1.0, 23, 2)]);
+    }
+
+    #[test]
+    fn a_late_window_does_not_pass_for_a_second_of_its_own() {
+        let mut bench = Bench::new(2);
+        bench.cut(0, 10, 101.0);
+        assert_eq!(bench.pop(101.51).len(), 1);
+        bench.cut(1, 20, 101.52);
+        // The others are a little late too, by less than the grace.
+        assert_eq!(bench.pop(102.03), []);
+        bench.cut(0, 1, 102.04);
+        bench.cut(1, 2, 102.05);
+        assert_eq!(bench.pop(102.05), [(101, 1.0, 23, 2)]);
     }
 
     #[test]
