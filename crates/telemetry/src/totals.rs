@@ -26,7 +26,8 @@ pub(crate) struct ThreadTotal<R: Role> {
     /// `None` until its first window.
     pub(crate) reading: Option<R::Reading>,
     from_unix_ns: u64,
-    to_unix_ns: u64,
+    /// Its windows' lengths, summed: a wall clock that is set changes nothing about them.
+    lived_ns: u64,
 }
 
 impl<R: Role> Totals<R> {
@@ -39,8 +40,8 @@ impl<R: Role> Totals<R> {
                     cpu: Duration::ZERO,
                     connections: 0,
                     reading: None,
-                    from_unix_ns: u64::MAX,
-                    to_unix_ns: 0,
+                    from_unix_ns: 0,
+                    lived_ns: 0,
                 })
                 .collect(),
             ops: Default::default(),
@@ -51,11 +52,13 @@ impl<R: Role> Totals<R> {
         let thread = &mut self.threads[window.thread];
         thread.cpu += window.cpu;
         thread.connections = window.connections;
-        thread.from_unix_ns = thread.from_unix_ns.min(window.from_unix_ns);
-        thread.to_unix_ns = thread.to_unix_ns.max(window.to_unix_ns);
+        thread.lived_ns += window.to_unix_ns.saturating_sub(window.from_unix_ns);
         match &mut thread.reading {
             Some(reading) => reading.then(&window.reading),
-            None => thread.reading = Some(window.reading.clone()),
+            None => {
+                thread.from_unix_ns = window.from_unix_ns;
+                thread.reading = Some(window.reading.clone());
+            }
         }
         for (total, window) in self.ops.iter_mut().zip(&window.ops) {
             if let Some(window) = window {
@@ -83,7 +86,7 @@ impl<R: Role> Totals<R> {
     fn span_unix_ns(&self) -> (u64, u64) {
         let seen = || self.threads.iter().filter(|thread| thread.reading.is_some());
         let from = seen().map(|thread| thread.from_unix_ns).min();
-        let to = seen().map(|thread| thread.to_unix_ns).max();
+        let to = seen().map(|thread| thread.from_unix_ns + thread.lived_ns).max();
         (from.unwrap_or(0), to.unwrap_or(0))
     }
 
