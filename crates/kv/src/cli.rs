@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use knee_reactor::{bind, process};
-use knee_telemetry::{Reporter, Stats, Store};
+use knee_telemetry::{Reporter, Stats, Store, tell};
 
 use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
@@ -85,7 +85,7 @@ pub fn main() -> ExitCode {
     match run(&Flags::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { message, code }) => {
-            eprintln!("{PROGRAM}: {message}");
+            tell(PROGRAM, message);
             ExitCode::from(code)
         }
     }
@@ -111,11 +111,12 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     let files = process::raise_open_files_limit()
         .map_err(|error| Failure::start("cannot raise the limit of open files", &error))?;
     if files < flags.connections_max + DESCRIPTORS_OWN {
-        eprintln!(
-            "{PROGRAM}: the limit of {files} open files is less than --connections-max {} needs: \
-             clients beyond it wait until others leave",
+        let message = format_args!(
+            "the limit of {files} open files is less than --connections-max {} needs: clients \
+             beyond it wait until others leave",
             flags.connections_max
         );
+        tell(PROGRAM, message);
     }
     let listener = listen(flags.listen)?;
     let stats = match flags.stats {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use knee_telemetry::{Load, Reporter, Stats};
+use knee_telemetry::{Load, Reporter, Stats, tell};
 
 use crate::error::Error;
 use crate::keys::{KeyChoice, KeySpace};
@@ -144,11 +144,11 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Flags(message)) => {
-            eprintln!("knee-load: {message}");
+            tell("knee-load", message);
             ExitCode::from(2)
         }
         Err(Failure::Run(error)) => {
-            eprintln!("knee-load: {error}");
+            tell("knee-load", error);
             ExitCode::FAILURE
         }
     }

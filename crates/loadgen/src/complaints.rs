@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use knee_telemetry::tell;
+
 /// How many different messages are told of one run.
 const TOLD_MAX: usize = 8;
 
@@ -19,9 +21,9 @@ impl Complaints {
             return;
         }
         if told.len() == TOLD_MAX {
-            eprintln!("knee-load: further errors are counted, not told");
+            tell("knee-load", "further errors are counted, not told");
         } else {
-            eprintln!("knee-load: {message}");
+            tell("knee-load", &message);
         }
         told.push(message);
     }

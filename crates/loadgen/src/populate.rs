@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, Expect, ResponseDecoder, Status};
 use knee_reactor::{Close, Config, ConnId, Group, Handler, Io, Origin};
+use knee_telemetry::tell;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -162,7 +163,7 @@ impl Filling {
     fn tell(&self) {
         let (stored, wanted) = (self.stored(), self.wanted());
         let percent = stored * 100 / wanted;
-        eprintln!("knee-load: stored {stored} of {wanted} values ({percent} %)");
+        tell("knee-load", format_args!("stored {stored} of {wanted} values ({percent} %)"));
     }
 
     fn connection_of(origin: Origin) -> usize {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Parser, ValueEnum};
 use knee_proto::Limits;
 use knee_reactor::{bind, process};
-use knee_telemetry::{Reporter, Stats};
+use knee_telemetry::{Reporter, Stats, tell};
 
 use crate::config::{Config, Mode, ServerAddress};
 use crate::start;
@@ -108,7 +108,7 @@ pub fn main() -> ExitCode {
     let config = match config(&arguments) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("{PROGRAM}: {error}");
+            tell(PROGRAM, error);
             return ExitCode::from(2);
         }
     };
@@ -202,11 +202,12 @@ fn warn_if_files_are_few(config: &Config) {
     if let Ok(allowed) = process::raise_open_files_limit()
         && allowed < needed
     {
-        eprintln!(
-            "{PROGRAM}: only {allowed} open files are allowed: {needed} are needed for \
-             {} clients (raise `ulimit -n`, or lower --connections-max)",
+        let message = format_args!(
+            "only {allowed} open files are allowed: {needed} are needed for {} clients \
+             (raise `ulimit -n`, or lower --connections-max)",
             config.connections_max
         );
+        tell(PROGRAM, message);
     }
 }
 

@@ -1,6 +1,6 @@
 //! One request's life on one line, for `--trace`.
 
-use knee_telemetry::{Op, Stamps, elapsed_ns};
+use knee_telemetry::{Op, Stamps, elapsed_ns, tell};
 
 use crate::server::Server;
 
@@ -34,8 +34,8 @@ impl Trace {
     /// Prints it.
     pub(crate) fn tell(&self, stamps: &Stamps, error: bool) {
         let us = |from, to| elapsed_ns(from, to) as f64 / 1000.0;
-        eprintln!(
-            "knee-proxy: trace {} {:?} servers={} queued={:.1}us sending={:.1}us waiting={:.1}us \
+        let message = format_args!(
+            "trace {} {:?} servers={} queued={:.1}us sending={:.1}us waiting={:.1}us \
              replying={:.1}us total={:.1}us{}",
             self.op.name(),
             self.line,
@@ -47,5 +47,6 @@ impl Trace {
             us(stamps.received, stamps.replied),
             if error { " error" } else { "" },
         );
+        tell("knee-proxy", message);
     }
 }

@@ -41,9 +41,14 @@ impl Moment {
 
     /// The last second that had begun, in nanoseconds since the epoch, forgiving early timers.
     pub(crate) fn second_begun_ns(&self) -> u64 {
-        let early = self.unix_ns() + EARLY_NS;
-        early - early % NS_PER_S
+        second_begun_ns(self.unix_ns())
     }
+}
+
+/// As [`Moment::second_begun_ns`], of a time in nanoseconds since the epoch.
+pub(crate) fn second_begun_ns(unix_ns: u64) -> u64 {
+    let early = unix_ns.saturating_add(EARLY_NS);
+    early - early % NS_PER_S
 }
 
 /// CPU time (user and system) that the calling thread has used since it was born.

@@ -84,6 +84,7 @@ pub use clock::Moment;
 pub use histogram::{HIGHEST_NS, SIGNIFICANT_DIGITS};
 pub use level::{Level, LevelReading};
 pub use op::Op;
+pub use output::tell;
 pub use prometheus::{Metric, MetricKind};
 pub use recorder::{Recorder, Sample};
 pub use reporter::{Reporter, Running, Stats};

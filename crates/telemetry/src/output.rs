@@ -1,9 +1,20 @@
-//! Lines to standard output or a log, whether or not anybody takes them.
+//! Lines to standard output or a log, and messages to standard error, whether or not anybody takes
+//! them.
 
 use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd as _;
+
+/// Tells people something on standard error, as one line that begins with the program's name.
+///
+/// What cannot be written (a log on a full disk, a reader that went away) is lost; `eprintln!`
+/// would end the thread, and with it what it was measuring.
+pub fn tell(program: &str, message: impl fmt::Display) {
+    let line = format!("{program}: {message}\n");
+    // There is nowhere left to tell of a failure.
+    let _ = io::stderr().write_all(line.as_bytes());
+}
 
 /// Writes whole lines, each handed over at once.
 ///
@@ -58,12 +69,18 @@ impl Output {
         match sink.write_all(&bytes).and_then(|()| sink.flush()) {
             Ok(()) => self.torn = false,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                eprintln!("{program}: nobody reads {what} any more, nothing more is written to it");
+                tell(
+                    program,
+                    format_args!("nobody reads {what} any more, nothing more is written to it"),
+                );
                 self.sink = None;
             }
             Err(error) => {
                 if !self.torn {
-                    eprintln!("{program}: lines are lost, {what} cannot be written: {error}");
+                    tell(
+                        program,
+                        format_args!("lines are lost, {what} cannot be written: {error}"),
+                    );
                 }
                 self.torn = true;
             }

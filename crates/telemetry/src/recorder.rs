@@ -1,10 +1,11 @@
 //! The hot path: one recorder per event-loop thread.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use crate::clock::{Moment, NS_PER_S, thread_cpu};
+use crate::clock::{Moment, NS_PER_S, second_begun_ns, thread_cpu};
 use crate::histogram;
 use crate::op::Op;
 use crate::pool::Pool;
@@ -14,6 +15,10 @@ use crate::window::{OpWindows, Window};
 
 /// Two clocks that drift further apart than this within a window tell that the wall clock was set.
 const CLOCK_STEP_NS: u64 = 500_000_000;
+
+/// Windows of one thread that wait for the reporter, which may itself wait for whoever reads standard
+/// output. Beyond them a window goes on until there is room: nothing is lost, and memory is bounded.
+const WAITING_MAX: usize = 8;
 
 /// One completed request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +60,8 @@ pub struct Recorder<R: Role> {
     from: Instant,
     /// The thread's CPU time at the last cut.
     cpu: Duration,
+    /// How many of this thread's windows the reporter has not taken in yet.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl<R: Role> Recorder<R> {
@@ -75,6 +82,7 @@ impl<R: Role> Recorder<R> {
             from_unix_ns: now.unix_ns(),
             from: now.mono,
             cpu: Duration::ZERO,
+            waiting: Arc::default(),
         }
     }
 
@@ -122,14 +130,21 @@ impl<R: Role> Recorder<R> {
     /// Call it from a timer set to [`Moment::next_second`]. A call that comes late makes the
     /// window longer; nothing is lost.
     pub fn cut(&mut self, now: Moment) {
-        let window = self.take(now, now.second_begun_ns(), false);
-        // Without a reporter (it ended early) there is nobody to tell.
-        let _ = self.sender.send(window);
+        if self.waiting.load(Ordering::Relaxed) < WAITING_MAX {
+            let window = self.take(now, now.second_begun_ns(), false);
+            self.send(window);
+        }
     }
 
     /// Ends the last window at `now` and hands it to the reporter: the thread records no more.
     pub fn finish(mut self, now: Moment) {
         let window = self.take(now, now.unix_ns(), true);
+        self.send(window);
+    }
+
+    fn send(&self, window: Window<R>) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // Without a reporter (it ended early) there is nobody to tell.
         let _ = self.sender.send(window);
     }
 
@@ -149,6 +164,7 @@ impl<R: Role> Recorder<R> {
             ops: self.take_ops(),
             reading: self.gauges.read(now.mono),
             last,
+            waiting: Arc::clone(&self.waiting),
         };
         self.from_unix_ns = to_unix_ns;
         self.from = now.mono;
@@ -170,9 +186,10 @@ impl<R: Role> Recorder<R> {
 }
 
 impl<R: Role> Window<R> {
-    /// The wall-clock second in which the window began.
+    /// The wall-clock second that the window is of: the one in which it began, or the next one where
+    /// that was about to begin, as its end is then that one's.
     pub fn second(&self) -> u64 {
-        self.from_unix_ns / NS_PER_S
+        second_begun_ns(self.from_unix_ns) / NS_PER_S
     }
 }
 

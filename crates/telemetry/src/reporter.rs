@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -15,7 +16,7 @@ use crate::collate::{Collator, Second};
 use crate::csv;
 use crate::hdr_log::HdrLog;
 use crate::json::{self, ReadyLine};
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::pool::Pool;
 use crate::prometheus;
 use crate::recorder::Recorder;
@@ -121,12 +122,10 @@ impl<R: Role> Reporter<R> {
     /// standard error.
     pub fn ready(&mut self, listen: Option<SocketAddr>) {
         if self.stats == Stats::Csv {
-            let program = self.program;
-            match listen {
-                Some(listen) => eprintln!("{program}: ready at {listen}"),
-                None => eprintln!("{program}: ready"),
-            }
-            return;
+            return match listen {
+                Some(listen) => tell(self.program, format_args!("ready at {listen}")),
+                None => tell(self.program, "ready"),
+            };
         }
         self.output.line(&json::line(&ReadyLine {
             r#type: "ready",
@@ -223,6 +222,7 @@ fn report<R: Role>(
         };
         match received {
             Ok(window) => {
+                window.waiting.fetch_sub(1, Ordering::Relaxed);
                 lock(totals).add(&window);
                 collator.push(window, Instant::now());
             }

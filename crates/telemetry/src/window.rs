@@ -1,5 +1,7 @@
 //! What happened within one window, and how windows add up.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -99,6 +101,8 @@ pub struct Window<R: Role> {
     pub(crate) reading: R::Reading,
     /// Whether the thread will send no more.
     pub(crate) last: bool,
+    /// How many of the thread's windows wait for the reporter, this one among them.
+    pub(crate) waiting: Arc<AtomicUsize>,
 }
 
 impl<R: Role> Window<R> {

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Cursor, Write};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -383,6 +385,115 @@ fn a_closed_output_does_not_end_the_process() {
     let mut counted = 0;
     running.finish(|totals| counted = totals.all_counts().count);
     assert_eq!(counted, 1);
+}
+
+fn full_disk() -> File {
+    OpenOptions::new().write(true).open("/dev/full").unwrap()
+}
+
+#[test]
+fn a_full_disk_under_all_output_does_not_end_the_process() {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "report_to_a_full_disk", "--ignored", "--nocapture"])
+        .stdout(Stdio::null())
+        .stderr(full_disk())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+#[ignore = "a process of its own, with a full disk as its standard error, has to run it"]
+fn report_to_a_full_disk() {
+    let mut reporter = Reporter::<Store>::to_sink("test", Stats::Csv, Box::new(full_disk()));
+    let clock = Clock(Instant::now());
+    let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
+    reporter.ready(Some("127.0.0.1:11211".parse().unwrap()));
+    let running = reporter.start().unwrap();
+    recorder.record(Op::Get, &Sample::default());
+    recorder.cut(clock.at(750));
+    recorder.finish(clock.at(1750));
+    let mut counted = 0;
+    running.finish(|totals| counted = totals.all_counts().count);
+    assert_eq!(counted, 1);
+}
+
+/// Takes nothing before the test lets go of the lock.
+struct Stuck(Sink, Arc<Mutex<()>>);
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _free = self.1.lock().unwrap();
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn windows_that_nobody_reads_become_few_and_long() {
+    let (sink, lock) = (Sink::default(), Arc::new(Mutex::new(())));
+    let stuck = Stuck(sink.clone(), Arc::clone(&lock));
+    let mut reporter = Reporter::<Store>::to_sink("test", Stats::Json, Box::new(stuck));
+    let clock = Clock(Instant::now());
+    let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
+    let running = reporter.start().unwrap();
+    let held = lock.lock().unwrap();
+    for second in 0..100 {
+        recorder.record(Op::Get, &Sample::default());
+        recorder.cut(clock.at(750 + 1000 * second));
+    }
+    recorder.finish(clock.at(100_000));
+    drop(held);
+    running.finish(|_| ());
+    let lines = json_lines(&sink);
+    let (summary, windows) = lines.split_last().unwrap();
+    assert!(windows.len() <= 12, "{} lines waited", windows.len());
+    let sum = |value: &dyn Fn(&Value) -> f64| windows.iter().map(value).sum::<f64>();
+    assert_eq!(sum(&|line| line["ops"]["get"]["count"].as_f64().unwrap_or(0.0)), 100.0);
+    assert_eq!(sum(&|line| line["seconds"].as_f64().unwrap()), 100.0);
+    assert_eq!(summary["seconds"], 100.0);
+}
+
+#[test]
+fn a_window_that_begins_just_before_a_second_is_that_seconds() {
+    let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
+    // 50 ms before the second; the timer for its end is set to the end of the next one.
+    let began = clock.at(700);
+    let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), began);
+    assert_eq!(began.next_second(), clock.at(1750).mono);
+    let running = reporter.start().unwrap();
+    recorder.cut(clock.at(1750));
+    recorder.finish(clock.at(2250));
+    running.finish(|_| ());
+    let windows: Vec<_> = json_lines(&sink)
+        .iter()
+        .filter(|line| line["type"] == "window")
+        .map(|line| (line["second"].as_u64().unwrap(), line["seconds"].as_f64().unwrap()))
+        .collect();
+    assert_eq!(windows, [(1_700_000_001, 1.05), (1_700_000_002, 0.5)]);
+}
+
+#[test]
+fn a_wall_clock_that_is_set_back_does_not_lengthen_the_life() {
+    let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
+    let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
+    let running = reporter.start().unwrap();
+    recorder.cut(clock.at(750));
+    let set_back = |ms| {
+        let now = clock.at(ms);
+        Moment { wall: now.wall - Duration::from_secs(3600), ..now }
+    };
+    recorder.cut(set_back(1750));
+    recorder.finish(set_back(2250));
+    running.finish(|_| ());
+    let lines = json_lines(&sink);
+    let summary = lines.last().unwrap();
+    assert_eq!(summary["seconds"], 2.25);
+    let started_s = summary["started_unix_s"].as_f64().unwrap();
+    assert!((started_s - 1_700_000_000.25).abs() < 1e-3, "{started_s}");
 }
 
 /// (thread, window, type, misses of three keys, response)
