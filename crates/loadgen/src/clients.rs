@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, Response, ResponseDecoder};
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
-use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
+use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns, tell};
 
 use crate::error::Error;
 use crate::open_loop::{Arrivals, Destination, Room};
@@ -394,14 +394,15 @@ impl Clients {
             |value, fault| {
                 wrong_values += 1;
                 if !run.told_wrong_value.swap(true, Ordering::Relaxed) {
-                    eprintln!(
-                        "knee-load: wrong value from {server} for key {}: {fault} (flags {}, {} \
-                         bytes, beginning {}); further ones are counted, not told",
+                    let message = format_args!(
+                        "wrong value from {server} for key {}: {fault} (flags {}, {} bytes, \
+                         beginning {}); further ones are counted, not told",
                         value.key.escape_ascii(),
                         value.flags,
                         value.value.len(),
                         value.value[..value.value.len().min(SHOWN_BYTES_MAX)].escape_ascii(),
                     );
+                    tell("knee-load", message);
                 }
             },
         );
@@ -611,7 +612,7 @@ impl Handler for Clients {
             Close::Refused(error) | Close::Failed(error) => {
                 self.complain(io, client, &error.to_string());
             }
-            Close::Peer | Close::Idle | Close::Overflow => {
+            Close::Idle | Close::Overflow => {
                 self.complain(io, client, "it was closed");
             }
         }

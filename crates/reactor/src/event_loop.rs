@@ -18,6 +18,10 @@ const RECEIVES_MAX: usize = 4;
 /// Missing input larger than this is received straight into the connection's own buffer; smaller
 /// pieces go through the scratch buffer, so that the connection keeps only what it needs.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
+/// Connections accepted before those that stand get their turn.
+const ACCEPTS_MAX: usize = 64;
+/// What is left of a connection's input may stay in a buffer of this capacity, however little it is.
+const HELD_BYTES_MIN: usize = 4 * 1024;
 /// How long accepting rests when the process is out of descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
@@ -81,6 +85,10 @@ pub(crate) struct EventLoop<H> {
     pub(crate) io: Io,
     pub(crate) inbox: Receiver<StdTcpStream>,
     pub(crate) handler: H,
+    /// Accepting is interrupted until its timer comes due.
+    pub(crate) accept_rests: bool,
+    /// The connections being flushed: kept, so that a batch allocates nothing.
+    pub(crate) flushing: Vec<u32>,
 }
 
 impl<H: Handler> EventLoop<H> {
@@ -90,16 +98,21 @@ impl<H: Handler> EventLoop<H> {
         let mut queued = Vec::new();
         let mut shutdown_told = false;
 
-        self.io.now = Instant::now();
+        let now = Instant::now();
+        self.io.now = now;
+        // A time-out that the clock cannot count to, from any time of this process on, is none.
+        let countable = |idle: &Duration| now.checked_add(idle.saturating_mul(2)).is_some();
+        self.io.config.idle_timeout = self.io.config.idle_timeout.filter(countable);
         if let Some(idle) = self.io.config.idle_timeout {
-            self.io.timer(self.io.now + idle, SWEEP);
+            self.io.timer(now + idle, SWEEP);
         }
         self.handler.on_start(&mut self.io);
         self.finish_batch();
 
         while !self.io.stopping {
             self.io.timers.arm(self.io.now)?;
-            let idle = self.io.queued.is_empty() && self.io.dirty.is_empty();
+            let Io { queued: to_read, dirty, closing, .. } = &self.io;
+            let idle = to_read.is_empty() && dirty.is_empty() && closing.is_empty();
             let wait = (!idle).then_some(Duration::ZERO);
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -138,7 +151,10 @@ impl<H: Handler> EventLoop<H> {
                 match key {
                     SWEEP => self.close_idle(),
                     GRACE_OVER => self.io.stop(),
-                    ACCEPT_AGAIN => self.accept(),
+                    ACCEPT_AGAIN => {
+                        self.accept_rests = false;
+                        self.accept();
+                    }
                     key => self.handler.on_timer(&mut self.io, key),
                 }
             }
@@ -159,15 +175,16 @@ impl<H: Handler> EventLoop<H> {
     /// Sends what was written in this batch and buries what was closed, until neither makes more
     /// of the other.
     fn finish_batch(&mut self) {
-        let mut dirty = Vec::new();
         while !self.io.dirty.is_empty() || !self.io.closing.is_empty() {
-            std::mem::swap(&mut dirty, &mut self.io.dirty);
-            for index in dirty.drain(..) {
+            let mut flushing = std::mem::take(&mut self.flushing);
+            std::mem::swap(&mut flushing, &mut self.io.dirty);
+            for index in flushing.drain(..) {
                 if let Some((_, connection)) = self.io.at(index) {
                     connection.dirty = false;
                     self.flush(index);
                 }
             }
+            self.flushing = flushing;
             for (conn, why) in std::mem::take(&mut self.io.closing) {
                 self.close(conn, why);
             }
@@ -185,6 +202,9 @@ impl<H: Handler> EventLoop<H> {
     fn on_event(&mut self, index: u32, event: &mio::event::Event, scratch: &mut Vec<u8>) {
         // An event of this batch may concern a connection that an earlier one of it has closed.
         let Some((conn, connection)) = self.io.at(index) else { return };
+        if connection.closing {
+            return;
+        }
         if connection.connecting {
             if !event.is_writable() && !event.is_error() {
                 return;
@@ -234,14 +254,15 @@ impl<H: Handler> EventLoop<H> {
                 return;
             }
             if std::mem::take(&mut connection.show_again) && !connection.input.is_empty() {
-                let input = std::mem::take(&mut connection.input);
-                self.deliver(conn, input);
+                self.deliver(conn);
                 continue;
             }
             if !connection.readable {
                 return;
             }
 
+            connection.input.drain(..connection.consumed);
+            connection.consumed = 0;
             let missing = connection.wanted.saturating_sub(connection.input.len());
             let direct = missing >= DIRECT_BYTES_MIN;
             let asked = if direct { missing } else { read_bytes };
@@ -264,19 +285,15 @@ impl<H: Handler> EventLoop<H> {
                     if received < asked && !connection.hung_up {
                         connection.readable = false;
                     }
-                    if direct {
-                        if connection.input.len() >= connection.wanted {
-                            let input = std::mem::take(&mut connection.input);
-                            self.deliver(conn, input);
-                        }
-                    } else if connection.input.is_empty() {
+                    if !direct && connection.input.is_empty() {
                         self.deliver_scratch(conn, scratch);
-                    } else {
+                        continue;
+                    }
+                    if !direct {
                         connection.input.extend_from_slice(scratch);
-                        if connection.input.len() >= connection.wanted {
-                            let input = std::mem::take(&mut connection.input);
-                            self.deliver(conn, input);
-                        }
+                    }
+                    if connection.input.len() >= connection.wanted {
+                        self.deliver(conn);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -303,20 +320,19 @@ impl<H: Handler> EventLoop<H> {
         if consumed < scratch.len() {
             let mut rest = self.io.pool.take();
             rest.extend_from_slice(&scratch[consumed..]);
-            self.keep(conn, rest);
+            self.keep(conn, rest, 0);
         }
     }
 
-    fn deliver(&mut self, conn: ConnId, mut input: Vec<u8>) {
-        let consumed = self.show(conn, &input);
-        let rest = input.len() - consumed;
-        if rest == 0 {
+    fn deliver(&mut self, conn: ConnId) {
+        let Some(connection) = self.io.get_mut(conn) else { return };
+        let input = std::mem::take(&mut connection.input);
+        let mut consumed = std::mem::take(&mut connection.consumed);
+        consumed += self.show(conn, &input[consumed..]);
+        if consumed == input.len() {
             self.io.pool.give(input);
-        } else if input.capacity() > 2 * DIRECT_BYTES_MIN && rest < input.capacity() / 4 {
-            self.keep(conn, input[consumed..].to_vec());
         } else {
-            input.drain(..consumed);
-            self.keep(conn, input);
+            self.keep(conn, input, consumed);
         }
     }
 
@@ -329,18 +345,32 @@ impl<H: Handler> EventLoop<H> {
         consumed
     }
 
-    fn keep(&mut self, conn: ConnId, rest: Vec<u8>) {
+    /// Keeps what is left of `input` behind its first `consumed` bytes.
+    fn keep(&mut self, conn: ConnId, mut input: Vec<u8>, mut consumed: usize) {
         let bytes_max = self.io.config.input_bytes_max;
         let Some(connection) = self.io.get_mut(conn) else { return };
-        let overflow = rest.len() > bytes_max && !connection.paused;
-        connection.input = rest;
-        if overflow {
+        let rest = input.len() - consumed;
+        let needed = rest.max(connection.wanted);
+        if input.capacity() > HELD_BYTES_MIN && needed < input.capacity() / 4 {
+            // Ten thousand half-sent requests must not hold ten thousand of the largest buffers.
+            let mut fitting = Vec::with_capacity(needed);
+            fitting.extend_from_slice(&input[consumed..]);
+            self.io.pool.give(std::mem::replace(&mut input, fitting));
+            consumed = 0;
+        }
+        let Some(connection) = self.io.get_mut(conn) else { return };
+        (connection.input, connection.consumed) = (input, consumed);
+        if rest > bytes_max && !connection.paused {
             self.io.close_because(conn, Close::Overflow);
         }
     }
 
     fn accept(&mut self) {
-        loop {
+        // One timer ends the rest; what arrives meanwhile must not set more of them.
+        if self.accept_rests {
+            return;
+        }
+        for _ in 0..ACCEPTS_MAX {
             let Some(listener) = &self.io.listener else { return };
             match listener.accept() {
                 Ok((stream, _)) => self.deal(stream),
@@ -350,11 +380,17 @@ impl<H: Handler> EventLoop<H> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
                     // Out of descriptors or memory: those waiting stay in the backlog.
-                    self.io.timer(self.io.now + ACCEPT_BACKOFF, ACCEPT_AGAIN);
-                    return;
+                    return self.rest_from_accepting(ACCEPT_BACKOFF);
                 }
             }
         }
+        // Later than now: not within this batch.
+        self.rest_from_accepting(Duration::from_nanos(1));
+    }
+
+    fn rest_from_accepting(&mut self, rest: Duration) {
+        self.accept_rests = true;
+        self.io.timer(self.io.now + rest, ACCEPT_AGAIN);
     }
 
     /// Hands an accepted connection to the thread whose turn it is.

@@ -173,7 +173,14 @@ impl Group {
             if let Some(listener) = listener.take() {
                 io.listen(listener)?;
             }
-            loops.push(EventLoop { poll, io, inbox, handler: make(thread, &wakers) });
+            loops.push(EventLoop {
+                poll,
+                io,
+                inbox,
+                handler: make(thread, &wakers),
+                accept_rests: false,
+                flushing: Vec::new(),
+            });
         }
 
         let mut group = Group { threads: Vec::new(), shutdown, address };

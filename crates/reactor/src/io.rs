@@ -95,10 +95,8 @@ pub enum Origin {
 /// Why a connection ended.
 #[derive(Debug)]
 pub enum Close {
-    /// The handler closed it.
+    /// The handler closed it, or the peer did and the handler left it at that.
     Local,
-    /// The peer closed it.
-    Peer,
     /// No traffic for [`Config::idle_timeout`].
     Idle,
     /// More unconsumed input than [`Config::input_bytes_max`].
@@ -113,8 +111,10 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) generation: u32,
     pub(crate) origin: Origin,
-    /// Unconsumed input; empty, and without memory, between requests.
+    /// Input that was left, its first `consumed` bytes gone; without memory between requests.
     pub(crate) input: Vec<u8>,
+    /// Moving the rest to the front for each request taken of many would cost more than they do.
+    pub(crate) consumed: usize,
     /// So much input has to be there before the handler wants to see it.
     pub(crate) wanted: usize,
     pub(crate) output: Output,
@@ -133,6 +133,8 @@ pub(crate) struct Connection {
     /// Above the high-water mark, not yet below the low one.
     pub(crate) congested: bool,
     pub(crate) close_when_sent: bool,
+    /// In the list of connections to close at the end of the batch: nothing more is shown of it.
+    pub(crate) closing: bool,
     /// In the list of connections to flush.
     pub(crate) dirty: bool,
     /// In the list of connections to read without waiting for an event.
@@ -144,7 +146,7 @@ impl Connection {
         // Two peers that each refuse to read until the other does would wait for ever. The one that
         // accepted gives in to nobody, the one that connected bounds by itself what it sends.
         let congested = self.congested && self.origin == Origin::Accepted;
-        !(self.paused || congested || self.connecting || self.close_when_sent)
+        !(self.paused || congested || self.connecting || self.close_when_sent || self.closing)
     }
 }
 
@@ -251,10 +253,12 @@ impl Io {
     }
 
     /// Says that [`Handler::on_data`](crate::Handler::on_data) is to be called again only with so
-    /// many bytes at hand, what was left unconsumed included.
+    /// many bytes at hand, what was left unconsumed included. More than
+    /// [`Config::input_bytes_max`] is never there: the connection is closed on the way.
     pub fn want(&mut self, conn: ConnId, bytes: usize) {
+        let beyond = self.config.input_bytes_max.saturating_add(1);
         if let Some(connection) = self.get_mut(conn) {
-            connection.wanted = bytes;
+            connection.wanted = bytes.min(beyond);
         }
     }
 
@@ -360,7 +364,10 @@ impl Io {
     }
 
     pub(crate) fn close_because(&mut self, conn: ConnId, why: Close) {
-        if self.is_open(conn) {
+        if let Some(connection) = self.get_mut(conn)
+            && !connection.closing
+        {
+            connection.closing = true;
             self.closing.push((conn, why));
         }
     }
@@ -403,6 +410,7 @@ impl Io {
             generation,
             origin,
             input: Vec::new(),
+            consumed: 0,
             wanted: 0,
             output: Output::default(),
             last_active: self.now,
@@ -415,6 +423,7 @@ impl Io {
             show_again: false,
             congested: false,
             close_when_sent: false,
+            closing: false,
             dirty: false,
             queued: false,
         }));
@@ -456,7 +465,7 @@ impl Io {
         let low = self.config.output_low_water_bytes;
         let high = self.config.output_high_water_bytes;
         let now = self.now;
-        let Io { slots, pool, closing, .. } = self;
+        let Io { slots, pool, .. } = self;
         let Some(Slot::Open(connection)) = slots.get_mut(index as usize) else { return false };
         let conn = ConnId { index, generation: connection.generation };
         while connection.writable && !connection.output.is_empty() {
@@ -476,14 +485,14 @@ impl Io {
                 Err(error) => {
                     connection.output.release(pool);
                     connection.writable = false;
-                    closing.push((conn, Close::Failed(error)));
+                    self.close_because(conn, Close::Failed(error));
                     return false;
                 }
             }
         }
         let waiting = connection.output.len();
         if waiting == 0 && connection.close_when_sent {
-            closing.push((conn, Close::Local));
+            self.close(conn);
             return false;
         }
         if waiting > high {

@@ -9,7 +9,7 @@
 //! * output is only appended while a batch of events is handled, and every connection that has any
 //!   gets one write at the end of the batch: requests that arrive together leave together;
 //! * an idle connection owns no buffer: input is read into one scratch buffer per thread, and only
-//!   an unfinished tail is kept; output buffers come from a pool and return when drained.
+//!   an unfinished tail is kept, in a buffer of its size; output buffers come from a pool and return when drained.
 //!
 //! Memory is bounded whatever a peer does: unconsumed input up to [`Config::input_bytes_max`];
 //! a peer that does not read its answers is not read from once [`Config::output_high_water_bytes`]

@@ -15,13 +15,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, PartialEq)]
 enum Seen {
     Open(usize, Origin),
+    Told,
     Timer(u64),
     Drained,
     Closed(Origin, String),
     Wake(usize),
 }
 
-/// Sends whole lines back. `pause\n` stops reading for 50 ms, `panic\n` panics.
+/// Sends whole lines back. `pause\n` stops reading for 50 ms, `again\n` leaves the rest for another
+/// call, `want\n` asks for more input than any limit, `close\n` closes, `tell\n` is only noted,
+/// `panic\n` panics.
 struct Echo {
     seen: Sender<Seen>,
     connect_to: Option<SocketAddr>,
@@ -61,6 +64,20 @@ impl Handler for Echo {
                     io.timer(io.now() + Duration::from_millis(50), conn.to_u64());
                     return consumed;
                 }
+                b"again\n" => {
+                    io.pause(conn);
+                    io.resume(conn);
+                    return consumed;
+                }
+                b"want\n" => {
+                    io.want(conn, usize::MAX);
+                    return consumed;
+                }
+                b"close\n" => {
+                    io.close(conn);
+                    return consumed;
+                }
+                b"tell\n" => self.tell(Seen::Told),
                 line => io.write(conn, line),
             }
         }
@@ -158,9 +175,10 @@ fn lines_come_back_however_they_are_split() {
 
 #[test]
 fn a_line_larger_than_the_read_buffer_comes_back_whole() {
-    let config = Config { read_bytes: 4096, input_bytes_max: 8 * 1024 * 1024, ..Config::default() };
+    let config = Config { read_bytes: 4096, ..Config::default() };
     let running = Running::start(1, &config);
-    let mut line: Vec<u8> = (0..3_000_000_u32).map(|i| b'a' + (i % 23) as u8).collect();
+    // The handler looks at all of it with each piece.
+    let mut line: Vec<u8> = (0..300_000_u32).map(|i| b'a' + (i % 23) as u8).collect();
     line.push(b'\n');
     let mut stream = running.connect();
     let mut writer = stream.try_clone().unwrap();
@@ -179,6 +197,50 @@ fn input_beyond_the_limit_closes_the_connection() {
     let _ = stream.write_all(&[b'x'; 100_000]);
     assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)));
     running.wait_for(&Seen::Closed(Origin::Accepted, "Overflow".into()));
+}
+
+#[test]
+fn wanting_more_than_the_limit_does_not_lift_it() {
+    let config = Config { input_bytes_max: 200_000, read_bytes: 4096, ..Config::default() };
+    let running = Running::start(1, &config);
+    let mut stream = running.connect();
+    let mut writer = stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        // Fails in the middle, when the peer closes.
+        writer.write_all(b"want\n").and_then(|()| writer.write_all(&vec![b'x'; 64 << 20]))
+    });
+    running.wait_for(&Seen::Closed(Origin::Accepted, "Overflow".into()));
+    assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)));
+    assert!(sending.join().unwrap().is_err());
+}
+
+#[test]
+fn nothing_is_shown_of_a_connection_that_the_handler_has_closed() {
+    // The two lines come with one event, and in two receives.
+    let config = Config { read_bytes: b"close\n".len(), ..Config::default() };
+    let running = Running::start(1, &config);
+    let mut stream = running.connect();
+    stream.write_all(b"close\ntell\n").unwrap();
+    assert_eq!(running.next(), Seen::Open(0, Origin::Accepted));
+    assert_eq!(running.next(), Seen::Closed(Origin::Accepted, "Local".into()));
+}
+
+#[test]
+fn input_that_is_taken_a_little_at_a_time_comes_in_order() {
+    let config = Config { read_bytes: 10_000, ..Config::default() };
+    let running = Running::start(1, &config);
+    let mut stream = running.connect();
+    let (mut sent, mut expected) = (Vec::new(), Vec::new());
+    for number in 0..20_000 {
+        let line = format!("line {number}\n");
+        expected.extend_from_slice(line.as_bytes());
+        sent.extend_from_slice(line.as_bytes());
+        sent.extend_from_slice(b"again\n");
+    }
+    let mut writer = stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+    assert!(read_exactly(&mut stream, expected.len()) == expected);
+    sending.join().unwrap();
 }
 
 #[test]
@@ -271,6 +333,28 @@ fn one_connection_too_many_is_told_so_and_room_is_made_again() {
     let mut fourth = running.connect();
     fourth.write_all(b"hello\n").unwrap();
     assert_eq!(read_exactly(&mut fourth, 6), b"hello\n");
+}
+
+#[test]
+fn connections_that_come_in_a_crowd_are_all_accepted() {
+    let config = Config { connections_max: 400, ..Config::default() };
+    let running = Running::start(2, &config);
+    let mut streams: Vec<TcpStream> = (0..400).map(|_| running.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"here\n").unwrap();
+    }
+    for stream in &mut streams {
+        assert_eq!(read_exactly(stream, 5), b"here\n");
+    }
+}
+
+#[test]
+fn an_idle_time_beyond_the_clock_is_none() {
+    let config = Config { idle_timeout: Some(Duration::MAX), ..Config::default() };
+    let running = Running::start(1, &config);
+    let mut stream = running.connect();
+    stream.write_all(b"still here\n").unwrap();
+    assert_eq!(read_exactly(&mut stream, 11), b"still here\n");
 }
 
 #[test]
