@@ -17,6 +17,13 @@ pub(crate) fn parse(frame: &[u8], expect: Expect) -> Option<Response<'_>> {
     }
 }
 
+/// The error line that a retrieval ended with: values that came before it are no answer.
+pub(crate) fn error_line(answer: &[u8]) -> &[u8] {
+    let before_end = answer.strip_suffix(b"\n").unwrap_or(answer);
+    let start = before_end.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    &answer[start..]
+}
+
 /// What answers were merged into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gathered {
@@ -37,7 +44,7 @@ pub(crate) fn retrieval(
         match parse(frame, Expect::Retrieval) {
             Some(answer) if !answer.status.is_error() => answers.push(answer.values().peekable()),
             _ => {
-                out.extend_from_slice(frame);
+                out.extend_from_slice(error_line(frame));
                 return Gathered { hits: 0, severity: Severity::Error };
             }
         }
@@ -146,10 +153,11 @@ mod tests {
 
     #[test]
     fn an_error_is_relayed() {
-        let frames = ["END\r\n", "SERVER_ERROR no\r\n"];
         let gathered = Gathered { hits: 0, severity: Severity::Error };
         let expected = ("SERVER_ERROR no\r\n".to_owned(), gathered);
-        assert_eq!(merged("gets a\r\n", &frames, true), expected);
+        for second in ["SERVER_ERROR no\r\n", "VALUE a 0 1 5\r\nx\r\nSERVER_ERROR no\r\n"] {
+            assert_eq!(merged("gets a\r\n", &["END\r\n", second], true), expected);
+        }
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Proxy {
                 flight.outcome.hits += response.hits as u32;
                 if response.status.is_error() {
                     if flight.verdict.weigh(server, response) {
-                        set(&mut flight.reply, response.raw);
+                        set(&mut flight.reply, gather::error_line(response.raw));
                     }
                 } else {
                     set(&mut flight.parts[part].bytes, response.raw);

@@ -236,6 +236,39 @@ fn who_wants_no_reply_gets_none_whatever_the_servers_say() {
 }
 
 #[test]
+fn a_sharded_multiget_is_answered_whole_or_by_one_error() {
+    let good = [Memcached::start(), Memcached::start()];
+    for server in &good {
+        let items = "set a 0 0 1\r\nx\r\nset b 0 0 1\r\ny\r\n";
+        Client::connect(server.address).expect(items, "STORED\r\nSTORED\r\n");
+    }
+    let silent = impostor(|mut stream| {
+        let mut request = [0; 1024];
+        while stream.read(&mut request).is_ok_and(|read| read > 0) {}
+    });
+    let sick = impostor(|mut stream| {
+        let mut request = [0; 1024];
+        while stream.read(&mut request).is_ok_and(|read| read > 0) {
+            let _ = stream.write_all(b"VALUE a 0 1\r\nx\r\nSERVER_ERROR sick\r\n");
+        }
+    });
+    // Doubled keys and misses, in the order of the request.
+    let request = "get a b nothing a a nothing b\r\n";
+    let (a, b) = ("VALUE a 0 1\r\nx\r\n", "VALUE b 0 1\r\ny\r\n");
+    let whole = format!("{a}{b}{a}{a}{b}END\r\n");
+    for (mode, threads) in MODES {
+        for (third, answer) in [(silent, whole.as_str()), (sick, "SERVER_ERROR sick\r\n")] {
+            let mut servers = addresses(&good);
+            servers.push(third);
+            let settings =
+                knee_middleware::Config { sharded: true, ..config(mode, threads, &servers) };
+            let proxy = Proxy::start(&settings);
+            proxy.client().expect(&format!("{request}mn\r\n"), &format!("{answer}MN\r\n"));
+        }
+    }
+}
+
+#[test]
 fn an_answer_beyond_the_limit_is_refused() {
     let servers = [Memcached::start()];
     for (mode, threads) in MODES {
