@@ -251,8 +251,7 @@ class _Deployment:
             self._start(commands.populate(f"populate-{index}", workload, [target], self._seed))
             for index, target in enumerate(targets)
         ]
-        each_s = workload.keys * (1 / _POPULATE_KEYS_PER_S + _value_bytes(workload) / _POPULATE_BYTES_PER_S)
-        deadline = time.monotonic() + _READY_TIMEOUT_S + len(targets) * each_s
+        deadline = time.monotonic() + _READY_TIMEOUT_S + len(targets) * populating_s(workload)
         for process in populating:
             if process.wait(max(0.0, deadline - time.monotonic())) != 0:
                 raise ProcessError(f"{process.command.process} failed: {process.describe()}")
@@ -306,9 +305,11 @@ def _address_of(process: Process) -> str:
     return address
 
 
-def _value_bytes(workload: Workload) -> float:
-    """The size of a value, or for a distribution its last number: the mean or the largest."""
-    return float(str(workload.value_bytes).rpartition(":")[2])
+def populating_s(workload: Workload) -> float:
+    """Seconds that setting every key of one store may take."""
+    # Of a distribution the last number: the largest value or the mean.
+    value_bytes = float(str(workload.value_bytes).rpartition(":")[2])
+    return workload.keys * (1 / _POPULATE_KEYS_PER_S + value_bytes / _POPULATE_BYTES_PER_S)
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:

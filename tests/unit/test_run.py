@@ -14,7 +14,7 @@ from knee.design import Run, runs
 from knee.errors import DatasetError, ProgramError
 from knee.hosts.local import LocalHost
 from knee.progress import duration, name_of
-from knee.run import PROVENANCE, Lab, Progress, Throughput, check_programs, new_manifest, resumed_manifest
+from knee.run import PROVENANCE, Lab, Progress, Throughput, check_programs, new_manifest, populating_s, resumed_manifest
 
 TEXT = """\
 [experiment]
@@ -111,6 +111,14 @@ def test_an_interrupt_does_not_take_back_a_run_that_was_measured(
         )
     assert folder.done() == {(0, 1)}
     assert [run.point for run in told] == [0]
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "expected"),
+    [(1, 5.001), (1_000_000, 1005), ("uniform:1:10000", 15), ("exponential:10000", 15)],
+)
+def test_populating_large_values_may_take_longer(value_bytes: int | str, expected: float) -> None:
+    assert populating_s(spec.Workload(value_bytes=value_bytes, keys=10_000)) == pytest.approx(expected)
 
 
 def test_a_run_in_words() -> None:
