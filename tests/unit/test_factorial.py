@@ -437,6 +437,14 @@ def test_box_cox_does_not_depend_on_the_unit(table: pl.DataFrame, scale: float, 
     assert (scaled.best, scaled.low, scaled.high) == pytest.approx((plain.best, plain.low, plain.high))
 
 
+def test_box_cox_does_not_judge_where_the_likelihood_has_no_top() -> None:
+    # Seed 001, figure 4: three large responses beside five small ones that hardly differ.
+    levels = {"connections": (20, 40), "threads": (20, 40), "database": (0, 1)}
+    figure = full_design(levels, [4810, 4791, 4695, 4609, 7511, 7443, 6687, 7684])
+    found = analyse(figure, list(levels), "throughput")
+    assert found.box_cox.fit == "cannot tell" and found.analysis.model == "additive"
+
+
 # Residuals
 
 

@@ -94,9 +94,17 @@ def test_seed_000_table_10() -> None:
     assert 1 - sum(wrong.values()) == pytest.approx(0.003, abs=5e-4)
 
 
-def by_equation_3(analysis: Analysis) -> dict[str, float]:
+@pytest.mark.parametrize("multiplicative", [False, True])
+def test_seed_000_equation_3_without_the_repetitions_alone_does_not_give_the_printed_shares(
+    multiplicative: bool,
+) -> None:
+    shares = by_equation_3(analysis_of("seed000_table27.csv", multiplicative=multiplicative), runs=8)
+    assert round(shares["C"], 3) == (0.734 if multiplicative else 0.732)
+
+
+def by_equation_3(analysis: Analysis, runs: int = 4) -> dict[str, float]:
     """Shares with seed 000's equation 3 as printed, SSA = 2² · q_A², and its equation 4 for SSE."""
-    squares = {term.name: 4 * term.q.estimate**2 for term in analysis.terms}
+    squares = {term.name: runs * term.q.estimate**2 for term in analysis.terms}
     total = sum(squares.values()) + analysis.error.sum_of_squares
     return {name: square / total for name, square in squares.items()}
 
@@ -179,7 +187,7 @@ def test_jains_replicated_memory_cache_example() -> None:
 
 
 def test_jains_prediction_for_the_memory_cache_example() -> None:
-    # §18.6, at 4 MB and 1 kB, t[0.95; 8] = 1.860. A cell's mean has the variance s_e²/3, not the book's 5 s_e²/12.
+    # §18.6, at 4 MB and 1 kB, t[0.95; 8] = 1.860. A mean of three runs has the variance s_e²/3.
     analysis = jain_18()
     levels = {"memory_mb": 4, "cache_kb": 1}
     for observations, share in ((None, 1 / 3), (1, 1 / 3 + 1), (5, 1 / 3 + 1 / 5)):
@@ -229,7 +237,7 @@ def test_seed_002_table_2_audit_finds_the_misprint() -> None:
     assert row.implied == 17616 == sum(published["throughput"].values())
     assert (row.low, row.high) == pytest.approx((17606, 17628), abs=0.01)
     assert "row 16" in found.sentence and "12427" in found.sentence and "17616" in found.sentence
-    # The mean alone implies 17604 ± 8, but with that q_AD is −18.6 beside −17: further off than any rounding.
+    # The mean alone implies 17604 ± 8, but that leaves q_AD at −18.6 beside −17: further off than any rounding.
     assert 14650 * 16 - (design.values.sum() - 12427) == 17604
     values = design.means()
     values[15] = 17604

@@ -69,6 +69,8 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     likelihood = -degrees / 2 * np.log(squares)
     inside = lambdas[likelihood >= likelihood.max() - float(stats.chi2.ppf(level, 1)) / 2]
     best, low, high = float(lambdas[likelihood.argmax()]), float(inside.min()), float(inside.max())
+    if abs(best) >= LAMBDA_MAX:
+        return _unknown(level, f"no power of the response between −{LAMBDA_MAX:.0f} and {LAMBDA_MAX:.0f} is the best")
     fit = _fit(low, high)
     return BoxCox(best, low, high, level, fit, _sentence(best, low, high, level, fit, replicated))
 

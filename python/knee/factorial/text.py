@@ -248,4 +248,4 @@ def _percent(share: float) -> str:
 
 
 def _ratio(value: float) -> str:
-    return f"{value:.3g}" if abs(value - 1) >= 0.1 else f"{value:.3f}"
+    return number(value, 3 if abs(value - 1) >= 0.1 else 4)
