@@ -198,8 +198,12 @@ def knee_lines(verdict: Verdict) -> list[str]:
     if verdict.bottleneck.status == "load generator":
         lines.append("It is the load generator's own knee: the system could take more.")
     if knee.level is not None:
+        beyond = (
+            knee.status == "found" and knee.clients is not None and knee.level.clients > round(knee.clients.estimate)
+        )
         lines.append(
-            f"At {knee.level.clients} clients: {quantity(knee.level.throughput, 'requests/s')}, "
+            f"At {knee.level.clients} clients{', the next measured' if beyond else ''}: "
+            f"{quantity(knee.level.throughput, 'requests/s')}, "
             f"response time {quantity(knee.level.response_ms, 'ms')}."
         )
     if knee.retrograde:

@@ -106,7 +106,7 @@ def pooled_bootstrap(
     narrow), so relative residuals are pooled over all points, widened by √(r / (r − 1)) for the mean that was taken
     out, and added back to each point's mean: model-based resampling (Davison & Hinkley 1997, §6.3).
     Percentiles of so few residuals are too narrow as z is beside t: the tails are expanded to Φ(−t(1 − α/2; ν)) with
-    ν the residuals' degrees of freedom (Hesterberg 2015, §5.2, "expanded percentile").
+    ν the residuals' degrees of freedom (Hesterberg 2015, "expanded percentile").
     It assumes that the relative noise is alike at all points. Quantities measured together stay together.
 
     Parameters
