@@ -1,7 +1,8 @@
-"""Somebody else's measurements: a CSV with a header and a row per observation, in place of a run folder.
+"""Measurements for the analyses that need no windows: a CSV of somebody else's, or a run folder of ours.
 
-Known columns have fixed names and units (KNOWN); every other column is a factor. What a file calls them is given with
-`--map theirs=ours`. Nothing is guessed silently: what was assumed is said in `notes`.
+A CSV has a header and a row per observation. Known columns have fixed names and units (KNOWN); every other column is a
+factor. What a file calls them is given with `--map theirs=ours`. Nothing is guessed silently: what was assumed is said
+in `notes`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from knee.errors import MeasurementsError
+from knee.observations import observations
+from knee.trim import RUN
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
 
 KNOWN: Mapping[str, str] = {
     "repetition": "number of the repetition, from 1",
@@ -47,10 +54,11 @@ _PROBLEMS_MAX = 10
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """A file of measurements, checked.
+    """Measurements, checked.
 
-    table      `point` and `repetition`, every column of the file under its known name, and `line`, the line of the
-               file that a row begins on; `think_ms` is always there
+    table      `point` and `repetition`, and every column of the file under its known name; `think_ms` is always
+               there. From a file also `line`, where a row begins in it; from a run folder also what
+               :mod:`knee.observations` has, and `run_order`
     factors    columns with two levels or more: unknown ones, and `clients` and `request_type` where they are not
                settled by the others; in the file's order
     responses  which of RESPONSES were measured
@@ -70,6 +78,19 @@ def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
     Raises MeasurementsError naming every problem by its line, at most _PROBLEMS_MAX of them.
     """
     return parse(_text(path), str(path), renames)
+
+
+def of_run(dataset: Dataset) -> Measurements:
+    """The trimmed observations of a run folder, in the same form; runs are ordered by their start seconds."""
+    starts = dataset.points.select(*RUN, pl.col("start_unix_s").cast(pl.Float64).alias("run_order"))
+    table = observations(dataset).join(starts, on=RUN, how="left", maintain_order="left")
+    factors = tuple(name for name in dataset.factors if table[name].n_unique() > 1)
+    constant = [
+        f"{name} = {table[name][0]}" for name in dataset.factors if name not in factors and not table.is_empty()
+    ]
+    responses = tuple(name for name in RESPONSES if table[name].is_not_null().any())
+    notes = [_left_out(constant)] if constant else []
+    return Measurements(str(dataset.path), table, factors, responses, (*notes, *dataset.warnings))
 
 
 def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
@@ -249,7 +270,7 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     unknown = [name for name in table.columns if name != "line" and not _is_known(name)]
     factors = [name for name in unknown if table[name].n_unique() > 1]
     if constant := [f"{name} = {table[name][0]}" for name in unknown if name not in factors]:
-        notes.append(f"The same in every row, so no factor: {', '.join(constant)}.")
+        notes.append(_left_out(constant))
     for name in ("clients", "request_type"):
         if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
             factors.append(name)
@@ -267,6 +288,10 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
             notes.append("No column think_ms: clients are taken not to think, Z = 0.")
     responses = tuple(name for name in RESPONSES if name in table.columns)
     return Measurements(source, table, tuple(factors), responses, tuple(notes))
+
+
+def _left_out(constant: Sequence[str]) -> str:
+    return f"The same in every row, so no factor: {', '.join(constant)}."
 
 
 def _is_known(name: str) -> bool:

@@ -377,6 +377,31 @@ def test_unequal_replication_is_treated_and_said(table: pl.DataFrame) -> None:
     assert [one.half_width for one in found] == pytest.approx((t * np.sqrt(variances)).tolist(), rel=1e-4)
 
 
+def test_unequal_replication_with_more_levels_has_exact_standard_errors() -> None:
+    levels = {"a": (1, 2, 3), "b": (1, 2)}
+    uneven = full_design(levels, [10, 20, 40, 15, 22, 50], repetitions=4, noise=1, seed=9)[[*range(5), *range(6, 22)]]
+    analysis = analyse_model(design_of(uneven, list(levels), "throughput"))
+    means = uneven.group_by("b", "a", maintain_order=True).agg(pl.col("throughput").mean(), pl.len())
+    y, n = means["throughput"].to_numpy().reshape(2, 3), means["len"].to_numpy().reshape(2, 3)
+    spread = analysis.error.standard_deviation
+    assert spread is not None and n.min() < n.max()
+    first = analysis.term("A").effects[0].value
+    weights = np.array([[2 / 3, -1 / 3, -1 / 3]] * 2) / 2
+    assert first.estimate == pytest.approx(float((weights * y).sum()))
+    t = 2.1314  # t(0.975; 15)
+    assert analysis.error.degrees == 15
+    assert first.half_width == pytest.approx(t * spread * math.sqrt(float((weights**2 / n).sum())), rel=1e-4)
+    corner = next(e.value for e in analysis.term("AB").effects if e.levels == {"a": 1, "b": 1})
+    weights = np.array([[2 / 3, -1 / 3, -1 / 3], [-2 / 3, 1 / 3, 1 / 3]]) / 2
+    assert corner.estimate == pytest.approx(float((weights * y).sum()))
+    assert corner.half_width == pytest.approx(t * spread * math.sqrt(float((weights**2 / n).sum())), rel=1e-4)
+    # Predictions and changes weigh the cells likewise.
+    assert predict(analysis, {"a": 1, "b": 1}).half_width == pytest.approx(t * spread / math.sqrt(n[0, 0]), rel=1e-4)
+    step = change(analysis, "a")
+    assert (step.before, step.after) == (1, 3)
+    assert step.by.half_width == pytest.approx(t * spread * math.sqrt(float((1 / n[:, [0, 2]]).sum()) / 4), rel=1e-4)
+
+
 def test_without_a_repetition_column_equal_levels_are_repetitions(table: pl.DataFrame) -> None:
     assert design_of(table.drop("repetition"), list(LEVELS), "throughput").label == "2^3·3 full factorial design"
 
@@ -523,3 +548,21 @@ def test_every_term_has_a_row_in_the_table(table: pl.DataFrame) -> None:
     lines = render_text(analyse(table, list(LEVELS), "throughput")).splitlines()
     for term in range(1, 8):
         assert sum(line.startswith(term_name(term) + " ") for line in lines) == 1
+
+
+def test_a_large_table_is_cut() -> None:
+    levels = dict.fromkeys("abcdefg", (0, 1))
+    noise = np.random.default_rng(0).normal(100, 1, 128).tolist()
+    lines = render_text(analyse(full_design(levels, noise), list(levels), "throughput")).splitlines()
+    assert lines[-1].startswith("… 63 smaller ones")
+
+
+def test_the_largest_of_many_effects_is_not_called_certain_when_all_are_noise() -> None:
+    levels = dict.fromkeys("abcdefg", (0, 1))
+    called = 0
+    for seed in range(20):
+        noise = full_design(levels, [100.0] * 128, repetitions=2, noise=1, seed=seed)
+        first = analyse(noise, list(levels), "throughput", model="additive").sentences[0]
+        called += "no chance finding" in first
+    # One in twenty is the level; without regard to the number of effects it would be nearly all.
+    assert called <= 5

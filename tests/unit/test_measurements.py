@@ -6,10 +6,12 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from synthetic import System, synthetic_dataset
 
 from knee.errors import MeasurementsError
+from knee.factorial import analyse
 from knee.laws import check_laws
-from knee.measurements import ROWS_MAX, parse, read, read_effects
+from knee.measurements import ROWS_MAX, of_run, parse, read, read_effects
 
 GOOD = """\
 servers,workers,repetition,clients,throughput,response_ms,utilization_cpu
@@ -136,6 +138,22 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named_by_its_line(text: str, message: str) -> None:
     with pytest.raises(MeasurementsError, match=message):
         parse(text, "x")
+
+
+def test_a_run_folder_is_read_in_the_same_form() -> None:
+    dataset = synthetic_dataset(System(), (4, 64), workers=(8, 32))
+    found = of_run(dataset)
+    assert found.factors == ("load.clients", "middleware.workers")
+    assert {"throughput", "response_ms", "queueing_ms"} <= set(found.responses)
+    findings = analyse(found.table, found.factors, "throughput", run_order="run_order")
+    assert findings.analysis.design.label == "2^2·3 full factorial design"
+    assert findings.analysis.ranked[0].factors == ("load.clients",)
+
+
+def test_a_factor_that_a_run_did_not_vary_is_left_out_and_said() -> None:
+    found = of_run(synthetic_dataset(System(), (4, 64), workers=(8,)))
+    assert found.factors == ("load.clients",)
+    assert found.notes[0] == "The same in every row, so no factor: middleware.workers = 8."
 
 
 def test_every_problem_is_named_up_to_a_limit() -> None:

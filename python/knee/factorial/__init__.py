@@ -4,7 +4,9 @@
     fraction       2^(k−p): defining relation, aliases, resolution
     design         observations as factors, levels and cells; everything that is refused
     decomposition  cells' means into effects
-    analysis       effects with intervals, variation, predictions, under one model
+    noise          intervals from the error of single observations
+    analysis       effects with intervals, and the allocation of variation, under one model
+    prediction     responses at measured levels, and changes between levels
     lenth          what stands out where nothing was repeated
     residuals      what the intervals take for granted
     box_cox        which model the data ask for
@@ -15,13 +17,15 @@
 Formulas, assumptions and sources: docs/methods/factorial.md.
 """
 
-from knee.factorial.analysis import Analysis, Change, Effect, Model, Term, analyse_model, change, predict
+from knee.factorial.analysis import Analysis, Cell, Effect, Error, Term, analyse_model
 from knee.factorial.audit import Audit, audit_design, audit_effects, render_audit
 from knee.factorial.box_cox import BoxCox
 from knee.factorial.design import Design, Factor, design_of
 from knee.factorial.findings import Findings, analyse
 from knee.factorial.fraction import Fraction, from_generators
 from knee.factorial.lenth import Lenth, lenth_margins
+from knee.factorial.noise import Model
+from knee.factorial.prediction import Change, change, predict
 from knee.factorial.residuals import Check, Residuals
 from knee.factorial.text import render_text
 
@@ -29,10 +33,12 @@ __all__ = [
     "Analysis",
     "Audit",
     "BoxCox",
+    "Cell",
     "Change",
     "Check",
     "Design",
     "Effect",
+    "Error",
     "Factor",
     "Findings",
     "Fraction",

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from knee.factorial.analysis import Analysis, Model, analyse_model
+from knee.factorial.analysis import Analysis, analyse_model
 from knee.factorial.box_cox import BoxCox, box_cox
 from knee.factorial.design import design_of
+from knee.factorial.noise import Model
 from knee.factorial.text import sentences
 from knee.intervals import LEVEL
 
@@ -66,7 +67,7 @@ def analyse(
     other = analyse_model(design, other_model, level) if applies else None
     ratio = float(design.values.max() / design.values.min()) if (design.values > 0).all() else None
     alike = None if ratio is None or ratio >= RATIO_MIN else ratio
-    return Findings(response, analysis, other, hint, reason, tuple(sentences(analysis, hint, reason, alike)))
+    return Findings(response, analysis, other, hint, reason, tuple(sentences(analysis, other, hint, reason, alike)))
 
 
 def _choose(hint: BoxCox) -> tuple[Model, str]:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from knee.factorial.analysis import Analysis, Change, Term, change
+from knee.factorial.analysis import Analysis, Term
 from knee.factorial.box_cox import BoxCox
 from knee.factorial.fraction import defining_relation, roman
+from knee.factorial.prediction import Change, change
 from knee.factorial.residuals import p_value
 from knee.intervals import Interval, number, quantity
 
@@ -20,6 +21,9 @@ SHARE_MIN = 0.01
 
 _LISTED_MAX = 6
 
+_ROWS_MAX = 64
+"""Of the printed table; what is left out explains the least."""
+
 _UNITS = {"throughput": "requests/s"}
 
 
@@ -28,16 +32,14 @@ def unit_of(response: str) -> str:
     return _UNITS.get(response, "ms" if response.endswith("_ms") else "")
 
 
-def sentences(analysis: Analysis, hint: BoxCox, reason: str, alike: float | None) -> list[str]:
+def sentences(analysis: Analysis, other: Analysis | None, hint: BoxCox, reason: str, alike: float | None) -> list[str]:
     """What moved the response most, what else did, what did not, and how far to trust it.
 
     `alike` is the ratio of the largest to the smallest response where it is too small for the models to differ.
     """
     found = [*_of_effects(analysis)] if analysis.total else []
     found += _of_error(analysis)
-    found.append(f"Model: {analysis.model}, {reason}. {hint.sentence}")
-    if alike is not None:
-        found[-1] += f" The largest response is only {alike:.2f} times the smallest: both models say much the same."
+    found.append(_of_model(analysis, other, hint, reason, alike))
     found += _of_fraction(analysis)
     if analysis.residuals is not None:
         found += [check.sentence for check in analysis.residuals.checks]
@@ -121,10 +123,13 @@ def _size(interval: Interval) -> Interval:
 
 def _certainty(analysis: Analysis, term: Term) -> str:
     if analysis.error.standard_deviation is not None and term.probability is not None:
-        said = f"p {p_value(term.probability)}"
-        if term.significant:
-            return f"It is no chance finding ({said}; intervals at {analysis.level:.0%})."
-        return f"It may well be noise ({said})."
+        said = f"p {p_value(term.probability)}; intervals at {analysis.level:.0%}"
+        if not term.significant:
+            return f"It may well be noise ({said})."
+        # Bonferroni's bound: the terms that are named here were picked from all of them.
+        if term.probability * len(analysis.terms) < 1 - analysis.level:
+            return f"It is no chance finding ({said})."
+        return f"It stands out by itself, but one of {len(analysis.terms)} effects may do so by chance ({said})."
     margins = analysis.lenth
     if margins is None:
         return "How sure that is cannot be told without repetitions."
@@ -174,6 +179,19 @@ def _of_error(analysis: Analysis) -> list[str]:
     ]
 
 
+def _of_model(analysis: Analysis, other: Analysis | None, hint: BoxCox, reason: str, alike: float | None) -> str:
+    found = f"Model: {analysis.model}, {reason}. {hint.sentence}"
+    if alike is not None:
+        found += f" The largest response is only {alike:.2f} times the smallest: both models say much the same."
+    if other is not None and analysis.total:
+        first, of_other = analysis.ranked[0], other.ranked[0]
+        said = "too" if of_other.factors == first.factors else "instead"
+        found += (
+            f" Under the {other.model} model {term_label(of_other)} moved it most {said} ({_percent(of_other.share)})."
+        )
+    return found
+
+
 def _of_fraction(analysis: Analysis) -> list[str]:
     fraction = analysis.design.fraction
     if fraction is None or fraction.resolution is None:
@@ -207,7 +225,7 @@ def _table(analysis: Analysis) -> list[str]:
     rows = [header]
     if two_level:
         rows.append(["mean", *_estimates(analysis.mean, judged)])
-    for term in analysis.ranked:
+    for term in analysis.ranked[:_ROWS_MAX]:
         row = [f"{term.name} {term_label(term)}", *(_estimates(term.q, judged) if two_level else [])]
         row += [number(term.sum_of_squares), str(term.degrees), _percent(term.share)]
         if judged:
@@ -215,6 +233,8 @@ def _table(analysis: Analysis) -> list[str]:
             row += ["–" if term.probability is None else p_value(term.probability).removeprefix("= ")]
         row += [{True: "significant", False: "", None: "?"}[term.significant], ", ".join(term.aliases)]
         rows.append(row[: len(header)])
+    if (more := len(analysis.terms) - _ROWS_MAX) > 0:
+        rows.append([f"… {more} smaller ones"])
     if judged:
         error = analysis.error
         row = ["error", *(["", ""] if two_level else [])]

@@ -17,8 +17,8 @@ Floats = npt.NDArray[np.float64]
 _RADIX_BITS = 4
 """Factors per pass over the array: a butterfly of 16 points is a small matrix product, and five passes do 2^20 rows."""
 
-LETTERS = string.ascii_uppercase
-"""Factors are A, B, C, … in formulas and tables, as in Jain (1991)."""
+LETTERS = string.ascii_uppercase.replace("I", "")
+"""Factors are A, B, C, … in formulas and tables, as in Jain (1991); I is the mean and no factor."""
 
 
 def sign_table(factors: int) -> npt.NDArray[np.int64]:
