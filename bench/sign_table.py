@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -24,14 +25,12 @@ def main() -> None:
         responses = rng.normal(1e4, 1e3, 1 << factors)
         by_table = "–"
         if factors <= TABLE_FACTORS_MAX:
-            signs = sign_table(factors).astype(np.float64)
-            by_table = _shown(lambda signs=signs, y=responses: signs.T @ y / y.size)  # type: ignore[misc]
-        print(f"{1 << factors:>10,}  {_shown(lambda y=responses: effects(y)):>12}  {by_table:>12}")  # type: ignore[misc]
+            by_table = _best(partial(np.matmul, sign_table(factors).T.astype(np.float64), responses))
+        print(f"{1 << factors:>10,}  {_best(partial(effects, responses)):>12}  {by_table:>12}")
 
 
-def _shown(call: Callable[[], object]) -> str:
-    best_s = min(_once_s(call) for _ in range(ROUNDS))
-    return f"{best_s * 1e3:.3f} ms"
+def _best(call: Callable[[], object]) -> str:
+    return f"{min(_once_s(call) for _ in range(ROUNDS)) * 1e3:.3f} ms"
 
 
 def _once_s(call: Callable[[], object]) -> float:

@@ -21,6 +21,7 @@ from knee.factorial import (
     design_of,
     from_generators,
     lenth_margins,
+    marginal_means,
     predict,
     render_text,
 )
@@ -201,6 +202,22 @@ def test_a_prediction_names_what_it_does_not_know(table: pl.DataFrame) -> None:
         predict(analysis, {"middlewares": 1, "servers": 1, "workers": 16})
     with pytest.raises(DesignError, match="one level for each of"):
         predict(analysis, {"middlewares": 1})
+
+
+def test_marginal_means_draw_the_interaction(table: pl.DataFrame) -> None:
+    analysis = analyse_model(design_of(table, list(LEVELS), "throughput"))
+    lines = marginal_means(analysis, ["workers", "middlewares"])
+    assert [tuple(cell.levels.values()) for cell in lines] == [(8, 1), (8, 2), (32, 1), (32, 2)]
+    by_hand = table.group_by("workers", "middlewares").agg(pl.col("throughput").mean()).sort("workers", "middlewares")
+    assert [cell.mean.estimate for cell in lines] == pytest.approx(by_hand["throughput"].to_list())
+    # Each mean is of two cells of three runs.
+    whole = marginal_means(analysis, [])[0].mean
+    assert lines[0].mean.half_width == pytest.approx(2 * (whole.half_width or math.nan))
+    assert (whole.low, whole.high) == pytest.approx((analysis.mean.low, analysis.mean.high))
+    at_two = change(analysis, "workers", {"middlewares": 2}).by.estimate
+    assert at_two == pytest.approx(lines[3].mean.estimate - lines[1].mean.estimate)
+    with pytest.raises(KeyError):
+        change(analysis, "clients")
 
 
 # No repetitions

@@ -25,7 +25,7 @@ from knee.factorial.findings import Findings, analyse
 from knee.factorial.fraction import Fraction, from_generators
 from knee.factorial.lenth import Lenth, lenth_margins
 from knee.factorial.noise import Model
-from knee.factorial.prediction import Change, change, predict
+from knee.factorial.prediction import Change, change, marginal_means, predict
 from knee.factorial.residuals import Check, Residuals
 from knee.factorial.text import render_text
 
@@ -54,6 +54,7 @@ __all__ = [
     "design_of",
     "from_generators",
     "lenth_margins",
+    "marginal_means",
     "predict",
     "render_audit",
     "render_text",

@@ -102,6 +102,7 @@ class Analysis:
     """The factorial analysis of one response under one model.
 
     values     the observations in the model's scale: y, or ln y
+    means      of every cell, in the model's scale; NaN where a fraction has no run
     mean       q₀
     terms      in Yates' order: A, B, AB, C, …
     total      sum of squares of all terms and the error
@@ -113,6 +114,7 @@ class Analysis:
     model: Model
     level: float
     values: Floats
+    means: Floats
     mean: Interval
     terms: tuple[Term, ...]
     error: Error
@@ -165,6 +167,7 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
         model=model,
         level=level,
         values=values,
+        means=means,
         mean=noise.interval(q0, of_mean),
         terms=terms,
         error=Error(source, squares, degrees, squares / total if total else math.nan, spread),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from knee.errors import DesignError
-from knee.factorial.analysis import Analysis
+from knee.factorial.analysis import Analysis, Cell
 from knee.factorial.design import Design, Level
 from knee.factorial.noise import Noise, in_unit
 from knee.factorial.transform import Floats, term_of
@@ -46,7 +47,7 @@ def predict(
     kept = analysis.terms if terms is None else [analysis.term(name) for name in terms]
     chosen = _level_numbers(design, levels)
     weights = _weights(design, [0, *(term_of(term.name) for term in kept)], chosen)
-    means = design.means(analysis.values)
+    means = analysis.means
     measured = design.counts > 0
     centre = float(np.mean(means[measured]))
     estimate = centre + float(np.sum(weights[measured] * (means[measured] - centre)))
@@ -54,12 +55,7 @@ def predict(
         raise ValueError(f"expected one future observation or more, not {observations}")
     variance = float(np.sum(weights[measured] ** 2 / design.counts[measured]))
     variance += 0.0 if observations is None else 1 / observations
-    noise = Noise(
-        analysis.error.standard_deviation,
-        analysis.error.degrees,
-        analysis.level if level is None else level,
-        design.repetitions[0],
-    )
+    noise = replace(_noise(analysis), level=analysis.level if level is None else level)
     return in_unit(noise.interval(estimate, variance), analysis.model)
 
 
@@ -82,23 +78,48 @@ def change(analysis: Analysis, factor: str, where: Mapping[str, Level] | None = 
 
     Raises KeyError for a factor that the design lacks.
     """
-    design = analysis.design
-    numbers = {one.name: number for number, one in enumerate(design.factors)}
-    levels = design.factors[numbers[factor]].levels
-    means = design.means(analysis.values)
-    measured = np.flatnonzero(design.counts)
-    at = np.array([design.level_of(int(cell)) for cell in measured])
-    for name, level in (where or {}).items():
-        chosen = at[:, numbers[name]] == design.factors[numbers[name]].levels.index(level)
-        measured, at = measured[chosen], at[chosen]
-    own = at[:, numbers[factor]]
-    means, counts = means[measured], design.counts[measured]
-    of_level = [float(np.mean(means[own == number])) for number in range(len(levels))]
-    low, high = (0, 1) if len(levels) == 2 else (int(np.argmin(of_level)), int(np.argmax(of_level)))
-    variance = sum(float(np.sum(1 / counts[own == end])) / np.count_nonzero(own == end) ** 2 for end in (low, high))
-    noise = Noise(analysis.error.standard_deviation, analysis.error.degrees, analysis.level, int(counts.min()))
-    by = in_unit(noise.interval(of_level[high] - of_level[low], variance), analysis.model)
+    levels = next((one.levels for one in analysis.design.factors if one.name == factor), None)
+    if levels is None:
+        raise KeyError(factor)
+    of_level = [_marginal(analysis, {**(where or {}), factor: level}) for level in levels]
+    means = [mean for mean, _ in of_level]
+    low, high = (0, 1) if len(levels) == 2 else (int(np.argmin(means)), int(np.argmax(means)))
+    # The two levels have no cell in common, so their errors are independent.
+    variance = of_level[low][1] + of_level[high][1]
+    by = in_unit(_noise(analysis).interval(means[high] - means[low], variance), analysis.model)
     return Change(factor, levels[low], levels[high], by)
+
+
+def marginal_means(analysis: Analysis, factors: Sequence[str]) -> tuple[Cell, ...]:
+    """The mean response at every combination of these factors' levels, over all cells that have them: with two factors,
+    the lines of an interaction plot. In the response's own unit, geometric in the multiplicative model.
+
+    Raises KeyError for a factor that the design lacks.
+    """
+    known = {one.name: one.levels for one in analysis.design.factors}
+    combinations = [dict(zip(factors, levels, strict=True)) for levels in product(*(known[name] for name in factors))]
+    noise = _noise(analysis)
+    return tuple(
+        Cell(levels, in_unit(noise.interval(*_marginal(analysis, levels)), analysis.model)) for levels in combinations
+    )
+
+
+def _noise(analysis: Analysis) -> Noise:
+    error = analysis.error
+    return Noise(error.standard_deviation, error.degrees, analysis.level, analysis.design.repetitions[0])
+
+
+def _marginal(analysis: Analysis, levels: Mapping[str, Level]) -> tuple[float, float]:
+    """Mean of the cells with these levels, in the model's scale, and its variance in units of one observation's."""
+    design = analysis.design
+    measured = np.flatnonzero(design.counts)
+    at = np.unravel_index(measured, design.shape)[::-1]
+    chosen = np.ones(measured.size, dtype=np.bool_)
+    for factor, numbers in zip(design.factors, at, strict=True):
+        if factor.name in levels:
+            chosen &= numbers == factor.levels.index(levels[factor.name])
+    cells = measured[chosen]
+    return float(np.mean(analysis.means[cells])), float(np.sum(1 / design.counts[cells])) / cells.size**2
 
 
 def _level_numbers(design: Design, levels: Mapping[str, Level]) -> list[int]:

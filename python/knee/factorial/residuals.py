@@ -140,6 +140,8 @@ def _run_order(values: Floats, order: Floats | None) -> Check:
     if probability >= SIGNIFICANCE:
         sentence = f"No drift over time shows in the errors ({evidence})."
         return Check("run order", name, statistic, probability, "nothing against it", sentence)
-    alike = "alike: something drifted" if statistic < expected else "opposed: runs disturb the ones after them"
-    sentence = f"Errors of successive runs are {alike} ({evidence}); the intervals are too narrow."
+    if statistic < expected:
+        sentence = f"Errors of successive runs are alike ({evidence}): something drifted, and intervals are too narrow."
+    else:
+        sentence = f"Errors of successive runs are opposed ({evidence}): runs disturb the ones after them."
     return Check("run order", name, statistic, probability, "doubtful", sentence)

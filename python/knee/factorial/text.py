@@ -168,7 +168,7 @@ def _of_error(analysis: Analysis) -> list[str]:
         "none": "Errors",
     }[error.source]
     if analysis.model == "multiplicative":
-        spread = f"a run deviates by a factor of {math.exp(error.standard_deviation):.3g}"
+        spread = f"a run deviates by {number(100 * math.expm1(error.standard_deviation), 2)}%"
     else:
         unit = unit_of(analysis.design.response)
         spread = f"a run deviates by {number(error.standard_deviation)}{' ' + unit if unit else ''}"
@@ -264,6 +264,8 @@ def _estimates(interval: Interval, judged: bool) -> list[str]:
 def _percent(share: float) -> str:
     if math.isnan(share):
         return "–"
+    if 0 < share < 5e-5:
+        return "< 0.01%"
     return f"{share:.1%}" if share >= SHARE_MIN else f"{share:.2%}"
 
 

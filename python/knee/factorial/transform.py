@@ -17,6 +17,9 @@ Floats = npt.NDArray[np.float64]
 _RADIX_BITS = 4
 """Factors per pass over the array: a butterfly of 16 points is a small matrix product, and five passes do 2^20 rows."""
 
+_COLUMNS_MAX = 512
+"""Of one of these products: a linear algebra library starts threads for larger ones, which cost more than they save."""
+
 LETTERS = string.ascii_uppercase.replace("I", "")
 """Factors are A, B, C, … in formulas and tables, as in Jain (1991); I is the mean and no factor."""
 
@@ -79,12 +82,14 @@ def _butterflies(values: Floats, *, transposed: bool) -> Floats:
         bits = min(_RADIX_BITS, factors - done)
         table = sign_table(bits).astype(np.float64)
         kernel = table.T if transposed else table
-        if done == 0:  # one large product instead of many with a single column
-            shape: tuple[int, ...] = (-1, 1 << bits)
+        if done == 0:  # tall products instead of many with a single column
+            rows = min(_COLUMNS_MAX, values.size >> bits)
+            shape: tuple[int, ...] = (-1, rows, 1 << bits)
             np.matmul(values.reshape(shape), kernel.T, out=spare.reshape(shape))
         else:
-            shape = (-1, 1 << bits, 1 << done)
-            np.matmul(kernel, values.reshape(shape), out=spare.reshape(shape))
+            columns = min(_COLUMNS_MAX, 1 << done)
+            shape = (-1, 1 << bits, (1 << done) // columns, columns)
+            np.matmul(kernel, values.reshape(shape).swapaxes(1, 2), out=spare.reshape(shape).swapaxes(1, 2))
         values, spare = spare, values
     return values
 
