@@ -479,6 +479,19 @@ def test_box_cox_does_not_depend_on_the_unit(table: pl.DataFrame, scale: float, 
     assert (scaled.best, scaled.low, scaled.high) == pytest.approx((plain.best, plain.low, plain.high))
 
 
+def test_box_cox_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    held = known = 0
+    for seed in range(40):
+        noisy = full_design(LEVELS, responses([50, 20, 5, 0, 10, 0, 0, 0]).tolist(), repetitions=3, noise=2, seed=seed)
+        hint = box_cox(design_of(noisy, list(LEVELS), "throughput"), 0.8)
+        if hint.low is not None and hint.high is not None:
+            known += 1
+            held += hint.low <= 1 <= hint.high
+    # 0.8 within two and a half standard errors; with three times the degrees of freedom it would be 0.57.
+    assert known >= 35
+    assert 0.65 < held / known < 1
+
+
 def test_box_cox_does_not_judge_where_the_likelihood_has_no_top() -> None:
     # Seed 001, figure 4: three large responses beside five small ones that hardly differ.
     levels = {"connections": (20, 40), "threads": (20, 40), "database": (0, 1)}
