@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import sys
 from contextlib import nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+class _Model(StrEnum):
+    ADDITIVE = "additive"
+    MULTIPLICATIVE = "multiplicative"
+
 
 _RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 
@@ -185,6 +192,50 @@ def laws_command(path: _RunPath) -> None:
     from knee.observations import observations
 
     print(laws.render_text(laws.check_laws(observations(Dataset.open(path)))))
+
+
+@app.command("factorial")
+def factorial_command(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run folder, or a CSV with a row per observation.", show_default=False),
+    ],
+    renames: Annotated[
+        list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="What the CSV calls a known column.")
+    ] = None,
+    factors: Annotated[
+        list[str] | None, typer.Option("--factor", metavar="NAME", help="A factor; all that vary unless given.")
+    ] = None,
+    responses: Annotated[
+        list[str] | None,
+        typer.Option("--response", metavar="NAME", help="What to explain; throughput and response_ms unless given."),
+    ] = None,
+    model: Annotated[
+        _Model | None, typer.Option(help="How effects combine; the one that fits better unless given.")
+    ] = None,
+    level: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")] = 0.95,
+    effects: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Published effects: audit them against the responses instead.")
+    ] = None,
+) -> None:
+    """Say which factor matters, how much and how surely; or audit published effects."""
+    from knee import factorial, measurements
+
+    found = measurements.of_run(Dataset.open(path)) if path.is_dir() else measurements.read(path, renames or [])
+    for note in found.notes:
+        print(f"knee: {note}", file=sys.stderr)
+    chosen = factors or list(found.factors)
+    if effects is not None:
+        for response, published in measurements.read_effects(effects).items():
+            design = factorial.design_of(found.table, chosen, response)
+            print(f"{response}: {factorial.render_audit(factorial.audit_design(design, published))}")
+        return
+    order = "run_order" if "run_order" in found.table.columns else None
+    for response in responses or [name for name in ("throughput", "response_ms") if name in found.responses]:
+        findings = factorial.analyse(
+            found.table, chosen, response, model=model.value if model else None, level=level, run_order=order
+        )
+        print(factorial.render_text(findings))
 
 
 @app.command("diagnose")

@@ -36,6 +36,7 @@ def knee(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         (["laws", "/tmp"], "/tmp: not a run folder: it has no experiment.toml"),
         (["diagnose", "/nowhere"], "/nowhere: there is no such run folder"),
         (["report", "/nowhere"], "/nowhere: there is no such run folder"),
+        (["factorial", "absent.csv"], "absent.csv: cannot be read: No such file or directory"),
     ],
 )
 def test_bad_input_exits_with_2_and_a_line(arguments: list[str], says: str, tmp_path: Path) -> None:
@@ -43,6 +44,25 @@ def test_bad_input_exits_with_2_and_a_line(arguments: list[str], says: str, tmp_
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+DATA = REPOSITORY / "tests" / "data"
+
+
+def test_factorial_explains_a_csv_of_somebody_elses() -> None:
+    """Seed 000, table 27."""
+    done = knee("factorial", str(DATA / "seed000_table27.csv"))
+    assert done.returncode == 0, done.stderr
+    assert "What moved throughput most: workers." in done.stdout
+
+
+def test_factorial_audits_published_effects_per_response() -> None:
+    """Seed 002, table 2: one throughput is misprinted, the response times are sound."""
+    effects = DATA / "seed002_table2_effects.csv"
+    done = knee("factorial", str(DATA / "seed002_table2.csv"), "--effects", str(effects))
+    assert done.returncode == 0, done.stderr
+    assert "One row explains it: row 16" in done.stdout
+    assert "response_ms: All 16 published effects follow" in done.stdout
 
 
 def test_missing_programs_are_told_before_anything_starts(tmp_path: Path) -> None:
