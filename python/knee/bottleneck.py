@@ -90,7 +90,8 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     -------
     One row per run and resource of a process: `point, repetition, role, process, resource, utilization` (0 to 1).
     "worker slots": workers_busy_s / (workers · s). "thread": CPU time of the process's busiest thread per second,
-    from the process itself or, where it prints nothing, from the probes. "host CPU": CPU time of all over all cores.
+    from the process itself or, where it prints nothing, from the probes. "host CPU": CPU time of all over
+    all cores, less what the hypervisor kept.
     """
     stations = trim(dataset.stations, dataset.points)
     probes = trim(dataset.probes, dataset.points)
@@ -119,7 +120,9 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .group_by(RUN)
         .agg(
             (
-                (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()
+                (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum()
+                # What the hypervisor kept was no capacity.
+                / (pl.col("cpu_count") * pl.col("seconds") - pl.col("cpu_steal_s").fill_null(0.0)).sum()
             ).alias("host CPU")
         )
         .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))

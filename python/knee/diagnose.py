@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,16 @@ from knee.bottleneck import SATURATED, Bottleneck, cpu_shares, find_bottleneck, 
 from knee.intervals import LEVEL, counted, quantity
 from knee.laws import TOLERANCE, LawReport, check_laws
 from knee.observations import observations
-from knee.trim import RUN, steady_state, steady_state_warnings
+from knee.trim import RUN, steady_state, steady_state_warnings, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
 
 CLIENTS = "load.clients"
 """The factor over which a knee is sought; every combination of the others gets a verdict of its own."""
+
+STOLEN_MAX = 0.05
+"""Share of the CPU time of a virtual machine that its hypervisor may keep in any run before a reader is told."""
 
 Level = int | float | str | bool
 
@@ -94,6 +98,7 @@ def diagnose(dataset: Dataset, *, level: float = LEVEL, tolerance: float = TOLER
             *(_sentence(warning) for warning in dataset.warnings),
             *_errors(table),
             *_load_warnings(limits, table.height),
+            *_stolen(dataset),
             *steady_state_warnings(steadiness),
         ),
         observations=table,
@@ -152,6 +157,23 @@ def _load_warnings(limits: pl.DataFrame, runs: int) -> list[str]:
             "measure the system alone, take more cores, or servers on another machine (address = [...])."
         )
     return warnings
+
+
+def _stolen(dataset: Dataset) -> list[str]:
+    """What the hypervisor kept for other guests, where it was enough to move the numbers."""
+    shares = (
+        trim(dataset.probes, dataset.points)
+        .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
+        .group_by(RUN)
+        .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("share"))
+    )["share"].to_list()
+    if not shares or max(shares) < STOLEN_MAX:
+        return []
+    return [
+        f"The hypervisor kept {statistics.median(shares):.0%} of this machine's CPU time for others in the middle run, "
+        f"{max(shares):.0%} in the worst: the noise may be theirs. Measure when they are quiet, or on a machine of "
+        "your own."
+    ]
 
 
 def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:

@@ -82,6 +82,7 @@ def _host_totals() -> Sample:
     totals: Sample = {
         "cpu_user_s": cpu.user + cpu.nice,
         "cpu_system_s": cpu.system + cpu.irq + cpu.softirq,
+        "cpu_steal_s": cpu.steal,
         "cpu_count": psutil.cpu_count(),
         "rss_bytes": (memory := psutil.virtual_memory()).total - memory.available,
         "net_lo_bytes": 0,

@@ -9,7 +9,7 @@ from synthetic import System, elsewhere, repairman, synthetic_dataset
 
 from knee.asymptotes import Knee, find_knee
 from knee.dataset import Dataset
-from knee.diagnose import Verdict, diagnose, render_text
+from knee.diagnose import Diagnosis, Verdict, diagnose, render_text
 
 LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
 
@@ -292,6 +292,23 @@ def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:
     (verdict,) = diagnose(dataset).verdicts
     assert verdict.bottleneck.status == "cannot tell"
     assert "outside the experiment" in verdict.bottleneck.sentence
+
+
+def test_what_the_hypervisor_kept_is_told_and_was_no_capacity() -> None:
+    dataset = synthetic_dataset(System(), (2, 8, 32))
+    quiet = diagnose(dataset)
+    assert not any("hypervisor" in warning for warning in quiet.warnings)
+    host = pl.col("target") == "host"
+    dataset.probes = dataset.probes.with_columns(
+        pl.when(host).then(0.25 * pl.col("cpu_count") * pl.col("seconds")).alias("cpu_steal_s")
+    )
+    robbed = diagnose(dataset)
+    assert any("kept 25% of this machine's CPU time" in warning for warning in robbed.warnings)
+
+    def busy(diagnosis: Diagnosis) -> float:
+        return float(diagnosis.utilizations.filter(pl.col("resource") == "host CPU")["utilization"].max())  # type: ignore[arg-type]
+
+    assert busy(robbed) == pytest.approx(busy(quiet) / 0.75)
 
 
 def test_nothing_near_saturation_is_admitted() -> None:

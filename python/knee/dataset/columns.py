@@ -119,6 +119,7 @@ PROBES = pl.Schema(
         "target": pl.String(),
         "cpu_user_s": pl.Float64(),
         "cpu_system_s": pl.Float64(),
+        "cpu_steal_s": pl.Float64(),
         "cpu_count": pl.Int64(),
         "thread_cpu_max_s": pl.Float64(),
         "rss_bytes": pl.Int64(),
@@ -133,6 +134,7 @@ PROBES = pl.Schema(
 
 target      "host", or the name of a process as in WINDOWS ("store-0"), or "knee" for the lab itself
 seconds     length of the sample; CPU seconds and bytes are those used within it
+cpu_steal_s host only: CPU time that the hypervisor gave to others while something here wanted to run
 cpu_count   CPUs of the host (the capacity is cpu_count · seconds); for a process the number of its threads
 thread_cpu_max_s  CPU seconds of the process's busiest thread; null for the host
 rss_bytes   memory of the process; for the host the memory in use
