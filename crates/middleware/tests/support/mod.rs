@@ -91,7 +91,7 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
         connections_max: 2000,
         idle_timeout: None,
         exit_idle: None,
-        server_timeout: Duration::from_millis(400),
+        server_timeout: Duration::from_millis(1500),
         limits: Limits::default(),
         reply_bytes_max: 16 << 20,
         trace: false,
