@@ -29,7 +29,9 @@ CLOSE = 0.05
 OUTSIDERS_MAX = 0.10
 """Share of the host's CPU that programs outside the experiment may take before confidence suffers."""
 
-Resource = Literal["worker slots", "thread", "host CPU"]
+Resource = Literal["worker slots", "thread", "host CPU", "station"]
+"""A "station" is what somebody else's measurements call one, and is taken for a physical resource."""
+
 BottleneckStatus = Literal["found", "load generator", "cannot tell"]
 
 OUTSIDERS_DECISIVE = 0.25
@@ -247,6 +249,8 @@ def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float
 def _name(role: str, resource: str) -> str:
     if role == "host":
         return "the host's CPU"
+    if resource == "station":
+        return f"station {role}"
     what = {"worker slots": "worker slots", "thread": "busiest thread"}[resource]
     return f"the {_ROLE_NAMES[role]}'s {what}"
 

@@ -1,28 +1,37 @@
-"""The verdict: the knee, the bottleneck, and whether the numbers hold together, with their evidence."""
+"""The verdict: the knee, the bottleneck, whether the numbers hold together, and which factor matters, with evidence."""
 
 from __future__ import annotations
 
-import statistics
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from knee.asymptotes import Knee, find_knee
-from knee.bottleneck import SATURATED, Bottleneck, cpu_shares, find_bottleneck, utilizations
-from knee.intervals import LEVEL, counted, quantity
+from knee.bottleneck import Bottleneck, find_bottleneck
+from knee.errors import DesignError
+from knee.factorial import Findings, analyse
+from knee.intervals import LEVEL, quantity
 from knee.laws import TOLERANCE, LawReport, check_laws
-from knee.observations import observations
-from knee.trim import RUN, steady_state, steady_state_warnings, trim
+from knee.measurements import Measurements
+from knee.observed import Observed, observed_run, observed_table
+from knee.trim import RUN
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
 
-CLIENTS = "load.clients"
-"""The factor over which a knee is sought; every combination of the others gets a verdict of its own."""
+EXPLAINED = ("throughput", "response_ms")
+"""The responses that a factorial analysis explains without being asked."""
 
-STOLEN_MAX = 0.05
-"""Share of the CPU time of a virtual machine that its hypervisor may keep in any run before a reader is told."""
+VERDICTS_MAX = 64
+"""Combinations of the other factors for which a knee is sought: more than a person reads."""
+
+_KNEE_NEEDS = {
+    "clients": "the number of clients",
+    "throughput": "throughput",
+    "response_ms": "response times",
+}
 
 Level = int | float | str | bool
 
@@ -44,17 +53,27 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that the analysis of a dataset found, for people and for the report."""
+    """Everything that the analyses found, for people and for the report.
+
+    `factorial` has one entry per response that could be explained, `unexplained` a sentence per response that could
+    not; both are empty where fewer than two factors vary.
+    """
 
     name: str
     question: str
     verdicts: tuple[Verdict, ...]
     laws: LawReport
+    factorial: tuple[Findings, ...]
+    unexplained: tuple[str, ...]
     warnings: tuple[str, ...]
-    observations: pl.DataFrame
+    measurements: Measurements
     utilizations: pl.DataFrame
     cpu_shares: pl.DataFrame
-    steadiness: pl.DataFrame
+
+    @property
+    def observations(self) -> pl.DataFrame:
+        """One row per point and repetition (:mod:`knee.observations`)."""
+        return self.measurements.table
 
     @property
     def common_knee_sentence(self) -> str | None:
@@ -62,53 +81,132 @@ class Diagnosis:
         sentences = {None if verdict.knee.clients else verdict.knee.sentence for verdict in self.verdicts}
         return sentences.pop() if len(sentences) == 1 and len(self.verdicts) > 1 else None
 
+    @property
+    def common_bottleneck(self) -> Bottleneck | None:
+        """What is known of the bottleneck, where that is the same nothing everywhere."""
+        found = [verdict.bottleneck for verdict in self.verdicts]
+        if len(found) < 2 or found[0].names or any(other != found[0] for other in found[1:]):
+            return None
+        return found[0]
 
-def diagnose(dataset: Dataset, *, level: float = LEVEL, tolerance: float = TOLERANCE, seed: int = 0) -> Diagnosis:
-    """Apply every analysis to a dataset. `seed` is that of the bootstrap behind the knee's interval."""
-    table = observations(dataset)
-    utilization = utilizations(dataset)
-    shares = cpu_shares(dataset)
-    steadiness = steady_state(dataset.windows, dataset.points)
-    others = [name for name in dataset.factors if name != CLIENTS]
-    limits = _load_limits(dataset.summaries, table, utilization)
-    unmeasured = _unmeasured(dataset, utilization)
-    verdicts: list[Verdict] = []
-    for factors, rows in _combinations(table, others):
-        knee = find_knee(rows, level=level, seed=seed)
-        saturated = rows.filter(pl.col("clients") >= (knee.level.clients if knee.level else 0))
-        notes = limits.join(saturated.select(RUN), on=RUN, how="semi")
-        bottleneck = find_bottleneck(
-            knee,
-            rows,
-            utilization.join(rows.select(RUN), on=RUN, how="semi"),
-            shares.join(rows.select(RUN), on=RUN, how="semi"),
-            notes.filter(~pl.col("waited"))["detail"].to_list(),
-            load_waited=bool(notes["waited"].any()),
-            unmeasured=unmeasured,
-            level=level,
-        )
-        points = tuple(sorted(set(rows["point"].to_list())))
-        verdicts.append(Verdict(factors, points, knee, bottleneck))
+
+def diagnose(
+    source: Dataset | Measurements, *, level: float = LEVEL, tolerance: float = TOLERANCE, seed: int = 0
+) -> Diagnosis:
+    """Apply every analysis to a run or to a table. `seed` is that of the bootstrap behind the knee's interval.
+
+    What cannot be analysed, because a table lacks the columns or a run its points, says so in its sentence.
+    """
+    observed = observed_table(source) if isinstance(source, Measurements) else observed_run(source)
+    found = observed.measurements
+    combinations = _combinations(found.table, observed.others)
+    factorial, unexplained = _explain(found, level)
     return Diagnosis(
-        name=dataset.name,
-        question=dataset.question,
-        verdicts=tuple(verdicts),
-        laws=check_laws(table, tolerance=tolerance, level=level),
-        warnings=(
-            *(_sentence(warning) for warning in dataset.warnings),
-            *_errors(table),
-            *_load_warnings(limits, table.height),
-            *_stolen(dataset),
-            *steady_state_warnings(steadiness),
-        ),
-        observations=table,
-        utilizations=utilization,
-        cpu_shares=shares,
-        steadiness=steadiness,
+        name=observed.name,
+        question=observed.question,
+        verdicts=tuple(_verdict(observed, factors, rows, level, seed) for factors, rows in combinations[:VERDICTS_MAX]),
+        laws=_laws(found.table, tolerance, level),
+        factorial=factorial,
+        unexplained=unexplained,
+        warnings=(*observed.warnings, *_left_out(combinations)),
+        measurements=found,
+        utilizations=observed.utilizations,
+        cpu_shares=observed.cpu_shares,
     )
 
 
-def _combinations(table: pl.DataFrame, others: list[str]) -> list[tuple[dict[str, Level], pl.DataFrame]]:
+def _verdict(observed: Observed, factors: dict[str, Level], rows: pl.DataFrame, level: float, seed: int) -> Verdict:
+    points = tuple(sorted(set(rows["point"].to_list())))
+    utilization = observed.utilizations.join(rows.select(RUN), on=RUN, how="semi")
+    if (obstacle := _no_knee(rows)) is not None:
+        return Verdict(factors, points, Knee("cannot tell", obstacle, ()), _no_bottleneck(utilization))
+    knee = find_knee(rows, level=level, seed=seed)
+    saturated = rows.filter(pl.col("clients") >= (knee.level.clients if knee.level else 0))
+    notes = observed.limits.join(saturated.select(RUN), on=RUN, how="semi")
+    bottleneck = find_bottleneck(
+        knee,
+        rows,
+        utilization,
+        observed.cpu_shares.join(rows.select(RUN), on=RUN, how="semi"),
+        notes.filter(~pl.col("waited"))["detail"].to_list(),
+        load_waited=bool(notes["waited"].any()),
+        unmeasured=observed.unmeasured,
+        level=level,
+    )
+    return Verdict(factors, points, knee, bottleneck)
+
+
+def _no_knee(rows: pl.DataFrame) -> str | None:
+    """Why a knee cannot be looked for, None where it can."""
+    missing = [
+        f"{said} (column {name})"
+        for name, said in _KNEE_NEEDS.items()
+        if name not in rows.columns or rows[name].is_null().all()
+    ]
+    if missing:
+        return f"No knee can be looked for without {' and '.join(missing)}."
+    if "request_type" in rows.columns and rows["request_type"].n_unique() > 1:
+        return (
+            "No knee can be looked for: the rows are of single request types, and a knee is one of all requests "
+            "together. Give rows that count them all."
+        )
+    return None
+
+
+def _no_bottleneck(utilization: pl.DataFrame) -> Bottleneck:
+    """What can be said of the bottleneck where there is no knee to look beyond."""
+    sentence = "Cannot tell the bottleneck: no utilisation was measured."
+    evidence = ""
+    if not utilization.is_empty():
+        busiest = (
+            utilization.group_by("point", "resource", "process")
+            .agg(pl.col("utilization").mean())
+            .group_by("resource", "process")
+            .agg(pl.col("utilization").max())
+            .sort("utilization", descending=True)
+        )
+        named = ", ".join(f"{row['process']} {row['utilization']:.0%}" for row in busiest.head(3).iter_rows(named=True))
+        sentence = "Cannot tell the bottleneck: it is what saturates where throughput stops rising, which is not known."
+        evidence = f"Busiest anywhere: {named}."
+    return Bottleneck("cannot tell", sentence, (evidence,) if evidence else (), (), (), (), {}, "low", ())
+
+
+def _laws(table: pl.DataFrame, tolerance: float, level: float) -> LawReport:
+    missing = [name for name in _KNEE_NEEDS if name not in table.columns]
+    if not missing:
+        return check_laws(table, tolerance=tolerance, level=level)
+    sentence = (
+        f"The interactive law was not checked: it takes {', '.join(_KNEE_NEEDS)}, and the table has no "
+        f"{' and no '.join(missing)}."
+    )
+    return replace(check_laws(table.clear(), tolerance=tolerance, level=level), sentences=(sentence,))
+
+
+def _explain(found: Measurements, level: float) -> tuple[tuple[Findings, ...], tuple[str, ...]]:
+    """Which factor matters for each response; and, where that cannot be told, why."""
+    if len(found.factors) < 2:
+        return (), ()
+    order = "run_order" if "run_order" in found.table.columns else None
+    explained, not_explained = [], []
+    for response in [name for name in found.responses if name in EXPLAINED] or found.responses:
+        try:
+            explained.append(analyse(found.table, found.factors, response, level=level, run_order=order))
+        except DesignError as error:
+            why = "; ".join(line.removesuffix(".") for line in str(error).splitlines())
+            not_explained.append(f"Which factor matters for {response} cannot be told: {why}.")
+    return tuple(explained), tuple(not_explained)
+
+
+def _left_out(combinations: Sequence[object]) -> list[str]:
+    if len(combinations) <= VERDICTS_MAX:
+        return []
+    return [
+        f"A knee was sought for the first {VERDICTS_MAX} of {len(combinations):,} combinations of the other factors: "
+        "leave factors out to see the others."
+    ]
+
+
+def _combinations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[dict[str, Level], pl.DataFrame]]:
     if table.is_empty():
         return []
     if not others:
@@ -116,97 +214,6 @@ def _combinations(table: pl.DataFrame, others: list[str]) -> list[tuple[dict[str
     return [
         (dict(zip(others, levels, strict=True)), rows)
         for levels, rows in table.sort(others).group_by(others, maintain_order=True)
-    ]
-
-
-def _load_limits(summaries: pl.DataFrame, table: pl.DataFrame, utilization: pl.DataFrame) -> pl.DataFrame:
-    """What load generators said against themselves: `point, repetition, detail, waited, host_full`.
-
-    `waited`: a closed loop sent late, because its process waited for a processor. Its clients then wait longer for
-    their answers and send less, but the generator has CPU time left: that alone makes it no bottleneck.
-    """
-    host = utilization.filter(pl.col("resource") == "host CPU").select(*RUN, pl.col("utilization").alias("_host"))
-    return (
-        summaries.filter(pl.col("bottleneck_reason").is_not_null())
-        .join(table.select(*RUN, "rate"), on=RUN)
-        .join(host, on=RUN, how="left")
-        .select(
-            *RUN,
-            pl.col("bottleneck_detail").fill_null("it gave no detail").alias("detail"),
-            ((pl.col("bottleneck_reason") == "late") & pl.col("rate").is_null()).alias("waited"),
-            (pl.col("_host") >= SATURATED).fill_null(value=False).alias("host_full"),
-        )
-    )
-
-
-def _load_warnings(limits: pl.DataFrame, runs: int) -> list[str]:
-    warnings = []
-    itself = limits.filter(~pl.col("waited"))
-    if itself.height:
-        warnings.append(
-            f"In {itself.select(RUN).n_unique()} of {counted(runs, 'run')} the load generator said that it was itself "
-            f"the limit ({itself['detail'][0]}): give it more threads or hosts."
-        )
-    waited = limits.filter(pl.col("waited"))
-    if waited.height:
-        full = waited.filter(pl.col("host_full")).select(RUN).n_unique()
-        fullness = f"the host's CPU was full in {full}" if full else "though the host's CPU was not full on average"
-        warnings.append(
-            f"In {waited.select(RUN).n_unique()} of {counted(runs, 'run')} the load generator at times waited for one "
-            f"of the cores that it shares with the system ({fullness}), and response times contain that. To "
-            "measure the system alone, take more cores, or servers on another machine (address = [...])."
-        )
-    return warnings
-
-
-def _stolen(dataset: Dataset) -> list[str]:
-    """What the hypervisor kept for other guests, where it was enough to move the numbers."""
-    shares = (
-        trim(dataset.probes, dataset.points)
-        .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
-        .group_by(RUN)
-        .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("share"))
-    )["share"].to_list()
-    if not shares or max(shares) < STOLEN_MAX:
-        return []
-    return [
-        f"The hypervisor kept {statistics.median(shares):.0%} of this machine's CPU time for others in the middle run, "
-        f"{max(shares):.0%} in the worst: the noise may be theirs. Measure when they are quiet, or on a machine of "
-        "your own."
-    ]
-
-
-def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
-    """What may limit the system and left no trace in the tables, with the reason."""
-    if dataset.points.filter(pl.col("status") == "done").is_empty():
-        return []
-    system, seen = dataset.spec.base.system, set(utilization["role"])
-    parts = []
-    if system.middleware is not None and "middleware" not in seen:
-        parts.append("the middlewares (they run elsewhere)" if system.middleware.address else "the middlewares")
-    if "store" not in seen:
-        elsewhere = system.store is None or system.store.address is not None
-        parts.append("the stores (they run elsewhere)" if elsewhere else "the stores")
-    if "host" not in seen:
-        parts.append("the host's CPU")
-    if dataset.spec.wants_links:
-        emulated = bool(dataset.manifest.get("links_emulated"))
-        parts.append("the use of the links" + ("" if emulated else " (link_mbit was not emulated)"))
-    return parts
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def _errors(table: pl.DataFrame) -> list[str]:
-    errors = int(table["errors"].sum() or 0)
-    if not errors:
-        return []
-    requests = float((table["throughput"] * table["observed_s"]).sum())
-    return [
-        f"{errors} of {requests:.0f} requests ({errors / requests:.2%}) were answered with an error, and count "
-        "towards throughput: look into the servers' logs before trusting the numbers."
     ]
 
 
@@ -235,10 +242,22 @@ def knee_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
+def bottleneck_lines(bottleneck: Bottleneck) -> list[str]:
+    """The bottleneck in words, with its evidence and how sure it is."""
+    return [bottleneck.sentence, *bottleneck.evidence, confidence_line(bottleneck)]
+
+
 def confidence_line(verdict: Knee | Bottleneck) -> str:
-    """How sure a verdict is, with what speaks against it."""
+    """How sure a verdict is, with what speaks against it; empty where nothing was there to judge."""
+    if verdict.status == "cannot tell" and not verdict.reasons:
+        return ""
     reasons = "; ".join(verdict.reasons)
     return f"Confidence: {verdict.confidence}" + (f" ({reasons})." if reasons else ".")
+
+
+def factor_lines(diagnosis: Diagnosis) -> list[str]:
+    """What moved each response most, and what else did; or why nobody can tell."""
+    return [line for findings in diagnosis.factorial for line in findings.sentences[:2]] + [*diagnosis.unexplained]
 
 
 def render_text(diagnosis: Diagnosis) -> str:
@@ -246,24 +265,27 @@ def render_text(diagnosis: Diagnosis) -> str:
     lines = [diagnosis.name + (f": {diagnosis.question}" if diagnosis.question else "")]
     if not diagnosis.verdicts:
         lines.append("No run is complete: there is nothing to diagnose.")
-    common = diagnosis.common_knee_sentence
-    if common:
-        lines += ["", *_labelled("Knee", [common])]
-    for verdict in diagnosis.verdicts:
+    knee_sentence, bottleneck = diagnosis.common_knee_sentence, diagnosis.common_bottleneck
+    if knee_sentence or bottleneck:
+        lines.append("")
+    if knee_sentence:
+        lines += _labelled("Knee", [knee_sentence])
+    if bottleneck:
+        lines += _labelled("Bottleneck", bottleneck_lines(bottleneck))
+    for verdict in diagnosis.verdicts if not (knee_sentence and bottleneck) else ():
         lines.append("")
         if verdict.label:
             lines.append(verdict.label)
-        if not common:
+        if not knee_sentence:
             lines += _labelled("Knee", [*knee_lines(verdict), confidence_line(verdict.knee)])
-        lines += _labelled(
-            "Bottleneck",
-            [verdict.bottleneck.sentence, *verdict.bottleneck.evidence, confidence_line(verdict.bottleneck)],
-        )
+        if not bottleneck:
+            lines += _labelled("Bottleneck", bottleneck_lines(verdict.bottleneck))
     lines.append("")
-    lines += _labelled("Laws", list(diagnosis.laws.sentences))
-    lines += _labelled("Warning", list(diagnosis.warnings))
+    lines += _labelled("Laws", diagnosis.laws.sentences)
+    lines += _labelled("Factors", factor_lines(diagnosis))
+    lines += _labelled("Warning", diagnosis.warnings)
     return "\n".join(lines)
 
 
-def _labelled(label: str, lines: list[str]) -> list[str]:
-    return [f"{label if i == 0 else '':<11} {line}" for i, line in enumerate(lines)]
+def _labelled(label: str, lines: Sequence[str]) -> list[str]:
+    return [f"{label if i == 0 else '':<11} {line}" for i, line in enumerate(filter(None, lines))]

@@ -1,0 +1,230 @@
+"""What a diagnosis is made from, whether a run folder holds it or a table of somebody else's.
+
+A run folder has windows, probes and what its load generators said; a table has its columns. Whatever a table lacks is
+an empty frame here, with the columns that it would have.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.bottleneck import SATURATED, cpu_shares, utilizations
+from knee.intervals import counted
+from knee.measurements import Measurements, of_run
+from knee.trim import RUN, steady_state, steady_state_warnings, trim
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+CLIENTS = "load.clients"
+"""The factor of a run over which a knee is sought; every combination of the others gets a verdict of its own."""
+
+STOLEN_MAX = 0.05
+"""Share of the CPU time of a virtual machine that its hypervisor may keep in any run before a reader is told."""
+
+BUSY_MAX = 1.05
+"""A utilisation of somebody else's above which it is no share of one; a little above one is rounding."""
+
+_STATION = "utilization_"
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Everything that is known of a system under load.
+
+    name, question  the experiment's, or the table's file and nothing
+    measurements    one row per observation
+    others          the factors besides those that make up the number of clients
+    utilizations    see :func:`knee.bottleneck.utilizations`
+    cpu_shares      see :func:`knee.bottleneck.cpu_shares`
+    limits          what load generators said against themselves, see :func:`_load_limits`
+    unmeasured      what may limit the system and left no trace, in words
+    warnings        what a reader has to know before trusting the numbers
+    """
+
+    name: str
+    question: str
+    measurements: Measurements
+    others: tuple[str, ...]
+    utilizations: pl.DataFrame
+    cpu_shares: pl.DataFrame
+    limits: pl.DataFrame
+    unmeasured: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def observed_run(dataset: Dataset) -> Observed:
+    """What a run folder holds, warm-up and cool-down cut off."""
+    found = of_run(dataset)
+    utilization = utilizations(dataset)
+    limits = _load_limits(dataset.summaries, found.table, utilization)
+    return Observed(
+        name=dataset.name,
+        question=dataset.question,
+        measurements=found,
+        others=tuple(name for name in dataset.factors if name != CLIENTS),
+        utilizations=utilization,
+        cpu_shares=cpu_shares(dataset),
+        limits=limits,
+        unmeasured=tuple(_unmeasured(dataset, utilization)),
+        warnings=(
+            *(_sentence(warning) for warning in dataset.warnings),
+            *_errors(found.table),
+            *_load_warnings(limits, found.table.height),
+            *_stolen(dataset),
+            *steady_state_warnings(steady_state(dataset.windows, dataset.points)),
+        ),
+    )
+
+
+def observed_table(found: Measurements) -> Observed:
+    """What a table holds: of utilisations those of its columns `utilization_STATION`."""
+    utilization, warnings = _stations(found.table)
+    run = {name: pl.Int64() for name in RUN}
+    return Observed(
+        name=found.source.rsplit("/", 1)[-1],
+        question="",
+        measurements=found,
+        others=tuple(_others(found)),
+        utilizations=utilization,
+        cpu_shares=pl.Schema({**run, "owner": pl.String(), "share": pl.Float64()}).to_frame(),
+        limits=pl.Schema({**run, "detail": pl.String(), "waited": pl.Boolean(), "host_full": pl.Boolean()}).to_frame(),
+        unmeasured=(),
+        warnings=tuple(warnings),
+    )
+
+
+def _others(found: Measurements) -> list[str]:
+    """The factors besides the clients, and besides those that the clients follow from, as from clients per host."""
+    table = found.table
+    if "clients" not in table.columns:
+        return []
+    others = [name for name in found.factors if name != "clients"]
+    if "clients" in found.factors:
+        return others
+
+    def moves_clients(factor: str) -> bool:
+        rest = [name for name in others if name != factor]
+        counts = table.group_by(rest) if rest else table.group_by(pl.lit(0))
+        return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
+
+    return [name for name in others if not moves_clients(name)]
+
+
+def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """The utilisations of a table in the form of :func:`knee.bottleneck.utilizations`, and what was left out."""
+    columns = [name for name in table.columns if name.startswith(_STATION)]
+    most = {name: table[name].max() for name in columns}
+    odd = {name: high for name, high in most.items() if isinstance(high, float) and high > BUSY_MAX}
+    frames = [
+        table.filter(pl.col(name).is_not_null()).select(
+            *(pl.col(key).cast(pl.Int64) for key in RUN),
+            pl.lit(station).alias("role"),
+            pl.lit(station).alias("process"),
+            pl.lit("station").alias("resource"),
+            pl.col(name).cast(pl.Float64).alias("utilization"),
+        )
+        for name in columns
+        if name not in odd and (station := name.removeprefix(_STATION))
+    ]
+    schema = dict.fromkeys(RUN, pl.Int64()) | dict.fromkeys(("role", "process", "resource"), pl.String())
+    empty = pl.Schema({**schema, "utilization": pl.Float64()}).to_frame()
+    return pl.concat([empty, *frames]), [
+        f"{name} reaches {high:g}, but a utilisation is a share from 0 to 1: the column was left out."
+        for name, high in odd.items()
+    ]
+
+
+def _load_limits(summaries: pl.DataFrame, table: pl.DataFrame, utilization: pl.DataFrame) -> pl.DataFrame:
+    """What load generators said against themselves: `point, repetition, detail, waited, host_full`.
+
+    `waited`: a closed loop sent late, because its process waited for a processor. Its clients then wait longer for
+    their answers and send less, but the generator has CPU time left: that alone makes it no bottleneck.
+    """
+    host = utilization.filter(pl.col("resource") == "host CPU").select(*RUN, pl.col("utilization").alias("_host"))
+    return (
+        summaries.filter(pl.col("bottleneck_reason").is_not_null())
+        .join(table.select(*RUN, "rate"), on=RUN)
+        .join(host, on=RUN, how="left")
+        .select(
+            *RUN,
+            pl.col("bottleneck_detail").fill_null("it gave no detail").alias("detail"),
+            ((pl.col("bottleneck_reason") == "late") & pl.col("rate").is_null()).alias("waited"),
+            (pl.col("_host") >= SATURATED).fill_null(value=False).alias("host_full"),
+        )
+    )
+
+
+def _load_warnings(limits: pl.DataFrame, runs: int) -> list[str]:
+    warnings = []
+    itself = limits.filter(~pl.col("waited"))
+    if itself.height:
+        warnings.append(
+            f"In {itself.select(RUN).n_unique()} of {counted(runs, 'run')} the load generator said that it was itself "
+            f"the limit ({itself['detail'][0]}): give it more threads or hosts."
+        )
+    waited = limits.filter(pl.col("waited"))
+    if waited.height:
+        full = waited.filter(pl.col("host_full")).select(RUN).n_unique()
+        fullness = f"the host's CPU was full in {full}" if full else "though the host's CPU was not full on average"
+        warnings.append(
+            f"In {waited.select(RUN).n_unique()} of {counted(runs, 'run')} the load generator at times waited for one "
+            f"of the cores that it shares with the system ({fullness}), and response times contain that. To "
+            "measure the system alone, take more cores, or servers on another machine (address = [...])."
+        )
+    return warnings
+
+
+def _stolen(dataset: Dataset) -> list[str]:
+    """What the hypervisor kept for other guests, where it was enough to move the numbers."""
+    shares = (
+        trim(dataset.probes, dataset.points)
+        .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
+        .group_by(RUN)
+        .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("share"))
+    )["share"].to_list()
+    if not shares or max(shares) < STOLEN_MAX:
+        return []
+    return [
+        f"The hypervisor kept {statistics.median(shares):.0%} of this machine's CPU time for others in the middle run, "
+        f"{max(shares):.0%} in the worst: the noise may be theirs. Measure when they are quiet, or on a machine of "
+        "your own."
+    ]
+
+
+def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
+    """What may limit the system and left no trace in the tables, with the reason."""
+    if dataset.points.filter(pl.col("status") == "done").is_empty():
+        return []
+    system, seen = dataset.spec.base.system, set(utilization["role"])
+    parts = []
+    if system.middleware is not None and "middleware" not in seen:
+        parts.append("the middlewares (they run elsewhere)" if system.middleware.address else "the middlewares")
+    if "store" not in seen:
+        elsewhere = system.store is None or system.store.address is not None
+        parts.append("the stores (they run elsewhere)" if elsewhere else "the stores")
+    if "host" not in seen:
+        parts.append("the host's CPU")
+    if dataset.spec.wants_links:
+        emulated = bool(dataset.manifest.get("links_emulated"))
+        parts.append("the use of the links" + ("" if emulated else " (link_mbit was not emulated)"))
+    return parts
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _errors(table: pl.DataFrame) -> list[str]:
+    errors = int(table["errors"].sum() or 0)
+    if not errors:
+        return []
+    requests = float((table["throughput"] * table["observed_s"]).sum())
+    return [
+        f"{errors} of {requests:.0f} requests ({errors / requests:.2%}) were answered with an error, and count "
+        "towards throughput: look into the servers' logs before trusting the numbers."
+    ]
