@@ -56,7 +56,7 @@ class Diagnosis:
     """Everything that the analyses found, for people and for the report.
 
     `factorial` has one entry per response that could be explained, `unexplained` a sentence per response that could
-    not; both are empty where fewer than two factors vary.
+    not; both are empty where fewer than two factors vary. `level` is that of every interval.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Diagnosis:
     measurements: Measurements
     utilizations: pl.DataFrame
     cpu_shares: pl.DataFrame
+    level: float
 
     @property
     def observations(self) -> pl.DataFrame:
@@ -112,6 +113,7 @@ def diagnose(
         measurements=found,
         utilizations=observed.utilizations,
         cpu_shares=observed.cpu_shares,
+        level=level,
     )
 
 

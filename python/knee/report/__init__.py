@@ -1,9 +1,16 @@
-"""The report: one self-contained HTML page of a run.
+"""The report: one self-contained HTML page of a run, or of a table of somebody else's measurements.
+
+    page         the frame: sections, style and script in one file
+    sheet        what the sections share
+    verdict, clients, factorial, laws, distributions, resources, timeline, provenance
+                 a section each: words, figures with captions, tables
+    charts       the figures' specifications
+    tables       numbers as HTML
 
 It computes nothing: it draws what the pure modules return. The page needs no network; its one script (Vega, with
 Vega-Lite and Vega-Embed) is inlined from the bundle that vl-convert-python ships.
 """
 
-from knee.report.page import write
+from knee.report.page import is_report, write
 
-__all__ = ["write"]
+__all__ = ["is_report", "write"]

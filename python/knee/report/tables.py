@@ -36,9 +36,9 @@ def folded(summary: str, content: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
-def provenance(manifest: Mapping[str, object]) -> str:
-    """The manifest as a table of dotted names, and long lists folded away."""
-    return table(("field", "value"), _flat("", manifest), wrap=True)
+def mapping(values: Mapping[str, object]) -> str:
+    """Nested values, such as a manifest's, as a table of dotted names."""
+    return table(("field", "value"), _flat("", values), wrap=True)
 
 
 def _flat(prefix: str, value: object) -> list[tuple[str, str]]:

@@ -1,0 +1,57 @@
+"""What was measured, against clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knee.report.charts.vega import Rows, Spec, clients_axis, highest, layered
+
+_LEGEND_CHARACTERS = 60
+
+
+def against_clients(
+    values: Rows, title: str, *, series: str | None, choices: Sequence[str], counts: Sequence[int]
+) -> Spec:
+    """One measured quantity against clients with error bars, one line per combination of the other factors.
+
+    `values`: `clients, value, low, high` and, where there are several lines, `series`, one of `choices`.
+    """
+    x = clients_axis(counts)
+    colour: Spec = {}
+    if series:
+        columns = max(1, _LEGEND_CHARACTERS // (4 + max(map(len, choices))))
+        colour["color"] = {
+            "field": "series",
+            "type": "nominal",
+            "title": series,
+            "scale": {"domain": list(choices)},
+            "legend": {"columns": columns, "labelLimit": 400, "titleOrient": "top"},
+        }
+    y = {"type": "quantitative", "title": title, "scale": {"domain": [0, 1.05 * highest(values)]}}
+    return layered(
+        [
+            {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}},
+            {
+                "transform": [{"filter": "datum.low != null"}],
+                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
+                "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 40, "opacity": 1},
+                "encoding": {
+                    "y": y | {"field": "value"},
+                    "tooltip": [
+                        {"field": "clients"},
+                        *([{"field": "series", "title": series}] if series else []),
+                        {"field": "value", "title": title, "format": ",.4~r"},
+                        {"field": "low", "title": "interval from", "format": ",.4~r"},
+                        {"field": "high", "title": "to", "format": ",.4~r"},
+                    ],
+                },
+            },
+        ],
+        x,
+        height=210,
+        data=values,
+        encoding=colour,
+    )

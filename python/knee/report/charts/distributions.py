@@ -1,0 +1,82 @@
+"""Percentiles and histograms of response times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knee.report.charts.vega import Rows, Spec, choose, choose_point, clients_axis, layered, log_axis
+
+
+def percentile_lines(values: Rows, counts: Sequence[int], choices: Sequence[str]) -> Spec:
+    """Percentiles against clients on a logarithmic axis; the bars span the repetitions.
+
+    `values`: `clients, percentile, value_ms, low_ms, high_ms, series`.
+    """
+    low = min((row["low_ms"] for row in values), default=1) / 1.2
+    high = max((row["high_ms"] for row in values), default=10) * 1.2
+    y = {
+        "type": "quantitative",
+        "title": "Response time (ms)",
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": log_axis(low, high),
+    }
+    chart = layered(
+        [
+            {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value_ms"}}},
+            {
+                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
+                "encoding": {"y": y | {"field": "low_ms"}, "y2": {"field": "high_ms"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 35, "opacity": 1},
+                "encoding": {"y": y | {"field": "value_ms"}},
+            },
+        ],
+        clients_axis(counts),
+        height=240,
+        data=values,
+        encoding={
+            "color": {
+                "field": "percentile",
+                "type": "nominal",
+                "title": "Percentile",
+                "sort": None,
+                "legend": {"symbolType": "circle"},
+            }
+        },
+    )
+    return choose(chart, "series", "Configuration ", choices)
+
+
+def histogram(values: Rows, points: Sequence[tuple[int, str]], chosen: int, ops: Sequence[str]) -> Spec:
+    """Response-time histograms of a point, client against middleware.
+
+    `values`: `point, role, op, low_ms, high_ms, share`.
+    """
+    x = {
+        "field": "low_ms",
+        "type": "quantitative",
+        "title": "Response time (ms)",
+        "scale": {"type": "log", "nice": False},
+        "axis": log_axis(
+            min((row["low_ms"] for row in values), default=1), max((row["high_ms"] for row in values), default=10)
+        ),
+    }
+    chart: Spec = {
+        "height": 240,
+        "data": {"values": values},
+        "mark": {"type": "rect", "opacity": 0.55},
+        "encoding": {
+            "x": x,
+            "x2": {"field": "high_ms"},
+            "y": {"field": "share", "type": "quantitative", "title": "Share of requests", "axis": {"format": "%"}},
+            "y2": {"datum": 0},
+            "color": {
+                "field": "role",
+                "type": "nominal",
+                "title": "Measured at",
+                "scale": {"domain": ["client", "middleware"]},
+            },
+        },
+    }
+    return choose_point(choose(chart, "op", "Operation ", ops), points, chosen)

@@ -1,0 +1,135 @@
+"""The headline: throughput and response time against clients, with the knee between its asymptotes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from knee.asymptotes import Knee
+from knee.report.charts.vega import Rows, Spec, clients_axis, highest, layered
+
+_CURVE_POINTS = 60
+
+
+def knee_throughput(knee: Knee) -> Spec:
+    """The headline: throughput against clients, with both asymptotes and the band in which they meet."""
+    counts = [level.clients for level in knee.levels]
+    curve = []
+    for i in range(_CURVE_POINTS + 1):
+        clients = counts[0] * math.pow(counts[-1] / counts[0], i / _CURVE_POINTS)
+        if bounds := knee.bounds(clients):
+            curve.append({"clients": clients, "light": bounds[0], "plateau": bounds[1]})
+    values = [_level(level.clients, level.throughput) for level in knee.levels]
+    top = 1.15 * max(highest(values), curve[0]["plateau"] if curve else 0)
+    y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"domain": [0, top]}}
+    layers = [*_knee_marks(knee)]
+    if curve:
+        layers += [
+            *_light([point for point in curve if point["light"] <= top], y),
+            _asymptote(curve, "plateau", curve[0] | {"name": "X max"}, {"align": "left"}, y),
+        ]
+    layers += _measured(values, y)
+    return layered(layers, clients_axis(counts), height=260)
+
+
+def knee_response(knee: Knee) -> Spec:
+    """Response time against clients, below the headline and on the same horizontal axis."""
+    counts = [level.clients for level in knee.levels]
+    values = [_level(level.clients, level.response_ms) for level in knee.levels]
+    y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"domain": [0, 1.05 * highest(values)]}}
+    return layered([*_knee_marks(knee, named=False), *_measured(values, y)], clients_axis(counts), height=150)
+
+
+def _level(clients: int, interval: Any) -> dict[str, Any]:
+    return {"clients": clients, "value": interval.estimate, "low": interval.low, "high": interval.high}
+
+
+def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
+    if knee.clients is None or not math.isfinite(knee.clients.estimate) or knee.status == "cannot tell":
+        return []
+    first, last = knee.levels[0].clients, knee.levels[-1].clients
+    inside = {"x": {"field": "from", "type": "quantitative"}, "x2": {"field": "to"}}
+    marks: list[Spec] = []
+    if knee.status == "found" and knee.clients.low is not None and knee.clients.high is not None:
+        band = {"from": max(first, knee.clients.low), "to": min(last, knee.clients.high)}
+        marks.append(
+            {
+                "data": {"values": [band]},
+                "mark": {"type": "rect", "color": "@accent", "opacity": 0.22, "clip": True},
+                "encoding": inside,
+            }
+        )
+        marks.append(
+            {
+                "data": {"values": [{"from": knee.clients.estimate, "name": f"knee {knee.clients.estimate:.0f}"}]},
+                "encoding": {"x": inside["x"]},
+                "layer": [
+                    {"mark": {"type": "rule", "color": "@accent", "strokeWidth": 1.5, "clip": True}},
+                    {
+                        "mark": {
+                            "type": "text",
+                            "align": "left",
+                            "baseline": "bottom",
+                            "dx": 5,
+                            "dy": -5,
+                            "color": "@accent",
+                            "fontWeight": 600,
+                        },
+                        "encoding": {"text": {"field": "name"}, "y": {"value": {"expr": "height"}}},
+                    },
+                ][: 2 if named else 1],
+            }
+        )
+    return marks
+
+
+def _light(curve: Rows, y: Spec) -> list[Spec]:
+    """The light-load asymptote, named right of its end, where neither knee nor curve is, if there is room."""
+    if not curve:
+        return []
+    room = len(curve) < 0.75 * _CURVE_POINTS
+    place = {"align": "left", "dx": 6} if room else {"align": "right", "dx": -6}
+    return [_asymptote(curve, "light", curve[-1] | {"name": "N / (R₀ + Z)"}, place, y)]
+
+
+def _asymptote(curve: Rows, field: str, label: dict[str, Any], place: Spec, y: Spec) -> Spec:
+    text = {"type": "text", "baseline": "bottom", "dy": -4, "color": "@muted"}
+    return {
+        "encoding": {"x": {"field": "clients", "type": "quantitative"}, "y": y | {"field": field}},
+        "layer": [
+            {
+                "data": {"values": curve},
+                "mark": {"type": "line", "strokeDash": [5, 4], "color": "@muted", "strokeWidth": 1.2, "clip": True},
+            },
+            {"data": {"values": [label]}, "mark": text | place, "encoding": {"text": {"field": "name"}}},
+        ],
+    }
+
+
+def _measured(values: Rows, y: Spec) -> list[Spec]:
+    x = {"field": "clients", "type": "quantitative"}
+    return [
+        {
+            "data": {"values": values},
+            "encoding": {"x": x, "y": y | {"field": "value"}},
+            "layer": [
+                {"mark": {"type": "line", "color": "@series", "strokeWidth": 2}},
+                {
+                    "transform": [{"filter": "datum.low != null"}],
+                    "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.5, "clip": True},
+                    "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
+                },
+                {
+                    "mark": {"type": "point", "filled": True, "color": "@series", "size": 45, "opacity": 1},
+                    "encoding": {
+                        "tooltip": [
+                            {"field": "clients", "title": "clients"},
+                            {"field": "value", "title": str(y["title"]), "format": ",.4~r"},
+                            {"field": "low", "title": "interval from", "format": ",.4~r"},
+                            {"field": "high", "title": "to", "format": ",.4~r"},
+                        ]
+                    },
+                },
+            ],
+        }
+    ]

@@ -1,0 +1,78 @@
+"""How busy resources are, and whose CPU time it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knee.report.charts.vega import Rows, Spec, choose, clients_axis, layered
+
+
+def utilization_lines(values: Rows, counts: Sequence[int], saturated: float, choices: Sequence[str]) -> Spec:
+    """Utilisation of every resource against clients; the rule marks saturation.
+
+    `values`: `clients, value, resource, series`.
+    """
+    y = {"type": "quantitative", "title": "Utilisation", "axis": {"format": "%"}, "scale": {"domainMin": 0}}
+    chart = layered(
+        [
+            {
+                "data": {"values": [{"at": saturated}]},
+                "mark": {"type": "rule", "color": "@muted", "strokeDash": [5, 4]},
+                "encoding": {"y": y | {"field": "at"}},
+            },
+            {
+                "mark": {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
+                "encoding": {
+                    "x": clients_axis(counts),
+                    "y": y | {"field": "value"},
+                    "color": {
+                        "field": "resource",
+                        "type": "nominal",
+                        "title": None,
+                        "legend": {"columns": 2, "labelLimit": 260},
+                    },
+                    "tooltip": [
+                        {"field": "resource"},
+                        {"field": "clients"},
+                        {"field": "value", "title": "utilisation", "format": ".1%"},
+                    ],
+                },
+            },
+        ],
+        None,
+        height=230,
+        data=values,
+    )
+    return choose(chart, "series", "Configuration ", choices)
+
+
+def cpu_bars(values: Rows, choices: Sequence[str]) -> Spec:
+    """Whose CPU time it was, stacked, against clients. `values`: `clients, owner, share, series`."""
+    chart: Spec = {
+        "height": 230,
+        "data": {"values": values},
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": {
+                "field": "clients",
+                "type": "ordinal",
+                "title": "Clients",
+                "axis": {"labelAngle": 0, "labelOverlap": True},
+            },
+            "y": {
+                "field": "share",
+                "type": "quantitative",
+                "title": "Share of all cores",
+                "axis": {"format": "%"},
+                "stack": "zero",
+            },
+            "color": {
+                "field": "owner",
+                "type": "nominal",
+                "title": "CPU time of",
+                "scale": {"domain": ["load", "middleware", "store", "knee", "others"]},
+            },
+            "tooltip": [{"field": "owner"}, {"field": "clients"}, {"field": "share", "format": ".1%"}],
+        },
+    }
+    return choose(chart, "series", "Configuration ", choices)

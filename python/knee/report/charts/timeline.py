@@ -1,0 +1,59 @@
+"""A run second by second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knee.report.charts.vega import Rows, Spec, choose_point
+
+
+def timeline(
+    values: Rows, shades: Rows, field: str, title: str, points: Sequence[tuple[int, str]], chosen: int
+) -> Spec:
+    """A point's run second by second, one line per repetition; what is trimmed lies in the shade."""
+    y = {"field": field, "type": "quantitative", "title": title, "scale": {"zero": True}}
+    chart: Spec = {
+        "height": 190,
+        "layer": [
+            {
+                "data": {"values": shades},
+                "mark": {"type": "rect", "color": "@muted", "opacity": 0.16},
+                "encoding": {"x": {"field": "from", "type": "quantitative"}, "x2": {"field": "to"}},
+            },
+            {
+                "data": {"values": values},
+                "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
+                "encoding": {
+                    "x": {
+                        "field": "middle_s",
+                        "type": "quantitative",
+                        "title": "Elapsed time (s)",
+                        "axis": {"tickMinStep": 1},
+                    },
+                    "y": y,
+                    "color": {"field": "repetition", "type": "nominal", "title": "Repetition"},
+                },
+            },
+        ],
+    }
+    return choose_point(chart, points, chosen)
+
+
+def resource_timeline(values: Rows, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
+    """CPU use of the host and of every process in the first repetition. `values`: `point, middle_s, target, cores`."""
+    chart: Spec = {
+        "height": 210,
+        "data": {"values": values},
+        "mark": {"type": "line", "strokeWidth": 1.6},
+        "encoding": {
+            "x": {
+                "field": "middle_s",
+                "type": "quantitative",
+                "title": "Elapsed time (s)",
+                "axis": {"tickMinStep": 1},
+            },
+            "y": {"field": "cores", "type": "quantitative", "title": "CPU (cores in use)"},
+            "color": {"field": "target", "type": "nominal", "title": None, "legend": {"columns": 4}},
+        },
+    }
+    return choose_point(chart, points, chosen)

@@ -1,0 +1,114 @@
+"""What the charts share: axes, layers, a choice for the reader, and records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+
+def clients_axis(clients: Sequence[int]) -> Spec:
+    """The horizontal axis of every chart over clients: logarithmic where the counts span a factor of eight."""
+    counts = sorted(set(clients))
+    wide = len(counts) > 1 and counts[0] > 0 and counts[-1] / counts[0] >= 8
+    return {
+        "field": "clients",
+        "type": "quantitative",
+        "title": "Clients",
+        "scale": {"type": "log", "base": 2, "nice": False, "padding": 12} if wide else {"zero": False, "padding": 12},
+        "axis": {"values": counts, "format": "d", "labelOverlap": True},
+    }
+
+
+def log_axis(low: float, high: float) -> Spec:
+    """Labels and lines at 1, 2 and 5 of every decade between two values, at 1 only where that would be too many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if math.log10(high / low) < 3.5 else (1,)
+    values = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    return {"values": [value for value in values if low <= value <= high], "format": "~g", "labelOverlap": True}
+
+
+def highest(values: Rows) -> float:
+    """Where an axis ends: an error bar of two repetitions may be ten times as long as what it belongs to."""
+    estimates = max(row["value"] for row in values)
+    bars = max(row["value"] if row["high"] is None else row["high"] for row in values)
+    return float(min(bars, 2 * estimates)) or 1.0
+
+
+def layered(
+    layers: list[Spec],
+    x: Spec | None,
+    *,
+    height: int,
+    data: Rows | None = None,
+    encoding: Spec | None = None,
+) -> Spec:
+    """Layers over a common axis, data and encoding."""
+    shared = dict(encoding or {})
+    if x is not None:
+        shared["x"] = x
+    chart: Spec = {"height": height, "layer": layers}
+    if shared:
+        chart["encoding"] = shared
+    if data is not None:
+        chart["data"] = {"values": data}
+    return chart
+
+
+def choose(chart: Spec, field: str, label: str, choices: Sequence[str]) -> Spec:
+    """Let the reader choose one value of a field; without a choice to make, the chart stays as it is."""
+    if len(choices) < 2:
+        return chart
+    param = {
+        "name": f"chosen_{field}",
+        "value": choices[0],
+        "bind": {"input": "select", "options": list(choices), "name": label},
+    }
+    return _filtered(chart, param, field)
+
+
+def choose_point(chart: Spec, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
+    """Let the reader choose one of the points; `points` are numbers and what to call them."""
+    numbers, labels = [number for number, _ in points], [label for _, label in points]
+    param = {
+        "name": "chosen_point",
+        "value": chosen,
+        "bind": {"input": "select", "options": numbers, "labels": labels, "name": "Point "},
+    }
+    return _filtered(chart, param, "point")
+
+
+def _filtered(chart: Spec, param: Spec, field: str) -> Spec:
+    """The chart with a parameter, and with every data source that has the field filtered by it."""
+    keep = {"filter": f"datum.{field} === {param['name']}"}
+    result = dict(chart)
+    result["params"] = [*chart.get("params", []), param]
+    if "layer" in chart:
+        result["layer"] = [
+            layer | {"transform": [keep, *layer.get("transform", [])]} if _has(layer, chart, field) else layer
+            for layer in chart["layer"]
+        ]
+    else:
+        result["transform"] = [keep, *chart.get("transform", [])]
+    return result
+
+
+def _has(layer: Spec, chart: Spec, field: str) -> bool:
+    values = (layer.get("data") or chart.get("data") or {}).get("values", [])
+    return bool(values) and field in values[0]
+
+
+def rows(frame: pl.DataFrame) -> Rows:
+    """A frame as the records that Vega reads; numbers keep six significant digits to keep the page small."""
+    return [
+        {
+            name: float(f"{value:.6g}") if isinstance(value, float) and math.isfinite(value) else value
+            for name, value in row.items()
+        }
+        for row in frame.iter_rows(named=True)
+    ]

@@ -1,0 +1,86 @@
+"""Everything that was measured, against clients."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from knee.intervals import Interval, mean_interval
+from knee.report.charts.clients import against_clients
+from knee.report.sheet import Sheet
+from knee.report.tables import Cell, folded, table
+
+_QUANTITIES = (
+    ("throughput", "Throughput (requests/s)", "Throughput, as the clients saw it."),
+    (
+        "response_ms",
+        "Response time (ms)",
+        "Mean response time, as the clients saw it. Beyond the knee it grows linearly.",
+    ),
+    (
+        "queue_length",
+        "Queue length (requests)",
+        "Requests waiting for a worker slot, time average over all middlewares together.",
+    ),
+    (
+        "queueing_ms",
+        "Queueing time (ms)",
+        "Mean time from received to dequeued. It grows where worker slots are the limit.",
+    ),
+    (
+        "service_ms",
+        "Service time (ms)",
+        "Mean time from dequeued to answered. It grows where what lies behind the middleware is the limit.",
+    ),
+    (
+        "middleware_response_ms",
+        "Response time at the middleware (ms)",
+        "Mean time from received to replied. What the clients see on top of it passes between them and the middleware.",
+    ),
+)
+
+
+def section(sheet: Sheet) -> str:
+    """Every quantity that was measured, one line per combination of the other factors; empty without clients."""
+    if not sheet.clients:
+        return ""
+    named = len(sheet.labels) > 1
+    means = {column: _means(sheet, column) for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations}
+    figures: list[str] = []
+    for column, title, caption in _QUANTITIES:
+        values = [
+            {
+                "clients": sheet.clients[point],
+                "series": sheet.short(sheet.series[point]),
+                "value": at.estimate,
+                "low": at.low,
+                "high": at.high,
+            }
+            for point, _ in sheet.points
+            if (at := means.get(column, {}).get(point)) is not None and at.repetitions
+        ]
+        if values:
+            spec = against_clients(
+                values,
+                title,
+                series=sheet.series_title if named else None,
+                choices=sheet.short_labels,
+                counts=sheet.counts,
+            )
+            figures.append(sheet.figure(f"clients-{column}", spec, caption))
+    shown = [(column, title) for column, title, _ in _QUANTITIES if column in means]
+    rows: list[tuple[Cell, ...]] = [
+        (sheet.series[point], sheet.clients[point], *(means[column][point] for column, _ in shown))
+        for point, _ in sheet.points
+    ]
+    header = ("configuration", "clients", *(title for _, title in shown))
+    if not named:
+        rows, header = [row[1:] for row in rows], header[1:]
+    return f'<div class="grid">{"".join(figures)}</div>' + folded("The numbers", table(header, rows))
+
+
+def _means(sheet: Sheet, column: str) -> dict[int, Interval]:
+    """Each point's mean over its repetitions."""
+    values = sheet.diagnosis.observations.filter(pl.col(column).is_not_null()).group_by("point").agg(column)
+    nothing = mean_interval([], sheet.diagnosis.level)
+    found = {point: mean_interval(repetitions, sheet.diagnosis.level) for point, repetitions in values.iter_rows()}
+    return {point: found.get(point, nothing) for point in sheet.clients}

@@ -1,0 +1,55 @@
+"""Percentiles and histograms of response times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.distributions import ALL, densities, merged, percentiles
+from knee.report.charts.distributions import histogram, percentile_lines
+from knee.report.charts.vega import rows as records
+from knee.report.sheet import Sheet
+from knee.report.tables import folded, table
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+_VIEWS = {"load": "client", "middleware": "middleware"}
+
+
+def section(sheet: Sheet, dataset: Dataset) -> str:
+    """Percentiles against clients, and the histograms of a point that the reader chooses."""
+    histograms = merged(dataset)
+    if not histograms:
+        return ""
+    table_of = percentiles(histograms).with_columns(
+        pl.col("point").replace_strict(sheet.clients, return_dtype=pl.Int64).alias("clients"),
+        pl.col("point").replace_strict(sheet.series, return_dtype=pl.String).alias("series"),
+        ("p" + pl.col("percentile").cast(pl.String).str.strip_suffix(".0")).alias("name"),
+    )
+    seen = table_of.filter((pl.col("role") == "load") & (pl.col("op") == ALL))
+    lines = seen.select("clients", "series", pl.col("name").alias("percentile"), "value_ms", "low_ms", "high_ms")
+    density = densities(histograms).with_columns(pl.col("role").replace_strict(_VIEWS, return_dtype=pl.String))
+    ops = sorted(density["op"].unique().to_list(), key=lambda op: (op != ALL, op))
+    if len(ops) == 2:  # one operation: "all" would show the same again
+        ops = ops[:1]
+        density = density.filter(pl.col("op") == ALL)
+    figures = sheet.figure(
+        "percentiles",
+        percentile_lines(records(lines), sheet.counts, sheet.labels),
+        "Percentiles as the clients saw them, read off the merged histograms; the bars span the repetitions. "
+        "Mind the logarithmic axis.",
+    ) + sheet.figure(
+        "histogram",
+        histogram(records(density), sheet.points, sheet.chosen, ops),
+        "The same requests, timed by the clients and by the middlewares. The distance between the two "
+        "is the way between them.",
+    )
+    names = list(dict.fromkeys(seen["name"].to_list()))
+    rows = []
+    for point, label in sheet.points:
+        for (role, op), group in table_of.filter(pl.col("point") == point).group_by("role", "op", maintain_order=True):
+            rows.append((label, _VIEWS[str(role)], str(op), *group.sort("percentile")["value_ms"].to_list()))
+    header = ("point", "view", "operation", *(f"{name} ms" for name in names))
+    return f'<div class="grid">{figures}</div>' + folded("The numbers", table(header, rows))

@@ -1,0 +1,115 @@
+"""How busy every resource is, and whose CPU time it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.bottleneck import SATURATED
+from knee.intervals import Interval
+from knee.report.charts.resources import cpu_bars, utilization_lines
+from knee.report.charts.vega import rows as records
+from knee.report.sheet import Sheet
+from knee.report.tables import Cell, folded, table
+from knee.timeline import resources_per_point
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+
+def section(sheet: Sheet, dataset: Dataset | None) -> str:
+    """Utilisation against clients, the candidates for the bottleneck, and what every process of a run used."""
+    usage = sheet.diagnosis.utilizations.filter(pl.col("point").is_in(list(sheet.clients)))
+    if usage.is_empty():
+        return ""
+    named = (pl.col("role") + " " + pl.col("resource")).str.replace("host host", "host").str.strip_suffix(" station")
+    means = _by_clients(
+        sheet,
+        usage.group_by("point", "repetition", "role", "resource")
+        .agg(pl.col("utilization").max().alias("value"))
+        .with_columns(named.alias("resource")),
+        ["resource"],
+    )
+    busiest = ", at the busiest process of its tier" if dataset is not None else ""
+    figures = sheet.figure(
+        "utilization",
+        utilization_lines(records(means), sheet.counts, SATURATED, sheet.labels),
+        f"How busy each resource is{busiest}. What first crosses the dashed line ({SATURATED:.0%}) is a candidate for "
+        "the bottleneck.",
+    )
+    shares = sheet.diagnosis.cpu_shares
+    if not shares.is_empty():
+        owners = _by_clients(sheet, shares.rename({"share": "value"}), ["owner"]).rename({"value": "share"})
+        figures += sheet.figure(
+            "cpu-shares",
+            cpu_bars(records(owners), sheet.labels),
+            "Whose CPU time it was, as a share of all the host's cores. “knee” is the lab itself, “others” are "
+            "programs outside the experiment.",
+        )
+    return (
+        f'<div class="grid">{figures}</div>'
+        + _candidates(sheet)
+        + _components(sheet)
+        + ("" if dataset is None else _per_point(sheet, dataset))
+    )
+
+
+def _candidates(sheet: Sheet) -> str:
+    header = (
+        *("configuration", "resource", "busiest process", "utilisation at the knee", "at most clients"),
+        "saturated from (clients)",
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (verdict.label, c.name, c.process, _share(c.at_knee), _share(c.at_most), c.first_saturated)
+        for verdict in sheet.diagnosis.verdicts
+        for c in verdict.bottleneck.candidates
+    ]
+    return _of_configurations(sheet, header, rows)
+
+
+def _components(sheet: Sheet) -> str:
+    header = ("configuration", "part of the response time", "at the knee (ms)", "at most clients (ms)", "growth (ms)")
+    rows: list[tuple[Cell, ...]] = [
+        (verdict.label, c.name, c.at_knee_ms, c.at_most_ms, c.growth_ms)
+        for verdict in sheet.diagnosis.verdicts
+        for c in verdict.bottleneck.components
+    ]
+    return _of_configurations(sheet, header, rows) if rows else ""
+
+
+def _of_configurations(sheet: Sheet, header: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
+    """A table without its first column where there is one configuration only."""
+    if len(sheet.labels) > 1:
+        return table(header, rows)
+    return table(header[1:], [row[1:] for row in rows])
+
+
+def _per_point(sheet: Sheet, dataset: Dataset) -> str:
+    names = dict(sheet.points)
+    columns = ("target", "cores", "rss_mb", "net_mb_per_s", "disk_mb_per_s")
+    rows = [
+        (names.get(row["point"], ""), *(row[column] for column in columns))
+        for row in resources_per_point(dataset).iter_rows(named=True)
+    ]
+    header = ("point", "target", "CPU (cores)", "memory (MB)", "network (MB/s)", "disk (MB/s)")
+    return folded("CPU, memory, network and disk of every process and the host", table(header, rows))
+
+
+def _by_clients(sheet: Sheet, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Attach each point's clients and configuration; `value` is averaged over the repetitions."""
+    return (
+        frame.group_by("point", *keys)
+        .agg(pl.col("value").mean())
+        .with_columns(
+            pl.col("point").replace_strict(sheet.clients, return_dtype=pl.Int64).alias("clients"),
+            pl.col("point").replace_strict(sheet.series, return_dtype=pl.String).alias("series"),
+        )
+        .drop("point")
+        .sort("series", "clients", *keys)
+    )
+
+
+def _share(interval: Interval) -> str:
+    half_width = interval.half_width
+    return f"{interval.estimate:.1%}" + ("" if half_width is None else f" ± {half_width:.1%}")

@@ -1,0 +1,142 @@
+"""The verdict in words and figures, and the knee drawn between its asymptotes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from knee.diagnose import Verdict, bottleneck_lines, confidence_line, knee_lines
+from knee.intervals import Interval, number
+from knee.report.charts.knee import knee_response, knee_throughput
+from knee.report.sheet import Sheet
+from knee.report.tables import folded, table
+
+
+def section(sheet: Sheet) -> str:
+    """Where there are several combinations, a table of them all, the first in full and the others folded away."""
+    diagnosis = sheet.diagnosis
+    if not diagnosis.verdicts:
+        return '<p class="lead">No run is complete: there is nothing to diagnose.</p>' + _warnings(sheet)
+    if diagnosis.common_knee_sentence and diagnosis.common_bottleneck:
+        findings = _finding("Knee", [diagnosis.common_knee_sentence]) + _finding(
+            "Bottleneck", bottleneck_lines(diagnosis.common_bottleneck)[:1]
+        )
+        return f'<div class="verdict alone"><div>{findings}{_others(sheet)}</div></div>' + _warnings(sheet)
+    first, *others = diagnosis.verdicts
+    if not others:
+        return _verdict(sheet, 0, first) + _warnings(sheet)
+    summary = table(
+        (
+            *("configuration", "knee (clients)", "verdict", "requests/s there", "response ms there"),
+            *("bottleneck", "confidence"),
+        ),
+        [_summary_row(verdict) for verdict in diagnosis.verdicts],
+    )
+    rest = "".join(
+        folded(f"{verdict.label}: {verdict.knee.sentence}", _verdict(sheet, i + 1, verdict))
+        for i, verdict in enumerate(others)
+    )
+    return (
+        f'<div class="panel" style="margin-top:22px">{summary}</div>'
+        + _verdict(sheet, 0, first)
+        + rest
+        + _warnings(sheet)
+    )
+
+
+def _summary_row(verdict: Verdict) -> Sequence[str | Interval | None]:
+    knee, bottleneck = verdict.knee, verdict.bottleneck
+    names = " and ".join(bottleneck.names) or bottleneck.status
+    return (
+        verdict.label,
+        _knee_figure(verdict)[0],
+        knee.status,
+        knee.level.throughput if knee.level else None,
+        knee.level.response_ms if knee.level else None,
+        names,
+        f"{knee.confidence} / {bottleneck.confidence}",
+    )
+
+
+def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
+    knee, bottleneck = verdict.knee, verdict.bottleneck
+    heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
+    findings = (
+        _finding("Knee", knee_lines(verdict), confidence_line(knee))
+        + _finding("Bottleneck", (bottleneck.sentence, *bottleneck.evidence), confidence_line(bottleneck))
+        + _others(sheet)
+    )
+    figures = _figures(verdict) if knee.levels else ""
+    if len(knee.levels) < 2:
+        return f'<div class="verdict alone"><div>{heading}{figures}{findings}</div></div>'
+    drawing = sheet.figure(
+        f"knee-{index}",
+        knee_throughput(knee),
+        "Measured throughput (dots, with error bars) between its two asymptotes: what clients could do if nobody "
+        "waited, and what the system can do at most. They meet at the knee; the band is its interval.",
+    ) + sheet.figure(
+        f"knee-response-{index}",
+        knee_response(knee),
+        "Response time on the same axis: flat up to the knee, then rising with every client.",
+    )
+    return f'<div class="verdict"><div>{heading}{figures}{findings}</div><div class="panel">{drawing}</div></div>'
+
+
+def _others(sheet: Sheet) -> str:
+    """What holds for all combinations: the laws, and the factor that matters most."""
+    diagnosis = sheet.diagnosis
+    factors = [*(findings.sentences[0] for findings in diagnosis.factorial), *diagnosis.unexplained]
+    return "".join(
+        _finding(kind, lines)
+        for kind, lines in (("Interactive law", diagnosis.laws.sentences[:1]), ("Factors", factors))
+        if lines
+    )
+
+
+def _warnings(sheet: Sheet) -> str:
+    if not sheet.diagnosis.warnings:
+        return ""
+    items = "".join(f"<li>{escape(warning)}</li>" for warning in sheet.diagnosis.warnings)
+    return f'<div class="warnings" role="note"><strong>Before you trust these numbers</strong><ul>{items}</ul></div>'
+
+
+def _finding(kind: str, lines: Sequence[str], confidence: str = "") -> str:
+    lead, *rest = [line for line in lines if line]
+    more = "".join(f"<p>{escape(line)}</p>" for line in rest)
+    doubt = f'<p class="doubt">{escape(confidence)}</p>' if confidence else ""
+    return f'<div class="finding"><div class="kind">{kind}</div><p class="lead">{escape(lead)}</p>{more}{doubt}</div>'
+
+
+def _knee_figure(verdict: Verdict) -> tuple[str, str]:
+    """The knee as a figure, and its interval or what kind of bound it is."""
+    knee = verdict.knee
+    if knee.clients is None:
+        return "–", "cannot tell"
+    estimate = f"{knee.clients.estimate:,.{0 if knee.clients.estimate >= 10 else 1}f}"
+    if knee.status == "not reached":
+        return f"> {estimate}", "not reached"
+    if knee.status == "saturated from the start":
+        return f"≤ {knee.levels[0].clients}", "saturated from the start"
+    if knee.status == "cannot tell":
+        return f"{estimate}?", "cannot tell"
+    assert knee.clients.low is not None and knee.clients.high is not None
+    return estimate, f"{knee.clients.low:.1f} to {knee.clients.high:.1f}"
+
+
+def _figures(verdict: Verdict) -> str:
+    estimate, note = _knee_figure(verdict)
+    cells = [("Knee (clients)", estimate, note)]
+    if (level := verdict.knee.level) is not None:
+        for name, interval, unit in (
+            ("Requests/s", level.throughput, ""),
+            ("Response time", level.response_ms, "ms"),
+        ):
+            spread = "one repetition" if interval.half_width is None else f"± {number(interval.half_width, 2)} {unit}"
+            cells.append(
+                (name, f"{number(interval.estimate)} {unit}".strip(), f"{spread.strip()} at {level.clients} clients")
+            )
+    inner = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(small)}</small></dd></div>"
+        for name, value, small in cells
+    )
+    return f'<dl class="figures">{inner}</dl>'
