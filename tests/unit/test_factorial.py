@@ -26,7 +26,7 @@ from knee.factorial import (
     render_text,
 )
 from knee.factorial.box_cox import box_cox
-from knee.factorial.residuals import examine
+from knee.factorial.residuals import Residuals
 from knee.factorial.transform import responses, term_name
 
 LEVELS: dict[str, Sequence[Any]] = {"middlewares": (1, 2), "servers": (1, 3), "workers": (8, 32)}
@@ -503,22 +503,48 @@ def test_box_cox_does_not_judge_where_the_likelihood_has_no_top() -> None:
 # Residuals
 
 
-def checks_of(values: np.ndarray[Any, Any], predicted: Any = None, order: Any = None) -> dict[str, str]:
-    predicted = np.repeat(np.arange(8.0), 3) if predicted is None else predicted
-    return {check.question: check.verdict for check in examine(values, predicted, order, 3).checks}
+def checks_of(
+    values: np.ndarray[Any, Any], predicted: Any = None, order: Any = None, repetitions: int = 3
+) -> dict[str, str]:
+    cells = np.arange(values.size) // repetitions
+    predicted = cells.astype(float) if predicted is None else predicted
+    return {check.question: check.verdict for check in Residuals(values, predicted, cells, order).checks}
 
 
-def test_good_residuals_are_doubted_as_rarely_as_the_checks_say() -> None:
-    rng = np.random.default_rng(0)
-    trials, doubted = 200, {"normality": 0, "spread": 0, "run order": 0}
+@pytest.mark.parametrize("repetitions", [2, 4])
+@pytest.mark.parametrize("randomised", [True, False], ids=["random order", "in rounds"])
+def test_good_residuals_are_doubted_as_rarely_as_the_checks_say(
+    repetitions: int, randomised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("knee.factorial.residuals.ROUNDS_MAX", 100)
+    rng = np.random.default_rng(repetitions)
+    trials, doubted = 120, {"normality": 0, "spread": 0, "run order": 0}
     for _ in range(trials):
+        values = rng.standard_normal((8, repetitions))
+        residuals = (values - values.mean(axis=1, keepdims=True)).ravel()
+        rounds = np.arange(8 * repetitions).reshape(repetitions, 8).T.ravel()
+        order = rng.permutation(residuals.size) if randomised else rounds
+        for question, verdict in checks_of(residuals, None, order.astype(float), repetitions).items():
+            doubted[question] += verdict == "doubtful"
+    # 5 % each, and four standard errors of that. Normality is not tested with two repetitions.
+    assert max(doubted.values()) / trials < 0.05 + 4 * 0.0199
+    assert min(count for question, count in doubted.items() if repetitions > 2 or question != "normality") > 0
+
+
+def test_a_drift_is_not_told_from_effects_where_repetitions_follow_one_another() -> None:
+    # Residuals of a cell add up to zero, so d is about 2.7 here without any disturbance.
+    rng = np.random.default_rng(0)
+    for _ in range(5):
         values = rng.standard_normal((8, 3))
         residuals = (values - values.mean(axis=1, keepdims=True)).ravel()
-        for question, verdict in checks_of(residuals, order=rng.permutation(24).astype(float)).items():
-            doubted[question] += verdict == "doubtful"
-    # 5 % each, and four standard errors of that.
-    assert max(doubted.values()) / trials < 0.05 + 4 * 0.0154
-    assert min(doubted.values()) > 0
+        assert checks_of(residuals, order=np.arange(24.0))["run order"] == "cannot tell"
+
+
+def test_too_few_arrangements_of_the_runs_say_nothing_about_drift() -> None:
+    # Two cells of two runs: four arrangements, so that none is rarer than one in four.
+    assert checks_of(np.array([1.0, -1, 2, -2, 0.5, -0.5]), order=np.array([0.0, 3, 1, 4, 2, 5]), repetitions=2)[
+        "run order"
+    ] == ("cannot tell")
 
 
 def test_an_outlier_is_not_normal() -> None:
@@ -534,11 +560,12 @@ def test_noise_that_grows_is_noticed() -> None:
 
 
 def test_a_drift_is_noticed_only_in_the_order_of_the_runs() -> None:
-    order = np.random.default_rng(4).permutation(24).astype(float)
-    drift = order - order.mean()
-    assert checks_of(drift, order=order)["run order"] == "doubtful"
+    order = np.random.default_rng(4).permutation(24).reshape(8, 3).astype(float)
+    drift = (order - order.mean(axis=1, keepdims=True)).ravel()
+    assert checks_of(drift, order=order.ravel())["run order"] == "doubtful"
     assert checks_of(drift)["run order"] == "cannot tell"
-    assert checks_of(drift, order=np.arange(24.0))["run order"] == "nothing against it"
+    other = np.random.default_rng(5).permutation(24).astype(float)
+    assert checks_of(drift, order=other)["run order"] == "nothing against it"
 
 
 def test_two_repetitions_say_nothing_about_normality(table: pl.DataFrame) -> None:

@@ -20,7 +20,7 @@ from knee.factorial.design import Design, Level
 from knee.factorial.fraction import signed_name
 from knee.factorial.lenth import CONTRASTS_MIN, Lenth, lenth_margins
 from knee.factorial.noise import Model, Noise, in_unit
-from knee.factorial.residuals import Residuals, examine
+from knee.factorial.residuals import Residuals
 from knee.factorial.transform import Floats, term_name, term_of
 from knee.intervals import LEVEL, Interval
 
@@ -173,7 +173,7 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
         error=Error(source, squares, degrees, squares / total if total else math.nan, spread),
         total=total,
         cells=_cells(design, model, means, noise),
-        residuals=examine(residuals, means[design.cells], design.order, design.repetitions[0])
+        residuals=Residuals(residuals, means[design.cells], design.cells, design.order)
         if source == "repetitions"
         else None,
         lenth=quiet,

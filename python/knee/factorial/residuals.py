@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+import numpy.typing as npt
+from scipy import special, stats
 
 from knee.factorial.transform import Floats
 
 SIGNIFICANCE = 0.05
 """Below this probability a check speaks against its assumption."""
 
-PERMUTATIONS = 2000
+ROUNDS_MAX, ROUNDS_MIN = 1000, 200
+"""Of simulated or permuted residuals, to judge the ones there are by; the fewer, the more of them there are."""
+
+_DRAWN_MAX = 5_000_000
+"""Residuals drawn in all these rounds, as far as ROUNDS_MIN allows."""
 
 _OBSERVATIONS_MIN = 6
-_OBSERVATIONS_MAX = 5000
+_OBSERVATIONS_MAX = 20_000
+"""Of the checks by drawing, which otherwise take many seconds."""
+
+_SHAPIRO_MAX = 5000
 """Beyond, the probabilities of the Shapiro–Wilk test are not known to be right (Royston 1995)."""
+
+_ARRANGEMENTS_MIN = 40
+"""Of residuals within their cells, below which no arrangement at all would be rare enough to be doubted."""
 
 Question = Literal["normality", "spread", "run order"]
 Verdict = Literal["nothing against it", "doubtful", "cannot tell"]
@@ -43,32 +57,30 @@ class Check:
 class Residuals:
     """The residuals of a replicated design, in the model's own scale, and what they say.
 
-    values, predicted   of every observation, in the table's order
+    values, predicted   of every observation, in the table's order; residuals are about the cells' means
+    cells               the number of each observation's cell
     order               the observation's place in time, where known
-    normal_quantiles    where the residuals would lie, were they standard normal; pairs with `values`
     """
 
     values: Floats
     predicted: Floats
+    cells: npt.NDArray[np.int64]
     order: Floats | None
-    normal_quantiles: Floats
-    checks: tuple[Check, ...]
 
+    @cached_property
+    def normal_quantiles(self) -> Floats:
+        """Where the residuals would lie, were they standard normal (Blom 1958); pairs with `values`."""
+        ranks = stats.rankdata(self.values)
+        return np.asarray(stats.norm.ppf((ranks - 0.375) / (ranks.size + 0.25)), dtype=np.float64)
 
-def examine(values: Floats, predicted: Floats, order: Floats | None, per_cell: int) -> Residuals:
-    """Check residuals about their cells' means; `per_cell` is the fewest observations that a cell has."""
-    ranks = stats.rankdata(values)
-    return Residuals(
-        values=values,
-        predicted=predicted,
-        order=order,
-        normal_quantiles=np.asarray(stats.norm.ppf((ranks - 0.375) / (values.size + 0.25)), dtype=np.float64),
-        checks=(
-            _normality(values, per_cell),
-            _spread(values, predicted),
-            _run_order(values, order),
-        ),
-    )
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """Each assumption, tested."""
+        return (
+            _normality(self.values, int(np.unique(self.cells, return_counts=True)[1].min())),
+            _spread(self.values, self.predicted, self.cells),
+            _run_order(self.values, self.cells, self.order),
+        )
 
 
 def p_value(probability: float) -> str:
@@ -87,10 +99,10 @@ def _normality(values: Floats, per_cell: int) -> Check:
         return _untested(
             "normality",
             name,
-            "Normality of the errors was not tested: with two repetitions a cell's residuals are mirror images.",
+            "Normality of the errors was not tested: that takes three repetitions of every cell.",
         )
-    if not _OBSERVATIONS_MIN <= values.size <= _OBSERVATIONS_MAX or np.ptp(values) == 0:
-        return _untested("normality", name, f"Normality of the errors cannot be judged from {values.size} residuals.")
+    if not _OBSERVATIONS_MIN <= values.size <= _SHAPIRO_MAX or np.ptp(values) == 0:
+        return _untested("normality", name, f"Normality of the errors cannot be judged from {values.size:,} residuals.")
     found = stats.shapiro(values)
     statistic, probability = float(found.statistic), float(found.pvalue)
     if probability < SIGNIFICANCE:
@@ -103,45 +115,101 @@ def _normality(values: Floats, per_cell: int) -> Check:
     return Check("normality", name, statistic, probability, "nothing against it", sentence)
 
 
-def _spread(values: Floats, predicted: Floats) -> Check:
-    """Spearman's rank correlation of |residual| and prediction: does the noise grow with the response?"""
+def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> Check:
+    """Spearman's rank correlation of |residual| and prediction: does the noise grow with the response?
+
+    Residuals of a cell depend on one another (two of them are of one size), so its probability is no table's: normal
+    errors, alike everywhere, are drawn for the same design, and treated likewise.
+    """
     name = "Spearman's rho"
-    if values.size < _OBSERVATIONS_MIN or np.ptp(predicted) == 0 or np.ptp(np.abs(values)) == 0:
+    counts = np.bincount(cells)[cells]
+    # A cell that was measured once has no residual. The others' vary by 1 − 1/n of the errors' variance.
+    chosen = counts > 1
+    scale = 1 / np.sqrt(1 - 1 / counts[chosen])
+    sizes, at, of_cell = (
+        np.abs(values[chosen]) * scale,
+        predicted[chosen],
+        np.unique(cells[chosen], return_inverse=True)[1],
+    )
+    if not _OBSERVATIONS_MIN <= sizes.size <= _OBSERVATIONS_MAX or np.ptp(at) == 0 or np.ptp(sizes) == 0:
         return _untested("spread", name, "Whether the errors grow with the response cannot be judged.")
-    found = stats.spearmanr(np.abs(values), predicted)
-    statistic, probability = float(found.statistic), float(found.pvalue)
+    ranks = stats.rankdata(at) - (sizes.size + 1) / 2
+    repetitions = np.bincount(of_cell)
+
+    def draw(rng: np.random.Generator) -> float:
+        errors = rng.standard_normal(sizes.size)
+        errors -= (np.bincount(of_cell, weights=errors) / repetitions)[of_cell]
+        return float(ranks @ stats.rankdata(np.abs(errors) * scale))
+
+    probability, _ = _judge(float(ranks @ stats.rankdata(sizes)), draw, sizes.size)
+    statistic = float(stats.spearmanr(sizes, at).statistic)
     evidence = f"rank correlation of their size with the prediction {statistic:+.2f}, p {p_value(probability)}"
     if probability >= SIGNIFICANCE:
-        sentence = f"The errors are of like size over all predictions ({evidence})."
+        sentence = f"Nothing shows that the errors grow or shrink with the prediction ({evidence})."
         return Check("spread", name, statistic, probability, "nothing against it", sentence)
     direction = "grow" if statistic > 0 else "shrink"
     sentence = f"The errors {direction} with the prediction ({evidence}): one standard error does not suit all cells."
     return Check("spread", name, statistic, probability, "doubtful", sentence)
 
 
-def _run_order(values: Floats, order: Floats | None) -> Check:
-    """Durbin & Watson's d over the runs in time (1950), judged by permutation: residuals about cells' means are no
-    regression residuals that the tables were made for, but without a drift any order of them is as likely."""
+def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | None) -> Check:
+    """Durbin & Watson's d over the runs in time (1950), judged by permutation within cells.
+
+    Residuals about cells' means are no regression residuals that the tables were made for: those of a cell add up to
+    zero, so where its runs follow one another their residuals are opposed without any drift. But if nothing drifts,
+    any order of a cell's residuals among its own runs is as likely.
+    """
     name = "Durbin–Watson d"
     if order is None:
         return _untested("run order", name, "Drift over time was not tested: the order of the runs is not known.")
+    in_time = np.argsort(order, kind="stable")
+    values, cells = values[in_time], cells[in_time]
+    counts = np.bincount(cells)
     total = float(np.sum(values**2))
-    if values.size < _OBSERVATIONS_MIN or total == 0:
-        return _untested("run order", name, f"Drift over time cannot be judged from {values.size} residuals.")
-    in_time = values[np.argsort(order, kind="stable")]
-    statistic = float(np.sum(np.diff(in_time) ** 2)) / total
-    rng = np.random.default_rng(0)
-    shuffled = rng.permuted(np.broadcast_to(in_time, (PERMUTATIONS, in_time.size)), axis=1)
-    others = np.sum(np.diff(shuffled, axis=1) ** 2, axis=1) / total
-    expected = float(others.mean())
-    as_extreme = int(np.count_nonzero(np.abs(others - expected) >= abs(statistic - expected) * (1 - 1e-12)))
-    probability = (as_extreme + 1) / (PERMUTATIONS + 1)
+    arrangements = float(np.sum(special.gammaln(counts + 1.0)))
+    if (
+        not _OBSERVATIONS_MIN <= values.size <= _OBSERVATIONS_MAX
+        or not total
+        or arrangements < math.log(_ARRANGEMENTS_MIN)
+    ):
+        return _untested("run order", name, f"Drift over time cannot be judged from {values.size:,} residuals.")
+    if np.count_nonzero(np.diff(cells)) == np.count_nonzero(counts) - 1:
+        return _untested(
+            "run order",
+            name,
+            "Drift over time cannot be told from effects: the repetitions of every cell were run one after another. "
+            "Run them in random order.",
+        )
+    by_cell = np.argsort(cells, kind="stable")
+    grouped, key = values[by_cell], cells[by_cell]
+    shuffled = np.empty_like(values)
+
+    def draw(rng: np.random.Generator) -> float:
+        shuffled[by_cell] = grouped[np.argsort(key + rng.random(key.size))]
+        return float(np.sum(np.diff(shuffled) ** 2)) / total
+
+    statistic = float(np.sum(np.diff(values) ** 2)) / total
+    probability, expected = _judge(statistic, draw, values.size)
     evidence = f"Durbin–Watson d = {statistic:.2f}, about {expected:.1f} expected, p {p_value(probability)}"
     if probability >= SIGNIFICANCE:
         sentence = f"No drift over time shows in the errors ({evidence})."
         return Check("run order", name, statistic, probability, "nothing against it", sentence)
     if statistic < expected:
-        sentence = f"Errors of successive runs are alike ({evidence}): something drifted, and intervals are too narrow."
+        sentence = (
+            f"Errors of successive runs are alike ({evidence}): something drifted, and intervals may be too narrow."
+        )
     else:
         sentence = f"Errors of successive runs are opposed ({evidence}): runs disturb the ones after them."
     return Check("run order", name, statistic, probability, "doubtful", sentence)
+
+
+def _judge(statistic: float, draw: Callable[[np.random.Generator], float], size: int) -> tuple[float, float]:
+    """How probable a statistic as far from its mean is, and this mean, by drawing it without what is tested for.
+
+    The seed is fixed: the same data give the same probability.
+    """
+    rng = np.random.default_rng(0)
+    others = np.array([draw(rng) for _ in range(min(ROUNDS_MAX, max(ROUNDS_MIN, _DRAWN_MAX // size)))])
+    expected = float(others.mean())
+    as_extreme = int(np.count_nonzero(np.abs(others - expected) >= abs(statistic - expected) * (1 - 1e-12)))
+    return (as_extreme + 1) / (others.size + 1), expected
