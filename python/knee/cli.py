@@ -19,7 +19,7 @@ from knee import __version__, spec
 from knee.commands import Command
 from knee.dataset import Dataset, RunFolder, writing
 from knee.design import Run, runs
-from knee.errors import KneeError, SpecError
+from knee.errors import KneeError, MeasurementsError, SpecError
 from knee.hosts.local import LocalHost
 from knee.interrupts import termination_as_interrupt
 from knee.progress import LiveProgress, PlainProgress, duration
@@ -38,6 +38,13 @@ class _Model(StrEnum):
     MULTIPLICATIVE = "multiplicative"
 
 
+_TablePath = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, or a CSV with a row per observation.", show_default=False)
+]
+_Renames = Annotated[
+    list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="What the CSV calls a known column.")
+]
+_ConfidenceLevel = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 _RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 
 
@@ -186,23 +193,35 @@ def report_command(path: _RunPath) -> None:
 
 
 @app.command("laws")
-def laws_command(path: _RunPath) -> None:
-    """Say whether a run's numbers hold together: the operational laws, in both directions."""
-    from knee import laws
-    from knee.observations import observations
+def laws_command(path: _TablePath, renames: _Renames = None, level: _ConfidenceLevel = 0.95) -> None:
+    """Say whether the numbers hold together: the operational laws, the demands and what they allow."""
+    from knee import laws, measurements
 
-    print(laws.render_text(laws.check_laws(observations(Dataset.open(path)))))
+    if path.is_dir():
+        _refuse_renames(renames)
+        found = laws.laws_of_run(Dataset.open(path), level=level)
+    else:
+        table = measurements.read(path, renames or [])
+        found = laws.laws_of_measurements(table, level=level)
+        _tell(*table.notes)
+    _tell(*found.notes)
+    print(laws.render_text(found))
+
+
+def _refuse_renames(renames: list[str] | None) -> None:
+    if renames:
+        raise MeasurementsError("--map renames the columns of a CSV: a run folder has none to rename")
+
+
+def _tell(*notes: str) -> None:
+    for note in notes:
+        print(f"knee: {note}", file=sys.stderr)
 
 
 @app.command("factorial")
 def factorial_command(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A run folder, or a CSV with a row per observation.", show_default=False),
-    ],
-    renames: Annotated[
-        list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="What the CSV calls a known column.")
-    ] = None,
+    path: _TablePath,
+    renames: _Renames = None,
     factors: Annotated[
         list[str] | None, typer.Option("--factor", metavar="NAME", help="A factor; all that vary unless given.")
     ] = None,
@@ -213,7 +232,7 @@ def factorial_command(
     model: Annotated[
         _Model | None, typer.Option(help="How effects combine; the one that fits better unless given.")
     ] = None,
-    level: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")] = 0.95,
+    level: _ConfidenceLevel = 0.95,
     effects: Annotated[
         Path | None, typer.Option(metavar="CSV", help="Published effects: audit them against the responses instead.")
     ] = None,
@@ -221,9 +240,12 @@ def factorial_command(
     """Say which factor matters, how much and how surely; or audit published effects."""
     from knee import factorial, measurements
 
-    found = measurements.of_run(Dataset.open(path)) if path.is_dir() else measurements.read(path, renames or [])
-    for note in found.notes:
-        print(f"knee: {note}", file=sys.stderr)
+    if path.is_dir():
+        _refuse_renames(renames)
+        found = measurements.of_run(Dataset.open(path))
+    else:
+        found = measurements.read(path, renames or [])
+    _tell(*found.notes)
     chosen = factors or list(found.factors)
     if effects is not None:
         for response, published in measurements.read_effects(effects).items():
@@ -231,7 +253,12 @@ def factorial_command(
             print(f"{response}: {factorial.render_audit(factorial.audit_design(design, published))}")
         return
     order = "run_order" if "run_order" in found.table.columns else None
-    for response in responses or [name for name in ("throughput", "response_ms") if name in found.responses]:
+    if not (responses or found.responses):
+        raise MeasurementsError(
+            f"{path}: no response to explain: expected a column {' or '.join(measurements.RESPONSES)}"
+        )
+    usual = [name for name in ("throughput", "response_ms") if name in found.responses]
+    for response in responses or usual or found.responses:
         findings = factorial.analyse(
             found.table, chosen, response, model=model.value if model else None, level=level, run_order=order
         )

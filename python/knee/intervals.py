@@ -92,6 +92,32 @@ def difference_interval(
     return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
 
 
+def product_interval(left: Interval, right: Interval, *, offset: float = 0.0) -> Interval:
+    """(left + offset) · right of two independent means, with its propagated uncertainty.
+
+    Relative variances add to first order (Taylor 1997, §3.3); the degrees of freedom are Welch & Satterthwaite's.
+    Where one of both has no interval, neither has the product.
+    """
+    whole = left.estimate + offset
+    estimate = whole * right.estimate
+    repetitions = min(left.repetitions, right.repetitions)
+    if left.half_width is None or right.half_width is None or repetitions < 2 or estimate == 0:
+        return Interval(estimate, None, None, left.level, repetitions)
+    relative = [
+        (abs(half_width / value) / float(stats.t.ppf((1 + left.level) / 2, count - 1)), count - 1)
+        for half_width, value, count in (
+            (left.half_width, whole, left.repetitions),
+            (right.half_width, right.estimate, right.repetitions),
+        )
+    ]
+    variance = sum(error**2 for error, _ in relative)
+    if variance == 0:
+        return Interval(estimate, estimate, estimate, left.level, repetitions)
+    freedom = variance**2 / sum(error**4 / degrees for error, degrees in relative)
+    half_width = float(stats.t.ppf((1 + left.level) / 2, freedom)) * math.sqrt(variance) * abs(estimate)
+    return Interval(estimate, estimate - half_width, estimate + half_width, left.level, repetitions)
+
+
 def pooled_bootstrap(
     samples: Sequence[Floats],
     statistic: Callable[[Sequence[Floats]], float],

@@ -37,9 +37,26 @@ KNOWN: Mapping[str, str] = {
     "queueing_ms": "mean waiting time",
     "service_ms": "mean service time",
     "queue_length": "mean number of waiting requests",
+    "middleware_throughput": "X as the middlewares counted it",
+    "middleware_response_ms": "R as the middlewares saw it",
     "request_type": "which requests the row is about",
+    "visits": "requests of that type in a round of a client",
 }
-"""Columns that are no factors, besides `utilization_STATION`."""
+"""Columns that are no factors, besides those of stations."""
+
+STATION_QUANTITIES: Mapping[str, str] = {
+    "utilization": "U, mean share of the station's servers that are busy, 0 to 1",
+    "servers": "m, customers that it serves at a time; 1 unless given",
+    "visits": "V, how often a request comes to it; 1 unless given",
+    "throughput": "visits that it completed, per second",
+    "service_ms": "S, mean time that a server is busy with a visit",
+    "response_ms": "W, mean time of a visit, waiting included",
+    "queue_length": "Q, mean number of customers there",
+}
+"""Columns `QUANTITY_STATION`: what a row says of a station, such as `utilization_database`."""
+
+ROUNDING = " rounding"
+"""Ends the name of a column that says how far the column of that name may have been rounded, in the same unit."""
 
 RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_length")
 """What a factorial analysis can explain, as far as it was measured."""
@@ -48,7 +65,11 @@ ROWS_MAX = 1_000_000
 
 _TEXT = frozenset({"request_type"})
 _WHOLE = frozenset({"repetition", "clients"})
-_UTILIZATION = re.compile(r"utilization_\w+")
+_STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(\w+)")
+_UTILIZATION_MAX = 1.05
+"""A share a little above one is rounding; far above it is a percentage."""
+
+_EXACT = frozenset({"repetition", "run_order", "clients"})
 _PROBLEMS_MAX = 10
 
 
@@ -57,8 +78,8 @@ class Measurements:
     """Measurements, checked.
 
     table      `point` and `repetition`, and every column of the file under its known name; `think_ms` is always
-               there. From a file also `line`, where a row begins in it; from a run folder also what
-               :mod:`knee.observations` has, and `run_order`
+               there. From a file also `line`, where a row begins in it, and beside each known number how far it may
+               have been rounded (ROUNDING); from a run folder also what :mod:`knee.observations` has, and `run_order`
     factors    columns with two levels or more: unknown ones, and `clients` and `request_type` where they are not
                settled by the others; in the file's order
     responses  which of RESPONSES were measured
@@ -97,19 +118,28 @@ def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
     """As :func:`read`, from a CSV's text; `source` is what messages call it."""
     header, rows = _rows(text, source)
     names = _renamed(header, renames, source)
-    if not any(name in RESPONSES for name in names):
+    if not any(name in RESPONSES or station_column(name) for name in names):
         raise MeasurementsError(
             f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; the columns are "
             f"{', '.join(names)}; --map theirs=ours renames one"
         )
     problems: list[str] = []
-    columns = {
-        name: _column(name, [(line, cells[number]) for line, cells in rows], problems)
-        for number, name in enumerate(names)
-    }
+    columns = [pl.Series("line", [line for line, _ in rows])]
+    for number, name in enumerate(names):
+        cells = [(line, cells[number]) for line, cells in rows]
+        columns.append(_column(name, cells, problems))
+        if _is_known(name) and name not in _TEXT | _EXACT:
+            halves = [_half_digit(cell) for _, cell in cells]
+            columns.append(pl.Series(name + ROUNDING, halves, dtype=pl.Float64))
     if problems:
         raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
-    return _measurements(source, pl.DataFrame([pl.Series("line", [line for line, _ in rows]), *columns.values()]))
+    return _measurements(source, pl.DataFrame(columns))
+
+
+def station_column(name: str) -> tuple[str, str] | None:
+    """The quantity and the station of a column of a station; None for every other column."""
+    found = None if name in KNOWN else _STATION.fullmatch(name)
+    return (found[1], found[2]) if found else None
 
 
 def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
@@ -205,7 +235,7 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
 def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.Series:
     if name in _TEXT:
         return pl.Series(name, [_level_text(name, line, cell, problems) for line, cell in cells], dtype=pl.String)
-    if name in KNOWN or _UTILIZATION.fullmatch(name):
+    if _is_known(name):
         numbers = [_known_number(name, line, cell, problems) for line, cell in cells]
         return pl.Series(name, numbers, dtype=pl.Int64 if name in _WHOLE else pl.Float64, strict=False)
     levels = [_level_text(name, line, cell, problems) for line, cell in cells]
@@ -233,6 +263,8 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
         problems.append(f"{line}: column {name}: {cell!r} is no number{_hint(cell)}")
     elif number < 0:
         problems.append(f"{line}: column {name}: {cell} is negative")
+    elif name.startswith("utilization_") and number > _UTILIZATION_MAX:
+        problems.append(f"{line}: column {name}: expected a share from 0 to 1, not {cell}: divide a percentage by 100")
     elif name in _WHOLE and (number != int(number) or number < 1):
         problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
     else:
@@ -255,6 +287,15 @@ def _number(text: str) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
+def _half_digit(cell: str) -> float | None:
+    """Half a unit of the last digit that was written: how far a number may have been rounded."""
+    try:
+        exponent = Decimal(cell).as_tuple().exponent
+    except InvalidOperation:
+        return None
+    return 0.5 * 10.0**exponent if isinstance(exponent, int) else None
+
+
 def _hint(cell: str) -> str:
     return "; decimals are marked by a point, and thousands are not marked" if re.fullmatch(r"[\d.,' ]+", cell) else ""
 
@@ -267,7 +308,7 @@ def _shortened(problems: list[str]) -> list[str]:
 
 def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     notes: list[str] = []
-    unknown = [name for name in table.columns if name != "line" and not _is_known(name)]
+    unknown = [name for name in table.columns if name != "line" and not _is_known(name.removesuffix(ROUNDING))]
     factors = [name for name in unknown if table[name].n_unique() > 1]
     if constant := [f"{name} = {table[name][0]}" for name in unknown if name not in factors]:
         notes.append(_left_out(constant))
@@ -286,6 +327,8 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
         table = table.with_columns(pl.lit(0.0).alias("think_ms"))
         if "clients" in table.columns:
             notes.append("No column think_ms: clients are taken not to think, Z = 0.")
+    elif "clients" in table.columns and (empty := table["think_ms"].null_count()):
+        notes.append(f"think_ms is empty in {empty} of {table.height} rows: they count as an open loop.")
     responses = tuple(name for name in RESPONSES if name in table.columns)
     return Measurements(source, table, tuple(factors), responses, tuple(notes))
 
@@ -295,7 +338,7 @@ def _left_out(constant: Sequence[str]) -> str:
 
 
 def _is_known(name: str) -> bool:
-    return name in KNOWN or _UTILIZATION.fullmatch(name) is not None
+    return name in KNOWN or station_column(name) is not None
 
 
 def _settled(table: pl.DataFrame, factors: Sequence[str], name: str) -> bool:

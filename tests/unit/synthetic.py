@@ -222,20 +222,21 @@ def _measure(
     # What queueing cannot absorb falls to the gap.
     middleware_ms = min(queueing_ms + service_ms, response_ms)
     histogram = _exponential(response_ms, rng)
+    asked = 0.0
     for second in range(seconds):
         rate = throughput * (0.5 if second < warming_s else 1.0)
+        before, asked = asked, asked + rate
         window = run | {"second": START + second, "elapsed_s": float(second), "seconds": 1.0}
         for op, share in (("get", 0.9), ("set", 0.1)):
-            count = rate * share
+            # Fractions are carried on, so that the types keep their shares.
+            count = round(asked * share) - round(before * share)
             frames["windows"].append(
                 window
-                | _window("load", "load-0", op, round(count))
-                | {"response_sum_ns": round(round(count) * response_ms * 1e6), "response": histogram}
+                | _window("load", "load-0", op, count)
+                | {"response_sum_ns": round(count * response_ms * 1e6), "response": histogram}
             )
             for number in range(system.middlewares):
-                each = round(round(count) * (number + 1) / system.middlewares) - round(
-                    round(count) * number / system.middlewares
-                )
+                each = round(count * (number + 1) / system.middlewares) - round(count * number / system.middlewares)
                 frames["windows"].append(
                     window
                     | _window("middleware", f"middleware-{number}", op, each)

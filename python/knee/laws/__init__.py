@@ -1,0 +1,51 @@
+"""Operational laws: do the numbers of a measurement hold together, and which station limits it? Pure.
+
+The laws hold whatever the distributions are (Denning & Buzen 1978), so a violation accuses the measurement, never the
+system. Symbols: N clients, X throughput, R response time, Z think time, Q mean queue length, W time at a station,
+S service time, U utilisation, V visits, D = V S demand, m servers.
+
+    residual     measured against predicted, with the uncertainty of both, and the verdict
+    interactive  X = N / (R + Z), for all requests and per type, from both views
+    stations     Little's law, the utilisation law, the forced flow law
+    flow         what entered has left
+    demands      D = V S, the bottleneck, N*
+    bounds       asymptotic and balanced-job bounds
+    causes       why a law may be violated
+    findings     all of it for a table
+    tables       a run folder's windows as the tables that the laws take
+    foreign      somebody else's measurements as the same tables
+    text         in words
+"""
+
+from knee.laws.bounds import Bounds, throughput_bounds
+from knee.laws.demands import BoundCheck, Demand, DemandReport, service_demands
+from knee.laws.findings import LawReport, check_laws
+from knee.laws.flow import ConservationCheck
+from knee.laws.foreign import laws_of_measurements
+from knee.laws.interactive import InteractiveCheck
+from knee.laws.residual import TOLERANCE, Comparison, Verdict, judge
+from knee.laws.stations import STATIONS, StationCheck
+from knee.laws.tables import laws_of_run
+from knee.laws.text import render_text
+
+__all__ = [
+    "STATIONS",
+    "TOLERANCE",
+    "BoundCheck",
+    "Bounds",
+    "Comparison",
+    "ConservationCheck",
+    "Demand",
+    "DemandReport",
+    "InteractiveCheck",
+    "LawReport",
+    "StationCheck",
+    "Verdict",
+    "check_laws",
+    "judge",
+    "laws_of_measurements",
+    "laws_of_run",
+    "render_text",
+    "service_demands",
+    "throughput_bounds",
+]

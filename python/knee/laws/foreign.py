@@ -1,0 +1,149 @@
+"""What the laws are checked on in somebody else's measurements: their rows, by request type and by station."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from knee.intervals import LEVEL
+from knee.laws.findings import LawReport, check_laws
+from knee.laws.residual import TOLERANCE
+from knee.laws.stations import STATIONS
+from knee.measurements import ROUNDING, STATION_QUANTITIES, Measurements, station_column
+from knee.trim import RUN
+
+ALL = frozenset({"all", "total"})
+"""Request types that stand for all requests together, in any case."""
+
+_QUEUE = "the queue"
+_FLOWS = ("throughput", "middleware_throughput")
+_TIMES = (("throughput", "response_ms"), ("middleware_throughput", "middleware_response_ms"))
+
+
+def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, level: float = LEVEL) -> LawReport:
+    """Every law that the columns allow.
+
+    Rows of several request types are taken apart from each other: all of them together are the system. Where the file
+    gives each type a think time of its own, that is already the rest of the cycle, and each row stands for itself.
+    """
+    by = configuration(found)
+    table, types = found.table, None
+    if "request_type" in found.factors:
+        if _own_think_times(table, by):
+            by.append("request_type")
+        else:
+            table, types = _split(table, by)
+    table, points = _with_points(table, by)
+    if types is not None:
+        types = types.join(points, on=[name for name in points.columns if name != "point"], how="left")
+    stations, notes = _stations(table)
+    report = check_laws(table, types=types, stations=stations, by=by, tolerance=tolerance, level=level)
+    return replace(report, notes=tuple(notes))
+
+
+def configuration(found: Measurements) -> list[str]:
+    """The factors that tell configurations apart: neither the request type, nor what the clients follow from."""
+    others = [name for name in found.factors if name not in ("clients", "request_type")]
+    if "clients" not in found.table.columns or "clients" in found.factors:
+        return others
+
+    def moves_clients(factor: str) -> bool:
+        rest = [name for name in others if name != factor]
+        counts = found.table.group_by(rest) if rest else found.table.group_by(pl.lit(0))
+        return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
+
+    return [name for name in others if not moves_clients(name)]
+
+
+def _clients(table: pl.DataFrame) -> list[str]:
+    return ["clients"] if "clients" in table.columns else []
+
+
+def _own_think_times(table: pl.DataFrame, by: list[str]) -> bool:
+    keys = [*by, *_clients(table), "repetition"]
+    return bool((table.group_by(keys).agg(pl.col("think_ms").n_unique())["think_ms"] > 1).any())
+
+
+def _split(table: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """All requests together, one row per run, and the single types; None where only one of them is told apart."""
+    keys = [*by, *_clients(table), "repetition"]
+    is_all = pl.col("request_type").str.to_lowercase().is_in(sorted(ALL))
+    types = table.filter(~is_all).drop("point")
+    given = table.filter(is_all)
+    summed = types.group_by(keys, maintain_order=True).agg(
+        *(_sum(name) for flow in _FLOWS for name in (flow, flow + ROUNDING) if name in types.columns),
+        *(
+            _mean(name, flow)
+            for flow, time in _TIMES
+            for name in (time, time + ROUNDING)
+            if {name, flow} <= set(types.columns)
+        ),
+        *(
+            # What says nothing of single types is the same in all of their rows.
+            pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name)
+            for name in types.columns
+            if name.removesuffix(ROUNDING) == "think_ms" or station_column(name.removesuffix(ROUNDING))
+        ),
+    )
+    system = summed
+    if not given.is_empty():
+        missing = summed.join(given, on=keys, how="anti")
+        system = pl.concat([given, missing], how="diagonal")
+    return system, types if types["request_type"].n_unique() > 1 else None
+
+
+def _sum(flow: str) -> pl.Expr:
+    return pl.when(pl.col(flow).is_not_null().all()).then(pl.col(flow).sum()).alias(flow)
+
+
+def _mean(time: str, flow: str) -> pl.Expr:
+    """The mean over all requests, each type by its throughput; null where one of them is missing."""
+    complete = pl.col(time).is_not_null().all() & pl.col(flow).is_not_null().all()
+    return pl.when(complete).then((pl.col(time) * pl.col(flow)).sum() / pl.col(flow).sum()).alias(time)
+
+
+def _with_points(table: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    keys = [*by, *_clients(table)]
+    if not keys:
+        alone = table.drop("point", strict=False).with_columns(pl.lit(0, pl.Int64).alias("point"))
+        return alone, alone.select("point").head(1)
+    points = table.select(keys).unique(maintain_order=True).with_row_index("point").cast({"point": pl.Int64})
+    return table.drop("point", strict=False).join(points, on=keys, how="left", maintain_order="left"), points
+
+
+def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:
+    """The columns of stations as rows, and what was assumed."""
+    columns: dict[str, dict[str, str]] = {}
+    for name in table.columns:
+        if (found := station_column(name)) is not None:
+            columns.setdefault(found[1], {})[found[0]] = name
+    notes: list[str] = []
+    frames = []
+    if {"queue_length", "queueing_ms"} <= set(table.columns):
+        columns[_QUEUE] = {"queue_length": "queue_length", "response_ms": "queueing_ms"}
+    for station, quantities in columns.items():
+        if not quantities.keys() - {"throughput", "response_ms"}:
+            names = ", ".join(quantities.values())
+            notes.append(f"{names}: left out, as no law can be checked with nothing else known of {station}.")
+            continue
+        own = [
+            pl.col(column + end).alias(quantity + end)
+            for quantity, column in quantities.items()
+            for end in ("", ROUNDING)
+            if column + end in table.columns
+        ]
+        frame = table.select(*RUN, pl.lit(station).alias("station"), pl.lit(False).alias("software"), *own)
+        per_visit = {"service_ms", "response_ms"} & quantities.keys()
+        if per_visit and not {"visits", "throughput"} & quantities.keys():
+            frame = frame.with_columns(pl.lit(1.0).alias("visits"))
+            if station != _QUEUE:
+                notes.append(f"No column visits_{station}: every request is taken to come there once.")
+        if "utilization" in quantities and "servers" not in quantities:
+            notes.append(f"No column servers_{station}: it is taken to be one server.")
+        frames.append(frame)
+    if not frames:
+        return None, notes
+    rounded = {quantity + ROUNDING: pl.Float64() for quantity in STATION_QUANTITIES}
+    schema = pl.Schema({**STATIONS, **rounded})
+    return pl.concat([schema.to_frame(), *frames], how="diagonal_relaxed").select(list(schema)).cast(schema), notes

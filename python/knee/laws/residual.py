@@ -1,0 +1,109 @@
+"""What was measured against what a law makes of the other measurements: the residual, how sure it is, the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from knee.intervals import Floats, Interval, mean_interval
+from knee.measurements import ROUNDING
+
+TOLERANCE = 0.02
+"""Largest relative residual at which a law counts as held."""
+
+Verdict = Literal["holds", "violated", "cannot tell", "does not apply"]
+
+Law = Callable[[Mapping[str, Floats]], Floats]
+"""Predicts one quantity, per repetition, from columns by their names."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A measured quantity against what a law predicts from the others, over a point's repetitions.
+
+    residual   predicted / measured − 1, computed in each repetition, so that errors common to both sides cancel, then
+               averaged with its t interval: the covariances of all inputs are in it
+    rounding   how much further the residual may lie off because the inputs were rounded, all in the worst direction
+    """
+
+    measured: Interval
+    predicted: Interval
+    residual: Interval
+    rounding: float = 0.0
+
+    @property
+    def uncertainty(self) -> float | None:
+        """Half width of the residual's interval, rounding included; None where neither is known."""
+        half_width = self.residual.half_width
+        if half_width is None:
+            return self.rounding or None
+        return half_width + self.rounding
+
+
+def compare(table: pl.DataFrame, measured: str, law: Law, level: float) -> Comparison:
+    """Compare a column with a law's prediction of it; `table` has one row per repetition.
+
+    A column NAME may have one NAME + ROUNDING beside it, which says how far its numbers may have been rounded.
+
+    Rounding is propagated as the sum of what each input's rounding changes by itself, which is its worst case to
+    first order (Taylor 1997, eq. 3.4).
+    """
+    values = {name: table[name].cast(pl.Float64).to_numpy() for name in table.columns}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        predicted = law(values)
+        residual = predicted / values[measured] - 1
+        rounding = np.zeros_like(residual)
+        for name in values:
+            if (half_digit := values.get(name + ROUNDING)) is not None:
+                moved = {**values, name: values[name] + half_digit}
+                rounding += np.nan_to_num(np.abs(law(moved) / moved[measured] - 1 - residual))
+    known = np.isfinite(residual)
+    return Comparison(
+        mean_interval(values[measured], level),
+        mean_interval(predicted, level),
+        mean_interval(residual, level),
+        float(rounding[known].mean()) if known.any() else 0.0,
+    )
+
+
+def judge(residual: Interval, tolerance: float, rounding: float = 0.0) -> Verdict:
+    """Violated when the whole interval lies outside ± tolerance; held when it was shown to lie within.
+
+    To show it at a level of 1 − α takes the interval of 1 − 2α within the tolerance: two one-sided tests
+    (Schuirmann 1987).
+
+    A single repetition has no interval and is judged by its value alone, as far as rounding leaves it: the law is an
+    identity, so one run shows a violation as well as three do.
+    """
+    if not math.isfinite(residual.estimate):
+        return "cannot tell"
+    low = residual.estimate if residual.low is None else residual.low
+    high = residual.estimate if residual.high is None else residual.high
+    within = 1.0
+    if residual.repetitions > 1:
+        student = stats.t(residual.repetitions - 1)
+        within = float(student.ppf(residual.level) / student.ppf((1 + residual.level) / 2))
+    if abs(residual.estimate) + within * (high - low) / 2 + rounding <= tolerance:
+        return "holds"
+    if low - rounding > tolerance or high + rounding < -tolerance:
+        return "violated"
+    return "cannot tell"
+
+
+def worst(*verdicts: Verdict) -> Verdict:
+    """The verdict on several checks together."""
+    for verdict in ("violated", "cannot tell", "holds"):
+        if verdict in verdicts:
+            return verdict
+    return "does not apply"
+
+
+def measured(rows: pl.DataFrame, *columns: str) -> bool:
+    """Whether the columns are there, without a gap."""
+    return all(name in rows.columns and rows[name].null_count() == 0 for name in columns)

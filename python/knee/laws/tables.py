@@ -1,0 +1,251 @@
+"""What the laws are checked on in a run folder: its runs, by request type and by station."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.intervals import LEVEL
+from knee.laws.findings import LawReport, check_laws
+from knee.laws.residual import TOLERANCE
+from knee.laws.stations import STATIONS
+from knee.observations import observations
+from knee.observed import CLIENTS
+from knee.trim import RUN, steady_state, trim
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+_NS_PER_MS = 1e6
+_PROCESS = [*RUN, "role", "process"]
+
+
+def laws_of_run(dataset: Dataset, *, tolerance: float = TOLERANCE, level: float = LEVEL) -> LawReport:
+    """Every law that a run folder allows."""
+    return check_laws(
+        observations(dataset),
+        types=request_types(dataset),
+        stations=stations(dataset),
+        steadiness=steady_state(dataset.windows, dataset.points),
+        by=[name for name in dataset.factors if name != CLIENTS],
+        tolerance=tolerance,
+        level=level,
+    )
+
+
+def request_types(dataset: Dataset) -> pl.DataFrame:
+    """The runs by request type.
+
+    Returns
+    -------
+    `point, repetition, request_type, visits, throughput, response_ms, middleware_throughput, middleware_response_ms`
+    of each type that a run's clients sent. `visits` are the requests of the type in a round of a client, as
+    `workload.set_get` declares them.
+    """
+    seconds = _covered(trim(dataset.stations, dataset.points))
+    counts = (
+        trim(dataset.windows, dataset.points)
+        .group_by(*_PROCESS, "op")
+        .agg(pl.col("count").sum(), pl.col("response_sum_ns").sum())
+        .join(seconds, on=_PROCESS, how="left")
+        .with_columns((pl.col("count") / pl.col("seconds")).alias("rate"))
+    )
+
+    def of(role: str, prefix: str) -> pl.DataFrame:
+        return (
+            counts.filter((pl.col("role") == role) & (pl.col("count") > 0))
+            .group_by(*RUN, "op")
+            .agg(
+                pl.col("rate").sum().alias(f"{prefix}throughput"),
+                (pl.col("response_sum_ns").sum() / pl.col("count").sum() / _NS_PER_MS).alias(f"{prefix}response_ms"),
+            )
+        )
+
+    ratio = _configured(dataset, "workload.set_get", dataset.spec.base.workload.set_get).cast(pl.String).str.split(":")
+    sets, gets = (ratio.list.get(number).cast(pl.Float64, strict=False) for number in (0, 1))
+    visits = dataset.points.select(*RUN, sets.alias("_sets"), gets.alias("_gets"))
+    return (
+        of("load", "")
+        .join(of("middleware", "middleware_"), on=[*RUN, "op"], how="left")
+        .join(visits, on=RUN, how="left")
+        .with_columns(
+            pl.when(pl.col("op") == "set")
+            .then("_sets")
+            .when(pl.col("op").is_in(["get", "multiget"]))
+            .then("_gets")
+            .alias("visits")
+        )
+        .rename({"op": "request_type"})
+        .drop("_sets", "_gets")
+        .sort(*RUN, "request_type")
+    )
+
+
+def stations(dataset: Dataset) -> pl.DataFrame:
+    """The runs by station, as in :mod:`knee.laws.stations`: queues, worker slots and threads of every process, the
+    host's CPUs, and the tiers, whose visits follow from what the clients ask for."""
+    windows, samples = trim(dataset.windows, dataset.points), trim(dataset.stations, dataset.points)
+    flows = (
+        windows.group_by(_PROCESS)
+        .agg(pl.col("count").sum(), pl.col("queueing_sum_ns").sum(), pl.col("service_sum_ns").sum())
+        .join(_covered(samples), on=_PROCESS, how="left")
+        .with_columns(
+            (pl.col("count") / pl.col("seconds")).alias("throughput"),
+            *(
+                (pl.col(f"{stage}_sum_ns") / pl.col("count") / _NS_PER_MS).alias(f"{stage}_ms")
+                for stage in ("queueing", "service")
+            ),
+        )
+    )
+    used = (
+        samples.group_by(_PROCESS)
+        .agg(
+            (pl.col("queue_length_mean") * pl.col("seconds")).sum().alias("_waiting_s"),
+            pl.col("queue_length_mean").is_not_null().any().alias("_queues"),
+            pl.col("workers").max(),
+            pl.col("workers_busy_s").sum(),
+            pl.col("threads").max(),
+            pl.col("threads_cpu_s").sum(),
+            pl.col("threads_cpu_s").is_not_null().any().alias("_told"),
+            pl.col("seconds").sum().alias("_seconds"),
+        )
+        .join(flows.select(*_PROCESS, "throughput", "queueing_ms", "service_ms"), on=_PROCESS, how="left")
+    )
+    middlewares = used.filter(pl.col("role") == "middleware")
+    queues = middlewares.filter("_queues").select(
+        *RUN,
+        (pl.col("process") + "'s queue").alias("station"),
+        pl.lit(True).alias("software"),
+        "throughput",
+        pl.col("queueing_ms").alias("response_ms"),
+        (pl.col("_waiting_s") / pl.col("_seconds")).alias("queue_length"),
+    )
+    slots = middlewares.filter(pl.col("workers") > 0).select(
+        *RUN,
+        (pl.col("process") + "'s worker slots").alias("station"),
+        pl.lit(True).alias("software"),
+        pl.col("workers").cast(pl.Float64).alias("servers"),
+        "throughput",
+        "service_ms",
+        (pl.col("workers_busy_s") / (pl.col("workers") * pl.col("_seconds"))).alias("utilization"),
+    )
+    threads = used.filter(pl.col("_told") & (pl.col("threads") > 0)).select(
+        *RUN,
+        (pl.col("process") + "'s threads").alias("station"),
+        pl.lit(False).alias("software"),
+        pl.col("threads").cast(pl.Float64).alias("servers"),
+        "throughput",
+        (pl.col("threads_cpu_s") / (pl.col("threads") * pl.col("_seconds"))).alias("utilization"),
+    )
+    frames = [queues, slots, threads, _foreign_threads(dataset, used), _host(dataset), _tiers(dataset, windows, flows)]
+    return (
+        pl.concat([STATIONS.to_frame(), *frames], how="diagonal_relaxed")
+        .select(list(STATIONS))
+        .cast(STATIONS)
+        .sort(*RUN, "station")
+    )
+
+
+def _covered(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.group_by(_PROCESS).agg(pl.col("seconds").sum())
+
+
+def _configured(dataset: Dataset, name: str, base: object) -> pl.Expr:
+    """A setting at each point: its factor's level, or else what the experiment file says."""
+    return pl.col(name) if name in dataset.factors else pl.lit(base)
+
+
+def _foreign_threads(dataset: Dataset, used: pl.DataFrame) -> pl.DataFrame:
+    """Stores that print nothing (memcached): their CPU time as it is seen from outside, over the declared threads."""
+    store = dataset.spec.base.system.store
+    declared = _configured(dataset, "store.threads", None if store is None else store.threads)
+    told = used.filter(pl.col("_told")).select(*RUN, "process")
+    return (
+        trim(dataset.probes, dataset.points)
+        .filter(pl.col("target").str.starts_with("store-"))
+        .rename({"target": "process"})
+        .join(told, on=[*RUN, "process"], how="anti")
+        .group_by(*RUN, "process")
+        .agg((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"), pl.col("seconds").sum())
+        .join(dataset.points.select(*RUN, declared.cast(pl.Float64).alias("servers")), on=RUN)
+        .filter(pl.col("servers") > 0)
+        .select(
+            *RUN,
+            (pl.col("process") + "'s threads").alias("station"),
+            pl.lit(False).alias("software"),
+            "servers",
+            (pl.col("_cpu_s") / (pl.col("servers") * pl.col("seconds"))).alias("utilization"),
+        )
+    )
+
+
+def _host(dataset: Dataset) -> pl.DataFrame:
+    """All processors together; what the hypervisor kept for others was no server."""
+    return (
+        trim(dataset.probes, dataset.points)
+        .filter(pl.col("target") == "host")
+        .group_by(RUN)
+        .agg(
+            (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"),
+            (pl.col("cpu_count") * pl.col("seconds") - pl.col("cpu_steal_s").fill_null(0.0)).sum().alias("_capacity_s"),
+            pl.col("seconds").sum(),
+        )
+        .filter(pl.col("_capacity_s") > 0)
+        .select(
+            *RUN,
+            pl.lit("the host's CPU").alias("station"),
+            pl.lit(False).alias("software"),
+            (pl.col("_capacity_s") / pl.col("seconds")).alias("servers"),
+            (pl.col("_cpu_s") / pl.col("_capacity_s")).alias("utilization"),
+        )
+    )
+
+
+def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Throughput of all middlewares and of all stores, and the visits that a request of the clients' mix makes there.
+
+    Through a middleware a write goes to every store, and so does a part of each multi-get that is sharded.
+    """
+    middleware = dataset.spec.base.system.middleware
+    sharded = _configured(dataset, "middleware.multiget", None if middleware is None else middleware.multiget)
+    keys = _configured(dataset, "workload.multiget", dataset.spec.base.workload.multiget)
+    parts = (
+        pl.when(pl.col("middlewares") == 0)
+        .then(1)
+        .when(pl.col("op") == "set")
+        .then("stores")
+        .when((pl.col("op") == "multiget") & (sharded == "sharded"))
+        .then(pl.min_horizontal("stores", keys.cast(pl.Int64)))
+        .when(pl.col("op").is_in(["get", "multiget"]))
+        .then(1)
+    )
+    asked = (
+        windows.filter(pl.col("role") == "load")
+        .join(dataset.points, on=RUN)
+        .with_columns(parts.alias("_parts"))
+        .group_by(RUN)
+        .agg(
+            (pl.col("count") * pl.col("_parts")).sum().alias("_stores"),
+            pl.col("count").sum().alias("_requests"),
+            pl.col("_parts").is_null().any().alias("_unknown"),
+        )
+    )
+    tiers = flows.filter(pl.col("role") != "load").group_by(*RUN, "role").agg(pl.col("throughput").sum())
+    return (
+        tiers.join(asked, on=RUN)
+        .with_columns(
+            pl.when(pl.col("role") == "middleware")
+            .then(1.0)
+            .when(~pl.col("_unknown"))
+            .then(pl.col("_stores") / pl.col("_requests"))
+            .alias("visits")
+        )
+        .select(
+            *RUN,
+            ("the " + pl.col("role") + "s").alias("station"),
+            pl.lit(True).alias("software"),
+            "throughput",
+            "visits",
+        )
+    )

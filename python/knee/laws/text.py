@@ -1,0 +1,355 @@
+"""The laws' findings in words, and as plain-text tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from knee.intervals import Interval, counted, number, quantity
+from knee.laws.demands import Demand, DemandReport
+from knee.laws.flow import CONSERVATION_TOLERANCE, ConservationCheck
+from knee.laws.interactive import InteractiveCheck
+from knee.laws.residual import Comparison
+from knee.laws.stations import StationCheck
+
+if TYPE_CHECKING:
+    from knee.laws.findings import LawReport
+
+_PLACES_MAX = 4
+"""More than so many places in one sentence nobody reads."""
+
+Labels = Mapping[int, str]
+
+
+def sentences(
+    interactive: Sequence[InteractiveCheck],
+    stations: Sequence[StationCheck],
+    conservation: Sequence[ConservationCheck],
+    demands: Sequence[DemandReport],
+    labels: Labels,
+    tolerance: float,
+) -> list[str]:
+    """One finding each, the interactive law of all requests first."""
+    return [
+        *_interactive(interactive, labels, tolerance, has_queue=any(check.law == "Little's law" for check in stations)),
+        *_types(interactive, labels, tolerance),
+        *_stations(stations, labels, tolerance),
+        *_conservation(conservation, labels),
+        *_demands(demands),
+    ]
+
+
+def _places(checks: Iterable[InteractiveCheck | StationCheck], labels: Labels) -> str:
+    """Where: client counts, and the configuration where there are several."""
+    named = list(dict.fromkeys(_place(check.clients, labels.get(check.point, ""), check.point) for check in checks))
+    if not any(labels.values()) and all(name.endswith(" clients") for name in named):
+        counts = sorted(int(name.removesuffix(" clients")) for name in named)
+        return ", ".join(map(str, counts)) + " clients"
+    more = f" and {len(named) - _PLACES_MAX} more" if len(named) > _PLACES_MAX else ""
+    return "; ".join(named[:_PLACES_MAX]) + more
+
+
+def _place(clients: int | None, label: str, point: int) -> str:
+    parts = [] if clients is None else [f"{clients} clients"]
+    if label:
+        parts.append(f"({label})")
+    return " ".join(parts) or f"point {point}"
+
+
+def _interactive(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float, *, has_queue: bool) -> list[str]:
+    checks = [check for check in checks if check.request_type is None]
+    if not checks:
+        return ["The interactive law was not checked: that takes clients, throughput and response_ms in the same rows."]
+    closed = [check for check in checks if check.verdict != "does not apply"]
+    if not closed:
+        instead = " Little's law at the middleware takes its place." if has_queue else ""
+        return [f"The interactive law does not apply: the load is an open loop.{instead}"]
+    worst = max(closed, key=lambda check: check.residual)
+    where = f"worst {worst.residual:.2%}, at {_places([worst], labels)} in the {worst.view}'s view"
+    broken = [check for check in closed if check.verdict == "violated"]
+    unsure = [check for check in closed if check.verdict == "cannot tell"]
+    if broken:
+        return [
+            f"The interactive law is violated at {_places(broken, labels)} ({where}; allowed {tolerance:.0%}). "
+            f"{_causes(broken, labels)}"
+        ]
+    if unsure:
+        return [
+            f"Cannot tell whether the interactive law holds within {tolerance:.0%} at {_places(unsure, labels)}: "
+            f"{_why_unsure(check.throughput for check in unsure)} ({where})."
+        ]
+    points = len({check.point for check in closed})
+    views = "from the clients' and the middlewares' view" if len({c.view for c in closed}) > 1 else "as clients saw it"
+    at = f"all {points} points" if points > 1 else "the one point"
+    return [f"The interactive law holds within {tolerance:.0%} at {at}, both ways and {views} ({where})."]
+
+
+def _why_unsure(comparisons: Iterable[Comparison]) -> str:
+    """Repetitions or rounding, whichever leaves more open."""
+    known = list(comparisons)
+    rounded = max(comparison.rounding for comparison in known)
+    scattered = max(comparison.residual.half_width or 0.0 for comparison in known)
+    if rounded > scattered:
+        return f"the numbers are rounded so far that it is open by ±{rounded:.1%}. Take more digits"
+    return "the repetitions scatter too far. Measure longer, on a quieter machine"
+
+
+def _causes(broken: Sequence[InteractiveCheck], labels: Labels) -> str:
+    """Likely causes, those of too few requests and those of too many apart, each as the worst point has them."""
+    few = [check for check in broken if check.throughput.residual.estimate > 0]
+    many = [check for check in broken if check not in few]
+    groups = [group for group in (few, many) if group]
+    told = []
+    for group in groups:
+        causes = max(group, key=lambda check: check.residual).causes
+        at = f" at {_places(group, labels)}" if len(groups) > 1 else ""
+        told.append(f"Likely{at}: {'; '.join(causes)}.")
+    return " ".join(told)
+
+
+def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float) -> list[str]:
+    typed = [check for check in checks if check.request_type is not None]
+    if not typed:
+        return []
+    names = list(dict.fromkeys(str(check.request_type) for check in typed))
+    of = f"each of the {len(names)} request types ({', '.join(names)})" if len(names) > 2 else " and ".join(names)
+    worst = max(typed, key=lambda check: check.residual)
+    where = f"worst {worst.residual:.2%}, for {worst.request_type} at {_places([worst], labels)}"
+    same = (
+        ""
+        if all(check.visits_declared for check in typed)
+        else " How often each type occurs was taken from the throughputs, so this is the law of all requests in other "
+        "words; a column visits makes it a test of its own."
+    )
+    broken = [check for check in typed if check.verdict == "violated"]
+    if broken:
+        types = ", ".join(dict.fromkeys(str(check.request_type) for check in broken))
+        return [
+            f"With the other types' response times as think time, the interactive law is violated for {types} at "
+            f"{_places(broken, labels)} ({where}; allowed {tolerance:.0%}). "
+            f"{_causes(broken, labels)}{same}"
+        ]
+    unsure = [check for check in typed if check.verdict == "cannot tell"]
+    if unsure:
+        types = ", ".join(dict.fromkeys(str(check.request_type) for check in unsure))
+        return [
+            f"With the other types' response times as think time, cannot tell whether the law holds for {types} at "
+            f"{_places(unsure, labels)}: {_why_unsure(check.throughput for check in unsure)} ({where}).{same}"
+        ]
+    return [f"It holds for {of} alone, too, with the other types' response times as think time ({where}).{same}"]
+
+
+def _stations(checks: Sequence[StationCheck], labels: Labels, tolerance: float) -> list[str]:
+    found: list[str] = []
+    for law in dict.fromkeys(check.law for check in checks):
+        chosen = [check for check in checks if check.law == law]
+        broken = [check for check in chosen if check.verdict == "violated"]
+        unsure = [check for check in chosen if check.verdict == "cannot tell"]
+        doubtful = broken or unsure
+        if doubtful:
+            stations = ", ".join(dict.fromkeys(check.station for check in doubtful))
+            largest = max(abs(check.comparison.residual.estimate) for check in doubtful)
+            found.append(
+                f"{_capital(law)} is violated at {stations}, at {_places(broken, labels)} (by {largest:.1%}; allowed "
+                f"{tolerance:.0%})."
+                if broken
+                else f"Cannot tell whether {law} holds within {tolerance:.0%} at {stations}, at "
+                f"{_places(unsure, labels)}: {_why_unsure(check.comparison for check in unsure)} (on average "
+                f"{largest:.1%} apart)."
+            )
+        else:
+            stations_ = list(dict.fromkeys(check.station for check in chosen))
+            at = stations_[0] if len(stations_) == 1 else f"all {len(stations_)} stations that it can be checked at"
+            found.append(f"{_capital(law)} holds at {at}, at {counted(len({c.point for c in chosen}), 'point')}.")
+    return found
+
+
+def _conservation(checks: Sequence[ConservationCheck], labels: Labels) -> list[str]:
+    if not checks:
+        return []
+    worst = max(checks, key=lambda check: check.apart)
+    if any(check.verdict == "violated" for check in checks):
+        where = _place(worst.clients, labels.get(worst.point, ""), worst.point)
+        return [
+            f"Clients and middlewares disagree on how many requests there were, by {worst.apart:.2%} at {where} "
+            f"(allowed {CONSERVATION_TOLERANCE:.1%}): requests bypassed the middleware, were lost, or windows are "
+            "missing."
+        ]
+    return [f"Clients and middlewares counted the same requests, within {max(worst.apart, 5e-5):.2%}."]
+
+
+def _demands(reports: Sequence[DemandReport]) -> list[str]:
+    found: list[str] = []
+    if len(reports) == 1:
+        found.append(_bottleneck(reports[0]))
+    elif reports:
+        named: dict[str, list[str]] = {}
+        for report in reports:
+            named.setdefault(report.bottleneck.station if report.bottleneck else "", []).append(report.label)
+        parts = [
+            f"{station or 'nobody can tell which'} in {len(labels)} of {len(reports)} configurations"
+            for station, labels in sorted(named.items(), key=lambda item: -len(item[1]))
+        ]
+        found.append(f"By service demand the bottleneck is {', '.join(parts)}.")
+    broken = [(report, check) for report in reports for check in report.bounds if check.verdict == "violated"]
+    if broken:
+        report, check = max(broken, key=lambda pair: pair[1].excess.estimate)
+        where = _place(check.clients, f"{report.label}" if report.label else "", 0)
+        found.append(
+            f"Throughput exceeds what constant demands allow at {counted(len(broken), 'point')}, most by "
+            f"{check.excess.estimate:.1%} at {where}: a request needs less under load than alone (batching, warm "
+            "caches), or the lightest load already waits. Bounds and N* are then too low."
+        )
+    return found
+
+
+def _bottleneck(report: DemandReport) -> str:
+    if report.bottleneck is None:
+        text = f"By service demand nobody can tell the bottleneck: {report.doubt}."
+    else:
+        station = report.bottleneck
+        doubt = f" ({report.doubt})" if report.doubt else ""
+        text = (
+            f"By service demand the bottleneck is {station.station}{doubt}: {_demand_ms(station)} a request on "
+            f"{_servers(station)} allow at most {quantity(station.capacity, 'requests/s')}."
+        )
+    if report.saturation is not None:
+        text += f" N* = {quantity(report.saturation)} clients, with {report.light_source} as R without waiting."
+    return text
+
+
+def _demand_ms(demand: Demand) -> str:
+    return f"{number(demand.demand_ms.estimate)} ms"
+
+
+def _servers(demand: Demand) -> str:
+    if abs(demand.servers - round(demand.servers)) < 0.005:
+        return counted(round(demand.servers), "server")
+    return f"{demand.servers:.2f} servers"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def render_text(report: LawReport) -> str:
+    """The findings, and below them the numbers behind them as plain-text tables."""
+    parts = ["\n".join(report.sentences)]
+    if report.interactive:
+        parts.append(_interactive_table(report))
+    if report.stations:
+        parts.append(_station_table(report))
+    for demands in report.demands:
+        parts.append(_demand_table(demands))
+        if demands.bounds:
+            parts.append(_bound_table(demands))
+    return "\n\n".join(parts)
+
+
+def _interactive_table(report: LawReport) -> str:
+    header = (
+        "point",
+        "clients",
+        "view",
+        "type",
+        "Z ms",
+        "X /s",
+        "by law",
+        "apart",
+        "R ms",
+        "by law",
+        "apart",
+        "verdict",
+    )
+    rows = [
+        (
+            str(check.point),
+            str(check.clients),
+            check.view,
+            check.request_type or "all",
+            number(check.think_ms.estimate),
+            number(check.throughput.measured.estimate),
+            number(check.throughput.predicted.estimate),
+            _percent(check.throughput),
+            number(check.response_ms.measured.estimate),
+            number(check.response_ms.predicted.estimate),
+            _percent(check.response_ms),
+            check.verdict,
+        )
+        for check in report.interactive
+    ]
+    text = _table(header, rows)
+    if any(report.labels.values()):
+        points = dict.fromkeys(check.point for check in report.interactive)
+        text += "\n" + "\n".join(f"point {point}: {report.labels[point]}" for point in points)
+    return text
+
+
+def _station_table(report: LawReport) -> str:
+    header = ("point", "station", "law", "measured", "by law", "apart", "verdict")
+    rows = [
+        (
+            str(check.point),
+            check.station,
+            check.law.removeprefix("the "),
+            number(check.comparison.measured.estimate),
+            number(check.comparison.predicted.estimate),
+            _percent(check.comparison),
+            check.verdict,
+        )
+        for check in report.stations
+    ]
+    return _table(header, rows)
+
+
+def _demand_table(report: DemandReport) -> str:
+    header = ("station", "visits", "service ms", "demand ms", "servers", "utilisation", "capacity /s")
+    rows = [
+        (
+            demand.station,
+            "–" if demand.visits is None else number(demand.visits.estimate),
+            "–" if demand.service_ms is None else number(demand.service_ms.estimate),
+            quantity(demand.demand_ms),
+            number(demand.servers),
+            "–" if demand.utilization is None else f"{demand.utilization.estimate:.1%}",
+            quantity(demand.capacity),
+        )
+        for demand in report.demands
+    ]
+    at = [] if report.clients is None else [f"at {report.clients} clients"]
+    title = ", ".join(["Demands", *([report.label] if report.label else []), *at])
+    verdict = _bottleneck(report)
+    return f"{title}\n{_table(header, rows)}\n{verdict}"
+
+
+def _bound_table(report: DemandReport) -> str:
+    header = ("clients", "at least", "balanced", "X /s", "balanced", "at most", "verdict")
+    rows = [
+        (
+            str(check.clients),
+            number(check.bounds.asymptotic[0]),
+            number(check.bounds.balanced[0]),
+            quantity(check.throughput),
+            number(check.bounds.balanced[1]),
+            number(check.bounds.asymptotic[1]),
+            check.verdict,
+        )
+        for check in report.bounds
+    ]
+    return f"Throughput between its bounds, with {report.light_source} as R without waiting\n{_table(header, rows)}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
+    )
+
+
+def _percent(comparison: Comparison) -> str:
+    residual: Interval = comparison.residual
+    if not math.isfinite(residual.estimate):
+        return "–"
+    uncertainty = comparison.uncertainty
+    return f"{residual.estimate:+.2%}" + ("" if uncertainty is None else f" ± {uncertainty:.2%}")
