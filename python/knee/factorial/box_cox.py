@@ -13,12 +13,15 @@ from scipy import stats
 
 from knee.factorial.design import Design
 from knee.factorial.transform import Floats
-from knee.intervals import LEVEL
+from knee.intervals import LEVEL, counted
 
 LAMBDA_MAX = 3.0
 _STEPS = 601
 
 _DEGREES_MIN = 3
+
+_EXPONENT_MAX = 300.0
+"""Of e, so that squares of transformed responses stay finite."""
 
 Fit = Literal["additive", "multiplicative", "either", "neither", "cannot tell"]
 
@@ -44,8 +47,9 @@ class BoxCox:
 def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     """Profile likelihood of λ, L(λ) = −ν/2 · log S(z(λ)), with z scaled by the geometric mean (Box & Cox 1964, §3).
 
-    S is the sum of squares within cells, of ν = n − cells degrees of freedom. Without repetitions it is that about a
-    model of main effects alone, so that λ then says on which scale interactions vanish.
+    S is the sum of squares within cells, of ν = n − cells degrees of freedom. Without repetitions, or with too few, it
+    is that of the cells' means about a model of main effects alone, so that λ then says on which scale interactions
+    vanish.
     """
     if not 0 < level < 1:
         raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
@@ -55,15 +59,17 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
             None, None, None, level, "cannot tell", "Some responses are not positive: only the additive model applies."
         )
     replicated = values.size - design.runs >= _DEGREES_MIN
-    basis = None if replicated else _main_effects(design)
-    degrees = values.size - (design.runs if basis is None else basis.shape[1])
+    degrees = values.size - design.runs if replicated else _left_by_main_effects(design)
     if degrees < _DEGREES_MIN:
-        return _unknown(level, f"{max(degrees, 0)} degrees of freedom are too few to tell")
+        return _unknown(level, f"{counted(max(degrees, 0), 'degree')} of freedom are too few to tell")
     # Scaled by the geometric mean the Jacobian is one; its logarithm is taken about the middle, for precision.
     logs = np.log(values)
     logs -= logs.mean()
+    if LAMBDA_MAX * float(np.abs(logs).max()) > _EXPONENT_MAX:
+        return _unknown(level, "the responses lie too many orders of magnitude apart")
     lambdas = np.linspace(-LAMBDA_MAX, LAMBDA_MAX, _STEPS)
-    squares = np.array([_squares(design, basis, _transformed(logs, power)) for power in lambdas])
+    squares_of = _within_cells if replicated else _about_main_effects
+    squares = np.array([squares_of(design, _transformed(logs, power)) for power in lambdas])
     if (squares <= 1e-24 * values.size).any():
         return _unknown(level, "there is no noise to tell from")
     likelihood = -degrees / 2 * np.log(squares)
@@ -79,17 +85,22 @@ def _transformed(logs: Floats, power: float) -> Floats:
     return logs if abs(power) < 1e-12 else np.expm1(power * logs) / power
 
 
-def _squares(design: Design, basis: Floats | None, values: Floats) -> float:
-    fitted = design.means(values)[design.cells] if basis is None else basis @ (basis.T @ values)
-    return float(np.sum((values - fitted) ** 2))
+def _within_cells(design: Design, values: Floats) -> float:
+    return float(np.sum((values - design.means(values)[design.cells]) ** 2))
 
 
-def _main_effects(design: Design) -> Floats:
-    """An orthonormal basis of the models of a mean and main effects, shape (observations, parameters)."""
-    columns = [np.ones(design.values.size)]
-    for number, factor in enumerate(design.factors):
-        columns += [(design.levels[:, number] == level).astype(np.float64) for level in range(1, len(factor.levels))]
-    return np.asarray(np.linalg.qr(np.column_stack(columns))[0], dtype=np.float64)
+def _left_by_main_effects(design: Design) -> int:
+    return design.runs - 1 - sum(len(factor.levels) - 1 for factor in design.factors)
+
+
+def _about_main_effects(design: Design, values: Floats) -> float:
+    """Of the cells' means, each counted once: so the factors are orthogonal, and fitted one after the other."""
+    measured = np.flatnonzero(design.counts)
+    means = design.means(values)[measured]
+    left = means - means.mean()
+    for at in np.unravel_index(measured, design.shape):
+        left = left - (np.bincount(at, weights=left) / np.bincount(at))[at]
+    return float(np.sum(left**2))
 
 
 def _fit(low: float, high: float) -> Fit:

@@ -28,6 +28,9 @@ TERMS_MAX = 4096
 
 CELLS_MAX = 1 << 20
 
+RESPONSE_MAX = 1e100
+"""And its inverse the smallest but zero: squares stay numbers."""
+
 _NAMED_MAX = 5
 """Cells or rows that an error names one by one."""
 
@@ -130,18 +133,19 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
     table
         With a column for each factor and the response. Where it has a column `repetition`, rows with the same levels
         and the same repetition are the same run entered twice, which is refused; without it they are repetitions.
+        Where it has a column `line`, errors name rows by it.
     run_order
         Column that orders the runs in time, for the check of the residuals.
 
     Raises
     ------
     DesignError
-        Naming what is wrong and in which rows, counted from 1.
+        Naming what is wrong and in which rows, counted from 1, or in which lines.
     """
     _check_columns(table, factors, response, run_order)
     problems = [*_bad_responses(table, response), *_bad_factors(table, factors)]
     if run_order is not None and (missing := table[run_order].is_null()).any():
-        problems.append(f"column {run_order}: {_rows(missing)} no value, but it orders the runs")
+        problems.append(f"column {run_order}: {_rows(table, missing)} no value, but it orders the runs")
     if problems:
         raise DesignError("\n".join(problems))
     found = tuple(
@@ -191,13 +195,18 @@ def _bad_responses(table: pl.DataFrame, response: str) -> list[str]:
         text = numbers.is_null() & column.is_not_null()
         example = column.filter(text).head(1).to_list()
         shown = f" ({example[0]!r})" if example else ""
-        return [f"column {response}: {_rows(text)} text{shown} where a number was expected"]
+        return [f"column {response}: {_rows(table, text)} text{shown} where a number was expected"]
     problems = []
     if (missing := column.is_null()).any():
-        problems.append(f"column {response}: {_rows(missing)} no value; measure again, or leave the rows out")
+        problems.append(f"column {response}: {_rows(table, missing)} no value; measure again, or leave the rows out")
     odd = column.cast(pl.Float64).fill_null(0.0)
     if (infinite := ~odd.is_finite()).any():
-        problems.append(f"column {response}: {_rows(infinite)} NaN or infinity where a number was expected")
+        problems.append(f"column {response}: {_rows(table, infinite)} NaN or infinity where a number was expected")
+    sizes = odd.abs()
+    if (beyond := odd.is_finite() & ((sizes > RESPONSE_MAX) | (sizes > 0) & (sizes < 1 / RESPONSE_MAX))).any():
+        problems.append(
+            f"column {response}: {_rows(table, beyond)} a size beyond all measurement: expected 1e-100 to 1e100"
+        )
     return problems
 
 
@@ -206,7 +215,7 @@ def _bad_factors(table: pl.DataFrame, factors: Sequence[str]) -> list[str]:
     for name in factors:
         column = table[name]
         if (missing := column.is_null() | (column.is_nan() if column.dtype.is_float() else False)).any():
-            problems.append(f"factor {name}: {_rows(missing)} no level")
+            problems.append(f"factor {name}: {_rows(table, missing)} no level")
         elif column.n_unique() == 1:
             problems.append(
                 f"factor {name}: has the one level {column[0]} in all rows; a factor needs two or more, leave it out"
@@ -214,13 +223,21 @@ def _bad_factors(table: pl.DataFrame, factors: Sequence[str]) -> list[str]:
     return problems
 
 
-def _rows(chosen: pl.Series) -> str:
-    numbers = (chosen.arg_true() + 1).to_list()
+def _place(table: pl.DataFrame) -> tuple[str, list[int]]:
+    """What errors call the rows: by their lines in the file, where these are known."""
+    if "line" in table.columns:
+        return "line", table["line"].to_list()
+    return "row", list(range(1, table.height + 1))
+
+
+def _rows(table: pl.DataFrame, chosen: pl.Series) -> str:
+    word, places = _place(table)
+    numbers = [places[row] for row in chosen.arg_true()]
     named = ", ".join(map(str, numbers[:_NAMED_MAX]))
     if len(numbers) == 1:
-        return f"row {named} has"
+        return f"{word} {named} has"
     more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
-    return f"rows {named}{more} have"
+    return f"{word}s {named}{more} have"
 
 
 def _level_numbers(column: pl.Series, factor: Factor) -> npt.NDArray[np.int64]:
@@ -231,14 +248,15 @@ def _level_numbers(column: pl.Series, factor: Factor) -> npt.NDArray[np.int64]:
 def _duplicates(table: pl.DataFrame, design: Design) -> list[str]:
     if "repetition" not in table.columns:
         return []
+    word, places = _place(table)
     seen: dict[tuple[int, object], int] = {}
     problems = []
-    for row, (cell, repetition) in enumerate(zip(design.cells.tolist(), table["repetition"].to_list(), strict=True), 1):
-        first = seen.setdefault((cell, repetition), row)
-        if first != row:
+    for place, cell, repetition in zip(places, design.cells.tolist(), table["repetition"].to_list(), strict=True):
+        first = seen.setdefault((cell, repetition), place)
+        if first != place:
             problems.append(
-                f"rows {first} and {row} are the same run: {design.cell_name(cell)}, repetition {repetition}; "
-                "leave one out, or number the repetitions"
+                f"{word}s {first} and {place} are the same run: {design.cell_name(cell)}, repetition {repetition}; "
+                "leave one out, number the repetitions, or name the factor in which they differ"
             )
     return _shortened(problems)
 

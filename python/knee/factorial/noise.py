@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from scipy import stats
@@ -12,6 +14,8 @@ from knee.intervals import Interval
 
 Model = Literal["additive", "multiplicative"]
 """Effects add up to the response, or to its natural logarithm."""
+
+_EXPONENT_MAX = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -29,18 +33,31 @@ class Noise:
     level: float
     repetitions: int
 
-    def interval(self, estimate: float, variance: float) -> Interval:
-        """Around an estimate whose variance is so many times that of one observation; open without `spread`."""
+    def interval(self, estimate: float, variance: float, *, among: int = 2) -> Interval:
+        """Around an estimate whose variance is so many times that of one observation; open without `spread`.
+
+        `among` more than two means: the estimate is the difference between the largest and the smallest of them, picked
+        for that, so the quantile is the studentised range's (Tukey 1953; with unequal variances Kramer 1956).
+        """
         if self.spread is None:
             return Interval(estimate, None, None, self.level, self.repetitions)
-        quantile = float(stats.t.ppf((1 + self.level) / 2, self.degrees))
-        half_width = quantile * self.spread * math.sqrt(variance)
+        half_width = _quantile(self.level, self.degrees, among) * self.spread * math.sqrt(variance)
         return Interval(estimate, estimate - half_width, estimate + half_width, self.level, self.repetitions)
 
 
+@lru_cache(maxsize=64)
+def _quantile(level: float, degrees: int, among: int) -> float:
+    if among == 2:  # the same as the range of two, and faster
+        return float(stats.t.ppf((1 + level) / 2, degrees))
+    return float(stats.studentized_range.ppf(level, among, degrees)) / math.sqrt(2)
+
+
 def in_unit(interval: Interval, model: Model) -> Interval:
-    """An interval from the model's scale back to the response's own unit."""
+    """An interval from the model's scale back to the response's own unit; open where its ends are no numbers there."""
     if model == "additive":
         return interval
-    low, high = (None if end is None else math.exp(end) for end in (interval.low, interval.high))
-    return Interval(math.exp(interval.estimate), low, high, interval.level, interval.repetitions)
+    low, high = interval.low, interval.high
+    if high is None or high > _EXPONENT_MAX:
+        return Interval(math.exp(interval.estimate), None, None, interval.level, interval.repetitions)
+    assert low is not None
+    return Interval(math.exp(interval.estimate), math.exp(low), math.exp(high), interval.level, interval.repetitions)

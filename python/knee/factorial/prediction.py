@@ -73,8 +73,10 @@ class Change:
 
 
 def change(analysis: Analysis, factor: str, where: Mapping[str, Level] | None = None) -> Change:
-    """The change from a factor's lowest to its highest level (with more than two: from the one with the least mean
-    response to the one with the largest), at these levels of other factors or over all of them.
+    """The change from a factor's lowest to its highest level, at these levels of other factors or over all of them.
+
+    With more than two levels it is from the one with the least mean response to the one with the largest, and the
+    interval allows for their having been picked.
 
     Raises KeyError for a factor that the design lacks.
     """
@@ -84,9 +86,11 @@ def change(analysis: Analysis, factor: str, where: Mapping[str, Level] | None = 
     of_level = [_marginal(analysis, {**(where or {}), factor: level}) for level in levels]
     means = [mean for mean, _ in of_level]
     low, high = (0, 1) if len(levels) == 2 else (int(np.argmin(means)), int(np.argmax(means)))
+    if low == high:  # all means are the same
+        low, high = 0, len(levels) - 1
     # The two levels have no cell in common, so their errors are independent.
     variance = of_level[low][1] + of_level[high][1]
-    by = in_unit(_noise(analysis).interval(means[high] - means[low], variance), analysis.model)
+    by = in_unit(_noise(analysis).interval(means[high] - means[low], variance, among=len(levels)), analysis.model)
     return Change(factor, levels[low], levels[high], by)
 
 
