@@ -18,10 +18,13 @@ def section(sheet: Sheet) -> str:
     if not diagnosis.verdicts:
         return '<p class="lead">No run is complete: there is nothing to diagnose.</p>' + _warnings(sheet)
     if diagnosis.common_knee_sentence and diagnosis.common_bottleneck:
-        findings = _finding("Knee", [diagnosis.common_knee_sentence]) + _finding(
-            "Bottleneck", bottleneck_lines(diagnosis.common_bottleneck)[:1]
+        findings = (
+            _factors(sheet)
+            + _laws(sheet)
+            + _finding("Knee", [diagnosis.common_knee_sentence])
+            + _finding("Bottleneck", bottleneck_lines(diagnosis.common_bottleneck)[:1])
         )
-        return f'<div class="verdict alone"><div>{findings}{_others(sheet)}</div></div>' + _warnings(sheet)
+        return f'<div class="verdict alone"><div>{findings}</div></div>' + _warnings(sheet)
     first, *others = diagnosis.verdicts
     if not others:
         return _verdict(sheet, 0, first) + _warnings(sheet)
@@ -61,10 +64,13 @@ def _summary_row(verdict: Verdict) -> Sequence[str | Interval | None]:
 def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
     knee, bottleneck = verdict.knee, verdict.bottleneck
     heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
+    of_knee = _finding("Knee", knee_lines(verdict), confidence_line(knee))
+    of_bottleneck = _finding("Bottleneck", (bottleneck.sentence, *bottleneck.evidence), confidence_line(bottleneck))
+    # What was found stands before what could not be looked for.
     findings = (
-        _finding("Knee", knee_lines(verdict), confidence_line(knee))
-        + _finding("Bottleneck", (bottleneck.sentence, *bottleneck.evidence), confidence_line(bottleneck))
-        + _others(sheet)
+        of_knee + of_bottleneck + _laws(sheet) + _factors(sheet)
+        if knee.levels
+        else _factors(sheet) + _laws(sheet) + of_knee + of_bottleneck
     )
     figures = _figures(verdict) if knee.levels else ""
     if len(knee.levels) < 2:
@@ -82,15 +88,16 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
     return f'<div class="verdict"><div>{heading}{figures}{findings}</div><div class="panel">{drawing}</div></div>'
 
 
-def _others(sheet: Sheet) -> str:
-    """What holds for all combinations: the laws, and the factor that matters most."""
+def _laws(sheet: Sheet) -> str:
+    sentences = sheet.diagnosis.laws.sentences
+    return _finding("Interactive law", sentences[:1]) if sentences else ""
+
+
+def _factors(sheet: Sheet) -> str:
+    """What moved each response most, or why nobody can tell."""
     diagnosis = sheet.diagnosis
-    factors = [*(findings.sentences[0] for findings in diagnosis.factorial), *diagnosis.unexplained]
-    return "".join(
-        _finding(kind, lines)
-        for kind, lines in (("Interactive law", diagnosis.laws.sentences[:1]), ("Factors", factors))
-        if lines
-    )
+    lines = [*(findings.sentences[0] for findings in diagnosis.factorial), *diagnosis.unexplained]
+    return _finding("Factors", lines) if lines else ""
 
 
 def _warnings(sheet: Sheet) -> str:

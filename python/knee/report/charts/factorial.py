@@ -1,0 +1,265 @@
+"""Which factor matters: effects, variation explained, means of levels and interactions, residuals.
+
+In the multiplicative model effects are of the logarithm: their axes are labelled with the ratios that they stand for,
+and means have a logarithmic axis, on which lines without interaction are parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knee.report.charts.vega import Rows, Spec, log_axis
+
+_BAR = 22
+"""Height of a term's row, in pixels."""
+
+_DECADE = 10.0
+
+_HUES = 10
+"""Colours of the palette; more levels are shades of one."""
+
+CERTAINTIES = {True: "stands out", False: "may be noise", None: "cannot tell"}
+"""What a term's significance is called in a legend."""
+
+_INK = dict(zip(CERTAINTIES.values(), ("@series", "@muted", "@unsure"), strict=True))
+
+_KINDS = {"factor": "@series", "interaction": "@accent", "error": "@muted"}
+
+
+def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, ratios: bool) -> Spec:
+    """Effects of two-level factors with their intervals, in the order given; dashed rules at Lenth's margins.
+
+    `values`: `term, q, low, high, certainty`; `margins`: what a margin says, and where it lies on both sides.
+    """
+    axis: Spec = {"labelExpr": "'× ' + format(exp(datum.value), '.3~r')"} if ratios else {"format": ",~r"}
+    x = {
+        "type": "quantitative",
+        "title": title,
+        "scale": {"padding": 10},
+        "axis": axis | {"grid": True, "tickCount": 6, "labelFlush": True},
+    }
+    layers: list[Spec] = [
+        {
+            "data": {"values": [{"at": 0}]},
+            "mark": {"type": "rule", "color": "@muted"},
+            "encoding": {"x": x | {"field": "at"}},
+        },
+        *(
+            {
+                "data": {"values": [{"at": at, "margin": name} for at in (-margin, margin)]},
+                "mark": {"type": "rule", "color": "@accent", "strokeDash": dash, "strokeWidth": 1.3},
+                "encoding": {"x": x | {"field": "at"}, "tooltip": [{"field": "margin"}]},
+            }
+            for (name, margin), dash in zip(margins, ([6, 3], [2, 3]), strict=False)
+        ),
+    ]
+    seen = {row["certainty"] for row in values}
+    colour = {
+        "field": "certainty",
+        "type": "nominal",
+        "title": None,
+        "scale": {
+            "domain": [name for name in _INK if name in seen],
+            "range": [_INK[name] for name in _INK if name in seen],
+        },
+    }
+    by_term = {"y": _terms(values), "color": colour}
+    return {
+        "height": {"step": _BAR},
+        "layer": [
+            *layers,
+            {
+                "data": {"values": values},
+                "transform": [{"filter": "datum.low != null"}],
+                "mark": {"type": "rule", "strokeWidth": 1.8},
+                "encoding": {**by_term, "x": x | {"field": "low"}, "x2": {"field": "high"}},
+            },
+            {
+                "data": {"values": values},
+                "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+                "encoding": {
+                    **by_term,
+                    "x": x | {"field": "q"},
+                    "tooltip": [
+                        {"field": "term"},
+                        {"field": "q", "title": "effect q", "format": ",.4~r"},
+                        {"field": "low", "title": "interval from", "format": ",.4~r"},
+                        {"field": "high", "title": "to", "format": ",.4~r"},
+                        {"field": "certainty", "title": "it"},
+                    ],
+                },
+            },
+        ],
+    }
+
+
+def variation(values: Rows) -> Spec:
+    """How much of the variation each term explains, in the order given. `values`: `term, share, said, kind`."""
+    most = max(row["share"] for row in values)
+    kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in values)]
+    x = {
+        "field": "share",
+        "type": "quantitative",
+        "title": "Share of the variation",
+        "scale": {"domain": [0, 1.3 * most]},
+        "axis": {"format": "~%", "grid": True, "tickCount": 5, "labelFlush": True},
+    }
+    colour = {
+        "field": "kind",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": kinds, "range": [_KINDS[kind] for kind in kinds]},
+    }
+    return {
+        "height": {"step": _BAR},
+        "data": {"values": values},
+        "encoding": {"x": x, "y": _terms(values)},
+        "layer": [
+            {"mark": {"type": "bar"}, "encoding": {"color": colour}},
+            {
+                "mark": {"type": "text", "align": "left", "dx": 4, "color": "@ink"},
+                "encoding": {"text": {"field": "said"}},
+            },
+        ],
+    }
+
+
+def level_means(values: Rows, factor: str, title: str, ends: tuple[float, float], *, log: bool) -> Spec:
+    """The response at every level of a factor. `values`: `level, value, low, high`; `ends` are those of the axis."""
+    return {
+        "height": 200,
+        "data": {"values": values},
+        "encoding": {"x": _levels(factor, [row["level"] for row in values])},
+        "layer": _line_with_intervals(_response(title, ends, log=log), {"color": "@series"}),
+    }
+
+
+def interaction(values: Rows, factors: tuple[str, str], title: str, ends: tuple[float, float], *, log: bool) -> Spec:
+    """The response against one factor, a line per level of the other. `values`: `level, line, value, low, high`."""
+    first, second = factors
+    lines = list(dict.fromkeys(row["line"] for row in values))
+    colour = {
+        "field": "line",
+        "type": "nominal" if len(lines) <= _HUES else "ordinal",
+        "title": second,
+        "scale": {"domain": lines},
+    }
+    return {
+        "height": 230,
+        "data": {"values": values},
+        "encoding": {
+            "x": _levels(first, list(dict.fromkeys(row["level"] for row in values))),
+            "color": colour,
+            "xOffset": {"field": "line", "type": "nominal", "sort": lines, "scale": {"range": [-4, 4]}},
+        },
+        "layer": _line_with_intervals(_response(title, ends, log=log), {}),
+    }
+
+
+def residuals(values: Rows, against: str, title: str) -> Spec:
+    """Residuals against what may explain them, about a line at zero. `values`: `at, residual`."""
+    y = {"type": "quantitative", "title": title, "axis": {"format": ",~r"}}
+    return {
+        "height": 200,
+        "layer": [
+            {
+                "data": {"values": [{"zero": 0}]},
+                "mark": {"type": "rule", "color": "@muted"},
+                "encoding": {"y": y | {"field": "zero"}},
+            },
+            _residual_points(values, against, y),
+        ],
+    }
+
+
+def quantiles(values: Rows, title: str) -> Spec:
+    """Residuals against normal quantiles, with the line that fits them best. `values`: `at, residual`."""
+    y = {"type": "quantitative", "title": title, "axis": {"format": ",~r"}}
+    against = "Normal quantile (standard deviations)"
+    return {
+        "height": 200,
+        "layer": [
+            {
+                "data": {"values": values},
+                "transform": [{"regression": "residual", "on": "at"}],
+                "mark": {"type": "line", "color": "@muted", "strokeDash": [5, 4], "strokeWidth": 1.2},
+                "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": y | {"field": "residual"}},
+            },
+            _residual_points(values, against, y),
+        ],
+    }
+
+
+def _residual_points(values: Rows, against: str, y: Spec) -> Spec:
+    return {
+        "data": {"values": values},
+        "mark": {"type": "point", "color": "@series", "size": 34, "strokeWidth": 1.4},
+        "encoding": {
+            "x": {
+                "field": "at",
+                "type": "quantitative",
+                "title": against,
+                "scale": {"zero": False, "padding": 8},
+                "axis": {"format": ",~r", "tickCount": 6},
+            },
+            "y": y | {"field": "residual"},
+            "tooltip": [
+                {"field": "at", "title": against, "format": ",.4~r"},
+                {"field": "residual", "format": ",.4~r"},
+            ],
+        },
+    }
+
+
+def _terms(values: Rows) -> Spec:
+    return {
+        "field": "term",
+        "type": "nominal",
+        "title": None,
+        "sort": [row["term"] for row in values],
+        "axis": {"grid": False},
+    }
+
+
+def _levels(factor: str, levels: Sequence[str]) -> Spec:
+    return {
+        "field": "level",
+        "type": "ordinal",
+        "title": factor,
+        "sort": list(levels),
+        "axis": {"labelAngle": 0, "labelOverlap": True},
+        "scale": {"type": "point", "padding": 0.5},
+    }
+
+
+def _response(title: str, ends: tuple[float, float], *, log: bool) -> Spec:
+    y: Spec = {"type": "quantitative", "title": title}
+    if not log:
+        return y | {"scale": {"domain": list(ends), "zero": False}}
+    low, high = ends
+    # Within a decade there may be neither a 1 nor a 2 nor a 5.
+    ticks = log_axis(low, high) if high / low > _DECADE else {"tickCount": 5, "labelOverlap": True}
+    return y | {"scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": ticks | {"format": ",~r"}}
+
+
+def _line_with_intervals(y: Spec, ink: Spec) -> list[Spec]:
+    return [
+        {"mark": {"type": "line", "strokeWidth": 1.8} | ink, "encoding": {"y": y | {"field": "value"}}},
+        {
+            "transform": [{"filter": "datum.low != null"}],
+            "mark": {"type": "rule", "strokeWidth": 1.4, "clip": True} | ink,
+            "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1} | ink,
+            "encoding": {
+                "y": y | {"field": "value"},
+                "tooltip": [
+                    {"field": "level"},
+                    {"field": "value", "title": str(y["title"]), "format": ",.4~r"},
+                    {"field": "low", "title": "interval from", "format": ",.4~r"},
+                    {"field": "high", "title": "to", "format": ",.4~r"},
+                ],
+            },
+        },
+    ]
