@@ -69,7 +69,8 @@ _STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(\w+)")
 _UTILIZATION_MAX = 1.05
 """A share a little above one is rounding; far above it is a percentage."""
 
-_EXACT = frozenset({"repetition", "run_order", "clients"})
+_EXACT = frozenset({"repetition", "run_order", "clients", "think_ms", "visits", "servers"})
+"""Quantities that are set, not measured: nobody rounds them."""
 _PROBLEMS_MAX = 10
 
 
@@ -128,7 +129,8 @@ def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
     for number, name in enumerate(names):
         cells = [(line, cells[number]) for line, cells in rows]
         columns.append(_column(name, cells, problems))
-        if _is_known(name) and name not in _TEXT | _EXACT:
+        quantity = (station_column(name) or (name, ""))[0]
+        if _is_known(name) and quantity not in _TEXT | _EXACT:
             halves = [_half_digit(cell) for _, cell in cells]
             columns.append(pl.Series(name + ROUNDING, halves, dtype=pl.Float64))
     if problems:

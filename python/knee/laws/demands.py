@@ -149,8 +149,7 @@ def _report(
     has_clients = "clients" in rows.columns
     clients = None
     if has_clients:
-        counts = rows.group_by("clients").agg(pl.col("throughput").mean()) if "throughput" in rows.columns else None
-        clients = int(rows["clients"].max() if counts is None else counts.sort("throughput")["clients"][-1])  # type: ignore[arg-type]
+        clients = int(own.group_by("clients").agg(pl.col("x").mean()).sort("x", "clients")["clients"][-1])
     at = own.filter(pl.col("clients") == clients) if has_clients else own
     demands = _ranked(at, level)
     bottleneck, doubt = _bottleneck(at, demands, level)

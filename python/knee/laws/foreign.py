@@ -36,7 +36,9 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
             table, types = _split(table, by)
     table, points = _with_points(table, by)
     if types is not None:
-        types = types.join(points, on=[name for name in points.columns if name != "point"], how="left")
+        keys = [name for name in points.columns if name != "point"]
+        types = types.join(points, on=keys, how="left") if keys else types.join(points, how="cross")
+        types = types.drop("clients", "think_ms", strict=False)
     stations, notes = _stations(table)
     report = check_laws(table, types=types, stations=stations, by=by, tolerance=tolerance, level=level)
     return replace(report, notes=tuple(notes))

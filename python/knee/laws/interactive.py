@@ -26,6 +26,9 @@ _COLUMNS: Mapping[View, tuple[str, str]] = {
     "middleware": ("middleware_throughput", "middleware_response_ms"),
 }
 
+_OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "errors", "reconnects", "clients_connected", "unsteady")
+"""What a run's request types share: the clients, and traces of what may have gone wrong."""
+
 
 @dataclass(frozen=True)
 class InteractiveCheck:
@@ -81,16 +84,9 @@ def interactive_law(
     closed = known.filter(pl.col("think_ms").is_not_null())
     if closed.is_empty():
         return [_open_loop(known, level)]
-    of_all = {"think_ms": "rest_ms", "think_ms" + ROUNDING: "rest_ms" + ROUNDING}
-    renamed = [pl.col(name).alias(alias) for name, alias in of_all.items() if name in closed.columns]
-    checks = _views(closed.with_columns(renamed), None, tolerance, level)
+    checks = _views(closed.with_columns(pl.col("think_ms").alias("rest_ms")), None, tolerance, level)
     if types is not None and types["request_type"].n_unique() > 1:
-        shared = closed.select(
-            *RUN,
-            "clients",
-            "think_ms",
-            *(name for name in ("pipeline", "think_ms" + ROUNDING) if name in closed.columns),
-        )
+        shared = closed.select(*RUN, *(name for name in _OF_ALL_TYPES if name in closed.columns))
         of_types = _with_rest(types.join(shared, on=RUN, how="inner"))
         for _, own in of_types.group_by("request_type", maintain_order=True):
             checks += _views(own, str(own["request_type"][0]), tolerance, level)
@@ -113,8 +109,7 @@ def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
 
     columns = [rest(pl.col("response_ms"), pl.col("think_ms")).alias("rest_ms")]
     if "response_ms" + ROUNDING in types.columns:
-        of_think = pl.col("think_ms" + ROUNDING) if "think_ms" + ROUNDING in types.columns else pl.lit(0.0)
-        columns.append(rest(pl.col("response_ms" + ROUNDING), of_think).alias("rest_ms" + ROUNDING))
+        columns.append(rest(pl.col("response_ms" + ROUNDING), pl.lit(0.0)).alias("rest_ms" + ROUNDING))
     return types.with_columns(columns)
 
 

@@ -1,0 +1,173 @@
+"""Bounds against the exact throughput of product-form networks, and demands against what was put in."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knee.laws import STATIONS, service_demands, throughput_bounds
+
+CLIENTS_MAX = 12
+
+stations_ = st.lists(st.tuples(st.floats(1e-3, 10), st.sampled_from([1.0, 1.0, 2.0, 3.0, 8.0])), min_size=1, max_size=5)
+
+
+def exact(stations: list[tuple[float, float]], think_ms: float) -> list[float]:
+    """X(1), …, X(CLIENTS_MAX) of a closed product-form network by convolution (Buzen 1973), in requests/s."""
+    constants = [think_ms**n / math.factorial(n) for n in range(CLIENTS_MAX + 1)]
+    for demand, servers in stations:
+        terms = [1.0]
+        for number in range(1, CLIENTS_MAX + 1):
+            terms.append(terms[-1] * demand / min(number, servers))
+        constants = [sum(constants[n - j] * terms[j] for j in range(n + 1)) for n in range(CLIENTS_MAX + 1)]
+    return [1000 * constants[n - 1] / constants[n] for n in range(1, CLIENTS_MAX + 1)]
+
+
+@given(stations=stations_, think_ms=st.floats(0, 20))
+def test_the_exact_throughput_lies_within_all_bounds(stations: list[tuple[float, float]], think_ms: float) -> None:
+    for clients, throughput in enumerate(exact(stations, think_ms), 1):
+        bounds = throughput_bounds(clients, stations, think_ms)
+        for low, high in (bounds.asymptotic, bounds.balanced):
+            assert low <= throughput * (1 + 1e-9)
+            assert throughput <= high * (1 + 1e-9)
+        assert bounds.asymptotic[0] <= bounds.balanced[0] * (1 + 1e-9)
+        assert bounds.balanced[1] <= bounds.asymptotic[1] * (1 + 1e-9)
+
+
+@given(stations=stations_, think_ms=st.floats(0, 20))
+def test_knowing_the_busiest_station_alone_is_enough_for_bounds(
+    stations: list[tuple[float, float]], think_ms: float
+) -> None:
+    busiest = max(stations, key=lambda station: station[0] / station[1])
+    elsewhere_ms = sum(demand for demand, _ in stations) - busiest[0]
+    for clients, throughput in enumerate(exact(stations, think_ms), 1):
+        bounds = throughput_bounds(clients, [busiest], think_ms, elsewhere_ms=max(0.0, elsewhere_ms))
+        low, high = bounds.balanced
+        assert low <= throughput * (1 + 1e-9)
+        assert throughput <= high * (1 + 1e-9)
+
+
+@given(clients=st.integers(1, 100), demand=st.floats(0.01, 10), count=st.integers(1, 6))
+def test_a_balanced_system_without_think_time_meets_its_bounds(clients: int, demand: float, count: int) -> None:
+    """X = N / (D (N + K − 1) / K): the upper and the lower bound are one (Lazowska et al. 1984, ch. 5)."""
+    bounds = throughput_bounds(clients, [(demand, 1.0)] * count)
+    throughput = 1000 * clients / (demand * (clients + count - 1))
+    assert bounds.balanced == pytest.approx((throughput, throughput))
+    assert bounds.response_ms == pytest.approx((demand * (clients + count - 1),) * 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"clients": 0, "demands": [(1.0, 1)]}, "clients"),
+        ({"clients": math.inf, "demands": [(1.0, 1)]}, "clients"),
+        ({"clients": 1, "demands": [(-1.0, 1)]}, "demands"),
+        ({"clients": 1, "demands": [(math.nan, 1)]}, "demands"),
+        ({"clients": 1, "demands": [(1.0, 0)]}, "servers"),
+        ({"clients": 1, "demands": []}, "all are zero"),
+        ({"clients": 1, "demands": [(0.0, 1)]}, "all are zero"),
+    ],
+)
+def test_impossible_arguments_are_named(arguments: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        throughput_bounds(**arguments)  # type: ignore[arg-type]
+
+
+def network(levels: dict[int, float], *, repetitions: int = 3, noise: float = 0.0) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Measurements of a network of disk (3 ms) and CPU (4 ms on 2 servers), and of its stations."""
+    rows, stations = [], []
+    for point, (clients, think_ms) in enumerate(levels.items()):
+        demands = [(3.0, 1.0), (4.0, 2.0)]
+        throughput = exact(demands, think_ms)[clients - 1]
+        for repetition in range(1, repetitions + 1):
+            x = throughput * (1 + noise * (repetition - 2))
+            run = {"point": point, "repetition": repetition}
+            rows.append(
+                run
+                | {"clients": clients, "think_ms": think_ms, "throughput": x}
+                | {"response_ms": 1000 * clients / x - think_ms}
+            )
+            for name, (demand, servers) in zip(("disk", "CPU"), demands, strict=True):
+                busy = throughput * demand / 1000 / servers
+                stations.append(run | {"station": name, "software": False, "servers": servers, "utilization": busy})
+    return pl.DataFrame(rows), pl.DataFrame(stations, schema=STATIONS)
+
+
+def test_demands_bottleneck_and_saturation_come_out_as_put_in() -> None:
+    observations, stations = network(dict.fromkeys((1, 2, 4, 8, 12), 5.0))
+    (report,) = service_demands(observations, stations)
+    assert [(d.station, d.demand_ms.estimate) for d in report.demands] == [
+        ("disk", pytest.approx(3.0)),
+        ("CPU", pytest.approx(4.0)),
+    ]
+    assert report.bottleneck is not None and report.bottleneck.station == "disk"
+    assert report.bottleneck.capacity.estimate == pytest.approx(1000 / 3)
+    assert report.light_ms is not None and report.light_ms.estimate == pytest.approx(7.0)
+    assert report.saturation is not None and report.saturation.estimate == pytest.approx((7 + 5) / 3)
+    assert [check.verdict for check in report.bounds] == ["holds"] * 5
+
+
+def test_noise_widens_the_interval_of_the_saturation() -> None:
+    observations, stations = network(dict.fromkeys((1, 12), 5.0), noise=0.02)
+    (report,) = service_demands(observations, stations)
+    assert report.saturation is not None
+    low, high = report.saturation.low, report.saturation.high
+    assert low is not None and high is not None and low < 4.0 < high
+    assert report.saturation.half_width == pytest.approx(
+        # Both factors have a relative standard error of 2 %/√3, the light one less that of think time.
+        4.0 * 2.776 * math.hypot(0.02 / math.sqrt(3), 0.02 / math.sqrt(3)),
+        rel=0.05,
+    )
+
+
+def test_throughput_beyond_what_constant_demands_allow_is_told() -> None:
+    observations, stations = network(dict.fromkeys((1, 4, 12), 5.0))
+    faster = observations.with_columns(
+        throughput=pl.when(pl.col("clients") == 4).then(1.3 * pl.col("throughput")).otherwise("throughput")
+    )
+    (report,) = service_demands(faster, stations.filter(pl.col("point") != 1))
+    assert [check.verdict for check in report.bounds] == ["holds", "violated", "holds"]
+
+
+def test_alike_stations_are_not_told_apart_by_chance() -> None:
+    observations, stations = network({12: 0.0})
+    noisy = stations.with_columns(
+        utilization=pl.when(pl.col("station") == "CPU")
+        .then(stations.filter(pl.col("station") == "disk")["utilization"][0] * (1 + 0.01 * (pl.col("repetition") - 2)))
+        .otherwise("utilization")
+    )
+    (report,) = service_demands(observations, noisy)
+    assert report.bottleneck is None
+    assert "do not tell" in report.doubt
+
+
+def test_each_configuration_has_its_own_bottleneck() -> None:
+    observations, stations = network({12: 0.0, 11: 0.0})
+    labelled = observations.with_columns(disks=pl.col("point") + 1)
+    faster = stations.with_columns(
+        utilization=pl.when((pl.col("point") == 1) & (pl.col("station") == "disk"))
+        .then(pl.col("utilization") / 4)
+        .otherwise("utilization")
+    )
+    reports = service_demands(labelled, faster, ["disks"])
+    assert {report.label: report.bottleneck.station for report in reports if report.bottleneck} == {
+        "disks = 1": "disk",
+        "disks = 2": "CPU",
+    }
+
+
+def test_full_software_servers_yield_to_the_saturated_resource_beneath_them() -> None:
+    observations, stations = network({12: 0.0})
+    slots = stations.filter(pl.col("station") == "disk").with_columns(
+        pl.lit("slots").alias("station"), pl.lit(True).alias("software"), pl.lit(0.999).alias("utilization")
+    )
+    (report,) = service_demands(observations, pl.concat([stations, slots]))
+    assert report.demands[0].station == "slots"
+    assert report.bottleneck is not None and report.bottleneck.station == "disk"
+    idle = stations.with_columns(utilization=pl.col("utilization") / 2)
+    (report,) = service_demands(observations, pl.concat([idle, slots]))
+    assert report.bottleneck is not None and report.bottleneck.station == "slots"

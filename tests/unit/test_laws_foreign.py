@@ -1,0 +1,174 @@
+"""The laws on tables of somebody else's, and on those that the seeds print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knee.laws import LawReport, laws_of_measurements, render_text
+from knee.measurements import parse, read
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+def laws(text: str) -> LawReport:
+    return laws_of_measurements(parse(text, "x.csv"))
+
+
+def test_the_interactive_law_holds_per_type_in_seed_001_figure_2() -> None:
+    """Seed 001, section 2: 98 requests/s of each type, with the other two types' response times as think time."""
+    report = laws_of_measurements(read(DATA / "seed001_figure2.csv"))
+    assert {check.verdict for check in report.interactive} == {"holds"}
+    of_type = {check.request_type: check for check in report.interactive if check.request_type}
+    lists = of_type["LIST_QUEUES"]
+    assert lists.think_ms.estimate == pytest.approx(434.751, rel=2e-4)
+    for check in of_type.values():
+        assert check.throughput.predicted.estimate == pytest.approx(98, abs=0.1)
+    together = next(check for check in report.interactive if check.request_type is None)
+    assert together.throughput.measured.estimate == pytest.approx(294.34, abs=0.01)
+    assert together.response_ms.measured.estimate == pytest.approx((75.2135 + 304.199 + 130.552) / 3, rel=1e-3)
+
+
+def test_without_the_other_types_the_law_would_seem_violated() -> None:
+    """Seed 001, section 2: X = 50 / 75.2135 ms would be 664 requests/s."""
+    rows = (DATA / "seed001_figure2.csv").read_text().splitlines()
+    report = laws("\n".join(rows[:2]))
+    (check,) = report.interactive
+    assert check.verdict == "violated"
+    assert check.throughput.predicted.estimate == pytest.approx(664.8, abs=0.1)
+
+
+def test_the_database_is_the_bottleneck_in_seed_001_section_7() -> None:
+    """Seed 001, "Finding Bottleneck": D = V S of 0.000534249 ms and of 1.35318 ms."""
+    report = laws_of_measurements(read(DATA / "seed001_bottleneck.csv"))
+    (demands,) = report.demands
+    assert {demand.station: demand.demand_ms.estimate for demand in demands.demands} == {
+        "database": 1.35318,
+        "middleware": 0.000534249,
+    }
+    assert demands.bottleneck is not None and demands.bottleneck.station == "database"
+    assert "bottleneck is database" in " ".join(report.sentences)
+
+
+def test_declared_visits_make_a_types_law_a_test_of_its_own() -> None:
+    # Two reads to a write were declared, but three were made: all requests together do not show it.
+    header = "request_type,visits,clients,think_ms,throughput,response_ms\n"
+    rows = "read,{},10,0,750.00,10.000\nwrite,1,10,0,250.00,10.000\n"
+    declared = laws(header + rows.format(2))
+    verdicts = {check.request_type: check.verdict for check in declared.interactive}
+    assert verdicts == {None: "holds", "read": "violated", "write": "violated"}
+    assert {check.verdict for check in laws(header + rows.format(3)).interactive} == {"holds"}
+
+
+def test_taking_visits_from_the_throughputs_is_said() -> None:
+    report = laws_of_measurements(read(DATA / "seed001_figure2.csv"))
+    assert any("the law of all requests in other words" in sentence for sentence in report.sentences)
+
+
+def test_a_row_for_all_types_is_the_system() -> None:
+    text = "request_type,clients,throughput,response_ms\nget,8,600.0,8.00\nset,8,200.0,16.00\nAll,8,800.0,10.00\n"
+    report = laws(text)
+    together = next(check for check in report.interactive if check.request_type is None)
+    assert together.throughput.measured.estimate == 800
+    assert {check.verdict for check in report.interactive} == {"holds"}
+    assert {check.request_type for check in report.interactive} == {None, "get", "set"}
+
+
+def test_think_times_of_their_own_let_each_type_stand_for_itself() -> None:
+    text = (
+        "request_type,clients,throughput,response_ms,think_ms\n"
+        "LIST_QUEUES,50,98.1166666667,75.2135,434.751\n"
+        "SEND_MESSAGE,50,98.130952381,304.199,205.7655\n"
+    )
+    report = laws(text)
+    assert [(check.request_type, check.verdict) for check in report.interactive] == [(None, "holds")] * 2
+    assert set(report.labels.values()) == {"request_type = LIST_QUEUES", "request_type = SEND_MESSAGE"}
+
+
+def test_a_type_without_a_response_time_leaves_no_silent_sum() -> None:
+    text = "request_type,clients,throughput,response_ms\nget,8,600.0,8.00\nset,8,200.0,\n"
+    report = laws(text)
+    assert not [check for check in report.interactive if check.verdict != "cannot tell"]
+
+
+def test_rounded_numbers_are_not_accused() -> None:
+    # 8 / 3.8 ms = 2105 requests/s: printed as 4 ms, the law seems 5 % off.
+    rounded = laws("clients,throughput,response_ms\n8,2105,4\n")
+    assert [check.verdict for check in rounded.interactive] == ["cannot tell"]
+    assert "rounded" in rounded.sentences[0]
+    exact = laws("clients,throughput,response_ms\n8,2105,4.000\n")
+    assert [check.verdict for check in exact.interactive] == ["violated"]
+    assert [check.verdict for check in laws("clients,throughput,response_ms\n8,2105,3.80\n").interactive] == ["holds"]
+
+
+def test_the_gap_in_a_cycle_is_told_as_coordinated_omission() -> None:
+    report = laws("clients,throughput,response_ms\n10,1000.0,2.000\n")
+    assert "8 ms a request" in report.sentences[0] and "coordinated omission" in report.sentences[0]
+
+
+def test_too_many_in_flight_are_told_as_an_open_loop() -> None:
+    report = laws("clients,throughput,response_ms\n10,1000.0,20.000\n")
+    assert "an open loop" in report.sentences[0] and "coordinated omission" not in report.sentences[0]
+
+
+def test_causes_in_both_directions_are_told_apart() -> None:
+    report = laws("clients,throughput,response_ms\n10,1000.0,2.000\n20,1000.0,40.000\n")
+    (sentence,) = (sentence for sentence in report.sentences if "violated" in sentence)
+    assert "Likely at 10 clients: clients spent time" in sentence
+    assert "Likely at 20 clients: more requests in flight" in sentence
+
+
+def test_an_empty_think_time_is_an_open_loop_and_said() -> None:
+    found = parse("clients,throughput,response_ms,think_ms\n10,1000,20.0,\n", "x")
+    assert found.notes == ("think_ms is empty in 1 of 1 rows: they count as an open loop.",)
+    assert [check.verdict for check in laws_of_measurements(found).interactive] == ["does not apply"]
+
+
+STATION = """\
+clients,throughput,response_ms,visits_db,throughput_db,servers_db,service_ms_db,utilization_db,queue_length_db,response_ms_db
+8,100.0,80.0,2,{flow},4,10.00,{busy},{queue},12.00
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "violated"),
+    [
+        ({"flow": "200.0", "busy": "0.500", "queue": "2.40"}, set()),
+        ({"flow": "200.0", "busy": "0.600", "queue": "2.40"}, {"the utilisation law"}),
+        ({"flow": "200.0", "busy": "0.500", "queue": "3.00"}, {"Little's law"}),
+        ({"flow": "250.0", "busy": "0.625", "queue": "3.00"}, {"the forced flow law"}),
+    ],
+)
+def test_each_law_of_a_station_is_checked(values: dict[str, str], violated: set[str]) -> None:
+    report = laws(STATION.format(**values))
+    assert {check.law for check in report.stations} == {"Little's law", "the utilisation law", "the forced flow law"}
+    assert {check.law for check in report.stations if check.verdict == "violated"} == violated
+
+
+def test_what_was_assumed_of_a_station_is_said() -> None:
+    report = laws("clients,throughput,service_ms_db,utilization_db\n8,100,5.00,0.500\n")
+    assert report.notes == (
+        "No column visits_db: every request is taken to come there once.",
+        "No column servers_db: it is taken to be one server.",
+    )
+    lonely = laws("clients,throughput,response_ms_p99\n8,100,5.00\n")
+    assert lonely.notes == ("response_ms_p99: left out, as no law can be checked with nothing else known of p99.",)
+
+
+def test_without_clients_or_response_times_that_is_said() -> None:
+    for text in (
+        "workers,throughput\n8,100\n16,200\n",
+        "clients,throughput\n8,100\n16,200\n",
+        "request_type,throughput,response_ms\nget,8,1.0\nset,16,2.0\n",
+    ):
+        report = laws(text)
+        assert not report.interactive
+        assert report.sentences[0].startswith("The interactive law was not checked")
+        assert render_text(report)
+
+
+def test_configurations_are_named_where_there_are_several() -> None:
+    text = "servers,clients,throughput,response_ms\n1,8,1000.0,8.000\n3,8,1000.0,9.000\n"
+    (sentence,) = laws(text).sentences
+    assert "8 clients (servers = 3)" in sentence and "servers = 1" not in sentence
