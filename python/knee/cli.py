@@ -10,7 +10,7 @@ import sys
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,11 +19,14 @@ from knee import __version__, spec
 from knee.commands import Command
 from knee.dataset import Dataset, RunFolder, writing
 from knee.design import Run, runs
-from knee.errors import KneeError, MeasurementsError, SpecError
+from knee.errors import KneeError, MeasurementsError, SpecError, StorageError
 from knee.hosts.local import LocalHost
 from knee.interrupts import termination_as_interrupt
 from knee.progress import LiveProgress, PlainProgress, duration
 from knee.run import Lab, Tally, check_programs, new_manifest, resumed_manifest
+
+if TYPE_CHECKING:
+    from knee.measurements import Measurements
 
 app = typer.Typer(
     help="Finds the knee of a client, middleware and storage system, and says why it is there.",
@@ -45,7 +48,6 @@ _Renames = Annotated[
     list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="What the CSV calls a known column.")
 ]
 _ConfidenceLevel = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
-_RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 
 
 def main() -> None:
@@ -170,26 +172,48 @@ def _conclude(path: Path) -> None:
     try:
         dataset = Dataset.open(path)
         print(diagnose.render_text(diagnose.diagnose(dataset)), flush=True)
-        _write_report(dataset)
+        _write_report(dataset, dataset.report_path)
     except KneeError as error:
         print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     print(f"report: {dataset.report_path}")
 
 
-def _write_report(dataset: Dataset) -> None:
+def _opened(path: Path, renames: list[str] | None) -> Dataset | Measurements:
+    """A run folder, or a table from a file; what was assumed of it is told."""
+    from knee import measurements
+
+    if path.is_dir() or not (path.exists() or path.suffix == ".csv"):
+        _refuse_renames(renames)
+        return Dataset.open(path)
+    found = measurements.read(path, renames or [])
+    _tell(*found.notes)
+    return found
+
+
+def _write_report(source: Dataset | Measurements, path: Path) -> None:
     from knee import report
 
-    with writing(dataset.report_path):
-        report.write(dataset, dataset.report_path)
+    with writing(path):
+        if path.is_file() and path.stat().st_size and not report.is_report(path):
+            raise StorageError(f"{path}: is no report of Knee's, so it was left alone; --out names another place")
+        report.write(source, path)
 
 
 @app.command("report")
-def report_command(path: _RunPath) -> None:
-    """Write the report of a run, one page that opens without a network."""
-    dataset = Dataset.open(path)
-    _write_report(dataset)
-    print(dataset.report_path)
+def report_command(
+    path: _TablePath,
+    renames: _Renames = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the page goes; unless given, into the run folder, or for a CSV here."),
+    ] = None,
+) -> None:
+    """Write the report of a run or of a CSV, one page that opens without a network."""
+    source = _opened(path, renames)
+    page = out or (source.report_path if isinstance(source, Dataset) else Path(path.with_suffix(".html").name))
+    _write_report(source, page)
+    print(page)
 
 
 @app.command("laws")
@@ -266,8 +290,8 @@ def factorial_command(
 
 
 @app.command("diagnose")
-def diagnose_command(path: _RunPath) -> None:
-    """Say where the knee of a run is and what the bottleneck, with the evidence."""
+def diagnose_command(path: _TablePath, renames: _Renames = None) -> None:
+    """Say where the knee of a run or of a CSV is and what the bottleneck, with the evidence."""
     from knee import diagnose
 
-    print(diagnose.render_text(diagnose.diagnose(Dataset.open(path))))
+    print(diagnose.render_text(diagnose.diagnose(_opened(path, renames))))
