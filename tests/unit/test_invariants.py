@@ -50,13 +50,22 @@ def test_only_the_dataset_knows_file_names(suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["design", "laws", "trim", "intervals", "distributions", "asymptotes", "bottleneck", "diagnose", "hdr"]
+    "name",
+    [
+        *("design", "laws", "trim", "intervals", "distributions", "asymptotes", "bottleneck", "observed", "diagnose"),
+        *("factorial", "hdr"),
+    ],
 )
 def test_pure_modules_touch_nothing_outside(name: str) -> None:
     outside = {"os", "sys", "io", "pathlib", "subprocess", "socket", "signal", "threading", "time", "psutil", "rich"}
-    assert not imported(PACKAGE / f"{name}.py") & outside
+    modules = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").is_file() else sorted((PACKAGE / name).rglob("*.py"))
+    assert modules
+    for module in modules:
+        assert not imported(module) & outside, module
 
 
 def test_the_report_computes_nothing() -> None:
-    for module in (PACKAGE / "report").glob("*.py"):
+    modules = sorted((PACKAGE / "report").rglob("*.py"))
+    assert modules
+    for module in modules:
         assert not imported(module) & {"numpy", "scipy", "statistics"}, module
