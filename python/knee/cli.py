@@ -294,4 +294,6 @@ def diagnose_command(path: _TablePath, renames: _Renames = None) -> None:
     """Say where the knee of a run or of a CSV is and what the bottleneck, with the evidence."""
     from knee import diagnose
 
-    print(diagnose.render_text(diagnose.diagnose(_opened(path, renames))))
+    found = diagnose.diagnose(_opened(path, renames))
+    _tell(*found.laws.notes)
+    print(diagnose.render_text(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -13,9 +13,10 @@ from knee.bottleneck import Bottleneck, find_bottleneck
 from knee.errors import DesignError
 from knee.factorial import Findings, analyse
 from knee.intervals import LEVEL, quantity
-from knee.laws import TOLERANCE, LawReport, check_laws
+from knee.laws import TOLERANCE, LawReport, laws_of_measurements, laws_of_run
+from knee.laws.foreign import configuration
 from knee.measurements import Measurements
-from knee.observed import Observed, observed_run, observed_table
+from knee.observed import CLIENTS, Observed, observed_run, observed_table
 from knee.trim import RUN
 
 if TYPE_CHECKING:
@@ -98,15 +99,22 @@ def diagnose(
 
     What cannot be analysed, because a table lacks the columns or a run its points, says so in its sentence.
     """
-    observed = observed_table(source) if isinstance(source, Measurements) else observed_run(source)
+    if isinstance(source, Measurements):
+        observed = observed_table(source)
+        others = configuration(source) if "clients" in source.table.columns else []
+        laws = laws_of_measurements(source, tolerance=tolerance, level=level)
+    else:
+        observed = observed_run(source)
+        others = [name for name in source.factors if name != CLIENTS]
+        laws = laws_of_run(source, tolerance=tolerance, level=level)
     found = observed.measurements
-    combinations = _combinations(found.table, observed.others)
+    combinations = _combinations(found.table, others)
     factorial, unexplained = _explain(found, level)
     return Diagnosis(
         name=observed.name,
         question=observed.question,
         verdicts=tuple(_verdict(observed, factors, rows, level, seed) for factors, rows in combinations[:VERDICTS_MAX]),
-        laws=_laws(found.table, tolerance, level),
+        laws=laws,
         factorial=factorial,
         unexplained=unexplained,
         warnings=(*observed.warnings, *_left_out(combinations)),
@@ -171,17 +179,6 @@ def _no_bottleneck(utilization: pl.DataFrame) -> Bottleneck:
         sentence = "Cannot tell the bottleneck: it is what saturates where throughput stops rising, which is not known."
         evidence = f"Busiest anywhere: {named}."
     return Bottleneck("cannot tell", sentence, (evidence,) if evidence else (), (), (), (), {}, "low", ())
-
-
-def _laws(table: pl.DataFrame, tolerance: float, level: float) -> LawReport:
-    missing = [name for name in _KNEE_NEEDS if name not in table.columns]
-    if not missing:
-        return check_laws(table, tolerance=tolerance, level=level)
-    sentence = (
-        f"The interactive law was not checked: it takes {', '.join(_KNEE_NEEDS)}, and the table has no "
-        f"{' and no '.join(missing)}."
-    )
-    return replace(check_laws(table.clear(), tolerance=tolerance, level=level), sentences=(sentence,))
 
 
 def _explain(found: Measurements, level: float) -> tuple[tuple[Findings, ...], tuple[str, ...]]:

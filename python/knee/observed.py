@@ -38,7 +38,6 @@ class Observed:
 
     name, question  the experiment's, or the table's file and nothing
     measurements    one row per observation
-    others          the factors besides those that make up the number of clients
     utilizations    see :func:`knee.bottleneck.utilizations`
     cpu_shares      see :func:`knee.bottleneck.cpu_shares`
     limits          what load generators said against themselves, see :func:`_load_limits`
@@ -49,7 +48,6 @@ class Observed:
     name: str
     question: str
     measurements: Measurements
-    others: tuple[str, ...]
     utilizations: pl.DataFrame
     cpu_shares: pl.DataFrame
     limits: pl.DataFrame
@@ -66,7 +64,6 @@ def observed_run(dataset: Dataset) -> Observed:
         name=dataset.name,
         question=dataset.question,
         measurements=found,
-        others=tuple(name for name in dataset.factors if name != CLIENTS),
         utilizations=utilization,
         cpu_shares=cpu_shares(dataset),
         limits=limits,
@@ -89,30 +86,12 @@ def observed_table(found: Measurements) -> Observed:
         name=found.source.rsplit("/", 1)[-1],
         question="",
         measurements=found,
-        others=tuple(_others(found)),
         utilizations=utilization,
         cpu_shares=pl.Schema({**run, "owner": pl.String(), "share": pl.Float64()}).to_frame(),
         limits=pl.Schema({**run, "detail": pl.String(), "waited": pl.Boolean(), "host_full": pl.Boolean()}).to_frame(),
         unmeasured=(),
         warnings=tuple(warnings),
     )
-
-
-def _others(found: Measurements) -> list[str]:
-    """The factors besides the clients, and besides those that the clients follow from, as from clients per host."""
-    table = found.table
-    if "clients" not in table.columns:
-        return []
-    others = [name for name in found.factors if name != "clients"]
-    if "clients" in found.factors:
-        return others
-
-    def moves_clients(factor: str) -> bool:
-        rest = [name for name in others if name != factor]
-        counts = table.group_by(rest) if rest else table.group_by(pl.lit(0))
-        return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
-
-    return [name for name in others if not moves_clients(name)]
 
 
 def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:

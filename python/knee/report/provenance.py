@@ -22,7 +22,7 @@ _LEVELS_MAX = 8
 def section(sheet: Sheet, dataset: Dataset | None) -> str:
     """The manifest and the experiment file of a run, or what is known of a table and what was assumed of it."""
     if dataset is None:
-        return _of_table(sheet.diagnosis.measurements)
+        return _of_table(sheet)
     text = dataset.experiment_text
     return mapping(dataset.manifest) + (
         "" if text is None else folded("The experiment file", f"<pre>{escape(text)}</pre>")
@@ -34,13 +34,14 @@ def facts(sheet: Sheet, dataset: Dataset | None) -> str:
     return _facts_of_table(sheet.diagnosis.measurements) if dataset is None else _facts_of_run(dataset)
 
 
-def _of_table(found: Measurements) -> str:
+def _of_table(sheet: Sheet) -> str:
+    found = sheet.diagnosis.measurements
     rows = [
         ("file", found.source),
         ("observations", f"{found.table.height:,}"),
         ("factors", _factors(found) or "none"),
         ("responses", ", ".join(found.responses)),
-        *(("assumed", note) for note in found.notes),
+        *(("assumed", note) for note in (*found.notes, *sheet.diagnosis.laws.notes)),
     ]
     return table(("field", "value"), rows, wrap=True)
 
