@@ -79,7 +79,8 @@ class Term:
 class Error:
     """What the model leaves unexplained.
 
-    standard_deviation  s_e of one observation, in the model's scale; None without degrees of freedom
+    standard_deviation  s_e of one observation, in the model's scale; None without degrees of freedom, or where an
+                        interaction that was to stand in for the error is zero
     """
 
     source: ErrorSource
@@ -137,6 +138,27 @@ class Analysis:
         """The terms by the variation that they explain, most first."""
         return tuple(sorted(self.terms, key=lambda term: -term.sum_of_squares))
 
+    @property
+    def leads(self) -> bool | None:
+        """Whether the first of `ranked` is larger than the second beyond the noise; None when that cannot be told.
+
+        Sizes are √SS, which for terms of two levels is |q| in units of its own standard error. Comparing the two
+        largest needs no allowance for having picked them (Gutmann & Maymin 1987).
+        """
+        if not self.total or len(self.terms) < 2:
+            return None
+        first, second = self.ranked[:2]
+        if self.error.standard_deviation:
+            variance = self.error.standard_deviation**2
+            # Noise alone adds its variance to SS for every degree of freedom.
+            sizes = [math.sqrt(max(one.sum_of_squares - (one.degrees - 1) * variance, 0.0)) for one in (first, second)]
+            margin = float(stats.t.ppf((1 + self.level) / 2, self.error.degrees)) * self.error.standard_deviation
+        elif self.lenth is not None:
+            sizes, margin = [abs(one.q.estimate) for one in (first, second)], self.lenth.margin
+        else:
+            return None
+        return sizes[0] - sizes[1] > math.sqrt(2) * margin
+
 
 def analyse_model(design: Design, model: Model = "additive", level: float = LEVEL) -> Analysis:
     """Estimate every effect that a design allows.
@@ -156,11 +178,13 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
     q0, of_mean, parts = decompose(design, means)
     residuals = values - means[design.cells]
     source, parts, squares, degrees = _error_of(design, parts, residuals)
-    spread = math.sqrt(squares / degrees) if degrees else None
-    total = squares + sum(part.squares for part in parts) if np.ptp(values) else 0.0
-    quiet = _lenth_of(design, parts, degrees, level)
-    noise = Noise(spread, degrees, level, design.repetitions[0])
     rounding = values.size * (_ROUNDING * float(np.ptp(values))) ** 2
+    # An interaction of exactly nothing is no estimate of the noise.
+    known = degrees > 0 and (source == "repetitions" or squares > rounding)
+    spread = math.sqrt(squares / degrees) if known else None
+    total = squares + sum(part.squares for part in parts) if np.ptp(values) else 0.0
+    quiet = _lenth_of(design, parts, degrees, level, rounding)
+    noise = Noise(spread, degrees, level, design.repetitions[0])
     terms = tuple(_term(design, part, total, rounding, quiet, noise) for part in parts)
     return Analysis(
         design=design,
@@ -208,10 +232,10 @@ def _error_of(
     return "none", parts, 0.0, 0
 
 
-def _lenth_of(design: Design, parts: list[TermEffects], degrees: int, level: float) -> Lenth | None:
+def _lenth_of(design: Design, parts: list[TermEffects], degrees: int, level: float, rounding: float) -> Lenth | None:
     if degrees or design.fraction is None or len(parts) < CONTRASTS_MIN:
         return None
-    return lenth_margins([float(part.values[0]) for part in parts], level)
+    return lenth_margins([float(part.values[0]) if part.squares > rounding else 0.0 for part in parts], level)
 
 
 def _term(design: Design, part: TermEffects, total: float, rounding: float, quiet: Lenth | None, noise: Noise) -> Term:
@@ -222,7 +246,7 @@ def _term(design: Design, part: TermEffects, total: float, rounding: float, quie
         probability = float(stats.f.sf(f_ratio, part.degrees, noise.degrees))
         significant = bool(probability < 1 - noise.level)
     elif total and quiet is not None:
-        significant = bool(abs(part.values[0]) > quiet.margin)
+        significant = bool(abs(part.values[0]) > quiet.margin and part.squares > rounding)
     members = [factor for number, factor in enumerate(design.factors) if part.term >> number & 1]
     return Term(
         name=term_name(part.term),
@@ -276,21 +300,19 @@ def _cells(design: Design, model: Model, means: Floats, noise: Noise) -> tuple[C
 
 
 def _notes(design: Design, source: ErrorSource, spread: float | None, total: float, quiet: Lenth | None) -> list[str]:
-    notes = []
     if total == 0:
-        notes.append(f"{design.response} is the same in every row: there is no variation to allocate.")
-    elif spread == 0 and source == "repetitions":
-        notes.append("The repetitions agree to the last digit: either they are copies, or too coarse to show noise.")
+        return [f"{design.response} is the same in every row: there is no variation to allocate."]
+    if source == "repetitions":
+        said = "The repetitions agree to the last digit: either they are copies, or too coarse to show noise."
+        return [said] if spread == 0 else []
     if source == "highest interaction":
-        notes.append(
+        if spread is None:
+            return ["Nothing was repeated, and the interaction of all factors is zero: there is no noise to judge by."]
+        return [
             "Nothing was repeated: the interaction of all factors is taken for the error, so intervals are too wide "
             "where that interaction is real."
-        )
-    if source == "none":
-        notes.append(
-            "Nothing was repeated, so effects have no standard error: they are judged by Lenth's method."
-            if quiet is not None
-            else f"Nothing was repeated and {CONTRASTS_MIN} effects are needed for Lenth's method: what is noise and "
-            "what is not cannot be told. Measure each cell three times."
-        )
-    return notes
+        ]
+    if quiet is not None:
+        return ["Nothing was repeated, so effects have no standard error: they are judged by Lenth's method."]
+    few = "" if design.fraction is None else f" and {CONTRASTS_MIN} effects are needed for Lenth's method"
+    return [f"Nothing was repeated{few}: what is noise and what is not cannot be told. Measure each cell three times."]

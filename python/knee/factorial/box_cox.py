@@ -122,9 +122,9 @@ def _sentence(best: float, low: float, high: float, level: float, fit: Fit, repl
     right = "above 3" if high >= LAMBDA_MAX else f"{high:.2f}"
     found = f"the power of the response that {grounds} is {best:.2f} ({left} to {right}, {level:.0%} interval)"
     verdict: dict[Fit, str] = {
-        "additive": "The additive model fits, the multiplicative one does not",
-        "multiplicative": "The multiplicative model fits, the additive one does not",
-        "either": "Both models fit; the data do not say which fits better",
-        "neither": "Neither model fits well",
+        "additive": "The data speak against the multiplicative model, not against the additive one",
+        "multiplicative": "The data speak against the additive model, not against the multiplicative one",
+        "either": "The data do not say which model suits them better",
+        "neither": "The data speak against both models",
     }
     return f"{verdict[fit]}: {found}; 1 is additive, 0 multiplicative."

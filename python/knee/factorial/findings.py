@@ -72,9 +72,9 @@ def analyse(
 
 def _choose(hint: BoxCox) -> tuple[Model, str]:
     if hint.fit == "multiplicative":
-        return "multiplicative", "the one that fits"
+        return "multiplicative", "the one that the data ask for"
     if hint.fit == "additive":
-        return "additive", "the one that fits"
+        return "additive", "the one that the data ask for"
     if hint.fit == "neither" and hint.best is not None:
         return "multiplicative" if abs(hint.best) < abs(hint.best - 1) else "additive", "the nearer of the two"
     return "additive", "the simpler of the two"

@@ -10,8 +10,8 @@ from knee.factorial.analysis import Analysis, Term
 from knee.factorial.box_cox import BoxCox
 from knee.factorial.fraction import defining_relation, roman
 from knee.factorial.prediction import Change, change
-from knee.factorial.residuals import p_value
-from knee.intervals import Interval, number, quantity
+from knee.factorial.residuals import Question, p_value
+from knee.intervals import Interval, counted, number, quantity
 
 if TYPE_CHECKING:
     from knee.factorial.findings import Findings
@@ -20,6 +20,14 @@ SHARE_MIN = 0.01
 """Of the variation: what explains less is called small, however significant."""
 
 _LISTED_MAX = 6
+
+_ALIASES_MAX = 3
+
+_ASSUMED: dict[Question, str] = {
+    "normality": "normal errors",
+    "spread": "errors of one size",
+    "run order": "no drift over time",
+}
 
 _ROWS_MAX = 64
 """Of the printed table; what is left out explains the least."""
@@ -48,9 +56,13 @@ def sentences(analysis: Analysis, other: Analysis | None, hint: BoxCox, reason: 
 
 def _of_effects(analysis: Analysis) -> list[str]:
     ranked = analysis.ranked
-    found = [
-        f"What moved {analysis.design.response} most: {_moved(analysis, ranked[0])} {_certainty(analysis, ranked[0])}"
-    ]
+    response, first = analysis.design.response, ranked[0]
+    most = (
+        f"Nothing is sure to have moved {response}; the largest effect:"
+        if first.significant is False
+        else f"What moved {response} most:"
+    )
+    found = [" ".join([most, _moved(analysis, first), _certainty(analysis, first), *_lead(analysis)])]
     active = [term for term in ranked[1:] if term.significant is not False and term.share >= SHARE_MIN]
     for term in [term for term in active if len(term.factors) == 1]:
         found.append(
@@ -71,11 +83,13 @@ def _of_effects(analysis: Analysis) -> list[str]:
         found.append(f"Significant but small, each below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
     quiet = [term for term in ranked if term.significant is False]
     if quiet:
-        found.append(f"Not significant at {analysis.level:.0%}, no different from noise: {_named(quiet)}.")
+        found.append(f"Not told apart from noise at {analysis.level:.0%}: {_named(quiet)}.")
     if analysis.lenth is not None:
         margins = analysis.lenth
         found.append(
-            f"Lenth's method: noise of about {number(margins.pseudo_error)} per effect q, so an effect beyond "
+            "Lenth's method finds no noise, as most effects are zero: the response is too coarse for it, or has none."
+            if margins.pseudo_error == 0
+            else f"Lenth's method: noise of about {number(margins.pseudo_error)} per effect q, so an effect beyond "
             f"{number(margins.margin)} stands out by itself, and one beyond {number(margins.simultaneous)} among all."
         )
     chance = (1 - analysis.level) * len(ranked)
@@ -95,12 +109,36 @@ def term_label(term: Term) -> str:
     return " × ".join(term.factors)
 
 
+def _aliased(analysis: Analysis, term: Term) -> str:
+    """The aliases that may well be real: main effects and interactions of two factors."""
+    names = {factor.letter: factor.name for factor in analysis.design.factors}
+    letters = [alias.removeprefix("−") for alias in term.aliases]
+    short = [" × ".join(names[letter] for letter in alias) for alias in letters if len(alias) <= 2]
+    if not short:
+        return ""
+    more = " or others" if len(short) > _ALIASES_MAX else ""
+    return f" (or {' or '.join(short[:_ALIASES_MAX])}{more}, which this fraction cannot tell from it)"
+
+
 def _moved(analysis: Analysis, term: Term) -> str:
     if len(term.factors) > 1:
         return f"an interaction, {_interaction(analysis, term)}."
     step = change(analysis, term.factors[0])
     levels = f"from {step.before} to {step.after}"
-    return f"{term.factors[0]}. Going {levels} {_by(analysis, step)}: {_percent(term.share)} of the variation."
+    return (
+        f"{term.factors[0]}{_aliased(analysis, term)}. Going {levels} {_by(analysis, step)}: {_percent(term.share)} of "
+        "the variation."
+    )
+
+
+def _lead(analysis: Analysis) -> list[str]:
+    """Whether the effect that is named first is so by chance."""
+    if analysis.leads is None or analysis.ranked[0].significant is False:
+        return []
+    following = term_label(analysis.ranked[1])
+    if analysis.leads:
+        return [f"It is larger than the next, {following}, by more than noise."]
+    return [f"Whether it is larger than the next, {following}, cannot be told."]
 
 
 def _by(analysis: Analysis, step: Change) -> str:
@@ -122,13 +160,16 @@ def _size(interval: Interval) -> Interval:
 
 
 def _certainty(analysis: Analysis, term: Term) -> str:
-    if analysis.error.standard_deviation is not None and term.probability is not None:
-        said = f"p {p_value(term.probability)}; intervals at {analysis.level:.0%}"
+    if analysis.error.standard_deviation == 0:
+        return "How sure that is cannot be told: the repetitions show no noise at all."
+    if term.probability is not None:
+        doubts = _doubts(analysis) if term is analysis.ranked[0] else ""
+        said = f"p {p_value(term.probability)}; intervals at {analysis.level:.0%}{doubts}"
         if not term.significant:
             return f"It may well be noise ({said})."
         # Bonferroni's bound: the terms that are named here were picked from all of them.
         if term.probability * len(analysis.terms) < 1 - analysis.level:
-            return f"It is no chance finding ({said})."
+            return f"Chance hardly explains that ({said})."
         return f"It stands out by itself, but one of {len(analysis.terms)} effects may do so by chance ({said})."
     margins = analysis.lenth
     if margins is None:
@@ -141,9 +182,17 @@ def _certainty(analysis: Analysis, term: Term) -> str:
     return "It does not stand out from the other effects and may well be noise (Lenth's margin)."
 
 
+def _doubts(analysis: Analysis) -> str:
+    """Which of the checks speak against what the probability takes for granted."""
+    checks = () if analysis.residuals is None else analysis.residuals.checks
+    doubtful = [_ASSUMED[check.question] for check in checks if check.verdict == "doubtful"]
+    return f"; both take for granted {' and '.join(doubtful)}, which is doubtful" if doubtful else ""
+
+
 def _interaction(analysis: Analysis, term: Term) -> str:
-    said = f"{term_label(term)} ({_percent(term.share)})"
-    if len(term.factors) != 2 or len(term.effects) != 1:
+    aliased = _aliased(analysis, term)
+    said = f"{term_label(term)}{aliased} ({_percent(term.share)})"
+    if len(term.factors) != 2 or len(term.effects) != 1 or aliased:
         return said
     first, second = sorted(term.factors, key=lambda name: -_main_squares(analysis, name))
     levels = next(factor.levels for factor in analysis.design.factors if factor.name == second)
@@ -174,8 +223,8 @@ def _of_error(analysis: Analysis) -> list[str]:
         spread = f"a run deviates by {number(error.standard_deviation)}{' ' + unit if unit else ''}"
     verb = "explain" if error.source == "repetitions" else "explains"
     return [
-        f"{kind} {verb} {_percent(error.share)} of the variation: {spread} (standard deviation, {error.degrees} "
-        "degrees of freedom)."
+        f"{kind} {verb} {_percent(error.share)} of the variation: {spread} (standard deviation, "
+        f"{counted(error.degrees, 'degree')} of freedom)."
     ]
 
 
@@ -231,7 +280,10 @@ def _table(analysis: Analysis) -> list[str]:
         if judged:
             row += ["–" if term.f_ratio is None else number(term.f_ratio) if math.isfinite(term.f_ratio) else "∞"]
             row += ["–" if term.probability is None else p_value(term.probability).removeprefix("= ")]
-        row += [{True: "significant", False: "", None: "?"}[term.significant], ", ".join(term.aliases)]
+        row += [
+            {True: "significant", False: "", None: "?"}[term.significant],
+            ", ".join(term.aliases[:_ALIASES_MAX]) + (", …" if len(term.aliases) > _ALIASES_MAX else ""),
+        ]
         rows.append(row[: len(header)])
     if (more := len(analysis.terms) - _ROWS_MAX) > 0:
         rows.append([f"… {more} smaller ones"])

@@ -1,0 +1,120 @@
+"""Factorial findings in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from designs import LEVELS, TRUTH, full_design, noisy
+
+from knee.factorial import (
+    analyse,
+    analyse_model,
+    design_of,
+    from_generators,
+    render_text,
+)
+from knee.factorial.transform import responses, term_name
+
+
+@pytest.fixture
+def table() -> pl.DataFrame:
+    return noisy()
+
+
+def test_the_text_says_what_moved_the_response_most(table: pl.DataFrame) -> None:
+    found = analyse(table, list(LEVELS), "throughput", model="additive")
+    text = render_text(found)
+    first = found.sentences[0]
+    assert first.startswith(
+        "What moved throughput most: workers. Going from 8 to 32 raises it by 2,592 ± 19 requests/s"
+    )
+    assert "requests/s" in first and "p < 0.0001" in first and "95%" in first
+    assert "servers. Going from 1 to 3 lowers it by 7" in text
+    assert "middlewares × workers" in next(s for s in found.sentences if s.startswith("Interactions that matter"))
+    assert "Not told apart from noise at 95%: middlewares × servers × workers" in text
+    assert sum(line.endswith("significant") for line in text.splitlines()) == 6
+
+
+def test_every_term_has_a_row_in_the_table(table: pl.DataFrame) -> None:
+    lines = render_text(analyse(table, list(LEVELS), "throughput")).splitlines()
+    for term in range(1, 8):
+        assert sum(line.startswith(term_name(term) + " ") for line in lines) == 1
+
+
+def test_a_large_table_is_cut() -> None:
+    levels = dict.fromkeys("abcdefg", (0, 1))
+    noise = np.random.default_rng(0).normal(100, 1, 128).tolist()
+    lines = render_text(analyse(full_design(levels, noise), list(levels), "throughput")).splitlines()
+    assert lines[-1].startswith("… 63 smaller ones")
+
+
+def test_the_largest_of_many_effects_is_not_called_certain_when_all_are_noise() -> None:
+    levels = dict.fromkeys("abcdefg", (0, 1))
+    called = 0
+    for seed in range(20):
+        noise = full_design(levels, [100.0] * 128, repetitions=2, noise=1, seed=seed)
+        first = analyse(noise, list(levels), "throughput", model="additive").sentences[0]
+        called += "Chance hardly explains" in first
+    # One in twenty is the level; without regard to the number of effects it would be nearly all.
+    assert called <= 5
+
+
+def test_the_first_of_two_equal_effects_is_not_called_the_larger_one() -> None:
+    called = certain = 0
+    for seed in range(100):
+        pair = full_design(
+            LEVELS, responses([100.0, 10, 10, 0, 0, 0, 0, 0]).tolist(), repetitions=3, noise=5, seed=seed
+        )
+        called += bool(analyse_model(design_of(pair, list(LEVELS), "throughput")).leads)
+        far = full_design(LEVELS, responses([100.0, 20, 5, 0, 0, 0, 0, 0]).tolist(), repetitions=3, noise=5, seed=seed)
+        certain += bool(analyse_model(design_of(far, list(LEVELS), "throughput")).leads)
+    # 5 %, within three standard errors; 15 beside a margin of about 3 is always told.
+    assert called <= 11 and certain == 100
+
+
+def test_whether_the_largest_effect_is_so_by_chance_is_said() -> None:
+    pair = full_design(LEVELS, responses([100.0, 10, 10, 0, 0, 0, 0, 0]).tolist(), repetitions=3, noise=1, seed=2)
+    first = analyse(pair, list(LEVELS), "throughput").sentences[0]
+    assert "Chance hardly explains that" in first and "Whether it is larger than the next" in first
+    noise = full_design(LEVELS, [100.0] * 8, repetitions=3, noise=1, seed=1)
+    assert (
+        analyse(noise, list(LEVELS), "throughput").sentences[0].startswith("Nothing is sure to have moved throughput")
+    )
+
+
+def test_errors_that_are_not_as_taken_for_granted_are_said_with_the_first_finding() -> None:
+    rng = np.random.default_rng(0)
+    growing = full_design(LEVELS, responses([100.0, 40, 30, 0, 20, 0, 0, 0]).tolist(), repetitions=4).with_columns(
+        throughput=pl.col("throughput") * (1 + 0.05 * rng.standard_normal(32))
+    )
+    first, *others = analyse(growing, list(LEVELS), "throughput", model="additive").sentences
+    assert "take for granted errors of one size, which is doubtful" in first
+    assert not any("take for granted" in sentence for sentence in others)
+
+
+def test_effects_without_any_noise_are_not_called_certain() -> None:
+    levels = {"cache": ["a", "b", "c"], "workload": ["x", "y"]}
+    additive = analyse(full_design(levels, [54.0, 55, 106, 60, 61, 112]), list(levels), "throughput")
+    assert additive.analysis.error.standard_deviation is None
+    assert "cannot be told" in additive.sentences[0]
+    assert any("there is no noise to judge by" in note for note in additive.analysis.notes)
+    copies = analyse(full_design(LEVELS, responses(TRUTH).tolist(), repetitions=2), list(LEVELS), "throughput")
+    assert "show no noise at all" in copies.sentences[0]
+
+
+def test_rounding_is_no_effect_to_lenths_method() -> None:
+    # 0.1 and 0.3 are no binary fractions: all but one effect are rounding.
+    found = analyse(full_design(LEVELS, [0.1, 0.3, 0.1, 0.3, 0.7 - 0.6, 0.3, 0.1, 0.3]), list(LEVELS), "throughput")
+    assert [term.name for term in found.analysis.terms if term.significant] == ["A"]
+    assert any("finds no noise" in sentence for sentence in found.sentences)
+
+
+def test_a_fraction_names_what_its_effects_may_be_instead() -> None:
+    fraction = from_generators(3, ["C=AB"])
+    truth = [100.0, 10, 2, 0, 1, 0, 0, 0]
+    third = full_design(LEVELS, responses(truth).tolist(), repetitions=3, noise=0.1).filter(
+        pl.Series(np.repeat(fraction.present(), 3))
+    )
+    first = analyse(third, list(LEVELS), "throughput").sentences[0]
+    assert "middlewares (or servers × workers, which this fraction cannot tell from it)" in first
