@@ -217,7 +217,14 @@ def report_command(
 
 
 @app.command("laws")
-def laws_command(path: _TablePath, renames: _Renames = None, level: _ConfidenceLevel = 0.95) -> None:
+def laws_command(
+    path: _TablePath,
+    renames: _Renames = None,
+    level: _ConfidenceLevel = 0.95,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also every station's laws, demands and what they allow.")
+    ] = False,
+) -> None:
     """Say whether the numbers hold together: the operational laws, the demands and what they allow."""
     from knee import laws, measurements
 
@@ -229,7 +236,7 @@ def laws_command(path: _TablePath, renames: _Renames = None, level: _ConfidenceL
         found = laws.laws_of_measurements(table, level=level)
         _tell(*table.notes)
     _tell(*found.notes)
-    print(laws.render_text(found))
+    print(laws.render_text(found, details=details))
 
 
 def _refuse_renames(renames: list[str] | None) -> None:

@@ -210,17 +210,14 @@ def _bottleneck(report: DemandReport) -> str:
     else:
         station = report.bottleneck
         doubt = f" ({report.doubt})" if report.doubt else ""
+        demand_ms = number(station.demand_ms.estimate)
         text = (
-            f"By service demand the bottleneck is {station.station}{doubt}: {_demand_ms(station)} a request on "
+            f"By service demand the bottleneck is {station.station}{doubt}: {demand_ms} ms a request on "
             f"{_servers(station)} allow at most {quantity(station.capacity, 'requests/s')}."
         )
     if report.saturation is not None:
         text += f" N* = {quantity(report.saturation)} clients, with {report.light_source} as R without waiting."
     return text
-
-
-def _demand_ms(demand: Demand) -> str:
-    return f"{number(demand.demand_ms.estimate)} ms"
 
 
 def _servers(demand: Demand) -> str:
@@ -233,17 +230,23 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def render_text(report: LawReport) -> str:
-    """The findings, and below them the numbers behind them as plain-text tables."""
+def render_text(report: LawReport, *, details: bool = False) -> str:
+    """The findings, and below them the numbers behind them as plain-text tables.
+
+    Without `details` those of the interactive law, and the demands where there is one configuration or else a line for
+    each; with them also the stations' laws, every configuration's demands, and the bounds.
+    """
     parts = ["\n".join(report.sentences)]
     if report.interactive:
         parts.append(_interactive_table(report))
-    if report.stations:
+    if details and report.stations:
         parts.append(_station_table(report))
-    for demands in report.demands:
-        parts.append(_demand_table(demands))
-        if demands.bounds:
-            parts.append(_bound_table(demands))
+    if details or len(report.demands) == 1:
+        parts += [_demand_table(demands) for demands in report.demands]
+    elif report.demands:
+        parts.append("\n".join(f"{demands.label}: {_bottleneck(demands)}" for demands in report.demands))
+    if details:
+        parts += [_bound_table(demands) for demands in report.demands if demands.bounds]
     return "\n\n".join(parts)
 
 
@@ -319,8 +322,7 @@ def _demand_table(report: DemandReport) -> str:
     ]
     at = [] if report.clients is None else [f"at {report.clients} clients"]
     title = ", ".join(["Demands", *([report.label] if report.label else []), *at])
-    verdict = _bottleneck(report)
-    return f"{title}\n{_table(header, rows)}\n{verdict}"
+    return f"{title}\n{_table(header, rows, left=1)}"
 
 
 def _bound_table(report: DemandReport) -> str:
@@ -337,13 +339,19 @@ def _bound_table(report: DemandReport) -> str:
         )
         for check in report.bounds
     ]
-    return f"Throughput between its bounds, with {report.light_source} as R without waiting\n{_table(header, rows)}"
+    label = f"{report.label}: throughput" if report.label else "Throughput"
+    return f"{label} between its bounds, with {report.light_source} as R without waiting\n{_table(header, rows)}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
+    """Columns to the right, but for the first `left` ones."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
+        "  ".join(
+            cell.ljust(width) if number < left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (header, *rows)
     )
 
 
