@@ -18,7 +18,7 @@ Formulas, assumptions and sources: docs/methods/factorial.md.
 """
 
 from knee.factorial.analysis import Analysis, Cell, Effect, Error, Term, analyse_model
-from knee.factorial.audit import Audit, audit_design, audit_effects, render_audit
+from knee.factorial.audit import Audit, Convention, audit_design, audit_effects, render_audit
 from knee.factorial.box_cox import BoxCox
 from knee.factorial.design import Design, Factor, design_of
 from knee.factorial.findings import Findings, analyse
@@ -36,6 +36,7 @@ __all__ = [
     "Cell",
     "Change",
     "Check",
+    "Convention",
     "Design",
     "Effect",
     "Error",
