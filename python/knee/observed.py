@@ -14,7 +14,7 @@ import polars as pl
 
 from knee.bottleneck import SATURATED, cpu_shares, utilizations
 from knee.intervals import counted
-from knee.measurements import Measurements, of_run
+from knee.measurements import Measurements, of_run, station_column
 from knee.trim import RUN, steady_state, steady_state_warnings, trim
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ CLIENTS = "load.clients"
 
 STOLEN_MAX = 0.05
 """Share of the CPU time of a virtual machine that its hypervisor may keep in any run before a reader is told."""
-
-BUSY_MAX = 1.05
-"""A utilisation of somebody else's above which it is no share of one; a little above one is rounding."""
-
-_STATION = "utilization_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,25 +75,24 @@ def observed_run(dataset: Dataset) -> Observed:
 
 def observed_table(found: Measurements) -> Observed:
     """What a table holds: of utilisations those of its columns `utilization_STATION`."""
-    utilization, warnings = _stations(found.table)
     run = {name: pl.Int64() for name in RUN}
     return Observed(
         name=found.source.rsplit("/", 1)[-1],
         question="",
         measurements=found,
-        utilizations=utilization,
+        utilizations=_stations(found.table),
         cpu_shares=pl.Schema({**run, "owner": pl.String(), "share": pl.Float64()}).to_frame(),
         limits=pl.Schema({**run, "detail": pl.String(), "waited": pl.Boolean(), "host_full": pl.Boolean()}).to_frame(),
         unmeasured=(),
-        warnings=tuple(warnings),
+        warnings=(),
     )
 
 
-def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """The utilisations of a table in the form of :func:`knee.bottleneck.utilizations`, and what was left out."""
-    columns = [name for name in table.columns if name.startswith(_STATION)]
-    most = {name: table[name].max() for name in columns}
-    odd = {name: high for name, high in most.items() if isinstance(high, float) and high > BUSY_MAX}
+def _stations(table: pl.DataFrame) -> pl.DataFrame:
+    """The utilisations of a table in the form of :func:`knee.bottleneck.utilizations`."""
+    columns = {
+        name: found[1] for name in table.columns if (found := station_column(name)) and found[0] == "utilization"
+    }
     frames = [
         table.filter(pl.col(name).is_not_null()).select(
             *(pl.col(key).cast(pl.Int64) for key in RUN),
@@ -107,15 +101,11 @@ def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
             pl.lit("station").alias("resource"),
             pl.col(name).cast(pl.Float64).alias("utilization"),
         )
-        for name in columns
-        if name not in odd and (station := name.removeprefix(_STATION))
+        for name, station in columns.items()
     ]
     schema = dict.fromkeys(RUN, pl.Int64()) | dict.fromkeys(("role", "process", "resource"), pl.String())
     empty = pl.Schema({**schema, "utilization": pl.Float64()}).to_frame()
-    return pl.concat([empty, *frames]), [
-        f"{name} reaches {high:g}, but a utilisation is a share from 0 to 1: the column was left out."
-        for name, high in odd.items()
-    ]
+    return pl.concat([empty, *frames])
 
 
 def _load_limits(summaries: pl.DataFrame, table: pl.DataFrame, utilization: pl.DataFrame) -> pl.DataFrame:

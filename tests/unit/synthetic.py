@@ -191,6 +191,22 @@ def synthetic_dataset(
     return dataset
 
 
+def closed_system(*, noise: float = 0.005, seed: int = 1) -> str:
+    """A CSV as somebody else may have it: two settings of cache, a disk that saturates, a CPU that does not."""
+    rng = np.random.default_rng(seed)
+    lines = ["cache,clients,repetition,throughput,response_ms,think_ms,utilization_disk,utilization_cpu"]
+    for cache, demand_ms in (("cold", 2.0), ("warm", 1.0)):
+        for clients in (1, 2, 4, 8, 16, 32):
+            for repetition in (1, 2, 3):
+                throughput = 1000 * repairman(clients, 1, demand_ms, 10.0)[0] * (1 + noise * rng.standard_normal())
+                response_ms = 1000 * clients / throughput - 10.0
+                lines.append(
+                    f"{cache},{clients},{repetition},{throughput:.6g},{response_ms:.6g},10,"
+                    f"{min(1.0, throughput * demand_ms / 1000):.4f},{throughput * 0.2 / 1000:.4f}"
+                )
+    return "\n".join(lines) + "\n"
+
+
 def elsewhere(dataset: Dataset, tier: str) -> Dataset:
     """The dataset as it would be had the tier run elsewhere (`address = [...]`): nobody saw its processes."""
     for name in ("windows", "stations", "summaries"):

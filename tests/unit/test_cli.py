@@ -13,13 +13,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 QUICKSTART = str(REPOSITORY / "experiments" / "quickstart.toml")
 
 
-def knee(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def knee(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "knee", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
+        cwd=cwd,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY / "python"), **environment},
     )
 
@@ -99,3 +100,39 @@ def test_an_interrupt_while_the_command_is_loaded_leaves_no_traceback(tmp_path: 
 
 def test_the_version() -> None:
     assert knee("--version").stdout == "knee 0.1.0\n"
+
+
+@pytest.mark.parametrize("command", ["diagnose", "report"])
+def test_a_csv_stands_for_a_run(command: str, tmp_path: Path) -> None:
+    """Jain (1991), example 18.1: a response that is none of ours until it is mapped."""
+    csv = str(DATA / "jain_example_18_1.csv")
+    unmapped = knee(command, csv, cwd=tmp_path)
+    assert (unmapped.returncode, unmapped.stdout) == (2, "")
+    assert "no response: expected a column throughput or response_ms" in unmapped.stderr
+    done = knee(command, csv, "--map", "mips=throughput", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout if command == "diagnose" else (tmp_path / "jain_example_18_1.html").read_text()
+    assert "What moved throughput most: memory_mb. Going from 4 to 16 raises it by 43" in said
+    assert "No knee can be looked for without the number of clients" in said
+
+
+def test_a_report_is_written_over_a_report_and_over_nothing_else(tmp_path: Path) -> None:
+    csv = str(DATA / "seed001_figure4.csv")
+    page = tmp_path / "seed001_figure4.html"
+    for _ in range(2):
+        done = knee("report", csv, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "seed001_figure4.html\n"), done.stderr
+    page.write_text("<p>A letter to my aunt.</p>")
+    refused = knee("report", csv, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "seed001_figure4.html: is no report of Knee's, so it was left alone; --out names another" in refused.stderr
+    assert page.read_text() == "<p>A letter to my aunt.</p>"
+    elsewhere = tmp_path / "elsewhere.html"
+    assert knee("report", csv, "--out", str(elsewhere), cwd=tmp_path).returncode == 0
+    assert "What moved throughput most: database." in elsewhere.read_text()
+
+
+def test_a_run_folders_columns_cannot_be_mapped(tmp_path: Path) -> None:
+    done = knee("diagnose", str(tmp_path), "--map", "a=b")
+    assert done.returncode == 2
+    assert "--map renames the columns of a CSV" in done.stderr

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, elsewhere, repairman, synthetic_dataset
+from synthetic import System, closed_system, elsewhere, repairman, synthetic_dataset
 
 from knee.asymptotes import Knee, find_knee
 from knee.dataset import Dataset
-from knee.diagnose import Diagnosis, Verdict, diagnose, render_text
+from knee.diagnose import VERDICTS_MAX, Diagnosis, Verdict, diagnose, render_text
+from knee.measurements import parse
 
 LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
 
@@ -338,3 +339,94 @@ def test_a_dataset_without_a_finished_run_is_no_error() -> None:
     dataset = synthetic_dataset(System(), (8, 16))
     dataset.points = dataset.points.with_columns(status=pl.lit("failed"))
     assert "nothing to diagnose" in render_text(diagnose(dataset))
+
+
+def test_a_run_of_two_factors_says_which_matters() -> None:
+    diagnosis = diagnose(synthetic_dataset(System(), (4, 16, 48), workers=(4, 8), repetitions=2))
+    assert [findings.response for findings in diagnosis.factorial] == ["throughput", "response_ms"]
+    assert diagnosis.unexplained == ()
+    lines = render_text(diagnosis).splitlines()
+    assert any(line.startswith("Factors     What moved throughput most: load.clients.") for line in lines)
+
+
+def test_one_factor_is_not_compared() -> None:
+    diagnosis = diagnose(synthetic_dataset(System(), (4, 16, 48)))
+    assert (diagnosis.factorial, diagnosis.unexplained) == ((), ())
+    assert "Factors" not in render_text(diagnosis)
+
+
+def test_a_run_with_missing_points_says_why_no_factor_is_named() -> None:
+    dataset = synthetic_dataset(System(), (4, 16, 48), workers=(4, 8), repetitions=2)
+    for name in ("points", "windows", "stations", "probes", "summaries"):
+        setattr(dataset, name, getattr(dataset, name).filter(pl.col("point") != 3))
+    diagnosis = diagnose(dataset)
+    assert diagnosis.factorial == ()
+    assert [sentence.split(" cannot be told: ")[0] for sentence in diagnosis.unexplained] == [
+        "Which factor matters for throughput",
+        "Which factor matters for response_ms",
+    ]
+    assert "1 of 6 cells are missing" in diagnosis.unexplained[0]
+
+
+def test_a_table_is_diagnosed_as_a_run_is() -> None:
+    verdicts = {verdict.label: verdict for verdict in diagnose(parse(closed_system(), "theirs.csv")).verdicts}
+    assert list(verdicts) == ["cache = cold", "cache = warm"]
+    # N* = (D + Z) / D with one server of demand D and Z = 10 ms.
+    for label, truth in (("cache = cold", 6), ("cache = warm", 11)):
+        knee = verdicts[label].knee
+        assert knee.status == "found" and knee.clients is not None
+        assert knee.clients.estimate == pytest.approx(truth, rel=0.05)
+        assert verdicts[label].bottleneck.names == ("station disk",)
+
+
+def test_a_station_that_never_saturates_is_no_bottleneck() -> None:
+    text = render_text(diagnose(parse(without(closed_system(), "utilization_disk"), "theirs.csv")))
+    assert "Cannot tell the bottleneck: nothing measured is near saturation" in text
+    assert "Busiest: station cpu" in text
+
+
+def without(csv: str, *columns: str) -> str:
+    """A CSV less some of its columns."""
+    header, *rows = [line.split(",") for line in csv.splitlines()]
+    kept = [number for number, name in enumerate(header) if name not in columns]
+    return "\n".join(",".join(row[number] for number in kept) for row in (header, *rows))
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        (("response_ms",), "No knee can be looked for without response times (column response_ms)."),
+        (("clients",), "No knee can be looked for without the number of clients (column clients)."),
+        (("throughput",), "No knee can be looked for without throughput (column throughput)."),
+        (("clients", "response_ms"), "clients (column clients) and response times (column response_ms)."),
+        (("utilization_disk", "utilization_cpu"), "Cannot tell the bottleneck: no utilisation was measured."),
+    ],
+    ids=["no response times", "no clients", "no throughput", "neither", "no utilisation"],
+)
+def test_what_a_table_lacks_is_said(missing: tuple[str, ...], says: str) -> None:
+    csv = without(closed_system(), "repetition", *missing)
+    text = render_text(diagnose(parse(csv, "theirs.csv")))
+    assert says in text
+    assert "Traceback" not in text and "nan" not in text.lower().split()
+
+
+def test_utilisations_without_a_knee_are_told_and_not_judged() -> None:
+    text = render_text(diagnose(parse(without(closed_system(), "response_ms"), "theirs.csv")))
+    assert "it is what saturates where throughput stops rising, which is not known" in text
+    assert "Busiest anywhere: disk 100%" in text
+
+
+def test_clients_that_follow_from_a_factor_are_the_knees_axis() -> None:
+    lines = closed_system().replace("clients,", "clients_per_host,clients,", 1).splitlines()
+    rows = [line.split(",") for line in lines[1:]]
+    csv = "\n".join([lines[0], *(",".join([cache, clients, *([clients, *rest])]) for cache, clients, *rest in rows)])
+    verdicts = diagnose(parse(csv, "theirs.csv")).verdicts
+    assert [verdict.label for verdict in verdicts] == ["cache = cold", "cache = warm"]
+    assert {verdict.knee.status for verdict in verdicts} == {"found"}
+
+
+def test_more_combinations_than_a_person_reads_are_cut_short_and_said() -> None:
+    rows = [f"{clients},{setting},{clients},5" for setting in range(VERDICTS_MAX + 3) for clients in (1, 2, 4)]
+    diagnosis = diagnose(parse("\n".join(["clients,setting,throughput,response_ms", *rows]), "theirs.csv"))
+    assert len(diagnosis.verdicts) == VERDICTS_MAX
+    assert any(f"the first {VERDICTS_MAX} of {VERDICTS_MAX + 3} combinations" in line for line in diagnosis.warnings)

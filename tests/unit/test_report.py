@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, elsewhere, synthetic_dataset
+from synthetic import System, closed_system, elsewhere, synthetic_dataset
 
+from knee import measurements
 from knee.distributions import densities, merged, percentiles
 from knee.hdr import Histogram
-from knee.report import write
+from knee.report import is_report, write
+from knee.report.page import html
 
 LEVELS = (4, 16, 24, 48)
+DATA = Path(__file__).resolve().parents[1] / "data"
 
 
 class Links(HTMLParser):
@@ -57,23 +62,33 @@ def test_nothing_is_fetched(page: str) -> None:
 def test_every_chart_has_its_place_and_its_specification(page: str) -> None:
     links = Links()
     links.feed(page)
-    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    specs = json.loads(found.group(1))
+    specs = specifications(page)
     assert set(specs) == set(links.charts)
     assert {"knee-0", "knee-1", "clients-throughput", "law-residuals", "percentiles", "histogram"} <= set(specs)
     assert {"utilization", "cpu-shares", "timeline-throughput", "cpu-timeline"} <= set(specs)
 
 
 def test_the_specifications_are_valid_vega_lite(page: str) -> None:
-    import vl_convert
+    draw(specifications(page))
 
+
+def specifications(page: str) -> dict[str, dict[str, object]]:
+    """The charts of a page by name."""
     found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
     assert found is not None
-    for name, spec in json.loads(found.group(1)).items():
+    specs: dict[str, dict[str, object]] = json.loads(found.group(1))
+    return specs
+
+
+def draw(specs: dict[str, dict[str, object]]) -> None:
+    """Every chart as Vega draws it: an invalid one raises, an empty one has no path."""
+    import vl_convert
+
+    for name, spec in specs.items():
         inked = json.loads(re.sub(r'"@\w+"', '"#123456"', json.dumps(spec)))
         svg = vl_convert.vegalite_to_svg(inked | {"width": 400})
         assert "<path" in svg, name
+        assert "NaN" not in svg, name
 
 
 def test_text_of_the_experiment_cannot_become_markup(page: str) -> None:
@@ -140,3 +155,165 @@ def test_a_drawn_histogram_holds_every_request_once() -> None:
     sums = densities(merged(dataset)).group_by("point", "role", "op").agg(pl.col("share").sum())
     assert set(sums["role"]) == {"load", "middleware"}
     assert sums["share"].to_list() == pytest.approx([1.0] * sums.height)
+
+
+def page_of(csv: str, *renames: str) -> str:
+    """The page of a CSV: a file of tests/data, or its text."""
+    if csv.endswith(".csv"):
+        found = measurements.read(DATA / csv, renames)
+    else:
+        found = measurements.parse(csv, "theirs.csv", renames)
+    return html(found)
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r"<h2>(.*?)</h2>", markup(page))
+
+
+def in_words(page: str) -> str:
+    """What stands on a page, without scripts and markup."""
+    return unescape(re.sub(r"<[^>]+>", " ", markup(page)))
+
+
+def markup(page: str) -> str:
+    """A page up to its scripts."""
+    return page.split('<script type="application/json"')[0]
+
+
+LONE_FACTORS = ["Which factor matters?", "Do the numbers hold together?", "Where the numbers come from"]
+
+
+def test_a_run_of_two_factors_says_which_matters_and_draws_it(page: str) -> None:
+    assert "What moved throughput most: load.clients." in page
+    assert "What moved response_ms most: load.clients." in page
+    specs = specifications(page)
+    for response in ("throughput", "response_ms"):
+        assert {
+            f"factorial-{response}-{name}" for name in ("variation", "levels-0", "levels-1", "interaction-0")
+        } <= set(specs)
+        assert f"factorial-{response}-effects" not in specs, "effects of more than two levels are drawn as means"
+    assert page.index("Against clients</h2>") < page.index("Which factor matters?</h2>")
+
+
+def test_one_factor_alone_has_nothing_to_matter_more_than(tmp_path: Path) -> None:
+    write(synthetic_dataset(System(), LEVELS), tmp_path / "report.html")
+    assert "Which factor matters?" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_of_a_replicated_table() -> None:
+    """Seed 000, table 27: a 2^3·3 design of throughput alone."""
+    page = page_of("seed000_table27.csv")
+    assert headings(page) == LONE_FACTORS
+    words = in_words(page)
+    assert "What moved throughput most: workers. Going from 8 to 32 raises it by 2,664 ± 27 requests/s" in words
+    assert "No knee can be looked for without the number of clients (column clients) and response times" in words
+    assert "seed000_table27.csv" in words and "24 observations" in words
+    specs = specifications(page)
+    assert {f"factorial-throughput-{name}" for name in ("effects", "variation", "residuals-prediction")} <= set(specs)
+    assert "factorial-throughput-residuals-order" not in specs, "the order of the runs is not known"
+    draw(specs)
+    effects = drawn(specs["factorial-throughput-effects"], "q")
+    assert [row["term"].split()[0] for row in effects] == ["C", "A", "B", "AC", "AB", "ABC", "BC"]
+    assert effects[0]["q"] == pytest.approx(1331.8182, abs=0.01)
+    assert effects[0]["low"] < effects[0]["q"] < effects[0]["high"]
+
+
+def drawn(spec: Any, field: str) -> list[dict[str, Any]]:
+    """The records of the first layer that has a field."""
+    for layer in spec.get("layer", [spec]):
+        values = layer.get("data", spec.get("data", {})).get("values", [])
+        if values and field in values[0]:
+            return list(values)
+    raise AssertionError(f"no layer has {field}")
+
+
+def test_an_interaction_that_is_drawn_explains_a_share_of_the_variation() -> None:
+    """Three interactions of seed 000's table 27 are significant; one of them explains a per cent or more."""
+    specs = specifications(page_of("seed000_table27.csv"))
+    assert [name for name in specs if "interaction" in name] == ["factorial-throughput-interaction-0"]
+    lines = drawn(specs["factorial-throughput-interaction-0"], "line")
+    assert {(row["level"], row["line"]) for row in lines} == {(a, c) for a in "12" for c in ("8", "32")}
+
+
+def test_the_page_of_a_table_without_repetitions_has_lenths_margins() -> None:
+    """Seed 002, table 2: clients and both responses, but two client counts and nothing repeated."""
+    page = page_of("seed002_table2.csv")
+    assert headings(page) == ["Against clients", *LONE_FACTORS]
+    words = in_words(page)
+    assert "Only 2 client counts were measured" in words
+    assert words.count("Cannot tell the bottleneck: no utilisation was measured.") == 1
+    assert "No column think_ms: clients are taken not to think, Z = 0." in words
+    specs = specifications(page)
+    draw(specs)
+    margins = [layer for layer in specs["factorial-throughput-effects"]["layer"] if "strokeDash" in layer["mark"]]
+    assert len(margins) == 2
+    assert not [name for name in specs if "residuals" in name and "law" not in name]
+
+
+@pytest.mark.parametrize(
+    ("csv", "renames"),
+    [("seed001_figure4.csv", ()), ("jain_example_18_1.csv", ("mips=throughput",))],
+)
+def test_every_chart_of_a_table_can_be_drawn(csv: str, renames: tuple[str, ...]) -> None:
+    page = page_of(csv, *renames)
+    assert headings(page) == LONE_FACTORS
+    draw(specifications(page))
+
+
+def test_a_table_of_many_levels_without_repetitions_draws_its_interaction_with_doubt() -> None:
+    rows = [f"{clients},{workers},{1000 * min(clients, workers)}" for clients in range(1, 10) for workers in (2, 4, 8)]
+    page = page_of("\n".join(["threads,workers,throughput", *rows]))
+    specs = specifications(page)
+    draw(specs)
+    assert len(drawn(specs["factorial-throughput-interaction-0"], "line")) == 27
+    assert "their interaction cannot be told from noise" in in_words(page)
+
+
+def test_a_figure_of_many_effects_shows_the_largest_and_says_so() -> None:
+    rows = [
+        ",".join([*(str(number >> bit & 1) for bit in range(5)), str(100 + number * 7 % 31)]) for number in range(32)
+    ]
+    page = page_of("\n".join(["a,b,c,d,e,throughput", *rows]))
+    specs = specifications(page)
+    assert len(drawn(specs["factorial-throughput-effects"], "q")) == 20
+    assert in_words(page).count("Drawn are the 20 largest of 31 effects.") == 2
+
+
+@pytest.mark.parametrize(
+    ("csv", "says"),
+    [
+        ("clients,throughput\n1,10\n2,19\n4,20\n", "without response times (column response_ms)"),
+        ("clients,response_ms\n1,10\n2,19\n4,20\n", "without throughput (column throughput)"),
+        ("throughput,response_ms\n10,5\n11,5\n", "without the number of clients (column clients)"),
+        ("a,b,throughput\n1,1,10\n1,2,19\n2,1,20\n", "1 of 4 cells are missing"),
+        ("a,b,throughput\n1,1,10\n1,2,\n2,1,20\n2,2,5\n", "Which factor matters for throughput cannot be told"),
+        ("request_type,clients,throughput,response_ms\nGET,1,10,5\nSET,1,9,5\n", "of single request types"),
+    ],
+    ids=["no response times", "no throughput", "no clients", "missing cell", "missing value", "types"],
+)
+def test_what_a_table_lacks_is_said_on_its_page(csv: str, says: str) -> None:
+    page = page_of(csv)
+    assert says in in_words(page)
+    draw(specifications(page))
+
+
+def test_a_table_of_somebody_elses_may_have_everything() -> None:
+    page = page_of(closed_system())
+    assert headings(page) == [
+        "Against clients",
+        "Which factor matters?",
+        "Do the numbers hold together?",
+        "Resources",
+        "Where the numbers come from",
+    ]
+    words = in_words(page)
+    assert "The bottleneck is station disk (" in words
+    assert "Warm-up and cool-down are cut off" not in words
+    draw(specifications(page))
+
+
+def test_a_page_is_known_as_a_report_and_nothing_else_is(tmp_path: Path) -> None:
+    write(synthetic_dataset(System(), (8,), repetitions=1), tmp_path / "report.html")
+    (tmp_path / "letter.html").write_text("<!DOCTYPE html><title>A letter</title>")
+    assert is_report(tmp_path / "report.html")
+    assert not is_report(tmp_path / "letter.html")
