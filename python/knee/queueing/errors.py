@@ -1,0 +1,60 @@
+"""The exception tree of the models.
+
+KneeError
+└── QueueingError        a model cannot be solved as asked                       (exit code 2)
+    ├── ArgumentError    an argument cannot be right; `argument` names it
+    ├── UnstableError    more arrives than can be served; `rho` says how much
+    ├── SizeError        an exact solution would be too large; `states` says how large
+    └── ConvergenceError an approximation did not settle; `iterations` and `change` say how it stood
+"""
+
+from __future__ import annotations
+
+from knee.errors import KneeError
+
+
+class QueueingError(KneeError):
+    """A model cannot be solved as asked."""
+
+    exit_code = 2
+
+
+class ArgumentError(QueueingError, ValueError):
+    """An argument cannot be right, whatever the others are."""
+
+    def __init__(self, argument: str, problem: str) -> None:
+        super().__init__(f"{argument}: {problem}")
+        self.argument = argument
+
+
+class UnstableError(QueueingError):
+    """A station gets more work than it can do, so no steady state exists."""
+
+    def __init__(self, rho: float, station: str | None = None) -> None:
+        where = f"station {station!r}" if station is not None else "the station"
+        super().__init__(
+            f"rho = {rho:.6g}: {where} is unstable, as more arrives than its servers can do; rho must be below 1"
+        )
+        self.rho = rho
+        self.station = station
+
+
+class SizeError(QueueingError):
+    """An exact solution would need more states than are allowed."""
+
+    def __init__(self, states: int, limit: int, remedy: str) -> None:
+        super().__init__(f"the exact solution has {states:,} states, more than {limit:,}; {remedy}")
+        self.states = states
+        self.limit = limit
+
+
+class ConvergenceError(QueueingError):
+    """An approximation did not settle."""
+
+    def __init__(self, method: str, iterations: int, change: float) -> None:
+        super().__init__(
+            f"{method} did not converge: after {iterations:,} iterations queue lengths still change by {change:.3g} of the population"
+        )
+        self.method = method
+        self.iterations = iterations
+        self.change = change
