@@ -53,7 +53,8 @@ class ConvergenceError(QueueingError):
 
     def __init__(self, method: str, iterations: int, change: float) -> None:
         super().__init__(
-            f"{method} did not converge: after {iterations:,} iterations queue lengths still change by {change:.3g} of the population"
+            f"{method} did not converge: after {iterations:,} iterations queue lengths still change by "
+            f"{change:.3g} of the population"
         )
         self.method = method
         self.iterations = iterations
