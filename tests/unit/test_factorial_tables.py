@@ -1,7 +1,8 @@
 """Published tables, reproduced; where one does not follow from its own data, the truth is tested and the table named.
 
-docs/methods/factorial.md has the evidence for every deviation. `seed000_table27.csv` has a row per observation, y_mean
-+ e as table 27 prints them; the other files in tests/data have the tables' own rows.
+docs/methods/ has the evidence for every deviation, in factorial.md, allocation-of-variation.md and audit.md.
+`seed000_table27.csv` has a row per observation, y_mean + e as table 27 prints them; the other files in tests/data have
+the tables' own rows.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
     text           in words
     audit          do published effects follow from published responses?
 
-Formulas, assumptions and sources: docs/methods/factorial.md.
+Formulas, assumptions and sources, a page per technique: docs/methods/factorial.md.
 """
 
 from knee.factorial.analysis import Analysis, Cell, Effect, Error, Term, analyse_model

@@ -1,6 +1,6 @@
 """Effects of a factorial design and their variances, from the means of its cells.
 
-With two levels per factor there is one effect per term, q, by the sign table (Jain 1991, §17.4). With more, a term has
+With two levels per factor there is one effect per term, q, by the sign table (Jain 1991, §17.3). With more, a term has
 an effect at every combination of its factors' levels; they add up to zero over each factor (Jain 1991, §22.2, §23).
 """
 

@@ -27,7 +27,7 @@ def predict(
     """The response at a combination of levels that the design knows, in the response's own unit.
 
     The variance of the prediction is exact for the model's weights w over the cells, s_e² · (Σ w²/n + 1/m); for a
-    full model with r repetitions that is s_e² · (1/r + 1/m) (Jain 1991, §18.6; see docs/methods/factorial.md).
+    full model with r repetitions that is s_e² · (1/r + 1/m) (Jain 1991, §18.6; see docs/methods/predictions.md).
 
     Parameters
     ----------
