@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from knee.errors import DesignError
 from knee.factorial import Findings, analyse
 from knee.intervals import LEVEL, quantity
 from knee.laws import TOLERANCE, LawReport, laws_of_measurements, laws_of_run
-from knee.laws.foreign import configuration
+from knee.laws.foreign import ALL, configuration
 from knee.measurements import Measurements
 from knee.observed import CLIENTS, Observed, observed_run, observed_table
 from knee.trim import RUN
@@ -102,6 +102,7 @@ def diagnose(
     if isinstance(source, Measurements):
         observed = observed_table(source)
         others = configuration(source) if "clients" in source.table.columns else []
+        others += [name for name in ("request_type",) if name in source.factors]
         laws = laws_of_measurements(source, tolerance=tolerance, level=level)
     else:
         observed = observed_run(source)
@@ -128,7 +129,7 @@ def diagnose(
 def _verdict(observed: Observed, factors: dict[str, Level], rows: pl.DataFrame, level: float, seed: int) -> Verdict:
     points = tuple(sorted(set(rows["point"].to_list())))
     utilization = observed.utilizations.join(rows.select(RUN), on=RUN, how="semi")
-    if (obstacle := _no_knee(rows)) is not None:
+    if (obstacle := _no_knee(factors, rows)) is not None:
         return Verdict(factors, points, Knee("cannot tell", obstacle, ()), _no_bottleneck(utilization))
     knee = find_knee(rows, level=level, seed=seed)
     saturated = rows.filter(pl.col("clients") >= (knee.level.clients if knee.level else 0))
@@ -146,7 +147,7 @@ def _verdict(observed: Observed, factors: dict[str, Level], rows: pl.DataFrame, 
     return Verdict(factors, points, knee, bottleneck)
 
 
-def _no_knee(rows: pl.DataFrame) -> str | None:
+def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> str | None:
     """Why a knee cannot be looked for, None where it can."""
     missing = [
         f"{said} (column {name})"
@@ -155,10 +156,10 @@ def _no_knee(rows: pl.DataFrame) -> str | None:
     ]
     if missing:
         return f"No knee can be looked for without {' and '.join(missing)}."
-    if "request_type" in rows.columns and rows["request_type"].n_unique() > 1:
+    if str(factors.get("request_type", "all")).lower() not in ALL:
         return (
-            "No knee can be looked for: the rows are of single request types, and a knee is one of all requests "
-            "together. Give rows that count them all."
+            "No knee can be looked for among requests of one type: a knee is one of all requests together. Give rows "
+            "that count them all, with request_type all."
         )
     return None
 

@@ -430,3 +430,14 @@ def test_more_combinations_than_a_person_reads_are_cut_short_and_said() -> None:
     diagnosis = diagnose(parse("\n".join(["clients,setting,throughput,response_ms", *rows]), "theirs.csv"))
     assert len(diagnosis.verdicts) == VERDICTS_MAX
     assert any(f"the first {VERDICTS_MAX} of {VERDICTS_MAX + 3} combinations" in line for line in diagnosis.warnings)
+
+
+def test_a_knee_is_one_of_all_requests_together() -> None:
+    header, *rows = closed_system().splitlines()
+    reads = [row.replace("cold,", "cold,read,").replace("warm,", "warm,read,") for row in rows]
+    both = [*reads, *(row.replace("read,", "All,") for row in reads)]
+    csv = "\n".join([header.replace("cache,", "cache,request_type,", 1), *both])
+    verdicts = {verdict.label: verdict for verdict in diagnose(parse(csv, "theirs.csv")).verdicts}
+    assert verdicts["cache = cold, request_type = All"].knee.status == "found"
+    assert "among requests of one type" in verdicts["cache = cold, request_type = read"].knee.sentence
+    assert len(verdicts) == 4

@@ -1,24 +1,42 @@
-"""Do the numbers hold together?"""
+"""Do the numbers hold together? The laws in words, the interactive one drawn, and what service demands allow."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from html import escape
 
-from knee.report.charts.laws import law_residuals, law_scatter
+from knee.laws import Comparison, InteractiveCheck, LawReport
+from knee.report.charts.laws import law_residuals, law_scatter, throughput_between_bounds
+from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
-from knee.report.tables import folded, table
+from knee.report.tables import Cell, folded, table
+
+CHECKS_MAX = 1000
+"""Of a kind, drawn and in a table, so that the page stays small."""
 
 
 def section(sheet: Sheet) -> str:
-    """The laws in words, and the interactive one drawn both ways."""
+    """Everything that was checked; figures only where the load was a closed loop."""
     laws = sheet.diagnosis.laws
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in laws.sentences)
     closed = [check for check in laws.interactive if check.verdict != "does not apply"]
-    if not closed:
-        return sentences
-    figures = []
-    residuals = []
-    for quantity_name, unit, caption in (
+    figures = [*_interactive_figures(sheet, laws, closed), *_bounds_figure(sheet, laws)]
+    return (
+        sentences
+        + (f'<div class="grid">{"".join(figures)}</div>' if figures else "")
+        + _interactive_table(laws, closed)
+        + _station_table(laws)
+        + _demand_table(laws)
+        + _bound_table(laws)
+    )
+
+
+def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[InteractiveCheck]) -> Iterable[str]:
+    of_all = [check for check in closed if check.request_type is None][:CHECKS_MAX]
+    if not of_all:
+        return
+    for quantity, unit, caption in (
         ("throughput", "requests/s", "X = N / (R + Z): every point on the diagonal obeys the law."),
         ("response_ms", "ms", "R = N / X − Z, the same law the other way round."),
     ):
@@ -26,56 +44,198 @@ def section(sheet: Sheet) -> str:
             {
                 "clients": check.clients,
                 "view": check.view,
-                "measured": getattr(check, quantity_name).measured.estimate,
-                "predicted": getattr(check, quantity_name).predicted.estimate,
+                "measured": getattr(check, quantity).measured.estimate,
+                "predicted": getattr(check, quantity).predicted.estimate,
             }
-            for check in closed
+            for check in of_all
         ]
-        figures.append(sheet.figure(f"law-{quantity_name}", law_scatter(values, unit), caption))
-        short = "X" if quantity_name == "throughput" else "R"
-        residuals += [
-            {
-                "clients": check.clients,
-                "check": f"{short}, {check.view}",
-                "residual": getattr(check, quantity_name).residual.estimate,
-                "low": getattr(check, quantity_name).residual.low,
-                "high": getattr(check, quantity_name).residual.high,
-            }
-            for check in closed
-        ]
-    figures.append(
-        sheet.figure(
-            "law-residuals",
-            law_residuals(residuals, laws.tolerance, sheet.counts),
-            f"How far the law's prediction lies from the measurement, both ways and from each view. "
-            f"The band is the tolerance of ±{laws.tolerance:.0%}.",
+        yield sheet.figure(f"law-{quantity}", law_scatter(values, unit), caption)
+    band = f"The band is the tolerance of ±{laws.tolerance:.0%}."
+    yield sheet.figure(
+        "law-residuals",
+        law_residuals(
+            [_residual(check, f"X, {check.view}", check.throughput) for check in of_all]
+            + [_residual(check, f"R, {check.view}", check.response_ms) for check in of_all],
+            laws.tolerance,
+        ),
+        f"How far the law's prediction lies from the measurement, both ways and from each view. {band}",
+        wide=True,
+    )
+    if typed := [check for check in closed if check.request_type is not None][:CHECKS_MAX]:
+        views = {check.view for check in typed}
+        yield sheet.figure(
+            "law-types",
+            law_residuals(
+                [
+                    _residual(check, f"{check.request_type}{f', {check.view}' * (len(views) > 1)}", check.throughput)
+                    for check in typed
+                ],
+                laws.tolerance,
+            ),
+            "The same for the throughput of each request type alone, for which the other types' response times are "
+            f"think time. {band}",
             wide=True,
         )
+
+
+def _residual(check: InteractiveCheck, name: str, comparison: Comparison) -> dict[str, object]:
+    estimate, uncertainty = comparison.residual.estimate, comparison.uncertainty
+    return {
+        "clients": check.clients,
+        "check": name,
+        "residual": estimate,
+        "low": None if uncertainty is None else estimate - uncertainty,
+        "high": None if uncertainty is None else estimate + uncertainty,
+    }
+
+
+def _bounds_figure(sheet: Sheet, laws: LawReport) -> Iterable[str]:
+    values: Rows = [
+        {
+            "clients": check.clients,
+            "series": report.label,
+            "value": check.throughput.estimate,
+            "low": check.throughput.low,
+            "high": check.throughput.high,
+            "at_least": check.bounds.balanced[0],
+            "at_most": check.bounds.balanced[1],
+            "asymptote": check.bounds.asymptotic[1],
+        }
+        for report in laws.demands
+        for check in report.bounds
+    ][:CHECKS_MAX]
+    if len({row["clients"] for row in values}) < 2:
+        return
+    yield sheet.figure(
+        "bounds",
+        throughput_between_bounds(values),
+        "Measured throughput (dots) and what service demands that do not change with the load allow: the band lies "
+        "between the balanced-job bounds, the dashed line is the asymptotic upper bound. A dot above it needs less per "
+        "request under load than alone; one below the band waits for something that no demand counts.",
+        wide=True,
     )
-    rows = [
+
+
+def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> str:
+    typed = any(check.request_type is not None for check in closed)
+    rows: list[tuple[Cell, ...]] = [
         (
-            sheet.series.get(check.point, ""),
+            laws.labels.get(check.point, ""),
             check.clients,
             check.view,
+            check.request_type or "all",
             check.think_ms,
             check.throughput.measured,
             check.throughput.predicted,
-            f"{check.throughput.residual.estimate:+.2%}",
+            _apart(check.throughput),
             check.response_ms.measured,
             check.response_ms.predicted,
-            f"{check.response_ms.residual.estimate:+.2%}",
+            _apart(check.response_ms),
             check.verdict,
         )
         for check in closed
     ]
     header = (
-        *("configuration", "clients", "view", "think ms", "X", "X by law", "apart"),
+        *("configuration", "clients", "view", "requests", "think ms", "X", "X by law", "apart"),
         *("R ms", "R by law", "apart", "verdict"),
     )
-    caption = (
-        '<p class="facts">From the middleware\'s view a client thinks for its own think time and the round trip '
-        "between client and middleware, which is the difference of their response times.</p>"
+    note = (
+        "From the middleware's view a client thinks for its own think time and the round trip between client and "
+        "middleware, which is the difference of their response times."
+        if any(check.view == "middleware" for check in closed)
+        else ""
     )
-    return (
-        sentences + f'<div class="grid">{"".join(figures)}</div>{caption}' + folded("The numbers", table(header, rows))
+    return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], note)
+
+
+def _station_table(laws: LawReport) -> str:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            laws.labels.get(check.point, ""),
+            check.clients,
+            check.station,
+            check.law.removeprefix("the "),
+            check.comparison.measured,
+            check.comparison.predicted,
+            _apart(check.comparison),
+            check.verdict,
+        )
+        for check in laws.stations
+    ]
+    header = ("configuration", "clients", "station", "law", "measured", "by law", "apart", "verdict")
+    return _numbers("The laws at every station", header, rows)
+
+
+def _demand_table(laws: LawReport) -> str:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            report.label,
+            report.clients,
+            demand.station,
+            demand.visits,
+            demand.service_ms,
+            demand.demand_ms,
+            demand.servers,
+            None if demand.utilization is None else f"{demand.utilization.estimate:.1%}",
+            demand.capacity,
+            "yes" if demand == report.bottleneck else "",
+        )
+        for report in laws.demands
+        for demand in report.demands
+    ]
+    header = (
+        *("configuration", "at clients", "station", "visits", "service ms", "demand ms", "servers", "utilisation"),
+        *("capacity (requests/s)", "bottleneck"),
     )
+    note = "D = V · S: what a request needs of a station in all its visits. Capacity is servers / D."
+    return _numbers("Service demands of every station", header, rows, note=note)
+
+
+def _bound_table(laws: LawReport) -> str:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            report.label,
+            check.clients,
+            check.bounds.asymptotic[0],
+            check.bounds.balanced[0],
+            check.throughput,
+            check.bounds.balanced[1],
+            check.bounds.asymptotic[1],
+            check.verdict,
+        )
+        for report in laws.demands
+        for check in report.bounds
+    ]
+    header = (
+        *("configuration", "clients", "at least", "balanced, at least", "measured (requests/s)"),
+        *("balanced, at most", "at most", "verdict"),
+    )
+    sources = ", ".join(dict.fromkeys(report.light_source for report in laws.demands if report.bounds))
+    return _numbers(
+        "Throughput between its bounds", header, rows, note=f"R without waiting is {sources}." if rows else ""
+    )
+
+
+def _numbers(
+    title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]], leave_out: Sequence[str] = (), note: str = ""
+) -> str:
+    """A folded table, without columns that say nothing; empty without rows."""
+    if not rows:
+        return ""
+    said = [
+        number
+        for number, name in enumerate(header)
+        if name not in leave_out and any(row[number] not in ("", None) for row in rows)
+    ]
+    if len(rows) > CHECKS_MAX:
+        note = f"The first {CHECKS_MAX:,} of {len(rows):,} rows. {note}"
+    shown = [tuple(row[number] for number in said) for row in rows[:CHECKS_MAX]]
+    below = f'<p class="facts">{escape(note)}</p>' if note else ""
+    return folded(title, table([header[number] for number in said], shown) + below)
+
+
+def _apart(comparison: Comparison) -> str:
+    residual, uncertainty = comparison.residual.estimate, comparison.uncertainty
+    if not math.isfinite(residual):
+        return "–"
+    return f"{residual:+.2%}" + ("" if uncertainty is None else f" ± {uncertainty:.2%}")

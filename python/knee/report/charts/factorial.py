@@ -13,8 +13,6 @@ from knee.report.charts.vega import Rows, Spec, log_axis
 _BAR = 22
 """Height of a term's row, in pixels."""
 
-_DECADE = 10.0
-
 _HUES = 10
 """Colours of the palette; more levels are shades of one."""
 
@@ -102,7 +100,12 @@ def variation(values: Rows) -> Spec:
         "type": "quantitative",
         "title": "Share of the variation",
         "scale": {"domain": [0, 1.3 * most]},
-        "axis": {"format": "~%", "grid": True, "tickCount": 5, "labelFlush": True},
+        "axis": {
+            "labelExpr": "datum.value > 1 ? '' : format(datum.value, '~%')",
+            "grid": True,
+            "tickCount": 5,
+            "labelFlush": True,
+        },
     }
     colour = {
         "field": "kind",
@@ -236,10 +239,8 @@ def _response(title: str, ends: tuple[float, float], *, log: bool) -> Spec:
     y: Spec = {"type": "quantitative", "title": title}
     if not log:
         return y | {"scale": {"domain": list(ends), "zero": False}}
-    low, high = ends
-    # Within a decade there may be neither a 1 nor a 2 nor a 5.
-    ticks = log_axis(low, high) if high / low > _DECADE else {"tickCount": 5, "labelOverlap": True}
-    return y | {"scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": ticks | {"format": ",~r"}}
+    axis = log_axis(*ends) | {"format": ",~r"}
+    return y | {"scale": {"type": "log", "domain": list(ends), "nice": False}, "axis": axis}
 
 
 def _line_with_intervals(y: Spec, ink: Spec) -> list[Spec]:

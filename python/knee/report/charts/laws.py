@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from knee.report.charts.vega import Rows, Spec, log_axis
+from knee.report.charts.vega import Rows, Spec, choose, clients_axis, layered, log_axis
 
 
 def law_scatter(values: Rows, unit: str) -> Spec:
@@ -47,7 +45,7 @@ def law_scatter(values: Rows, unit: str) -> Spec:
     }
 
 
-def law_residuals(values: Rows, tolerance: float, counts: Sequence[int]) -> Spec:
+def law_residuals(values: Rows, tolerance: float) -> Spec:
     """Residuals of both directions and views against clients, within the band of the tolerance.
 
     `values`: `clients, residual, low, high, check`.
@@ -77,3 +75,49 @@ def law_residuals(values: Rows, tolerance: float, counts: Sequence[int]) -> Spec
             },
         ],
     }
+
+
+def throughput_between_bounds(values: Rows) -> Spec:
+    """Throughput against clients between its bounds, for one configuration that the reader chooses.
+
+    `values`: `clients, series, value, low, high, at_least, at_most, asymptote`.
+    """
+    y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"zero": True}}
+    chart = layered(
+        [
+            {
+                "mark": {"type": "area", "color": "@muted", "opacity": 0.2},
+                "encoding": {"y": y | {"field": "at_least"}, "y2": {"field": "at_most"}},
+            },
+            {
+                "mark": {"type": "line", "color": "@muted", "strokeDash": [5, 4], "strokeWidth": 1.2},
+                "encoding": {"y": y | {"field": "asymptote"}},
+            },
+            {
+                "mark": {"type": "line", "color": "@series", "strokeWidth": 1.8},
+                "encoding": {"y": y | {"field": "value"}},
+            },
+            {
+                "transform": [{"filter": "datum.low != null"}],
+                "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.4},
+                "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "color": "@series", "size": 45, "opacity": 1},
+                "encoding": {
+                    "y": y | {"field": "value"},
+                    "tooltip": [
+                        {"field": "clients"},
+                        {"field": "value", "title": "measured", "format": ",.4~r"},
+                        {"field": "at_least", "title": "balanced, at least", "format": ",.4~r"},
+                        {"field": "at_most", "title": "balanced, at most", "format": ",.4~r"},
+                        {"field": "asymptote", "title": "at most", "format": ",.4~r"},
+                    ],
+                },
+            },
+        ],
+        clients_axis([row["clients"] for row in values]),
+        height=240,
+        data=values,
+    )
+    return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in values)))

@@ -26,11 +26,13 @@ def clients_axis(clients: Sequence[int]) -> Spec:
 
 
 def log_axis(low: float, high: float) -> Spec:
-    """Labels and lines at 1, 2 and 5 of every decade between two values, at 1 only where that would be too many."""
+    """Labels and lines at 1, 2 and 5 of every decade between two values, at 1 only where that would be too many, and
+    where Vega likes where that would be too few."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if math.log10(high / low) < 3.5 else (1,)
-    values = [float(f"{step}e{decade}") for decade in decades for step in steps]
-    return {"values": [value for value in values if low <= value <= high], "format": "~g", "labelOverlap": True}
+    values = [value for decade in decades for step in steps if low <= (value := float(f"{step}e{decade}")) <= high]
+    ticks = {"values": values} if len(values) > 1 else {"tickCount": 4}
+    return {**ticks, "format": "~g", "labelOverlap": True}
 
 
 def highest(values: Rows) -> float:
