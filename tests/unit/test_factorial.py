@@ -24,7 +24,7 @@ from knee.factorial import (
     predict,
     render_text,
 )
-from knee.factorial.transform import responses
+from knee.factorial.transform import responses, sign_table
 
 
 @pytest.fixture
@@ -290,3 +290,19 @@ def test_factors_that_always_change_together_are_refused() -> None:
     pairs = pl.DataFrame({"a": [0, 0, 1, 1], "b": [0, 1, 0, 1], "c": [0, 1, 0, 1], "y": [1.0, 2, 3, 4]})
     with pytest.raises(DesignError, match="factors b and c always change together"):
         design_of(pairs, ["a", "b", "c"], "y")
+
+
+def test_fifteen_factors_are_screened_in_sixteen_runs() -> None:
+    # Box, Hunter & Hunter 1978, ch. 13: the saturated fraction 2^(15−11).
+    signs = sign_table(4)
+    names = [f"f{number}" for number in range(15)]
+    columns = [1, 2, 4, 8, *(term for term in range(1, 16) if term.bit_count() > 1)]
+    runs = pl.DataFrame({name: signs[:, column] for name, column in zip(names, columns, strict=True)})
+    response = runs.select(throughput=100.0 + 10 * pl.col("f2") - 4 * pl.col("f11"))
+    found = analyse(runs.with_columns(response["throughput"]), names, "throughput")
+    assert found.analysis.design.label == "2^(15−11) fractional factorial design"
+    assert [term.factors for term in found.analysis.terms] == [(name,) for name in names]
+    assert {term.name: round(term.q.estimate, 9) for term in found.analysis.ranked[:2]} == {"C": 10.0, "M": -4.0}
+    text = render_text(found)
+    assert "resolution III" in text and "more: each effect" in text
+    assert max(map(len, text.splitlines())) < 700

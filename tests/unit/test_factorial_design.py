@@ -77,12 +77,18 @@ def test_bad_input_is_named(table: pl.DataFrame, spoil: dict[str, pl.Expr], mess
         (["server"], "throughput", "no column server: did you mean servers"),
         (["servers"], "throughputs", "did you mean throughput"),
         (["servers", "throughput"], "throughput", "both a factor and the response"),
-        ([f"f{number}" for number in range(13)], "throughput", "13 factors: expected 12 at most"),
+        ([f"f{number}" for number in range(21)], "throughput", "21 factors: expected 20 at most"),
     ],
 )
 def test_wrong_columns_are_named(table: pl.DataFrame, factors: list[str], response: str, message: str) -> None:
     with pytest.raises(DesignError, match=message):
         design_of(table, factors, response)
+
+
+def test_too_many_effects_are_refused() -> None:
+    full = full_design({f"f{number}": (0, 1) for number in range(13)}, [1.0] * (1 << 13))
+    with pytest.raises(DesignError, match="13 factors have 8,192 effects: expected 4,096 at most"):
+        design_of(full, full.columns[:13], "throughput")
 
 
 def test_an_empty_table_is_refused(table: pl.DataFrame) -> None:

@@ -24,7 +24,7 @@ Level = int | float | str | bool
 """One value of a factor."""
 
 TERMS_MAX = 4096
-"""Of a model: twelve factors. A larger design is screened with a fraction first."""
+"""Of a model: twelve factors, or as many runs of a fraction."""
 
 CELLS_MAX = 1 << 20
 
@@ -164,9 +164,14 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
     )
     if duplicates := _duplicates(table, design):
         raise DesignError("\n".join(duplicates))
-    return Design(
-        response, found, design.values, design.levels, design.order, _fraction_of(design), _replication_notes(design)
-    )
+    fraction = _fraction_of(design)
+    terms = 1 << len(found) if fraction is None else fraction.runs
+    if terms > TERMS_MAX:
+        raise DesignError(
+            f"{len(found)} factors have {terms:,} effects: expected {TERMS_MAX:,} at most; choose the factors that "
+            "matter, or run a fraction"
+        )
+    return Design(response, found, design.values, design.levels, design.order, fraction, _replication_notes(design))
 
 
 def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, run_order: str | None) -> None:
@@ -176,9 +181,8 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
         raise DesignError(f"factors {', '.join(factors)}: one of them stands there twice")
     if response in factors:
         raise DesignError(f"column {response} cannot be both a factor and the response")
-    if 1 << len(factors) > TERMS_MAX:
-        most = TERMS_MAX.bit_length() - 1
-        raise DesignError(f"{len(factors)} factors: expected {most} at most; choose those that matter")
+    if len(factors) > fractions.FACTORS_MAX:
+        raise DesignError(f"{len(factors)} factors: expected {fractions.FACTORS_MAX} at most; choose those that matter")
     for name in [*factors, response, *([] if run_order is None else [run_order])]:
         if name not in table.columns:
             near = difflib.get_close_matches(name, table.columns, 1)

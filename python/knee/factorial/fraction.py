@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from knee.factorial.transform import LETTERS, Floats, effects, term_name, term_o
 
 FACTORS_MAX = 20
 """Of a 2^k design: its sign table's transform still takes milliseconds then."""
+
+_WORDS_MAX = 15
+"""Of a defining relation in words: p = 4."""
 
 _GENERATOR = re.compile(r"([A-Z])=([+-]?)([A-Z]{2,})")
 
@@ -60,20 +64,35 @@ class Fraction:
 
         In Yates' order, and so are ties decided.
         """
-        chosen = {
-            min([term, *self.aliases(term)], key=lambda one: (one.bit_count(), one))
-            for term in range(1 << self.factors)
-        }
-        return sorted(chosen)
+        terms = np.arange(1 << self.factors)
+        by_size = terms[np.argsort(np.bitwise_count(terms), kind="stable")]
+        # Aliases are the same once every generator's own factor is taken out of them.
+        reduced = by_size.copy()
+        for word in self._generators:
+            reduced ^= word * (reduced >> (word.bit_length() - 1) & 1)
+        first = np.unique(reduced, return_index=True)[1]
+        return sorted(by_size[first].tolist())
 
     def present(self) -> npt.NDArray[np.bool_]:
         """Which rows of the full design, in standard order, belong to the fraction."""
         rows = np.arange(1 << self.factors)
         chosen = np.ones(rows.size, dtype=np.bool_)
-        for word, sign in self.relation.items():
+        for word in self._generators:
             lows = np.bitwise_count(~rows & word)
-            chosen &= 1 - 2 * (lows & 1).astype(np.int64) == sign
+            chosen &= 1 - 2 * (lows & 1).astype(np.int64) == self.relation[word]
         return chosen
+
+    @cached_property
+    def _generators(self) -> tuple[int, ...]:
+        """p words of which all others are products, each with a last factor that no other one has."""
+        found: list[int] = []
+        for word in sorted(self.relation):
+            for known in found:
+                word = min(word, word ^ known)
+            if word:
+                pivot = word.bit_length() - 1
+                found = [*(known ^ word if known >> pivot & 1 else known for known in found), word]
+        return tuple(found)
 
     def effects(self, responses: Floats) -> Floats:
         """Every term's effect from one response per run of the fraction, in the standard order of the full design.
@@ -141,9 +160,12 @@ def detect(present: npt.NDArray[np.bool_]) -> Fraction | None:
 
 
 def defining_relation(fraction: Fraction) -> str:
-    """I = ABCD = −ABE = …; the empty text for a full design."""
+    """I = ABCD = −ABE = …, the shortest words first; the empty text for a full design."""
     words = sorted(fraction.relation.items(), key=lambda item: (item[0].bit_count(), item[0]))
-    return " = ".join(["I", *(signed_name(word, sign) for word, sign in words)]) if words else ""
+    named = [signed_name(word, sign) for word, sign in words[:_WORDS_MAX]]
+    if (more := len(words) - _WORDS_MAX) > 0:
+        named.append(f"{more:,} more")
+    return " = ".join(["I", *named]) if words else ""
 
 
 def signed_name(term: int, sign: int) -> str:
