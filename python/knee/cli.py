@@ -226,15 +226,13 @@ def laws_command(
     ] = False,
 ) -> None:
     """Say whether the numbers hold together: the operational laws, the demands and what they allow."""
-    from knee import laws, measurements
+    from knee import laws
 
-    if path.is_dir():
-        _refuse_renames(renames)
-        found = laws.laws_of_run(Dataset.open(path), level=level)
+    source = _opened(path, renames)
+    if isinstance(source, Dataset):
+        found = laws.laws_of_run(source, level=level)
     else:
-        table = measurements.read(path, renames or [])
-        found = laws.laws_of_measurements(table, level=level)
-        _tell(*table.notes)
+        found = laws.laws_of_measurements(source, level=level)
     _tell(*found.notes)
     print(laws.render_text(found, details=details))
 

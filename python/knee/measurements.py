@@ -31,6 +31,7 @@ KNOWN: Mapping[str, str] = {
     "repetition": "number of the repetition, from 1",
     "run_order": "place of the observation in the order of the runs",
     "clients": "N, virtual clients over all load hosts",
+    "pipeline": "requests that each client keeps in flight; 1 unless given",
     "throughput": "X, requests per second",
     "response_ms": "R, mean response time",
     "think_ms": "Z, mean think time",
@@ -64,12 +65,18 @@ RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_le
 ROWS_MAX = 1_000_000
 
 _TEXT = frozenset({"request_type"})
-_WHOLE = frozenset({"repetition", "clients"})
+_WHOLE = frozenset({"repetition", "clients", "pipeline"})
+_WHOLE_MAX = 2**63 - 1
+"""What a column of whole numbers holds; larger levels of a factor are kept apart as text."""
+
+_RESERVED = ("point", "line", "clients_connected", "load_total", "middleware_total", "reconnects", "unsteady")
+"""What the analyses know of a run folder's runs under these names, and a file cannot mean by them."""
+
 _STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(\w+)")
 _UTILIZATION_MAX = 1.05
 """A share a little above one is rounding; far above it is a percentage."""
 
-_EXACT = frozenset({"repetition", "run_order", "clients", "think_ms", "visits", "servers"})
+_EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "think_ms", "visits", "servers"})
 """Quantities that are set, not measured: nobody rounds them."""
 _PROBLEMS_MAX = 10
 
@@ -81,8 +88,8 @@ class Measurements:
     table      `point` and `repetition`, and every column of the file under its known name; `think_ms` is always
                there. From a file also `line`, where a row begins in it, and beside each known number how far it may
                have been rounded (ROUNDING); from a run folder also what :mod:`knee.observations` has, and `run_order`
-    factors    columns with two levels or more: unknown ones, and `clients` and `request_type` where they are not
-               settled by the others; in the file's order
+    factors    columns with two levels or more: unknown ones, and `clients`, `pipeline` and `request_type` where they
+               are not settled by the others; in the file's order
     responses  which of RESPONSES were measured
     notes      what was assumed or left out
     """
@@ -226,9 +233,9 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
             raise MeasurementsError(f"--map {rename}: {source} has no column {theirs}: {hint}")
         ours[theirs] = known
     names = [ours.get(name, name) for name in header]
-    for reserved in ("point", "line"):
-        if reserved in names:
-            raise MeasurementsError(f"{source}: a column cannot be called {reserved}: rename it with --map")
+    for name in names:
+        if name in _RESERVED or name.endswith(ROUNDING):
+            raise MeasurementsError(f"{source}: a column cannot be called {name}: rename it with --map")
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise MeasurementsError(f"{source}: two columns are called {twice[0]}")
     return names
@@ -242,7 +249,7 @@ def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.
         return pl.Series(name, numbers, dtype=pl.Int64 if name in _WHOLE else pl.Float64, strict=False)
     levels = [_level_text(name, line, cell, problems) for line, cell in cells]
     numbers = [_number(level) for level in levels]
-    if any(number is None for number in numbers):
+    if any(number is None or (isinstance(number, int) and abs(number) > _WHOLE_MAX) for number in numbers):
         return pl.Series(name, levels, dtype=pl.String)
     whole = all(isinstance(number, int) for number in numbers)
     return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
@@ -267,10 +274,12 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
         problems.append(f"{line}: column {name}: {cell} is negative")
     elif name.startswith("utilization_") and number > _UTILIZATION_MAX:
         problems.append(f"{line}: column {name}: expected a share from 0 to 1, not {cell}: divide a percentage by 100")
-    elif name in _WHOLE and (number != int(number) or number < 1):
+    elif number == 0 and name.startswith("servers_"):
+        problems.append(f"{line}: column {name}: a station without servers serves nobody")
+    elif name in _WHOLE and not (number == int(number) and 1 <= number <= _WHOLE_MAX):
         problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
     else:
-        return int(number) if name in _WHOLE else number
+        return int(number) if name in _WHOLE else float(number)
     return None
 
 
@@ -299,6 +308,8 @@ def _half_digit(cell: str) -> float | None:
 
 
 def _hint(cell: str) -> str:
+    if cell.endswith("%"):
+        return "; shares are written from 0 to 1, without a percent sign"
     return "; decimals are marked by a point, and thousands are not marked" if re.fullmatch(r"[\d.,' ]+", cell) else ""
 
 
@@ -314,7 +325,7 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     factors = [name for name in unknown if table[name].n_unique() > 1]
     if constant := [f"{name} = {table[name][0]}" for name in unknown if name not in factors]:
         notes.append(_left_out(constant))
-    for name in ("clients", "request_type"):
+    for name in ("clients", "pipeline", "request_type"):
         if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
             factors.append(name)
     factors.sort(key=table.columns.index)

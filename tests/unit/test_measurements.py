@@ -58,6 +58,14 @@ def test_clients_are_a_factor_where_nothing_else_settles_them() -> None:
     assert parse(settled, "x").factors == ("per_host",)
 
 
+def test_requests_in_flight_count_whether_they_vary_or_not() -> None:
+    text = "clients,pipeline,throughput,response_ms\n8,1,1000.0,8.000\n8,4,2000.0,16.000\n"
+    found = parse(text, "x")
+    assert found.factors == ("pipeline",)
+    for table in (found.table, parse(text.replace("8,1,1000.0,8.000\n", ""), "x").table):
+        assert {check.verdict for check in check_laws(table).interactive} == {"holds"}
+
+
 def test_request_types_are_points_of_their_own() -> None:
     # Seed 001, figure 2.
     text = (
@@ -92,6 +100,8 @@ def test_missing_repetitions_are_numbered_and_said() -> None:
         (["1", "2O"], ["1", "2O"]),
         (["m3.large", "m3.xlarge"], ["m3.large", "m3.xlarge"]),
         (["nan", "1_0"], ["nan", "1_0"]),
+        # Beyond what 64 bits hold: two levels still, and neither is missing.
+        (["99999999999999999998", "99999999999999999999"], ["99999999999999999998", "99999999999999999999"]),
     ],
 )
 def test_levels_are_numbers_where_all_of_them_are(levels: list[str], expected: list[object]) -> None:
@@ -128,6 +138,12 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("servers,,throughput\n1,2,5\n", "x: column 2 has no name"),
         ("servers,servers,throughput\n1,2,5\n", "x: two columns are called servers"),
         ("point,throughput\n1,5\n", "x: a column cannot be called point"),
+        ("reconnects,throughput\nnone,5\n", "x: a column cannot be called reconnects: rename it with --map"),
+        ("throughput rounding,throughput\n1,5\n", "x: a column cannot be called throughput rounding"),
+        ("clients,throughput\n99999999999999999999,5\n", "x:2: column clients: expected a whole number from 1, not 9"),
+        ("pipeline,throughput\non,5\n", "x:2: column pipeline: 'on' is no number"),
+        ("servers_db,throughput\n0,5\n", "x:2: column servers_db: a station without servers serves nobody"),
+        ("utilization_db,throughput\n50%,5\n", "'50%' is no number; shares are written from 0 to 1"),
         ("servers,repetition,throughput\n1,1.5,5\n", "x:2: column repetition: expected a whole number from 1, not 1.5"),
         ("servers,repetition,throughput\n1,,5\n", "x:2: column repetition: no value"),
         ("servers,clients,throughput\n1,0,5\n", "x:2: column clients: expected a whole number from 1, not 0"),
