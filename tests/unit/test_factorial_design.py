@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -159,6 +161,32 @@ def test_unequal_replication_with_more_levels_has_exact_standard_errors() -> Non
     kramer = 3.673 / math.sqrt(2)  # q(0.95; 3, 15)
     expected = kramer * spread * math.sqrt(float((1 / n[:, [0, 2]]).sum()) / 4)
     assert step.by.half_width == pytest.approx(expected, rel=1e-3)
+
+
+def test_unequal_replication_with_more_levels_has_exact_probabilities() -> None:
+    levels = {"a": (1, 2, 3), "b": (1, 2, 3, 4)}
+    rng = np.random.default_rng(3)
+    counts = rng.integers(1, 6, 12)
+    even = full_design(levels, [10.0] * 12, repetitions=5, noise=1, seed=3)
+    uneven = even.filter(pl.Series(np.concatenate([np.arange(5) < count for count in counts])))
+    analysis = analyse_model(design_of(uneven, list(levels), "throughput"))
+    y = uneven["throughput"].to_numpy()
+
+    def contrasts(name: str) -> np.ndarray[Any, Any]:
+        *rest, last = levels[name]
+        column = uneven[name].to_numpy()
+        return np.column_stack([(column == level).astype(float) - (column == last) for level in rest])
+
+    def error_of(parts: Sequence[np.ndarray[Any, Any]]) -> float:
+        return float(np.linalg.lstsq(np.column_stack([np.ones(y.size), *parts]), y)[1][0])
+
+    a, b = contrasts("a"), contrasts("b")
+    parts = [a, b, (a[:, :, None] * b[:, None, :]).reshape(y.size, -1)]
+    full = error_of(parts)
+    for number, term in enumerate(analysis.terms):
+        squares = error_of([part for other, part in enumerate(parts) if other != number]) - full
+        assert term.sum_of_squares == pytest.approx(squares)
+        assert term.f_ratio == pytest.approx(squares / term.degrees / (full / (y.size - 12)))
 
 
 def test_without_a_repetition_column_equal_levels_are_repetitions(table: pl.DataFrame) -> None:

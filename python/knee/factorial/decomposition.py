@@ -14,6 +14,9 @@ from knee.factorial.design import Design
 from knee.factorial.fraction import Fraction
 from knee.factorial.transform import Floats
 
+_WEIGHTS_MAX = 4_000_000
+"""Of a term's effects over the cells; for more the harmonic mean of the counts stands in for them."""
+
 
 @dataclass(frozen=True, eq=False)
 class TermEffects:
@@ -22,7 +25,7 @@ class TermEffects:
     term      the factors that take part, by their bits
     values    two levels: q alone, shape (1,); else shape (levels of the last factor of the term, …, of its first)
     variance  of each effect, in units of the variance of one observation
-    squares   the term's sum of squares
+    squares   the term's sum of squares; with unequal counts the partial one, that of leaving the term out (Yates 1934)
     degrees   its degrees of freedom
     """
 
@@ -94,14 +97,31 @@ def _many_levels(design: Design, means: Floats) -> tuple[float, float, list[Term
     mean, of_mean = parts.pop(0)
     cells = design.counts.size
     count = harmonic_count(design)
-    terms = [
-        TermEffects(
-            term=term,
-            values=values.squeeze(tuple(axis for axis in range(axes) if not term >> (axes - 1 - axis) & 1)),
-            variance=variance.squeeze(tuple(axis for axis in range(axes) if not term >> (axes - 1 - axis) & 1)),
-            squares=float(count * cells / values.size * np.sum(values**2)),
-            degrees=int(np.prod([len(f.levels) - 1 for n, f in enumerate(design.factors) if term >> n & 1])),
+    unequal = design.repetitions[0] < design.repetitions[1]
+    terms = []
+    for term, (values, variance) in sorted(parts.items()):
+        degrees = int(np.prod([len(f.levels) - 1 for n, f in enumerate(design.factors) if term >> n & 1]))
+        others = tuple(axis for axis in range(axes) if not term >> (axes - 1 - axis) & 1)
+        terms.append(
+            TermEffects(
+                term=term,
+                values=values.squeeze(others),
+                variance=variance.squeeze(others),
+                squares=_partial_squares(design, term, means - centre)
+                if unequal and degrees * cells <= _WEIGHTS_MAX
+                else float(count * cells / values.size * np.sum(values**2)),
+                degrees=degrees,
+            )
         )
-        for term, (values, variance) in sorted(parts.items())
-    ]
     return float(mean.item()) + centre, float(of_mean.item()), terms
+
+
+def _partial_squares(design: Design, term: int, means: Floats) -> float:
+    """cᵀ (K N⁻¹ Kᵀ)⁻¹ c, with K the weights of the term's independent effects c = K ȳ over the cells."""
+    weights = np.ones((1, 1))
+    for number in reversed(range(len(design.factors))):
+        levels = len(design.factors[number].levels)
+        mean = np.full((1, levels), 1 / levels)
+        weights = np.kron(weights, np.eye(levels)[:-1] - mean if term >> number & 1 else mean)
+    effects = weights @ means
+    return float(effects @ np.linalg.solve(weights / design.counts @ weights.T, effects))

@@ -312,10 +312,9 @@ def _replication_notes(design: Design) -> tuple[str, ...]:
         return ()
     measured = np.flatnonzero(design.counts)
     fewer = [design.cell_name(int(cell)) for cell in measured if design.counts[cell] < most]
-    approximate = "" if all(len(factor.levels) == 2 for factor in design.factors) else ", and p is approximate"
     named = "; ".join(fewer[:_NAMED_MAX]) + ("; …" if len(fewer) > _NAMED_MAX else "")
     return (
-        f"Cells were measured {fewest} to {most} times (fewer than {most}: {named}). Every cell counts the same, and "
-        "sums of squares take the harmonic mean of the counts (unweighted means): shares of the variation are of "
-        f"their sum, not of the observations' total{approximate}.",
+        f"Cells were measured {fewest} to {most} times (fewer than {most}: {named}). Every cell counts the same (means "
+        "are unweighted), and a sum of squares is what leaving the term out would add to the error: shares of the "
+        "variation are of their sum, not of the observations' total.",
     )
