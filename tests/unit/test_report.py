@@ -91,6 +91,14 @@ def draw(specs: dict[str, dict[str, object]]) -> None:
         assert "NaN" not in svg, name
 
 
+def test_levels_of_the_hardware_are_all_named(tmp_path: Path) -> None:
+    dataset = synthetic_dataset(System(), LEVELS)
+    odd = pl.when(pl.col("point") % 2 == 1)
+    dataset.points = dataset.points.with_columns(stores=odd.then(3).otherwise("stores"))
+    write(dataset, tmp_path / "report.html")
+    assert "2 middlewares · 1 or 3 stores" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_text_of_the_experiment_cannot_become_markup(page: str) -> None:
     assert "<script>alert" not in page
     assert "Is 1 &lt; 2 &amp; &lt;/script&gt;" in page
@@ -136,8 +144,12 @@ def test_a_page_of_an_open_loop_has_no_knee_and_no_law(tmp_path: Path) -> None:
 def test_a_page_of_one_client_count_draws_no_curve_of_one_dot(tmp_path: Path) -> None:
     write(synthetic_dataset(System(), (8,), workers=(4, 8)), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Only 1 client count was measured" in page
-    assert 'data-chart="knee-0"' not in page
+    words = in_words(page)
+    assert words.count("Only 1 client count was measured") == 1
+    assert words.count("What moved throughput most") == 0
+    assert "The evidence for every bottleneck" in words
+    assert "At 8 clients" in headings(page)
+    assert not {"knee-0", "clients-throughput"} & set(specifications(page))
 
 
 def test_percentiles_come_from_merged_histograms_not_from_averages() -> None:
@@ -309,7 +321,23 @@ def test_a_table_of_somebody_elses_may_have_everything() -> None:
     words = in_words(page)
     assert "The bottleneck is station disk (" in words
     assert "Warm-up and cool-down are cut off" not in words
-    draw(specifications(page))
+    assert "Service demands of every station" in words and "Throughput between its bounds" in words
+    specs = specifications(page)
+    draw(specs)
+    bounds = drawn(specs["bounds"], "at_most")
+    assert {row["series"] for row in bounds} == {"cache = cold", "cache = warm"}
+    assert all(row["at_least"] <= row["at_most"] <= row["asymptote"] * (1 + 1e-9) for row in bounds)
+
+
+def test_a_law_of_single_request_types_is_drawn_apart() -> None:
+    """Seed 001, figure 2: three types, each with the others' response times as think time."""
+    page = page_of("seed001_figure2.csv")
+    specs = specifications(page)
+    draw(specs)
+    types = {"LIST_QUEUES", "RECEIVE_MESSAGE", "SEND_MESSAGE"}
+    assert {row["check"] for row in drawn(specs["law-types"], "residual")} == types
+    assert {row["check"] for row in drawn(specs["law-residuals"], "residual")} == {"X, client", "R, client"}
+    assert len(drawn(specs["law-throughput"], "view")) == 1
 
 
 def test_a_page_is_known_as_a_report_and_nothing_else_is(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from knee.intervals import Interval, mean_interval
+from knee.intervals import Interval, counted, mean_interval
 from knee.report.charts.clients import against_clients
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
@@ -39,6 +39,11 @@ _QUANTITIES = (
 )
 
 
+def title(sheet: Sheet) -> str:
+    """With one client count there is nothing to draw anything against."""
+    return f"At {counted(sheet.counts[0], 'client')}" if len(sheet.counts) == 1 else "Against clients"
+
+
 def section(sheet: Sheet) -> str:
     """Every quantity that was measured, one line per combination of the other factors; empty without clients."""
     if not sheet.clients:
@@ -46,7 +51,7 @@ def section(sheet: Sheet) -> str:
     named = len(sheet.labels) > 1
     means = {column: _means(sheet, column) for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations}
     figures: list[str] = []
-    for column, title, caption in _QUANTITIES:
+    for column, name, caption in _QUANTITIES if len(sheet.counts) > 1 else ():
         values = [
             {
                 "clients": sheet.clients[point],
@@ -61,21 +66,22 @@ def section(sheet: Sheet) -> str:
         if values:
             spec = against_clients(
                 values,
-                title,
+                name,
                 series=sheet.series_title if named else None,
                 choices=sheet.short_labels,
                 counts=sheet.counts,
             )
             figures.append(sheet.figure(f"clients-{column}", spec, caption))
-    shown = [(column, title) for column, title, _ in _QUANTITIES if column in means]
+    shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
     rows: list[tuple[Cell, ...]] = [
         (sheet.series[point], sheet.clients[point], *(means[column][point] for column, _ in shown))
         for point, _ in sheet.points
     ]
-    header = ("configuration", "clients", *(title for _, title in shown))
+    header = ("configuration", "clients", *(name for _, name in shown))
     if not named:
         rows, header = [row[1:] for row in rows], header[1:]
-    return f'<div class="grid">{"".join(figures)}</div>' + folded("The numbers", table(header, rows))
+    numbers = table(header, rows)
+    return f'<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
 
 
 def _means(sheet: Sheet, column: str) -> dict[int, Interval]:

@@ -243,11 +243,14 @@ class _Part:
         """The ends of the axis on which all means are drawn, that of the cells': so a small effect looks small."""
         means = [cell.mean for cell in self._analysis.cells]
         low, high = min(mean.estimate for mean in means), max(mean.estimate for mean in means)
+        lowest = min(mean.estimate if mean.low is None else mean.low for mean in means)
+        highest = max(mean.estimate if mean.high is None else mean.high for mean in means)
+        # Intervals have room as far as the means stay the larger part of the picture.
         if self._ratios:
-            room = max((high / low) ** 0.06, 1.02)
-            return low / room, high * room
-        room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-        return low - room, high + room
+            room = max((high / low) ** 0.3, 1.05)
+            return max(lowest / 1.02, low / room), min(highest * 1.02, high * room)
+        room = 0.3 * (high - low) or 0.05 * abs(high) or 1.0
+        return max(lowest - room / 6, low - room), min(highest + room / 6, high + room)
 
     def _bars(self, cells: Sequence[Cell]) -> str:
         if all(cell.mean.low is None for cell in cells):

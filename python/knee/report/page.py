@@ -49,7 +49,7 @@ def html(source: Dataset | Measurements) -> str:
     dataset = None if isinstance(source, Measurements) else source
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
-        ("clients", "Against clients", clients.section(sheet)),
+        ("clients", clients.title(sheet), clients.section(sheet)),
         ("factors", "Which factor matters?", factorial.section(sheet)),
         ("laws", "Do the numbers hold together?", laws.section(sheet)),
         ("percentiles", "Response-time distribution", distributions.section(sheet, dataset) if dataset else ""),

@@ -70,6 +70,8 @@ def _facts_of_run(dataset: Dataset) -> str:
         f"{done['point'].n_unique()} points, {done.height} runs of {first['seconds']} s "
         f"({first['warmup_s']} s warm-up and {first['cooldown_s']} s cool-down cut off)"
     ]
-    tiers = [("middlewares", "middleware"), ("stores", "store")]
-    parts += [f"{first[column]} {name}{'s' if first[column] != 1 else ''}" for column, name in tiers if first[column]]
+    for column, name in (("middlewares", "middleware"), ("stores", "store")):
+        numbers = done[column].drop_nulls().unique().sort().to_list()
+        if any(numbers):
+            parts.append(f"{' or '.join(map(str, numbers))} {name}{'' if numbers == [1] else 's'}")
     return " · ".join(parts)

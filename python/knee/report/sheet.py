@@ -62,7 +62,8 @@ class Sheet:
             (point, f"{clients} clients" + (f", {self.series[point]}" if self.series[point] else ""))
             for point, clients in self.clients.items()
         ]
-        return sorted(named, key=lambda pair: (self.series[pair[0]], self.clients[pair[0]]))
+        order = {label: number for number, label in enumerate(self.labels)}
+        return sorted(named, key=lambda pair: (order[self.series[pair[0]]], self.clients[pair[0]]))
 
     @cached_property
     def chosen(self) -> int:

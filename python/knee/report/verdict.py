@@ -17,14 +17,8 @@ def section(sheet: Sheet) -> str:
     diagnosis = sheet.diagnosis
     if not diagnosis.verdicts:
         return '<p class="lead">No run is complete: there is nothing to diagnose.</p>' + _warnings(sheet)
-    if diagnosis.common_knee_sentence and diagnosis.common_bottleneck:
-        findings = (
-            _factors(sheet)
-            + _laws(sheet)
-            + _finding("Knee", [diagnosis.common_knee_sentence])
-            + _finding("Bottleneck", bottleneck_lines(diagnosis.common_bottleneck)[:1])
-        )
-        return f'<div class="verdict alone"><div>{findings}</div></div>' + _warnings(sheet)
+    if diagnosis.common_knee_sentence:
+        return _without_knee(sheet, diagnosis.common_knee_sentence) + _warnings(sheet)
     first, *others = diagnosis.verdicts
     if not others:
         return _verdict(sheet, 0, first) + _warnings(sheet)
@@ -47,6 +41,34 @@ def section(sheet: Sheet) -> str:
     )
 
 
+def _without_knee(sheet: Sheet, sentence: str) -> str:
+    """Why there is no knee, said once, behind what was found; the bottlenecks as a table where they differ."""
+    common = sheet.diagnosis.common_bottleneck
+    findings = _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
+    if common is not None:
+        findings += _finding("Bottleneck", [common.sentence])
+        return f'<div class="verdict alone"><div>{findings}</div></div>'
+    verdicts = sheet.diagnosis.verdicts
+    rows = [
+        (
+            verdict.label,
+            " and ".join(verdict.bottleneck.names) or verdict.bottleneck.status,
+            verdict.bottleneck.confidence,
+        )
+        for verdict in verdicts
+    ]
+    details = "".join(
+        f"<h3>{escape(verdict.label)}</h3>"
+        + "".join(f"<p>{escape(line)}</p>" for line in bottleneck_lines(verdict.bottleneck))
+        for verdict in verdicts
+    )
+    return (
+        f'<div class="verdict alone"><div>{findings}</div></div><div class="panel">'
+        f"{table(('configuration', 'bottleneck', 'confidence'), rows)}"
+        f"{folded('The evidence for every bottleneck', details)}</div>"
+    )
+
+
 def _summary_row(verdict: Verdict) -> Sequence[str | Interval | None]:
     knee, bottleneck = verdict.knee, verdict.bottleneck
     names = " and ".join(bottleneck.names) or bottleneck.status
@@ -66,13 +88,12 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
     heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
     of_knee = _finding("Knee", knee_lines(verdict), confidence_line(knee))
     of_bottleneck = _finding("Bottleneck", (bottleneck.sentence, *bottleneck.evidence), confidence_line(bottleneck))
-    # What was found stands before what could not be looked for.
-    findings = (
-        of_knee + of_bottleneck + _laws(sheet) + _factors(sheet)
-        if knee.levels
-        else _factors(sheet) + _laws(sheet) + of_knee + of_bottleneck
-    )
-    figures = _figures(verdict) if knee.levels else ""
+    # They are the same for all; and what was found stands before what could not be looked for.
+    common = _laws(sheet), _factors(sheet)
+    findings = of_knee + of_bottleneck
+    if index == 0:
+        findings = "".join((findings, *common) if knee.levels else (*reversed(common), findings))
+    figures = _figures(verdict) if knee.clients else ""
     if len(knee.levels) < 2:
         return f'<div class="verdict alone"><div>{heading}{figures}{findings}</div></div>'
     drawing = sheet.figure(
