@@ -192,6 +192,8 @@ def test_only_full_two_level_designs_are_audited() -> None:
         ([1, 2], {}, "no published effects"),
         ([1, np.nan], {"A": "1"}, "response in row 2: nan is no finite number"),
         ([1, 2], {"A": "NaN"}, "effect A: NaN is no finite number"),
+        ([1, 2], {"A": "1e400"}, "effect A: 1E\\+400 is of a size beyond all measurement"),
+        ([1, 2], {"A": "0e-400"}, "effect A: 0E-400 is of a size beyond all measurement"),
         ([1, 2], {"B": "1"}, "effect B: the design's factors are A to A"),
         ([1, 2], {"A x": "1"}, "'A x' names no term"),
         ([1, 2, 3, 4], {"AB": "1", "BA": "1"}, "effect BA: stands there twice"),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from knee.errors import DesignError
-from knee.factorial.design import Design
+from knee.factorial.design import RESPONSE_MAX, Design
 from knee.factorial.transform import LETTERS, Floats, effects, sign_table, term_name, term_of
 
 Verdict = Literal[
@@ -215,6 +215,8 @@ def _check(values: Floats, published: Mapping[str, Decimal]) -> None:
             raise DesignError(f"published effect {name}: stands there twice")
         if not value.is_finite():
             raise DesignError(f"published effect {name}: {value} is no finite number")
+        if not 1 / RESPONSE_MAX <= _unit(value) <= RESPONSE_MAX or abs(value) > RESPONSE_MAX:
+            raise DesignError(f"published effect {name}: {value} is of a size beyond all measurement")
         seen.add(term)
 
 

@@ -83,7 +83,7 @@ class Design:
         """Different cells that were measured."""
         return int(np.count_nonzero(self.counts))
 
-    @property
+    @cached_property
     def repetitions(self) -> tuple[int, int]:
         """Fewest and most observations of a cell."""
         measured = self.counts[self.counts > 0]
