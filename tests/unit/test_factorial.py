@@ -304,5 +304,6 @@ def test_fifteen_factors_are_screened_in_sixteen_runs() -> None:
     assert [term.factors for term in found.analysis.terms] == [(name,) for name in names]
     assert {term.name: round(term.q.estimate, 9) for term in found.analysis.ranked[:2]} == {"C": 10.0, "M": -4.0}
     text = render_text(found)
-    assert "resolution III" in text and "more: each effect" in text
+    assert "resolution III" in text and "and 2,032 more words: each effect" in text
+    assert "No interaction" not in text
     assert max(map(len, text.splitlines())) < 700

@@ -97,6 +97,8 @@ def test_effects_without_any_noise_are_not_called_certain() -> None:
     levels = {"cache": ["a", "b", "c"], "workload": ["x", "y"]}
     additive = analyse(full_design(levels, [54.0, 55, 106, 60, 61, 112]), list(levels), "throughput")
     assert additive.analysis.error.standard_deviation is None
+    # The only interaction was to stand in for the error, so nothing is said of interactions.
+    assert "No interaction" not in render_text(additive)
     assert "cannot be told" in additive.sentences[0]
     assert any("there is no noise to judge by" in note for note in additive.analysis.notes)
     copies = analyse(full_design(LEVELS, responses(TRUTH).tolist(), repetitions=2), list(LEVELS), "throughput")

@@ -163,9 +163,8 @@ def defining_relation(fraction: Fraction) -> str:
     """I = ABCD = −ABE = …, the shortest words first; the empty text for a full design."""
     words = sorted(fraction.relation.items(), key=lambda item: (item[0].bit_count(), item[0]))
     named = [signed_name(word, sign) for word, sign in words[:_WORDS_MAX]]
-    if (more := len(words) - _WORDS_MAX) > 0:
-        named.append(f"{more:,} more")
-    return " = ".join(["I", *named]) if words else ""
+    more = f" and {len(words) - _WORDS_MAX:,} more words" if len(words) > _WORDS_MAX else ""
+    return " = ".join(["I", *named]) + more if words else ""
 
 
 def signed_name(term: int, sign: int) -> str:

@@ -76,7 +76,7 @@ def _of_effects(analysis: Analysis) -> list[str]:
             + "; ".join(_interaction(analysis, term) for term in interactions[:_LISTED_MAX])
             + "."
         )
-    elif len(ranked) > 1 and len(ranked[0].factors) == 1:
+    elif len(first.factors) == 1 and any(len(term.factors) > 1 for term in ranked):
         found.append(f"No interaction that stands out explains {SHARE_MIN:.0%} of the variation.")
     small = [term for term in ranked[1:] if term.significant and term.share < SHARE_MIN]
     if small:
