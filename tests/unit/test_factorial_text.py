@@ -120,3 +120,8 @@ def test_a_fraction_names_what_its_effects_may_be_instead() -> None:
     )
     first = analyse(third, list(LEVELS), "throughput").sentences[0]
     assert "middlewares (or servers × workers, which this fraction cannot tell from it)" in first
+
+
+def test_a_level_is_not_rounded_to_certainty(table: pl.DataFrame) -> None:
+    text = render_text(analyse(table, list(LEVELS), "throughput", level=0.9999))
+    assert "99.99%" in text and "100%" not in text

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from knee.factorial.design import Design
+from knee.factorial.noise import confidence
 from knee.factorial.transform import Floats
 from knee.intervals import LEVEL, counted
 
@@ -120,7 +121,7 @@ def _sentence(best: float, low: float, high: float, level: float, fit: Fit, repl
     grounds = "makes the errors alike in all cells" if replicated else "leaves the least to interactions"
     left = "below −3" if low <= -LAMBDA_MAX else f"{low:.2f}"
     right = "above 3" if high >= LAMBDA_MAX else f"{high:.2f}"
-    found = f"the power of the response that {grounds} is {best:.2f} ({left} to {right}, {level:.0%} interval)"
+    found = f"the power of the response that {grounds} is {best:.2f} ({left} to {right}, {confidence(level)} interval)"
     verdict: dict[Fit, str] = {
         "additive": "The data speak against the multiplicative model, not against the additive one",
         "multiplicative": "The data speak against the additive model, not against the multiplicative one",

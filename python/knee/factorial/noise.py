@@ -61,3 +61,8 @@ def in_unit(interval: Interval, model: Model) -> Interval:
         return Interval(math.exp(interval.estimate), None, None, interval.level, interval.repetitions)
     assert low is not None
     return Interval(math.exp(interval.estimate), math.exp(low), math.exp(high), interval.level, interval.repetitions)
+
+
+def confidence(level: float) -> str:
+    """A level as people write it, and never rounded to certainty: 95%, 99.99%."""
+    return f"{100 * level:.6g}%"

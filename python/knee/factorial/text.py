@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from knee.factorial.analysis import Analysis, Term
 from knee.factorial.box_cox import BoxCox
 from knee.factorial.fraction import defining_relation, roman
+from knee.factorial.noise import confidence
 from knee.factorial.prediction import Change, change
 from knee.factorial.residuals import Question, p_value
 from knee.intervals import Interval, counted, number, quantity
@@ -83,7 +84,7 @@ def _of_effects(analysis: Analysis) -> list[str]:
         found.append(f"Significant but small, each below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
     quiet = [term for term in ranked if term.significant is False]
     if quiet:
-        found.append(f"Not told apart from noise at {analysis.level:.0%}: {_named(quiet)}.")
+        found.append(f"Not told apart from noise at {confidence(analysis.level)}: {_named(quiet)}.")
     if analysis.lenth is not None:
         margins = analysis.lenth
         found.append(
@@ -164,7 +165,7 @@ def _certainty(analysis: Analysis, term: Term) -> str:
         return "How sure that is cannot be told: the repetitions show no noise at all."
     if term.probability is not None:
         doubts = _doubts(analysis) if term is analysis.ranked[0] else ""
-        said = f"p {p_value(term.probability)}; intervals at {analysis.level:.0%}{doubts}"
+        said = f"p {p_value(term.probability)}; intervals at {confidence(analysis.level)}{doubts}"
         if not term.significant:
             return f"It may well be noise ({said})."
         # Bonferroni's bound: the terms that are named here were picked from all of them.
@@ -176,7 +177,7 @@ def _certainty(analysis: Analysis, term: Term) -> str:
         return "How sure that is cannot be told without repetitions."
     size = abs(term.q.estimate)
     if size > margins.simultaneous:
-        return f"It stands out from all other effects (Lenth's simultaneous margin at {analysis.level:.0%})."
+        return f"It stands out from all other effects (Lenth's simultaneous margin at {confidence(analysis.level)})."
     if size > margins.margin:
         return "It stands out by itself, but one of so many effects may do so by chance (Lenth's margin)."
     return "It does not stand out from the other effects and may well be noise (Lenth's margin)."
@@ -267,7 +268,7 @@ def _table(analysis: Analysis) -> list[str]:
     aliased = any(term.aliases for term in analysis.terms)
     header = ["effect"]
     header += ["q"] if two_level else []
-    header += [f"{analysis.level:.0%} interval"] if two_level and judged else []
+    header += [f"{confidence(analysis.level)} interval"] if two_level and judged else []
     header += ["sum of squares", "df", "variation"]
     header += ["F", "p"] if judged else []
     header += ["", "aliases"] if aliased else [""]
