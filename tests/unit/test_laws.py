@@ -98,8 +98,9 @@ def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
     [
         # A tenth of the clients never started: too few requests for the response time they saw.
         ({"throughput": pl.col("throughput") * 0.9, "clients_connected": pl.col("clients") - 1}, "clients started"),
-        # Errors are answered at once and shorten the response time.
-        ({"response_ms": pl.col("response_ms") * 0.8, "errors": pl.lit(17)}, "answered with an error"),
+        ({"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(1)}, "3 reconnects: requests were lost"),
+        # Requests across the ends of a short observation are many where each of them is long.
+        ({"throughput": pl.col("throughput") * 0.9, "observed_s": pl.lit(0.05)}, "0.05 s are short beside response"),
         # Late sends are no cause: a response time begins when its request is due.
         ({"throughput": pl.col("throughput") * 0.9, "late_sends": pl.lit(5)}, "not all clients were running"),
         # Without evidence, the direction of the residual decides what to suspect.
@@ -114,6 +115,41 @@ def test_a_violation_names_its_likely_cause(table: pl.DataFrame, spoil: dict[str
     assert broken
     assert any(cause in " ".join(check.causes) for check in broken)
     assert "violated" in report.sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "excluded"),
+    [
+        # An error is an answer: it counts, with its time.
+        ({"throughput": pl.col("throughput") * 0.9, "errors": pl.lit(17)}, "error"),
+        # Losses make requests fewer, never more.
+        ({"throughput": pl.col("throughput") * 1.2, "reconnects": pl.lit(3)}, "reconnect"),
+        ({"throughput": pl.col("throughput") * 1.2, "clients_connected": pl.col("clients") - 1}, "clients started"),
+        ({"throughput": pl.col("throughput") * 0.9, "unsteady": pl.lit(value=False)}, "steady"),
+        ({"throughput": pl.col("throughput") * 1.2, "pipeline": pl.lit(1)}, "pipelining"),
+        ({"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(0)}, "requests that were lost"),
+    ],
+)
+def test_what_the_measurement_excludes_is_no_cause(
+    table: pl.DataFrame, spoil: dict[str, pl.Expr], excluded: str
+) -> None:
+    broken = [c for c in check_laws(table.with_columns(**spoil)).interactive if c.verdict == "violated"]
+    assert broken
+    assert not any(excluded in " ".join(check.causes) for check in broken)
+
+
+def test_a_stalled_run_is_left_out_and_said(table: pl.DataFrame) -> None:
+    stalled = pl.when((pl.col("clients") == 16) & (pl.col("repetition") == 2)).then(0.0).otherwise("throughput")
+    report = check_laws(table.with_columns(throughput=stalled))
+    assert "It leaves out 1 run, at 16 clients: throughput or response time is missing or zero" in report.sentences[1]
+    (check,) = (c for c in report.interactive if c.clients == 16 and c.view == "client")
+    assert check.throughput.residual.repetitions == 2
+
+
+def test_a_middleware_that_is_slower_than_its_client_by_noise_is_not_accused(table: pl.DataFrame) -> None:
+    luck = pl.when(pl.col("repetition") == 1).then(1.04).otherwise(0.99)
+    report = check_laws(table.with_columns(middleware_response_ms=pl.col("response_ms") * luck))
+    assert not [check for check in report.interactive if check.verdict == "violated"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from knee.errors import MeasurementsError
 from knee.laws import LawReport, laws_of_measurements, render_text
 from knee.measurements import parse, read
 
@@ -66,6 +67,51 @@ def test_taking_visits_from_the_throughputs_is_said() -> None:
     assert any("the law of all requests in other words" in sentence for sentence in report.sentences)
 
 
+def test_types_that_break_the_law_alone_are_a_matter_of_the_mix() -> None:
+    header = "request_type,visits,clients,throughput,response_ms\n"
+    report = laws(header + "read,2,10,750.00,10.000\nwrite,1,10,250.00,10.000\n")
+    assert "Likely: the types do not occur as often as the visits declare." in " ".join(report.sentences)
+    assert "coordinated omission" not in " ".join(report.sentences)
+    parts = "request_type,clients,throughput,response_ms\nget,8,600.0,8.00\nset,8,100.0,16.00\nall,8,800.0,10.00\n"
+    assert "Likely: the types do not add up to the rows for all requests" in " ".join(laws(parts).sentences)
+
+
+def test_a_type_that_a_run_lacks_is_no_time_of_zero() -> None:
+    header = "request_type,clients,repetition,throughput,response_ms\n"
+    alls = "all,8,1,800.0,10.00\nall,8,2,800.0,10.00\n"
+    for gap in ("", "set,8,2,200.0,\n", "set,8,2,0,16.00\n"):
+        one = laws(f"{header}{alls}get,8,1,600.0,8.00\nset,8,1,200.0,16.00\nget,8,2,600.0,8.00\n{gap}")
+        assert {check.verdict for check in one.interactive} == {"holds"}
+        assert {c.throughput.residual.repetitions for c in one.interactive if c.request_type} == {1}
+    none = laws("request_type,clients,throughput,response_ms\nget,8,600.0,8.00\nset,8,200.0,\nall,8,800.0,10.00\n")
+    assert [check.request_type for check in none.interactive] == [None]
+
+
+def test_a_second_row_for_all_requests_is_refused() -> None:
+    text = "request_type,clients,throughput,response_ms\nget,8,600.0,8.00\nset,8,200.0,16.00\n"
+    with pytest.raises(MeasurementsError, match=r"x\.csv:5: a second row for all requests of the same run"):
+        laws(text + "all,8,800.0,10.00\nTotal,8,800.0,10.00\n")
+
+
+def test_configurations_with_equal_clients_are_not_thrown_together() -> None:
+    header = "hosts,per_host,clients,throughput,response_ms,utilization_db\n"
+    report = laws(header + "1,4,4,1000,4.000,0.5\n2,2,4,500,8.000,0.6\n1,2,2,800,2.500,0.4\n2,4,8,1000,8.00,0.9\n")
+    assert [(c.clients, c.throughput.residual.repetitions) for c in report.interactive] == [
+        *((4, 1), (4, 1), (2, 1), (8, 1)),
+    ]
+
+
+def test_the_middlewares_view_takes_rounding_where_it_enters() -> None:
+    # The round trip is 4 ms − 3.5 ms, and 4 ms may be 3.8.
+    text = "clients,throughput,response_ms,middleware_throughput,middleware_response_ms\n8,2105,{},2105,{}\n"
+    assert {check.verdict for check in laws(text.format("4", "3.500")).interactive} == {"cannot tell"}
+    assert {check.verdict for check in laws(text.format("3.800", "3")).interactive} == {"holds"}
+    # A middleware of 4.1 ms and a client of “4 ms” agree.
+    assert "violated" not in {check.verdict for check in laws(text.format("4", "4.100")).interactive}
+    slow = laws(text.format("3.800", "4.100"))
+    assert "response time is 7.9% above the clients'" in slow.sentences[0]
+
+
 def test_a_row_for_all_types_is_the_system() -> None:
     text = "request_type,clients,throughput,response_ms\nget,8,600.0,8.00\nset,8,200.0,16.00\nAll,8,800.0,10.00\n"
     report = laws(text)
@@ -115,6 +161,7 @@ def test_too_many_in_flight_are_told_as_an_open_loop() -> None:
 def test_causes_in_both_directions_are_told_apart() -> None:
     report = laws("clients,throughput,response_ms\n10,1000.0,2.000\n20,1000.0,40.000\n")
     (sentence,) = (sentence for sentence in report.sentences if "violated" in sentence)
+    assert "violated at 10, 20 clients" in sentence
     assert "Likely at 10 clients: clients spent time" in sentence
     assert "Likely at 20 clients: more requests in flight" in sentence
 

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
-from scipy import stats
 
 from knee.bottleneck import SATURATED
 from knee.intervals import LEVEL, Interval, mean_interval, product_interval
 from knee.laws.bounds import Bounds, throughput_bounds
-from knee.laws.residual import TOLERANCE, Verdict
+from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
 from knee.trim import RUN
 
 Level = int | float | str | bool
@@ -303,8 +302,7 @@ def _within(excess: Interval, tolerance: float) -> Verdict:
         return "cannot tell"
     if excess.half_width is None:
         return "holds" if excess.estimate <= tolerance else "violated"
-    student = stats.t(excess.repetitions - 1)
-    one_sided = float(student.ppf(excess.level) / student.ppf((1 + excess.level) / 2)) * excess.half_width
+    one_sided = one_sided_half_width(excess) or 0.0
     if excess.estimate + one_sided <= tolerance:
         return "holds"
     return "violated" if excess.estimate - one_sided > tolerance else "cannot tell"

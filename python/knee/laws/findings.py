@@ -10,7 +10,7 @@ import polars as pl
 from knee.intervals import LEVEL
 from knee.laws.demands import DemandReport, service_demands
 from knee.laws.flow import ConservationCheck, conserved
-from knee.laws.interactive import InteractiveCheck, interactive_law
+from knee.laws.interactive import InteractiveCheck, interactive_law, usable
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import StationCheck, station_laws
 from knee.laws.text import sentences
@@ -69,23 +69,30 @@ def check_laws(
     runs = observations
     if steadiness is not None:
         drifting = steadiness.group_by(RUN).agg(
-            pl.col("verdict").is_in(["longer warm-up", "no steady state"]).any().alias("unsteady")
+            # Unknown where no run was long enough for the test.
+            pl.when((pl.col("verdict") != "cannot tell").any())
+            .then(pl.col("verdict").is_in(["longer warm-up", "no steady state"]).any())
+            .alias("unsteady")
         )
         runs = runs.join(drifting, on=RUN, how="left", maintain_order="left")
     interactive: list[InteractiveCheck] = []
     of_stations: list[StationCheck] = []
     conservation: list[ConservationCheck] = []
     labels: dict[int, str] = {}
+    unusable: list[tuple[int, int, int]] = []
+    types_at, stations_at = _by_point(types), _by_point(stations)
     for (point,), rows in runs.sort("point", "repetition").group_by("point", maintain_order=True):
         labels[int(point)] = ", ".join(f"{name} = {rows[name][0]}" for name in by)
         interactive += interactive_law(
             rows,
-            None if types is None else types.filter(pl.col("point") == point),
+            types_at.get(int(point)),
             tolerance=tolerance,
             level=level,
         )
-        if stations is not None:
-            of_stations += station_laws(rows, stations, tolerance=tolerance, level=level)
+        if {"clients", "throughput", "response_ms"} <= set(rows.columns) and usable(rows).height < rows.height:
+            unusable.append((int(point), int(rows["clients"][0]), rows.height - usable(rows).height))
+        if int(point) in stations_at:
+            of_stations += station_laws(rows, stations_at[int(point)], tolerance=tolerance, level=level)
         balance = conserved(rows, level=level)
         if balance is not None:
             conservation.append(balance)
@@ -97,5 +104,9 @@ def check_laws(
         tuple(demands),
         labels,
         tolerance,
-        tuple(sentences(interactive, of_stations, conservation, demands, labels, tolerance)),
+        tuple(sentences(interactive, of_stations, conservation, demands, labels, unusable, tolerance)),
     )
+
+
+def _by_point(table: pl.DataFrame | None) -> dict[int, pl.DataFrame]:
+    return {} if table is None else {int(own["point"][0]): own for own in table.partition_by("point")}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from knee.errors import MeasurementsError
 from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
@@ -33,7 +34,7 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
         if _own_think_times(table, by):
             by.append("request_type")
         else:
-            table, types = _split(table, by)
+            table, types = _split(found, by)
     table, points = _with_points(table, by)
     if types is not None:
         keys = [name for name in points.columns if name != "point"]
@@ -45,7 +46,10 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
 
 
 def configuration(found: Measurements) -> list[str]:
-    """The factors that tell configurations apart: neither the request type, nor what the clients follow from."""
+    """The factors that tell configurations apart: neither the request type, nor what the clients follow from.
+
+    Unless the clients alone leave runs that only those tell apart: 2 hosts of 4 clients each, and 4 of 2.
+    """
     others = [name for name in found.factors if name not in ("clients", "request_type")]
     if "clients" not in found.table.columns or "clients" in found.factors:
         return others
@@ -55,7 +59,9 @@ def configuration(found: Measurements) -> list[str]:
         counts = found.table.group_by(rest) if rest else found.table.group_by(pl.lit(0))
         return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
 
-    return [name for name in others if not moves_clients(name)]
+    apart = [name for name in others if not moves_clients(name)]
+    keys = [*apart, "clients", "repetition", *(["request_type"] if "request_type" in found.table.columns else [])]
+    return others if found.table.select(keys).is_duplicated().any() else apart
 
 
 def _clients(table: pl.DataFrame) -> list[str]:
@@ -67,12 +73,21 @@ def _own_think_times(table: pl.DataFrame, by: list[str]) -> bool:
     return bool((table.group_by(keys).agg(pl.col("think_ms").n_unique())["think_ms"] > 1).any())
 
 
-def _split(table: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-    """All requests together, one row per run, and the single types; None where only one of them is told apart."""
+def _split(found: Measurements, by: list[str]) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """All requests together, one row per run, and the single types; None where only one of them is told apart.
+
+    Raises MeasurementsError for a run with two rows for all requests.
+    """
+    table = found.table
     keys = [*by, *_clients(table), "repetition"]
     is_all = pl.col("request_type").str.to_lowercase().is_in(sorted(ALL))
     types = table.filter(~is_all).drop("point")
     given = table.filter(is_all)
+    if not (again := given.filter(~pl.struct(keys).is_first_distinct())).is_empty():
+        raise MeasurementsError(
+            f"{found.source}:{again['line'][0]}: a second row for all requests of the same run: request_type "
+            f"{again['request_type'][0]} after another of {', '.join(sorted(ALL))}"
+        )
     summed = types.group_by(keys, maintain_order=True).agg(
         *(_sum(name) for flow in _FLOWS for name in (flow, flow + ROUNDING) if name in types.columns),
         *(

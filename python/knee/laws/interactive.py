@@ -14,7 +14,7 @@ from typing import Literal
 import polars as pl
 
 from knee.intervals import LEVEL, Floats, Interval, mean_interval
-from knee.laws.causes import CLOCKS, likely_causes
+from knee.laws.causes import MIX, SUM, likely_causes, slower_middleware
 from knee.laws.residual import TOLERANCE, Comparison, Verdict, compare, judge, measured, worst
 from knee.measurements import ROUNDING
 from knee.trim import RUN
@@ -26,8 +26,8 @@ _COLUMNS: Mapping[View, tuple[str, str]] = {
     "middleware": ("middleware_throughput", "middleware_response_ms"),
 }
 
-_OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "errors", "reconnects", "clients_connected", "unsteady")
-"""What a run's request types share: the clients, and traces of what may have gone wrong."""
+_OF_ALL_TYPES = ("clients", "pipeline", "think_ms")
+"""What a run's request types share."""
 
 
 @dataclass(frozen=True)
@@ -76,32 +76,64 @@ def interactive_law(
     """
     if not {"clients", "throughput", "response_ms"} <= set(rows.columns):
         return []
-    known = rows.filter(
-        pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()
-    )
+    known = usable(rows)
     if known.is_empty():
         return []
-    closed = known.filter(pl.col("think_ms").is_not_null())
+    closed = known.filter(pl.col("think_ms").is_not_null()).with_columns(pl.col("think_ms").alias("rest_ms"))
     if closed.is_empty():
         return [_open_loop(known, level)]
-    checks = _views(closed.with_columns(pl.col("think_ms").alias("rest_ms")), None, tolerance, level)
-    if types is not None and types["request_type"].n_unique() > 1:
-        shared = closed.select(*RUN, *(name for name in _OF_ALL_TYPES if name in closed.columns))
-        of_types = _with_rest(types.join(shared, on=RUN, how="inner"))
-        for _, own in of_types.group_by("request_type", maintain_order=True):
-            checks += _views(own, str(own["request_type"][0]), tolerance, level)
-    return checks
+    together = [
+        replace(check, causes=check.causes or likely_causes(closed, check.throughput.residual.estimate))
+        if check.verdict == "violated"
+        else check
+        for check in _views(closed, None, tolerance, level)
+    ]
+    if types is None:
+        return together
+    of_types = _whole(types.join(closed.select(*RUN, *_shared(closed)), on=RUN, how="inner"))
+    if of_types["request_type"].n_unique() < 2:
+        return together
+    broken = [check for check in together if check.verdict == "violated"]
+    declared = measured(of_types, "visits")
+    # Where all requests together obey the law, only how they are shared out among the types is left to be wrong.
+    causes = broken[0].causes if broken else (MIX if declared else SUM,)
+    single = [
+        check
+        for _, own in _with_rest(of_types, declared=declared).group_by("request_type", maintain_order=True)
+        for check in _views(own, str(own["request_type"][0]), tolerance, level, declared=declared)
+    ]
+    return together + [
+        replace(check, causes=check.causes or causes) if check.verdict == "violated" else check for check in single
+    ]
 
 
-def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
+_USABLE = (pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()).fill_null(
+    value=False
+)
+
+
+def usable(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows whose throughput and response time are there, and the throughput not zero."""
+    return rows.filter(_USABLE)
+
+
+def _shared(rows: pl.DataFrame) -> list[str]:
+    return [name for name in _OF_ALL_TYPES if name in rows.columns]
+
+
+def _whole(types: pl.DataFrame) -> pl.DataFrame:
+    """The runs of which every type is known: else a part of the cycle is missing, and passes for no time at all."""
+    there = pl.col("request_type").n_unique().over(RUN) == pl.col("request_type").n_unique()
+    return types.filter(_USABLE.all().over(RUN) & there)
+
+
+def _with_rest(types: pl.DataFrame, *, declared: bool) -> pl.DataFrame:
     """Add `rest_ms`, what a client does between two requests of a type, per request of it, and its rounding.
 
     In a cycle a client makes V_d requests of type d and thinks after each: the rest is
     (Z Σ V_d + Σ_{d ≠ c} V_d R_d) / V_c.
     """
-    visits = pl.col("throughput")
-    if measured(types, "visits"):
-        visits = pl.col("visits")
+    visits = pl.col("visits" if declared else "throughput")
 
     def rest(response: pl.Expr, think: pl.Expr) -> pl.Expr:
         whole = (visits * response).sum().over(RUN) - visits * response
@@ -113,61 +145,75 @@ def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
     return types.with_columns(columns)
 
 
-def _views(rows: pl.DataFrame, request_type: str | None, tolerance: float, level: float) -> list[InteractiveCheck]:
-    checks = [_check(rows, "client", request_type, pl.col("rest_ms"), tolerance, level)]
+def _views(
+    rows: pl.DataFrame, request_type: str | None, tolerance: float, level: float, *, declared: bool = False
+) -> list[InteractiveCheck]:
+    checks = [_check(rows, "client", request_type, tolerance, level, declared=declared)]
     if measured(rows, *_COLUMNS["middleware"]):
-        beyond = pl.col("rest_ms") + pl.col("response_ms") - pl.col("middleware_response_ms")
-        seen = _check(rows, "middleware", request_type, beyond, tolerance, level)
-        if (rows["middleware_response_ms"] > (1 + tolerance) * rows["response_ms"]).any():
+        seen = _check(rows, "middleware", request_type, tolerance, level, declared=declared)
+        if (excess := _excess(rows, tolerance, level)) is not None:
             # The law cannot show this, since the round trip is taken from the same difference.
-            seen = replace(seen, verdict="violated", causes=(CLOCKS,))
+            seen = replace(seen, verdict="violated", causes=(slower_middleware(excess),))
         checks.append(seen)
     return checks
 
 
+def _excess(rows: pl.DataFrame, tolerance: float, level: float) -> float | None:
+    """By which share the middlewares' response time surely exceeds the clients', None where it does not."""
+    names = ("response_ms", "middleware_response_ms")
+    rounded = [name + ROUNDING for name in names if name + ROUNDING in rows.columns]
+    seen = compare(rows.select(*names, *rounded), "response_ms", lambda of: of["middleware_response_ms"], level)
+    above = seen.residual.estimate > 0 and judge(seen.residual, tolerance, seen.rounding) == "violated"
+    return seen.residual.estimate if above else None
+
+
 def _check(
-    rows: pl.DataFrame, view: View, request_type: str | None, rest_ms: pl.Expr, tolerance: float, level: float
+    rows: pl.DataFrame, view: View, request_type: str | None, tolerance: float, level: float, *, declared: bool
 ) -> InteractiveCheck:
     throughput, response_ms = _COLUMNS[view]
     pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
-    names = {"z": "rest_ms", "x": throughput, "r": response_ms}
+    names = {"rest": "rest_ms", "x": throughput, "r": response_ms}
+    if view == "middleware":
+        names["client_r"] = "response_ms"
     table = rows.select(
         (pl.col("clients") * pipeline).alias("n"),
-        rest_ms.alias("z"),
-        pl.col(throughput).alias("x"),
-        pl.col(response_ms).alias("r"),
+        *(pl.col(column).alias(name) for name, column in names.items()),
         *(
-            pl.col(column + ROUNDING).alias(n + ROUNDING)
-            for n, column in names.items()
+            pl.col(column + ROUNDING).alias(name + ROUNDING)
+            for name, column in names.items()
             if column + ROUNDING in rows.columns
         ),
     )
     of_throughput = compare(table, "x", _throughput, level)
     of_response = compare(table, "r", _response_ms, level)
-    verdict = worst(
-        judge(of_throughput.residual, tolerance, of_throughput.rounding),
-        judge(of_response.residual, tolerance, of_response.rounding),
-    )
     return InteractiveCheck(
         point=int(rows["point"][0]),
         clients=int(rows["clients"][0]),
         view=view,
         request_type=request_type,
-        visits_declared=measured(rows, "visits"),
-        think_ms=mean_interval(table["z"].to_numpy(), level),
+        visits_declared=declared,
+        think_ms=mean_interval(_think_ms({name: table[name].to_numpy() for name in names}), level),
         throughput=of_throughput,
         response_ms=of_response,
-        verdict=verdict,
-        causes=likely_causes(rows, of_throughput.residual.estimate) if verdict == "violated" else (),
+        verdict=worst(
+            judge(of_throughput.residual, tolerance, of_throughput.rounding),
+            judge(of_response.residual, tolerance, of_response.rounding),
+        ),
+        causes=(),
     )
 
 
+def _think_ms(of: Mapping[str, Floats]) -> Floats:
+    """Z of the view: to the middleware also the round trip that it does not see."""
+    return of["rest"] + of["client_r"] - of["r"] if "client_r" in of else of["rest"]
+
+
 def _throughput(of: Mapping[str, Floats]) -> Floats:
-    return 1000 * of["n"] / (of["r"] + of["z"])
+    return 1000 * of["n"] / (of["r"] + _think_ms(of))
 
 
 def _response_ms(of: Mapping[str, Floats]) -> Floats:
-    return 1000 * of["n"] / of["x"] - of["z"]
+    return 1000 * of["n"] / of["x"] - _think_ms(of)
 
 
 def _open_loop(rows: pl.DataFrame, level: float) -> InteractiveCheck:

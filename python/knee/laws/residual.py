@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -85,15 +86,23 @@ def judge(residual: Interval, tolerance: float, rounding: float = 0.0) -> Verdic
         return "cannot tell"
     low = residual.estimate if residual.low is None else residual.low
     high = residual.estimate if residual.high is None else residual.high
-    within = 1.0
-    if residual.repetitions > 1:
-        student = stats.t(residual.repetitions - 1)
-        within = float(student.ppf(residual.level) / student.ppf((1 + residual.level) / 2))
-    if abs(residual.estimate) + within * (high - low) / 2 + rounding <= tolerance:
+    if abs(residual.estimate) + (one_sided_half_width(residual) or 0.0) + rounding <= tolerance:
         return "holds"
     if low - rounding > tolerance or high + rounding < -tolerance:
         return "violated"
     return "cannot tell"
+
+
+def one_sided_half_width(interval: Interval) -> float | None:
+    """How far a t interval's estimate lies from its one-sided bound of the same level; None without an interval."""
+    if interval.half_width is None:
+        return None
+    return _one_sided_share(interval.level, interval.repetitions) * interval.half_width
+
+
+@lru_cache
+def _one_sided_share(level: float, repetitions: int) -> float:
+    return float(stats.t.ppf(level, repetitions - 1) / stats.t.ppf((1 + level) / 2, repetitions - 1))
 
 
 def worst(*verdicts: Verdict) -> Verdict:

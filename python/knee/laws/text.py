@@ -28,11 +28,16 @@ def sentences(
     conservation: Sequence[ConservationCheck],
     demands: Sequence[DemandReport],
     labels: Labels,
+    unusable: Sequence[tuple[int, int, int]],
     tolerance: float,
 ) -> list[str]:
-    """One finding each, the interactive law of all requests first."""
+    """One finding each, the interactive law of all requests first.
+
+    `unusable` are points, with their clients and how many of their runs lack what that law takes.
+    """
     return [
-        *_interactive(interactive, labels, tolerance, has_queue=any(check.law == "Little's law" for check in stations)),
+        *_interactive(interactive, stations, labels, tolerance),
+        *(_unusable(unusable, labels) if interactive else ()),
         *_types(interactive, labels, tolerance),
         *_stations(stations, labels, tolerance),
         *_conservation(conservation, labels),
@@ -42,47 +47,68 @@ def sentences(
 
 def _places(checks: Iterable[InteractiveCheck | StationCheck], labels: Labels) -> str:
     """Where: client counts, and the configuration where there are several."""
-    named = list(dict.fromkeys(_place(check.clients, labels.get(check.point, ""), check.point) for check in checks))
-    if not any(labels.values()) and all(name.endswith(" clients") for name in named):
-        counts = sorted(int(name.removesuffix(" clients")) for name in named)
-        return ", ".join(map(str, counts)) + " clients"
+    if not any(labels.values()) and (counts := {check.clients for check in checks if check.clients is not None}):
+        return _counts(counts)
+    return _listed([_place(check.clients, labels.get(check.point, ""), check.point) for check in checks])
+
+
+def _counts(counts: Iterable[int]) -> str:
+    known = sorted(set(counts))
+    return ", ".join(map(str, known)) + (" client" if known == [1] else " clients")
+
+
+def _listed(places: Iterable[str]) -> str:
+    named = list(dict.fromkeys(places))
     more = f" and {len(named) - _PLACES_MAX} more" if len(named) > _PLACES_MAX else ""
     return "; ".join(named[:_PLACES_MAX]) + more
 
 
 def _place(clients: int | None, label: str, point: int) -> str:
-    parts = [] if clients is None else [f"{clients} clients"]
+    parts = [] if clients is None else [counted(clients, "client")]
     if label:
         parts.append(f"({label})")
     return " ".join(parts) or f"point {point}"
 
 
-def _interactive(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float, *, has_queue: bool) -> list[str]:
+def _interactive(
+    checks: Sequence[InteractiveCheck], stations: Sequence[StationCheck], labels: Labels, tolerance: float
+) -> list[str]:
     checks = [check for check in checks if check.request_type is None]
     if not checks:
         return ["The interactive law was not checked: that takes clients, throughput and response_ms in the same rows."]
     closed = [check for check in checks if check.verdict != "does not apply"]
     if not closed:
-        instead = " Little's law at the middleware takes its place." if has_queue else ""
+        queues = list(dict.fromkeys(check.station for check in stations if check.law == "Little's law"))
+        instead = f" Little's law at {_listed(queues)} takes its place." if queues else ""
         return [f"The interactive law does not apply: the load is an open loop.{instead}"]
-    worst = max(closed, key=lambda check: check.residual)
-    where = f"worst {worst.residual:.2%}, at {_places([worst], labels)} in the {worst.view}'s view"
     broken = [check for check in closed if check.verdict == "violated"]
     unsure = [check for check in closed if check.verdict == "cannot tell"]
+    worst = max(broken or closed, key=lambda check: check.residual)
+    where = f"worst {worst.residual:.2%}, at {_places([worst], labels)} in the {worst.view}'s view"
+    opened = [check for check in checks if check not in closed]
+    apart = f" It does not apply at {_places(opened, labels)}, an open loop." if opened else ""
     if broken:
         return [
             f"The interactive law is violated at {_places(broken, labels)} ({where}; allowed {tolerance:.0%}). "
-            f"{_causes(broken, labels)}"
+            f"{_causes(broken, labels)}{apart}"
         ]
     if unsure:
         return [
             f"Cannot tell whether the interactive law holds within {tolerance:.0%} at {_places(unsure, labels)}: "
-            f"{_why_unsure(check.throughput for check in unsure)} ({where})."
+            f"{_why_unsure(check.throughput for check in unsure)} ({where}).{apart}"
         ]
     points = len({check.point for check in closed})
     views = "from the clients' and the middlewares' view" if len({c.view for c in closed}) > 1 else "as clients saw it"
-    at = f"all {points} points" if points > 1 else "the one point"
-    return [f"The interactive law holds within {tolerance:.0%} at {at}, both ways and {views} ({where})."]
+    at = "the one point" if points == 1 else f"{points} points" if opened else f"all {points} points"
+    return [f"The interactive law holds within {tolerance:.0%} at {at}, both ways and {views} ({where}).{apart}"]
+
+
+def _unusable(unusable: Sequence[tuple[int, int, int]], labels: Labels) -> list[str]:
+    if not unusable:
+        return []
+    runs = sum(missing for _, _, missing in unusable)
+    where = _listed(_place(clients, labels.get(point, ""), point) for point, clients, _ in unusable)
+    return [f"It leaves out {counted(runs, 'run')}, at {where}: throughput or response time is missing or zero there."]
 
 
 def _why_unsure(comparisons: Iterable[Comparison]) -> str:
@@ -114,7 +140,8 @@ def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float)
         return []
     names = list(dict.fromkeys(str(check.request_type) for check in typed))
     of = f"each of the {len(names)} request types ({', '.join(names)})" if len(names) > 2 else " and ".join(names)
-    worst = max(typed, key=lambda check: check.residual)
+    broken = [check for check in typed if check.verdict == "violated"]
+    worst = max(broken or typed, key=lambda check: check.residual)
     where = f"worst {worst.residual:.2%}, for {worst.request_type} at {_places([worst], labels)}"
     same = (
         ""
@@ -122,22 +149,31 @@ def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float)
         else " How often each type occurs was taken from the throughputs, so this is the law of all requests in other "
         "words; a column visits makes it a test of its own."
     )
-    broken = [check for check in typed if check.verdict == "violated"]
+    points = {check.point for check in typed}
+    untyped = [check for check in checks if check.verdict != "does not apply" and check.point not in points]
+    lacking = (
+        f" Not checked by type at {_places(untyped, labels)}: a type lacks its throughput or response time there."
+        if untyped
+        else ""
+    )
     if broken:
+        causes = "; ".join(max(broken, key=lambda check: check.residual).causes)
         types = ", ".join(dict.fromkeys(str(check.request_type) for check in broken))
         return [
             f"With the other types' response times as think time, the interactive law is violated for {types} at "
-            f"{_places(broken, labels)} ({where}; allowed {tolerance:.0%}). "
-            f"{_causes(broken, labels)}{same}"
+            f"{_places(broken, labels)} ({where}; allowed {tolerance:.0%}). Likely: {causes}.{same}{lacking}"
         ]
     unsure = [check for check in typed if check.verdict == "cannot tell"]
     if unsure:
         types = ", ".join(dict.fromkeys(str(check.request_type) for check in unsure))
         return [
             f"With the other types' response times as think time, cannot tell whether the law holds for {types} at "
-            f"{_places(unsure, labels)}: {_why_unsure(check.throughput for check in unsure)} ({where}).{same}"
+            f"{_places(unsure, labels)}: {_why_unsure(check.throughput for check in unsure)} ({where}).{same}{lacking}"
         ]
-    return [f"It holds for {of} alone, too, with the other types' response times as think time ({where}).{same}"]
+    return [
+        f"The interactive law holds for {of} alone, with the other types' response times as think time ({where})."
+        f"{same}{lacking}"
+    ]
 
 
 def _stations(checks: Sequence[StationCheck], labels: Labels, tolerance: float) -> list[str]:
