@@ -11,6 +11,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+EXTENSION := python/knee/_kernels.abi3.so
 RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null)
 
 demo: build
@@ -36,12 +37,17 @@ fuzz:
 	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \
 	    cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
 
-build: target/release/knee-proxy $(VENV)/run
+build: target/release/knee-proxy $(EXTENSION) $(VENV)/run
 
 target/release/knee-proxy: $(RUST)
 	@command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.88 or newer (https://rustup.rs, or Debian's rustup package)" >&2; exit 1; }
-	cargo build --locked --release --workspace
+	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1 \
+	    cargo build --locked --release --workspace --features knee-kernels/python
 	@touch $@
+
+# The same extension serves every Python from 3.11 on. A running one keeps the file it has.
+$(EXTENSION): target/release/knee-proxy
+	install -m 755 target/release/libknee_kernels.so $@
 
 # The virtual environments' contents, as files that say when they were made.
 $(VENV)/run: requirements.txt pyproject.toml
@@ -54,4 +60,4 @@ $(VENV)/dev: requirements-dev.txt $(VENV)/run
 	@touch $@
 
 clean:
-	rm -rf target $(VENV) build dist
+	rm -rf target $(EXTENSION) $(VENV) build dist

@@ -1,0 +1,139 @@
+//! Closed networks with one class of customers.
+
+use crate::Error;
+use crate::series::{Series, Shares};
+use crate::station::{Station, checked_time};
+
+/// The largest population that is solved.
+pub const POPULATION_MAX: usize = 1_000_000;
+
+/// Terms that the series of load-dependent stations may take in all: some ten seconds.
+const TERMS_MAX: u128 = 10_000_000_000;
+
+/// The solution for every population; index n - 1 is the population n.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Closed {
+    /// Customers that pass the reference point, per unit of time.
+    pub throughput: Vec<f64>,
+    /// What every station does.
+    pub stations: Vec<Shares>,
+}
+
+/// Solves a closed network for the populations 1, …, `population`.
+///
+/// `think_time` is the mean time at the delays, `stations` are the others, each with its demand: the
+/// mean number of visits times the time that its rates refer to.
+///
+/// # Errors
+///
+/// A population of 0 or above [`POPULATION_MAX`], a negative or infinite time, nothing that takes
+/// time, more than [`TERMS_MAX`] terms, or numbers that leave their range.
+pub fn closed(
+    population: usize,
+    think_time: f64,
+    stations: &[(f64, Station)],
+) -> Result<Closed, Error> {
+    check(population, think_time, stations)?;
+
+    let mut base = Series::of_delay(think_time, population);
+    let (mut servers, mut others) = (Vec::new(), Vec::new());
+    for (index, (demand, station)) in stations.iter().enumerate() {
+        match *demand {
+            0.0 => {}
+            _ if station.is_load_dependent() => others.push(index),
+            _ => servers.push((index, demand / station.last_rate())),
+        }
+    }
+    for (_, load) in &servers {
+        base.multiply_by_server(*load);
+    }
+
+    let nothing = || Shares { queue_length: vec![0.0; population], busy: vec![0.0; population] };
+    let mut shares: Vec<Shares> = stations.iter().map(|_| nothing()).collect();
+    let whole = match others.is_empty() {
+        true => base,
+        false => multiply_each_last(base, &others, stations, &mut shares)?,
+    };
+    let throughput: Vec<f64> = whole.ratios().iter().map(|ratio| ratio.recip()).collect();
+    for (index, load) in servers {
+        shares[index] = of_server(load, &throughput);
+    }
+
+    let solution = Closed { throughput, stations: shares };
+    if solution.is_in_range() { Ok(solution) } else { Err(Error::Range) }
+}
+
+impl Closed {
+    fn is_in_range(&self) -> bool {
+        self.throughput.iter().all(|rate| rate.is_finite() && *rate > 0.0)
+            && self.stations.iter().flat_map(|shares| &shares.queue_length).all(|n| n.is_finite())
+    }
+}
+
+fn check(population: usize, think_time: f64, stations: &[(f64, Station)]) -> Result<(), Error> {
+    if !(1..=POPULATION_MAX).contains(&population) {
+        return Err(Error::Argument { name: "population", problem: "expected 1 to 1,000,000" });
+    }
+    checked_time("think_time", think_time)?;
+    for (demand, _) in stations {
+        checked_time("demands", *demand)?;
+    }
+    if think_time == 0.0 && stations.iter().all(|(demand, _)| *demand == 0.0) {
+        return Err(Error::Argument { name: "demands", problem: "nothing takes any time" });
+    }
+    let others = stations.iter().filter(|(_, station)| station.is_load_dependent());
+    let depth = others.clone().count().max(1).ilog2() + 1;
+    let terms = others
+        .map(|(_, station)| station.rates().len().min(population) as u128 * population as u128)
+        .sum::<u128>()
+        * u128::from(depth);
+    if terms > TERMS_MAX {
+        return Err(Error::TooLarge { values: terms, values_max: TERMS_MAX });
+    }
+    Ok(())
+}
+
+/// Multiplies the stations of these indices into the series, each of them last once, as only the
+/// last one's queue is known. Halving the set takes as many multiplications for every station as it
+/// has binary digits, not one for every other station.
+fn multiply_each_last(
+    series: Series,
+    indices: &[usize],
+    stations: &[(f64, Station)],
+    shares: &mut [Shares],
+) -> Result<Series, Error> {
+    let multiplied = |series: &mut Series, index: usize| {
+        let (demand, station) = &stations[index];
+        series.multiply(*demand, station.rates()).ok_or(Error::Range)
+    };
+    if let [index] = *indices {
+        let mut whole = series;
+        shares[index] = multiplied(&mut whole, index)?;
+        return Ok(whole);
+    }
+    let (some, rest) = indices.split_at(indices.len() / 2);
+    let mut with_some = series.clone();
+    for &index in some {
+        multiplied(&mut with_some, index)?;
+    }
+    let mut with_rest = series;
+    for &index in rest {
+        multiplied(&mut with_rest, index)?;
+    }
+    multiply_each_last(with_rest, some, stations, shares)?;
+    multiply_each_last(with_some, rest, stations, shares)
+}
+
+/// A single server among others: an arriving customer finds what is there with one customer less
+/// (Reiser & Lavenberg 1980), so Q(n) = s X(n) (1 + Q(n - 1)).
+fn of_server(load: f64, throughput: &[f64]) -> Shares {
+    let busy: Vec<f64> = throughput.iter().map(|rate| load * rate).collect();
+    let queue_length = busy
+        .iter()
+        .scan(0.0, |before, busy| {
+            *before = busy * (1.0 + *before);
+            Some(*before)
+        })
+        .collect();
+    Shares { queue_length, busy }
+}

@@ -1,0 +1,28 @@
+//! Exact solvers of product-form queueing networks.
+//!
+//! Numbers in, numbers out: the crate reads no file, no clock and no random source of its own, and
+//! every limit on size is checked before anything is allocated. What the numbers mean, and every
+//! message that a person reads about an argument, is the business of `knee.queueing`.
+//!
+//! * [`closed`]: one class of customers, every population up to N, in ratios of successive
+//!   normalising constants ([`Series`]).
+//!
+//! * [`Station`]: what both know of a station.
+//!
+//! Nothing is ever subtracted, so no digit is lost however large the population is; see
+//! `docs/methods/closed-networks.md`.
+//!
+//! With the feature `python` the crate is also the extension module `knee._kernels`.
+
+mod closed;
+mod error;
+mod series;
+mod station;
+
+#[cfg(feature = "python")]
+mod python;
+
+pub use closed::{Closed, POPULATION_MAX, closed};
+pub use error::Error;
+pub use series::{Series, Shares};
+pub use station::Station;

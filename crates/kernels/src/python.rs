@@ -1,0 +1,80 @@
+//! The extension module `knee._kernels`.
+//!
+//! Arrays leave as the bytes of 64-bit numbers in the machine's order, which NumPy reads where they
+//! are. `python/knee/_kernels.pyi` types it.
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::{Error, Station};
+
+create_exception!(
+    _kernels,
+    TooLargeError,
+    PyValueError,
+    "More values than are allowed: (values, values_max)."
+);
+
+/// One solution: throughput by population, then queue length and busy share by station and
+/// population.
+type Solution<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> PyErr {
+        match error {
+            Error::TooLarge { values, values_max } => TooLargeError::new_err((values, values_max)),
+            Error::Argument { .. } | Error::Range => PyValueError::new_err(error.to_string()),
+        }
+    }
+}
+
+/// Solves a closed network for every population up to `population`.
+#[pyfunction]
+fn closed(
+    py: Python<'_>,
+    population: usize,
+    think_time: f64,
+    demands: Vec<f64>,
+    rates: Vec<Vec<f64>>,
+) -> PyResult<Solution<'_>> {
+    let solution = py.detach(|| {
+        let stations = demands
+            .into_iter()
+            .zip(rates)
+            .map(|(demand, rates)| Ok((demand, Station::new(rates)?)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        crate::closed(population, think_time, &stations)
+    })?;
+    let columns = |column: fn(&crate::Shares) -> &Vec<f64>| {
+        bytes(py, solution.stations.iter().map(|shares| column(shares).as_slice()))
+    };
+    Ok((
+        bytes(py, [solution.throughput.as_slice()].into_iter())?,
+        columns(|shares| &shares.queue_length)?,
+        columns(|shares| &shares.busy)?,
+    ))
+}
+
+/// Rows of numbers, one after the other.
+fn bytes<'py, 'row>(
+    py: Python<'py>,
+    rows: impl Iterator<Item = &'row [f64]> + Clone,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let length = rows.clone().map(size_of_val).sum();
+    PyBytes::new_with(py, length, |target| {
+        let numbers = rows.flatten();
+        for (place, number) in target.chunks_exact_mut(size_of::<f64>()).zip(numbers) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        Ok(())
+    })
+}
+
+#[pymodule]
+fn _kernels(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("POPULATION_MAX", crate::POPULATION_MAX)?;
+    module.add("TooLargeError", module.py().get_type::<TooLargeError>())?;
+    module.add_function(wrap_pyfunction!(closed, module)?)
+}

@@ -1,0 +1,227 @@
+//! Generating functions of normalising constants, carried as ratios of successive coefficients.
+//!
+//! The normalising constants of a closed network are the coefficients of the product of its
+//! stations' generating functions (Gordon & Newell 1967; Buzen 1973; Bolch et al. 2006, §8.1). With
+//! a the demand and μ(j) the rate with j customers, constant from μ(L) on, a station's is
+//!
+//! ```text
+//! F(z) = Σ_j f_j z^j,   f_j = Π_{i≤j} a/μ(i),   a geometric series of ratio s = a/μ(L) from f_L on
+//! ```
+//!
+//! and a delay's is exp(Zz). A coefficient g_n runs out of the range of numbers soon, but the ratio
+//! r_n = g_n/g_{n-1} is of the order of a demand, and is all that throughput needs: X(n) = 1/r_n.
+//! Multiplying by a station's series needs sums and products of positive numbers only, so that no
+//! digit cancels.
+
+/// Beyond these a partial sum is brought back by a power of two.
+const LARGE: f64 = 1e150;
+const SMALL: f64 = 1e-150;
+/// As many sums are taken side by side: they do not wait for each other's result.
+const LANES: usize = 8;
+/// LARGE's power of two.
+const STEP: f64 = f64::from_bits((1023 + 498) << 52);
+
+/// The ratios r_1, …, r_N of a power series with positive coefficients and g_0 = 1; a series that
+/// ends has the ratio 0.
+#[derive(Clone, Debug)]
+pub struct Series {
+    ratios: Vec<f64>,
+}
+
+/// What a station does in the network of the series that it was multiplied into; index n - 1 is the
+/// population n.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shares {
+    /// Mean number of customers there.
+    pub queue_length: Vec<f64>,
+    /// Probability that somebody is there.
+    pub busy: Vec<f64>,
+}
+
+impl Series {
+    /// exp(Zz) up to z^N: all customers are at a delay of `delay`.
+    pub fn of_delay(delay: f64, population: usize) -> Series {
+        Series { ratios: (1..=population).map(|n| delay / n as f64).collect() }
+    }
+
+    /// The ratio of each coefficient to the one before; the throughput's inverse.
+    pub fn ratios(&self) -> &[f64] {
+        &self.ratios
+    }
+
+    /// Multiplies by 1/(1 - sz), a single server of demand `s` > 0.
+    ///
+    /// With h the product and t_n = g_n/h_n: h_n = g_n + s h_{n-1}.
+    pub fn multiply_by_server(&mut self, s: f64) {
+        let mut share = 1.0;
+        for ratio in &mut self.ratios {
+            let without = *ratio * share;
+            *ratio = s + without;
+            share = without / *ratio;
+        }
+    }
+
+    /// Multiplies by the series of a station with demand `demand` > 0, and says what it does there.
+    ///
+    /// Take first the single server that has the station's largest load, h = g/(1 - sz), with
+    /// t_n = g_n/h_n and r_n the ratios of h. The product's n-th coefficient, over h_n, is then
+    ///
+    /// ```text
+    /// v_0,   v_i = t_{n-i} + (a/μ(i+1))/r_{n-i} v_{i+1},   v_{L-1} = 1
+    /// ```
+    ///
+    /// where v_i stands for i or more customers at the station. The same for the number of customers
+    /// beyond i, w_i = (a/μ(i+1))/r_{n-i} (v_{i+1} + w_{i+1}), starts with w_{L-1} at what the single
+    /// server holds: λ_n = s/r_n (1 + λ_{n-1}).
+    ///
+    /// Returns nothing where a number leaves its range.
+    #[must_use]
+    pub fn multiply(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
+        let population = self.ratios.len();
+        let alone = Alone::of(&self.ratios, demand / rates[rates.len() - 1]);
+        let loads: Vec<f64> = rates[..rates.len() - 1].iter().map(|rate| demand / rate).collect();
+        let mut product = Product {
+            alone,
+            loads,
+            weights: Vec::with_capacity(population),
+            shares: Shares {
+                queue_length: Vec::with_capacity(population),
+                busy: Vec::with_capacity(population),
+            },
+        };
+
+        let mut n = 1;
+        while n <= population {
+            if n >= product.loads.len() && n + LANES <= population {
+                product.extend::<LANES>(n)?;
+                n += LANES;
+            } else {
+                product.extend::<1>(n)?;
+                n += 1;
+            }
+        }
+
+        let mut last = Scaled { value: 1.0, steps: 0 };
+        for (n, weight) in product.weights.iter().enumerate() {
+            self.ratios[n] = product.alone.ratios[n + 1] * weight.over(last);
+            last = *weight;
+        }
+        Some(product.shares)
+    }
+}
+
+/// The series times its largest pole, by the power of z; index 0 is 1, or unused.
+struct Alone {
+    ratios: Vec<f64>,
+    inverses: Vec<f64>,
+    /// t_n, the probability that nobody is at the single server.
+    empty: Vec<f64>,
+    /// The probability that somebody is.
+    busy: Vec<f64>,
+    /// λ_n, how many are there.
+    queue_length: Vec<f64>,
+}
+
+impl Alone {
+    fn of(ratios: &[f64], s: f64) -> Alone {
+        let mut alone = Alone {
+            ratios: vec![1.0],
+            inverses: vec![0.0],
+            empty: vec![1.0],
+            busy: vec![0.0],
+            queue_length: vec![0.0],
+        };
+        let (mut empty, mut queue_length) = (1.0, 0.0);
+        for ratio in ratios {
+            let without = ratio * empty;
+            let with = s + without;
+            let busy = s / with;
+            empty = without / with;
+            queue_length = busy * (1.0 + queue_length);
+            alone.ratios.push(with);
+            alone.inverses.push(with.recip());
+            alone.empty.push(empty);
+            alone.busy.push(busy);
+            alone.queue_length.push(queue_length);
+        }
+        alone
+    }
+}
+
+/// A positive number as `value` × STEP^`steps`.
+#[derive(Clone, Copy)]
+struct Scaled {
+    value: f64,
+    steps: i32,
+}
+
+impl Scaled {
+    fn over(self, other: Scaled) -> f64 {
+        self.value / other.value * STEP.powi(self.steps - other.steps)
+    }
+}
+
+/// What brings a sum of so many steps back into range: up or down by one, or nothing where it has
+/// left the range for good.
+fn step(sum: f64, steps: i32) -> Option<i32> {
+    match sum {
+        sum if !sum.is_finite() => None,
+        sum if sum >= LARGE => Some(1),
+        sum if sum <= SMALL => (steps > 0).then_some(-1),
+        _ => Some(0),
+    }
+}
+
+/// A product under way.
+struct Product {
+    alone: Alone,
+    /// a/μ(i) for the i of which the rate differs from the last.
+    loads: Vec<f64>,
+    /// v_0 of every population.
+    weights: Vec<Scaled>,
+    shares: Shares,
+}
+
+impl Product {
+    /// The populations n, …, n + N - 1.
+    fn extend<const N: usize>(&mut self, n: usize) -> Option<()> {
+        // Nobody has more customers at the station than there are.
+        let first = self.loads.len().min(n);
+        let mut v = [1.0; N];
+        let mut w = [0.0; N];
+        w.copy_from_slice(&self.alone.queue_length[n - first..][..N]);
+        let mut unit = [1.0; N];
+        let mut steps = [0; N];
+        // What v_0 counts of populations with somebody there.
+        let mut there = [0.0; N];
+        there.copy_from_slice(&self.alone.busy[n..][..N]);
+        for i in (0..first).rev() {
+            let inverses = &self.alone.inverses[n - i..][..N];
+            let empty = &self.alone.empty[n - i..][..N];
+            let mut in_range = true;
+            for lane in 0..N {
+                let load = self.loads[i] * inverses[lane];
+                w[lane] = load * (w[lane] + v[lane]);
+                there[lane] = load * v[lane];
+                v[lane] = empty[lane] * unit[lane] + there[lane];
+                in_range &= v[lane] < LARGE && v[lane] > SMALL;
+            }
+            if !in_range {
+                for lane in 0..N {
+                    let by = step(v[lane], steps[lane])?;
+                    let factor = STEP.powi(-by);
+                    (v[lane], w[lane], there[lane]) =
+                        (v[lane] * factor, w[lane] * factor, there[lane] * factor);
+                    steps[lane] += by;
+                    unit[lane] = STEP.powi(-steps[lane]);
+                }
+            }
+        }
+        for lane in 0..N {
+            self.shares.busy.push(there[lane] / v[lane]);
+            self.shares.queue_length.push(w[lane] / v[lane]);
+            self.weights.push(Scaled { value: v[lane], steps: steps[lane] });
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,52 @@
+//! What the solvers know of a station.
+
+use crate::Error;
+
+/// A station at which customers wait for each other: its rates with 1, 2, … customers there.
+///
+/// A single server is `[1.0]` and m servers are `[1.0, 2.0, …, m]`, with the service time in the
+/// demand. Stations at which nobody waits are think time to the solvers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Station {
+    rates: Vec<f64>,
+}
+
+impl Station {
+    /// A station that works at `rates[j - 1]` with j customers, and at the last rate with more.
+    pub fn new(rates: Vec<f64>) -> Result<Station, Error> {
+        if rates.is_empty() {
+            return Err(Error::Argument { name: "rates", problem: "expected at least one rate" });
+        }
+        if !rates.iter().all(|rate| rate.is_finite() && *rate > 0.0) {
+            return Err(Error::Argument { name: "rates", problem: "expected rates above 0" });
+        }
+        Ok(Station { rates })
+    }
+
+    /// A station of `servers` servers, 1 or more, each of rate 1.
+    pub fn of_servers(servers: usize) -> Station {
+        Station { rates: (1..=servers.max(1)).map(|busy| busy as f64).collect() }
+    }
+
+    pub(crate) fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// The rate with the most customers.
+    pub(crate) fn last_rate(&self) -> f64 {
+        self.rates[self.rates.len() - 1]
+    }
+
+    /// Whether the rate depends on the number of customers.
+    pub(crate) fn is_load_dependent(&self) -> bool {
+        self.rates.iter().any(|&rate| rate != self.rates[0])
+    }
+}
+
+/// Checks a demand or a think time.
+pub(crate) fn checked_time(name: &'static str, time: f64) -> Result<(), Error> {
+    if time.is_finite() && time >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::Argument { name, problem: "expected finite times from 0" })
+}
