@@ -1,0 +1,115 @@
+"""M/G/1: Poisson arrivals, any service times, one server (Pollaczek 1930; Khinchine 1932)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from knee.queueing.errors import ArgumentError
+from knee.queueing.single.arguments import check_rate, check_scv
+from knee.queueing.single.station import SingleStation
+
+
+@dataclass(frozen=True)
+class MG1(SingleStation):
+    """One server with independent service times of any distribution. Kleinrock 1975, §5.6; Jain 1991, box 31.5.
+
+    Means take the first two moments of the service time, variances also the third.
+
+    Parameters
+    ----------
+    arrival_rate
+        λ, per unit of time.
+    service_rate
+        μ = 1 / S, per unit of time.
+    service_scv
+        c² = Var[S] / S²: 0 for constant, 1 for exponential service.
+    service_skewness
+        γ = E[(S − E S)³] / Var[S]^{3/2}, 2 for exponential service; None where it is not known. For times, which
+        are not negative, it is c − 1 / c or more. With constant service it is without meaning and left out.
+
+    Raises
+    ------
+    ArgumentError
+        Naming the argument; on asking for a variance without `service_skewness`, that.
+    UnstableError
+        Where ρ = λ / μ is 1 or more.
+    """
+
+    arrival_rate: float
+    service_rate: float
+    service_scv: float
+    service_skewness: float | None = None
+    servers: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        check_scv("service_scv", self.service_scv)
+        if self.service_skewness is not None:
+            self._check_skewness(self.service_skewness)
+        self._idle()
+
+    def _check_skewness(self, skewness: float) -> None:
+        if self.service_scv == 0:
+            raise ArgumentError("service_skewness", "constant service (service_scv = 0) has none; leave it out")
+        variation = math.sqrt(self.service_scv)
+        least = variation - 1 / variation
+        # Two-valued service from 0 is at the limit, and its skewness may have been rounded below it.
+        if not least - 1e-9 * max(1.0, abs(least)) <= skewness < math.inf:
+            raise ArgumentError(
+                "service_skewness", f"expected c − 1 / c = {least:.6g} or more, as no time is negative, not {skewness}"
+            )
+
+    @property
+    def _service(self) -> Fraction:
+        return 1 / Fraction(self.service_rate)
+
+    @property
+    def probability_idle(self) -> float:
+        """p(0) = 1 − ρ, for any service times."""
+        return self._idle()
+
+    @property
+    def probability_waiting(self) -> float:
+        """ρ: arrivals see what time sees (Wolff 1982)."""
+        return self.utilization
+
+    @property
+    def mean_waiting(self) -> float:
+        """W = ρ S (1 + c²) / (2 (1 − ρ)), the Pollaczek–Khinchine formula."""
+        return self.utilization * self.service_time * (1 + self.service_scv) / 2 / self._idle()
+
+    @property
+    def variance_waiting(self) -> float:
+        """Var[W] = W² + λ E[S³] / (3 (1 − ρ)), E[S³] = S³ (1 + 3 c² + γ c³)."""
+        third = self.service_time**3 * (1 + 3 * self.service_scv + self._skew)
+        return self.mean_waiting**2 + self.arrival_rate * third / 3 / self._idle()
+
+    @property
+    def variance_response(self) -> float:
+        """Var[R] = Var[W] + c² S²."""
+        return self.variance_waiting + self.service_scv * self.service_time**2
+
+    @property
+    def variance_queue(self) -> float:
+        """Var[N_q] = λ W + λ² Var[W]: who begins service leaves those waiting who came since it did.
+
+        (Keilson & Servi 1988.)
+        """
+        return self.mean_queue + self.arrival_rate**2 * self.variance_waiting
+
+    @property
+    def variance_customers(self) -> float:
+        """Var[N] = λ R + λ² Var[R], likewise of who departs (Keilson & Servi 1988)."""
+        return self.mean_customers + self.arrival_rate**2 * self.variance_response
+
+    @property
+    def _skew(self) -> float:
+        """γ c³."""
+        if self.service_skewness is not None:
+            return float(self.service_skewness * self.service_scv**1.5)
+        if self.service_scv == 0:
+            return 0.0
+        raise ArgumentError("service_skewness", "is needed for variances")

@@ -1,0 +1,121 @@
+"""M/M/m: Poisson arrivals, exponential service, m servers behind one queue."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from knee.queueing.single.arguments import check_count, check_customers, check_rate, check_share, check_time
+from knee.queueing.single.erlang import Floats, occupancy_weights
+from knee.queueing.single.station import SolvedStation
+
+
+@dataclass(frozen=True)
+class MMm(SolvedStation):
+    """m exponential servers that share a queue without limit. Kleinrock 1975, §3.5; Jain 1991, §31.3 and box 31.2.
+
+    C is Erlang's delay probability (Jain's ϱ), θ = m μ − λ.
+
+    Parameters
+    ----------
+    arrival_rate
+        λ, per unit of time.
+    service_rate
+        μ of each server, per unit of time.
+    servers
+        m, from 1.
+
+    Raises
+    ------
+    ArgumentError
+        Where a rate is not positive and finite or `servers` is no whole number from 1.
+    UnstableError
+        Where ρ = λ / (m μ) is 1 or more.
+    """
+
+    arrival_rate: float
+    service_rate: float
+    servers: int
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        check_count("servers", self.servers, 1)
+        self._idle()
+
+    @property
+    def _service(self) -> Fraction:
+        return 1 / Fraction(self.service_rate)
+
+    @property
+    def _spare_rate(self) -> float:
+        """θ, at which the queue drains while all servers are busy."""
+        return self._idle() * self.servers * self.service_rate
+
+    @cached_property
+    def _probabilities(self) -> Floats:
+        """p(0), …, p(m); all states from m on together are p(m) / (1 − ρ)."""
+        weights = occupancy_weights(self.offered_load, self.servers, self.servers)
+        probabilities: Floats = weights / (weights[:-1].sum() + weights[-1] / self._idle())
+        return probabilities
+
+    @property
+    def probability_waiting(self) -> float:
+        """C(m, a) = p(m) / (1 − ρ), Erlang's second formula."""
+        return float(self._probabilities[-1]) / self._idle()
+
+    def probability(self, customers: int) -> float:
+        """p(n) = p(0) aⁿ / n! up to m customers, and p(m) ρⁿ⁻ᵐ from there."""
+        check_customers(customers)
+        if customers <= self.servers:
+            return float(self._probabilities[customers])
+        return float(self._probabilities[-1] * self.utilization ** (customers - self.servers))
+
+    @property
+    def mean_waiting(self) -> float:
+        """W = C / θ."""
+        return self.probability_waiting / self._spare_rate
+
+    @property
+    def variance_customers(self) -> float:
+        """Var[N] = a + ρ C ((1 + ρ − ρ C) / (1 − ρ)² + m)."""
+        return self.offered_load + self.variance_queue + self.offered_load * self.probability_waiting
+
+    @property
+    def variance_queue(self) -> float:
+        """Var[N_q] = ρ C (1 + ρ − ρ C) / (1 − ρ)²."""
+        rho = self.utilization
+        waiting = rho * self.probability_waiting
+        return waiting * (1 + rho - waiting) / self._idle() ** 2
+
+    @property
+    def variance_waiting(self) -> float:
+        """Var[W] = C (2 − C) / θ²."""
+        return self.probability_waiting * (2 - self.probability_waiting) / self._spare_rate**2
+
+    def waiting_tail(self, time: float) -> float:
+        """P(W > t) = C exp(−θ t)."""
+        check_time(time)
+        return self.probability_waiting * math.exp(-self._spare_rate * time)
+
+    def response_tail(self, time: float) -> float:
+        """P(R > t) = (1 − C) exp(−μ t) + C (θ exp(−μ t) − μ exp(−θ t)) / (θ − μ).
+
+        The second term is written so that nothing cancels where θ is close or equal to μ, as one server more makes it.
+        """
+        check_time(time)
+        slow, fast = sorted((self.service_rate, self._spare_rate))
+        apart = (fast - slow) * time
+        both = math.exp(-fast * time)
+        both += fast * time * math.exp(-slow * time) * (-math.expm1(-apart) / apart if apart else 1.0)
+        waiting = self.probability_waiting
+        return (1 - waiting) * math.exp(-self.service_rate * time) + waiting * both
+
+    def waiting_quantile(self, share: float) -> float:
+        """max(0, ln(C / (1 − q)) / θ) (Jain 1991, box 31.2)."""
+        check_share(share)
+        if self.probability_waiting <= 1 - share:
+            return 0.0
+        return (math.log(self.probability_waiting) - math.log1p(-share)) / self._spare_rate

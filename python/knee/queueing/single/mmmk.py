@@ -1,0 +1,165 @@
+"""M/M/m/K: m exponential servers, and room for K customers; who finds it full is lost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from scipy import special
+
+from knee.queueing.errors import ArgumentError
+from knee.queueing.single.arguments import STATES_MAX, check_count, check_customers, check_rate, check_time
+from knee.queueing.single.erlang import Floats, occupancy_weights
+from knee.queueing.single.station import SolvedStation
+
+
+@dataclass(frozen=True)
+class MMmK(SolvedStation):
+    """m exponential servers and K − m places to wait. Kleinrock 1975, §3.6; Jain 1991, §31.4 and box 31.4.
+
+    It is stable whatever arrives. Waiting and response times are those of the customers that are let in.
+
+    Parameters
+    ----------
+    arrival_rate
+        λ, per unit of time, lost customers included.
+    service_rate
+        μ of each server, per unit of time.
+    servers
+        m, from 1.
+    capacity
+        K, customers that may be there, those in service included; from m. K = m is Erlang's loss system.
+
+    Raises
+    ------
+    ArgumentError
+        Where a rate is not positive and finite, or a number not whole or out of its range.
+    """
+
+    arrival_rate: float
+    service_rate: float
+    servers: int
+    capacity: int
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        check_count("servers", self.servers, 1)
+        check_count("capacity", self.capacity, 1)
+        if self.capacity < self.servers:
+            raise ArgumentError("capacity", f"expected at least the {self.servers} servers, not {self.capacity}")
+        if self.arrival_rate / self.service_rate > STATES_MAX:
+            raise ArgumentError("arrival_rate", f"expected at most {STATES_MAX:,} times the service rate")
+
+    @property
+    def _service(self) -> Fraction:
+        return 1 / Fraction(self.service_rate)
+
+    @cached_property
+    def _probabilities(self) -> Floats:
+        """p(0), …, p(K)."""
+        weights = occupancy_weights(self.offered_load, self.servers, self.capacity)
+        probabilities: Floats = weights / weights.sum()
+        return probabilities
+
+    @cached_property
+    def _arrivals_behind(self) -> Floats:
+        """Shares of the admitted customers that find m, m + 1, …, K − 1 there: k − 1 wait before the k-th of them."""
+        shares: Floats = self._probabilities[self.servers : -1] / self._probabilities[:-1].sum()
+        return shares
+
+    @cached_property
+    def _waiting_places(self) -> Floats:
+        """1, …, K − m."""
+        return np.arange(1.0, self.capacity - self.servers + 1)
+
+    @property
+    def loss_probability(self) -> float:
+        """p(K), the share of the arriving customers that are lost: arrivals see what time sees (Wolff 1982)."""
+        return float(self._probabilities[-1])
+
+    @property
+    def throughput(self) -> float:
+        """X = λ (1 − p(K)), the effective arrival rate."""
+        return self.arrival_rate * float(self._probabilities[:-1].sum())
+
+    @property
+    def probability_waiting(self) -> float:
+        """(p(m) + … + p(K − 1)) / (1 − p(K))."""
+        return float(self._arrivals_behind.sum())
+
+    def probability(self, customers: int) -> float:
+        """p(n) = p(n − 1) a / min(n, m), and 0 above K."""
+        check_customers(customers)
+        return float(self._probabilities[customers]) if customers <= self.capacity else 0.0
+
+    @property
+    def mean_waiting(self) -> float:
+        """W: who finds all servers busy and k − 1 waiting waits for k departures at the rate m μ."""
+        return float(self._arrivals_behind @ self._waiting_places) * self.service_time / self.servers
+
+    @property
+    def mean_queue(self) -> float:
+        """N_q = Σ (n − m) p(n) over n > m."""
+        return float(self._probabilities[self.servers + 1 :] @ self._waiting_places)
+
+    @property
+    def mean_customers(self) -> float:
+        """N = Σ n p(n)."""
+        return float(self._probabilities @ np.arange(self.capacity + 1))
+
+    @property
+    def variance_customers(self) -> float:
+        """Var[N] = Σ (n − N)² p(n)."""
+        return float(self._probabilities @ (np.arange(self.capacity + 1) - self.mean_customers) ** 2)
+
+    @property
+    def variance_queue(self) -> float:
+        """Var[N_q], as Var[N]."""
+        waiting = np.maximum(np.arange(self.capacity + 1) - self.servers, 0)
+        return float(self._probabilities @ (waiting - self.mean_queue) ** 2)
+
+    @property
+    def variance_waiting(self) -> float:
+        """Var[W], of a mixture of Erlang times with k stages of rate m μ: E[W²] = Σ q_k k (k + 1) / (m μ)²."""
+        stage = self.service_time / self.servers
+        waiting = float(self._arrivals_behind @ self._waiting_places) * stage
+        none = 1 - self.probability_waiting
+        around = (self._waiting_places * stage - waiting) ** 2 + self._waiting_places * stage**2
+        return none * waiting**2 + float(self._arrivals_behind @ around)
+
+    def waiting_tail(self, time: float) -> float:
+        """P(W > t): fewer than k of a Poisson number of departures, of mean m μ t, have happened."""
+        check_time(time)
+        departures = self.servers * self.service_rate * time
+        return float(self._arrivals_behind @ special.gammaincc(self._waiting_places, departures))
+
+    def response_tail(self, time: float) -> float:
+        """P(R > t), uniformised at the rate m μ.
+
+        After the k-th event the customer is in service, and each further event is its own departure with 1 / m. So it
+        is still in service after j events with h(j) = q(j) + (1 − 1 / m) h(j − 1). Only positive terms are added.
+        """
+        check_time(time)
+        events, stays = self.servers * self.service_rate * time, 1 - 1 / self.servers
+        places = self.capacity - self.servers
+        # Outside, every term is below the least float beside the largest one, or by itself.
+        spread = 40 * math.sqrt(events) + 100
+        least = max(1, math.floor(stays * events - spread))
+        most = min(math.ceil(events + spread), places + 745 * self.servers)
+        number = np.arange(least, most + 1)
+        happened = np.exp(special.xlogy(number, events) - special.gammaln(number + 1) - events)
+        beyond = np.maximum(number - places, 0)
+        in_service = self._in_service[np.minimum(number, places)] * stays**beyond
+        at_once = (1 - self.probability_waiting) * math.exp(-self.service_rate * time)
+        return at_once + self.waiting_tail(time) + float(happened @ in_service)
+
+    @cached_property
+    def _in_service(self) -> Floats:
+        """h(0) = 0, h(1), …, h(K − m)."""
+        stays = 1 - 1 / self.servers
+        return np.array(list(accumulate(self._arrivals_behind.tolist(), lambda h, q: stays * h + q, initial=0.0)))
