@@ -156,6 +156,8 @@ def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> str | None:
     ]
     if missing:
         return f"No knee can be looked for without {' and '.join(missing)}."
+    if not (rows["throughput"] > 0).any():
+        return "No knee can be looked for: no request was answered, throughput is 0 wherever it was measured."
     if str(factors.get("request_type", "all")).lower() not in ALL:
         return (
             "No knee can be looked for among requests of one type: a knee is one of all requests together. Give rows "
@@ -190,10 +192,15 @@ def _explain(found: Measurements, level: float) -> tuple[tuple[Findings, ...], t
     explained, not_explained = [], []
     for response in [name for name in found.responses if name in EXPLAINED] or found.responses:
         try:
-            explained.append(analyse(found.table, found.factors, response, level=level, run_order=order))
+            findings = analyse(found.table, found.factors, response, level=level, run_order=order)
         except DesignError as error:
             why = "; ".join(line.removesuffix(".") for line in str(error).splitlines())
             not_explained.append(f"Which factor matters for {response} cannot be told: {why}.")
+            continue
+        if findings.analysis.total:
+            explained.append(findings)
+        else:
+            not_explained.append(f"No factor matters for {response}: it is the same in every row.")
     return tuple(explained), tuple(not_explained)
 
 

@@ -441,3 +441,11 @@ def test_a_knee_is_one_of_all_requests_together() -> None:
     assert verdicts["cache = cold, request_type = All"].knee.status == "found"
     assert "among requests of one type" in verdicts["cache = cold, request_type = read"].knee.sentence
     assert len(verdicts) == 4
+
+
+def test_what_never_varies_and_what_never_answered_is_said_as_such() -> None:
+    rows = "\n".join(f"{a},{clients},0,0" for a in (1, 2) for clients in (1, 2, 4))
+    diagnosis = diagnose(parse(f"a,clients,throughput,response_ms\n{rows}\n", "theirs.csv"))
+    assert diagnosis.common_knee_sentence is not None and "no request was answered" in diagnosis.common_knee_sentence
+    assert diagnosis.factorial == ()
+    assert diagnosis.unexplained[0] == "No factor matters for throughput: it is the same in every row."

@@ -105,6 +105,15 @@ def test_text_of_the_experiment_cannot_become_markup(page: str) -> None:
     assert "knee-kv --listen &lt;any&gt;" in page
 
 
+def test_names_in_a_table_cannot_become_markup() -> None:
+    page = page_of('<b>x</b>,"y"" onload=1",throughput\n</script>,1,10\n</script>,2,20\n<i>,1,30\n<i>,2,45\n')
+    assert "<b>x</b>" not in page and '" onload=1' not in markup(page)
+    assert "What moved throughput most: <b>x</b>. Going from </script> to <i>" in in_words(page)
+    assert set(specifications(page)) == {
+        f"factorial-throughput-{name}" for name in ("effects", "variation", "interaction-0")
+    }
+
+
 def test_the_verdict_stands_before_the_charts(page: str) -> None:
     assert (
         page.index("The knee is at")

@@ -66,8 +66,6 @@ class _Part:
         )
 
     def _figures(self) -> Iterable[str]:
-        if not self._analysis.total:
-            return
         if self._two_level:
             yield self._effects()
         yield self._variation()
