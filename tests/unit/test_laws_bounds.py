@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knee.laws import STATIONS, service_demands, throughput_bounds
+from knee.laws import STATIONS, check_laws, service_demands, throughput_bounds
 
 CLIENTS_MAX = 12
 
@@ -131,6 +131,68 @@ def test_throughput_beyond_what_constant_demands_allow_is_told() -> None:
     )
     (report,) = service_demands(faster, stations.filter(pl.col("point") != 1))
     assert [check.verdict for check in report.bounds] == ["holds", "violated", "holds"]
+
+
+def test_a_bound_that_is_itself_uncertain_accuses_nobody() -> None:
+    observations, stations = network(dict.fromkeys((1, 4, 12), 5.0))
+    at_four, alone = pl.col("clients") == 4, pl.col("clients") == 1
+    scattered = 1 + 0.2 * (pl.col("repetition") - 2)
+    noisy = observations.with_columns(
+        throughput=pl.when(at_four).then(1.2 * pl.col("throughput")).otherwise("throughput"),
+        response_ms=pl.when(alone).then(scattered * pl.col("response_ms")).otherwise("response_ms"),
+    )
+    (report,) = service_demands(noisy, stations.filter(pl.col("point") == 2))
+    assert {check.clients: check.verdict for check in report.bounds}[4] == "cannot tell"
+    # In its own runs the response time that makes the bound is no further uncertainty.
+    slower = observations.with_columns(
+        throughput=pl.when(alone).then(1000 / (scattered * 7 + 5)).otherwise("throughput"),
+        response_ms=pl.when(alone).then(scattered * 7).otherwise("response_ms"),
+    )
+    (report,) = service_demands(slower, stations.filter(pl.col("point") == 2))
+    assert {check.clients: check.verdict for check in report.bounds}[1] == "holds"
+
+
+def test_a_lightest_load_of_several_clients_may_wait_already() -> None:
+    observations, stations = network(dict.fromkeys((4, 8, 12), 0.0))
+    (report,) = service_demands(observations, stations)
+    assert report.light_waits
+    assert report.saturation is not None and report.saturation.estimate > 7 / 3
+    assert "violated" not in {check.verdict for check in report.bounds}
+    sentences = check_laws(observations, stations=stations).sentences
+    assert any(
+        "N* is at most" in sentence and "4 clients (which may contain waiting)" in sentence for sentence in sentences
+    )
+    assert not any("exceeds" in sentence for sentence in sentences)
+
+
+def test_saturation_is_counted_in_clients_whatever_they_keep_in_flight() -> None:
+    observations, stations = network(dict.fromkeys((4, 8, 12), 0.0))
+    (each_one,) = service_demands(observations, stations)
+    deep = observations.with_columns(pl.col("clients") // 4, pipeline=pl.lit(4))
+    (each_four,) = service_demands(deep, stations)
+    assert each_one.saturation is not None and each_four.saturation is not None
+    assert each_four.saturation.estimate == pytest.approx(each_one.saturation.estimate / 4)
+    assert each_four.light_waits, "one client with four requests in flight waits for itself"
+
+
+def test_errors_that_light_response_and_capacity_share_cancel_in_the_saturation() -> None:
+    observations, stations = network({12: 0.0})
+    hot = 1 + 0.1 * (pl.col("repetition") - 2)
+    both = stations.with_columns(
+        service_ms=pl.when(pl.col("station") == "disk").then(3.0).otherwise(4.0) * hot, visits=1.0, utilization=None
+    )
+    (report,) = service_demands(observations, both.cast(STATIONS))
+    assert report.light_source == "the sum of all demands"
+    assert report.saturation is not None and report.saturation.estimate == pytest.approx(7 / 3)
+    assert report.saturation.half_width == pytest.approx(0, abs=1e-9)
+
+
+def test_stations_that_no_run_has_together_are_not_compared() -> None:
+    observations, stations = network({12: 0.0}, repetitions=2)
+    apart = (pl.col("station") == "disk") == (pl.col("repetition") == 1)
+    (report,) = service_demands(observations, stations.filter(apart))
+    assert report.bottleneck is None
+    assert report.doubt == "no run has both disk and CPU"
 
 
 def test_alike_stations_are_not_told_apart_by_chance() -> None:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from knee.bottleneck import SATURATED
-from knee.intervals import LEVEL, Interval, mean_interval, product_interval
+from knee.intervals import LEVEL, Interval, counted, mean_interval, product_interval
 from knee.laws.bounds import Bounds, throughput_bounds
 from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
 from knee.trim import RUN
@@ -42,7 +43,7 @@ class Demand:
 class BoundCheck:
     """Measured throughput against the balanced-job bounds at one client count.
 
-    excess  measured / upper bound − 1, over the repetitions: a bound holds as long as that is not above zero
+    excess  measured / upper bound − 1, with the uncertainty of both: a bound holds as long as that is not above zero
     """
 
     clients: int
@@ -63,7 +64,10 @@ class DemandReport:
     doubt         why it is None, or what speaks against it
     light_ms      R without waiting: the response time at the lightest load, or the sum of all demands
     light_source  which of the two, in words
-    saturation    N* = (R + Z) / max(D_k / m_k), with R without waiting (Jain 1991, §34.4); None without that
+    light_waits   whether requests may have waited for each other there, so that N* is at most `saturation`, and
+                  throughput above a bound contradicts nothing
+    saturation    N* = (R + Z) / max(D_k / m_k), with R without waiting (Jain 1991, §34.4), in clients; None without
+                  that R
     bounds        one per client count
     """
 
@@ -74,6 +78,7 @@ class DemandReport:
     doubt: str
     light_ms: Interval | None
     light_source: str
+    light_waits: bool
     think_ms: float
     saturation: Interval | None
     bounds: tuple[BoundCheck, ...]
@@ -105,13 +110,13 @@ def service_demands(
     by
         Columns of `observations` that tell configurations apart.
     """
+    at = {int(own["point"][0]): own for own in _with_demands(stations, observations).partition_by("point")}
     reports = []
     groups = observations.group_by(list(by), maintain_order=True) if by else [((), observations)]
     for levels, rows in groups:
-        own = _with_demands(stations, rows)
-        if own.is_empty():
-            continue
-        reports.append(_report(dict(zip(by, levels, strict=True)), rows, own, tolerance, level))
+        own = [at[point] for point in rows["point"].unique(maintain_order=True) if point in at]
+        if own:
+            reports.append(_report(dict(zip(by, levels, strict=True)), rows, pl.concat(own), tolerance, level))
     return reports
 
 
@@ -152,38 +157,28 @@ def _report(
     at = own.filter(pl.col("clients") == clients) if has_clients else own
     demands = _ranked(at, level)
     bottleneck, doubt = _bottleneck(at, demands, level)
-    light_ms, light_source = _light(rows, own, demands, level)
+    light = _light(rows, at, level)
     think_ms = _think_ms(rows)
-    saturation = None
     busiest = bottleneck or (demands[0] if demands else None)
-    if light_ms is not None and busiest is not None and think_ms is not None:
-        saturation = product_interval(light_ms, _per_ms(busiest.capacity), offset=think_ms)
-    checks = []
-    if (
-        has_clients
-        and think_ms is not None
-        and light_ms is not None
-        and busiest is not None
-        and "throughput" in rows.columns
-    ):
-        checks = _bound_checks(rows, busiest, light_ms.estimate, think_ms, tolerance, level)
+    saturation, checks = None, []
+    if light is not None and busiest is not None and think_ms is not None:
+        most = at.filter(pl.col("station") == busiest.station).select(*RUN, "capacity")
+        saturation = _saturation(light, busiest, most, think_ms, _pipeline(rows), level)
+        if has_clients and "throughput" in rows.columns:
+            checks = _bound_checks(rows, busiest, most, light, think_ms, tolerance, level)
     return DemandReport(
         factors,
         clients,
         demands,
         bottleneck,
         doubt,
-        light_ms,
-        light_source,
+        None if light is None else light.mean,
+        "" if light is None else light.source,
+        light is not None and light.waits,
         think_ms or 0.0,
         saturation,
         tuple(checks),
     )
-
-
-def _per_ms(capacity: Interval) -> Interval:
-    low, high = (None if end is None else end / 1000 for end in (capacity.low, capacity.high))
-    return replace(capacity, estimate=capacity.estimate / 1000, low=low, high=high)
 
 
 def _ranked(at: pl.DataFrame, level: float) -> tuple[Demand, ...]:
@@ -232,6 +227,8 @@ def _bottleneck(at: pl.DataFrame, demands: Sequence[Demand], level: float) -> tu
     pairs = each.filter(pl.col("station") == first.station).join(
         each.filter(pl.col("station") == second.station), on=RUN, how="inner", suffix="_second"
     )
+    if pairs.is_empty():
+        return None, f"no run has both {first.station} and {second.station}"
     ratio = mean_interval((pairs["log"] - pairs["log_second"]).to_numpy(), level)
     if ratio.low is not None and ratio.low <= 0:
         return None, f"the repetitions do not tell {first.station} from {second.station}"
@@ -245,18 +242,51 @@ def _kind(station: str) -> str:
     return re.sub(r"-\d+", "", station)
 
 
-def _light(
-    rows: pl.DataFrame, own: pl.DataFrame, demands: Sequence[Demand], level: float
-) -> tuple[Interval | None, str]:
+@dataclass(frozen=True, eq=False)
+class _Light:
+    """R without waiting, of the runs that show it (`point, repetition, light_ms`) and on average."""
+
+    runs: pl.DataFrame
+    mean: Interval
+    source: str
+    waits: bool
+
+
+def _light(rows: pl.DataFrame, at: pl.DataFrame, level: float) -> _Light | None:
+    """The response time at the lightest load, or else the sum of the demands, where they are all of R."""
     if "response_ms" in rows.columns and "clients" in rows.columns:
         least = int(rows["clients"].min())  # type: ignore[arg-type]
-        values = rows.filter(pl.col("clients") == least)["response_ms"].drop_nulls().to_numpy()
-        if values.size and (least == 1 or rows["clients"].n_unique() > 1):
-            return mean_interval(values, level), f"the response time at {least} clients"
-    if own["service_ms"].null_count() == 0 and not own["software"].any():
-        sums = own.group_by(RUN).agg(pl.col("demand_ms").sum())["demand_ms"].to_numpy()
-        return mean_interval(sums, level), "the sum of all demands"
-    return None, "only one client count was measured, so nothing shows the response time without waiting"
+        runs = rows.filter(pl.col("clients") == least).select(*RUN, pl.col("response_ms").alias("light_ms"))
+        waits = least * _pipeline(rows) > 1
+        runs = runs.filter((pl.col("light_ms") > 0).fill_null(value=False))
+        if not runs.is_empty() and (not waits or rows["clients"].n_unique() > 1):
+            source = f"the response time at {counted(least, 'client')}" + " (which may contain waiting)" * waits
+            return _Light(runs, mean_interval(runs["light_ms"].to_numpy(), level), source, waits)
+    if at["service_ms"].null_count() == 0 and not at["software"].any():
+        runs = at.group_by(RUN).agg(pl.col("demand_ms").sum().alias("light_ms"))
+        return _Light(runs, mean_interval(runs["light_ms"].to_numpy(), level), "the sum of all demands", waits=False)
+    return None
+
+
+def _pipeline(rows: pl.DataFrame) -> float:
+    """Requests that a client of this configuration keeps in flight, on average over its runs."""
+    return float(rows["pipeline"].fill_null(1).mean()) if "pipeline" in rows.columns else 1.0  # type: ignore[arg-type]
+
+
+def _saturation(
+    light: _Light, busiest: Demand, most: pl.DataFrame, think_ms: float, pipeline: float, level: float
+) -> Interval:
+    """N*; errors of R and of the capacity are independent unless both were measured in the same runs."""
+    same = light.runs.join(most, on=RUN, how="inner")
+    if not same.is_empty():
+        each = (same["light_ms"] + think_ms) * same["capacity"] / 1000 / pipeline
+        return mean_interval(each.to_numpy(), level)
+    return product_interval(light.mean, _scaled(busiest.capacity, 1 / 1000 / pipeline), offset=think_ms)
+
+
+def _scaled(interval: Interval, factor: float) -> Interval:
+    low, high = (None if end is None else end * factor for end in (interval.low, interval.high))
+    return replace(interval, estimate=interval.estimate * factor, low=low, high=high)
 
 
 def _think_ms(rows: pl.DataFrame) -> float | None:
@@ -268,32 +298,67 @@ def _think_ms(rows: pl.DataFrame) -> float | None:
 
 
 def _bound_checks(
-    rows: pl.DataFrame, busiest: Demand, light_ms: float, think_ms: float, tolerance: float, level: float
+    rows: pl.DataFrame,
+    busiest: Demand,
+    most: pl.DataFrame,
+    light: _Light,
+    think_ms: float,
+    tolerance: float,
+    level: float,
 ) -> list[BoundCheck]:
-    """Whether throughput stays within what the busiest station and the response time without waiting allow."""
-    demand_ms = min(busiest.demand_ms.estimate, light_ms)
+    """Whether throughput stays within what the busiest station and the response time without waiting allow.
+
+    A bound is estimated, too. In the runs that it was estimated from each run is compared with its own; in the others
+    the uncertainties of capacity and light response time add to the throughput's, in squares.
+    """
+    servers = max(1.0, busiest.servers)
+
+    def bounds(clients: float, capacity: float, light_ms: float) -> Bounds:
+        demand_ms = min(1000 * servers / capacity, light_ms)
+        return throughput_bounds(clients, [(demand_ms, servers)], think_ms, elsewhere_ms=light_ms - demand_ms)
+
     checks = []
-    pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
-    for (clients,), at in (
-        rows.with_columns(n=pl.col("clients") * pipeline).sort("clients").group_by("clients", maintain_order=True)
-    ):
-        bounds = throughput_bounds(
-            float(at["n"].mean()),  # type: ignore[arg-type]
-            [(demand_ms, max(1.0, busiest.servers))],
-            think_ms,
-            elsewhere_ms=light_ms - demand_ms,
-        )
-        excess = mean_interval(at["throughput"].to_numpy() / bounds.balanced[1] - 1, level)
+    pipeline = _pipeline(rows)
+    given = {"capacity": busiest.capacity, "light_ms": light.mean}
+    means = {name: interval.estimate for name, interval in given.items()}
+    for (clients,), at in rows.sort("clients").group_by("clients", maintain_order=True):
+        customers = int(clients) * pipeline
+        own = at.select(*RUN, "throughput").join(most, on=RUN, how="left").join(light.runs, on=RUN, how="left")
+        limits = [
+            bounds(customers, capacity or means["capacity"], light_ms or means["light_ms"]).balanced[1]
+            for capacity, light_ms in own.select("capacity", "light_ms").iter_rows()
+        ]
+        on_average = bounds(customers, **means)
+        errors = [
+            max(
+                abs(bounds(customers, **{**means, name: end}).balanced[1] / on_average.balanced[1] - 1)
+                for end in (interval.low, interval.high)
+                if end is not None and end > 0
+            )
+            for name, interval in given.items()
+            if own[name].null_count() and interval.high is not None
+        ]
+        excess = _widened(mean_interval(own["throughput"].to_numpy() / np.array(limits) - 1, level), errors)
+        verdict = _within(excess, tolerance)
         checks.append(
             BoundCheck(
                 clients=int(clients),
-                bounds=bounds,
+                bounds=on_average,
                 throughput=mean_interval(at["throughput"].to_numpy(), level),
                 excess=excess,
-                verdict=_within(excess, tolerance),
+                # R was longer than without waiting, and the bound is lower than it ought to be.
+                verdict="cannot tell" if verdict == "violated" and light.waits else verdict,
             )
         )
     return checks
+
+
+def _widened(interval: Interval, errors: Sequence[float]) -> Interval:
+    """An interval with further, independent half widths; unchanged where it has none itself."""
+    if interval.half_width is None:
+        return interval
+    half_width = math.hypot(interval.half_width, *errors)
+    return replace(interval, low=interval.estimate - half_width, high=interval.estimate + half_width)
 
 
 def _within(excess: Interval, tolerance: float) -> Verdict:

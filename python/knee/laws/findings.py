@@ -80,6 +80,7 @@ def check_laws(
     conservation: list[ConservationCheck] = []
     labels: dict[int, str] = {}
     unusable: list[tuple[int, int, int]] = []
+    complete = {"clients", "throughput", "response_ms"} <= set(runs.columns)
     types_at, stations_at = _by_point(types), _by_point(stations)
     for (point,), rows in runs.sort("point", "repetition").group_by("point", maintain_order=True):
         labels[int(point)] = ", ".join(f"{name} = {rows[name][0]}" for name in by)
@@ -89,8 +90,8 @@ def check_laws(
             tolerance=tolerance,
             level=level,
         )
-        if {"clients", "throughput", "response_ms"} <= set(rows.columns) and usable(rows).height < rows.height:
-            unusable.append((int(point), int(rows["clients"][0]), rows.height - usable(rows).height))
+        if complete and (missing := rows.height - usable(rows).height):
+            unusable.append((int(point), int(rows["clients"][0]), missing))
         if int(point) in stations_at:
             of_stations += station_laws(rows, stations_at[int(point)], tolerance=tolerance, level=level)
         balance = conserved(rows, level=level)

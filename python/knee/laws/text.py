@@ -85,7 +85,7 @@ def _interactive(
     unsure = [check for check in closed if check.verdict == "cannot tell"]
     worst = max(broken or closed, key=lambda check: check.residual)
     where = f"worst {worst.residual:.2%}, at {_places([worst], labels)} in the {worst.view}'s view"
-    opened = [check for check in checks if check not in closed]
+    opened = [check for check in checks if check.verdict == "does not apply"]
     apart = f" It does not apply at {_places(opened, labels)}, an open loop." if opened else ""
     if broken:
         return [
@@ -124,7 +124,7 @@ def _why_unsure(comparisons: Iterable[Comparison]) -> str:
 def _causes(broken: Sequence[InteractiveCheck], labels: Labels) -> str:
     """Likely causes, those of too few requests and those of too many apart, each as the worst point has them."""
     few = [check for check in broken if check.throughput.residual.estimate > 0]
-    many = [check for check in broken if check not in few]
+    many = [check for check in broken if not check.throughput.residual.estimate > 0]
     groups = [group for group in (few, many) if group]
     told = []
     for group in groups:
@@ -235,7 +235,7 @@ def _demands(reports: Sequence[DemandReport]) -> list[str]:
         found.append(
             f"Throughput exceeds what constant demands allow at {counted(len(broken), 'point')}, most by "
             f"{check.excess.estimate:.1%} at {where}: a request needs less under load than alone (batching, warm "
-            "caches), or the lightest load already waits. Bounds and N* are then too low."
+            "caches). The bounds are then too low, and N* is too high."
         )
     return found
 
@@ -252,7 +252,8 @@ def _bottleneck(report: DemandReport) -> str:
             f"{_servers(station)} allow at most {quantity(station.capacity, 'requests/s')}."
         )
     if report.saturation is not None:
-        text += f" N* = {quantity(report.saturation)} clients, with {report.light_source} as R without waiting."
+        equals = "is at most" if report.light_waits else "="
+        text += f" N* {equals} {quantity(report.saturation)} clients, with {report.light_source} as R without waiting."
     return text
 
 
