@@ -259,7 +259,7 @@ def factorial_command(
         typer.Option("--response", metavar="NAME", help="What to explain; throughput and response_ms unless given."),
     ] = None,
     model: Annotated[
-        _Model | None, typer.Option(help="How effects combine; the one that fits better unless given.")
+        _Model | None, typer.Option(help="How effects combine; the one that the data ask for unless given.")
     ] = None,
     level: _ConfidenceLevel = 0.95,
     effects: Annotated[
@@ -277,9 +277,11 @@ def factorial_command(
     _tell(*found.notes)
     chosen = factors or list(found.factors)
     if effects is not None:
-        for response, published in measurements.read_effects(effects).items():
-            design = factorial.design_of(found.table, chosen, response)
-            print(f"{response}: {factorial.render_audit(factorial.audit_design(design, published))}")
+        if model is not None or responses:
+            raise MeasurementsError(
+                "--effects audits every response of that file, without a model: leave out the others"
+            )
+        _audit(found, chosen, effects)
         return
     order = "run_order" if "run_order" in found.table.columns else None
     if not (responses or found.responses):
@@ -287,11 +289,37 @@ def factorial_command(
             f"{path}: no response to explain: expected a column {' or '.join(measurements.RESPONSES)}"
         )
     usual = [name for name in ("throughput", "response_ms") if name in found.responses]
-    for response in responses or usual or found.responses:
-        findings = factorial.analyse(
-            found.table, chosen, response, model=model.value if model else None, level=level, run_order=order
+    texts = [
+        factorial.render_text(
+            factorial.analyse(
+                found.table, chosen, response, model=model.value if model else None, level=level, run_order=order
+            )
         )
-        print(factorial.render_text(findings))
+        for response in responses or usual or found.responses
+    ]
+    print("\n\n".join(texts))
+
+
+def _audit(found: Measurements, factors: list[str], effects: Path) -> None:
+    """Published effects against the responses of the table, with what the letters stand for."""
+    from knee import factorial, measurements
+
+    columns = {name: published for name, published in measurements.read_effects(effects).items() if published}
+    if unknown := [name for name in columns if name not in found.responses]:
+        raise MeasurementsError(
+            f"{effects}: column {unknown[0]}: {found.source} has no such response: expected "
+            f"{' or '.join(found.responses) or 'none'}"
+        )
+    if not columns:
+        raise MeasurementsError(f"{effects}: no effect has a value")
+    for number, (response, published) in enumerate(columns.items()):
+        design = factorial.design_of(found.table, factors, response)
+        unit = None
+        if response + measurements.ROUNDING in found.table.columns:
+            unit = 2 * float(found.table[response + measurements.ROUNDING].min())  # type: ignore[arg-type]
+        if number == 0:
+            print(", ".join(f"{factor.letter} = {factor.name}" for factor in design.factors))
+        print(f"{response}: {factorial.render_audit(factorial.audit_design(design, published, response_unit=unit))}")
 
 
 @app.command("diagnose")

@@ -136,3 +136,33 @@ def test_a_run_folders_columns_cannot_be_mapped(tmp_path: Path) -> None:
     done = knee("diagnose", str(tmp_path), "--map", "a=b")
     assert done.returncode == 2
     assert "--map renames the columns of a CSV" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("effects", "options", "says"),
+    [
+        ("effect,latency\nA,1\n", [], "column latency: "),
+        ("effect,throughput\nA,\n", [], "no effect has a value"),
+        ("effect,throughput\nA,1\n", ["--model", "additive"], "without a model"),
+        ("effect,throughput\nA,1\n", ["--response", "throughput"], "every response of that file"),
+    ],
+)
+def test_an_audit_that_cannot_be_is_refused(effects: str, options: list[str], says: str, tmp_path: Path) -> None:
+    published = tmp_path / "effects.csv"
+    published.write_text(effects)
+    done = knee("factorial", str(DATA / "seed001_figure4.csv"), "--effects", str(published), *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_a_run_folder_has_no_columns_to_rename(tmp_path: Path) -> None:
+    for command in ("laws", "factorial"):
+        done = knee(command, str(tmp_path), "--map", "tps=throughput")
+        assert done.returncode == 2
+        assert "--map renames the columns of a CSV" in done.stderr
+
+
+def test_a_table_of_stations_alone_has_no_response_to_explain() -> None:
+    done = knee("factorial", str(DATA / "seed001_bottleneck.csv"))
+    assert done.returncode == 2
+    assert "no response to explain" in done.stderr
