@@ -6,6 +6,7 @@ Means, distributions and variances come from different formulas, so that they ca
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -337,7 +338,7 @@ def test_tails_far_out_are_zero_and_cheap() -> None:
     ],
 )
 def test_unstable_stations_are_refused_with_their_rho(
-    model: type[SingleStation], arguments: tuple[object, ...], rho: str
+    model: Callable[..., SingleStation], arguments: tuple[object, ...], rho: str
 ) -> None:
     with pytest.raises(UnstableError, match=f"rho = {rho}:") as raised:
         model(*arguments)
@@ -365,7 +366,7 @@ BAD = [-1.0, 0.0, math.nan, math.inf, 1e-300]
     ("model", "rest"),
     [(MM1, ()), (MMm, (2,)), (MMInfinity, ()), (MMmK, (2, 5)), (MG1, (1.0,)), (GGm, (2, 1.0, 1.0))],
 )
-def test_impossible_rates_are_named(model: type[SingleStation], rest: tuple[object, ...], bad: float) -> None:
+def test_impossible_rates_are_named(model: Callable[..., SingleStation], rest: tuple[object, ...], bad: float) -> None:
     with pytest.raises(ArgumentError, match="arrival_rate") as raised:
         model(bad, 1.0, *rest)
     assert raised.value.argument == "arrival_rate"
@@ -395,7 +396,9 @@ def test_impossible_rates_are_named(model: type[SingleStation], rest: tuple[obje
         *((erlang_c, (2, load), "offered_load") for load in (0.0, -1.0, math.nan, math.inf)),
     ],
 )
-def test_impossible_arguments_are_named(model: type[SingleStation], arguments: tuple[object, ...], named: str) -> None:
+def test_impossible_arguments_are_named(
+    model: Callable[..., SingleStation], arguments: tuple[object, ...], named: str
+) -> None:
     with pytest.raises(ArgumentError, match=f"^{named}: ") as raised:
         model(*arguments)
     assert raised.value.argument == named
@@ -425,4 +428,4 @@ def test_variances_that_need_a_third_moment_ask_for_it() -> None:
 
 def test_a_model_does_not_change() -> None:
     with pytest.raises(FrozenInstanceError):
-        SOLVED[0].arrival_rate = 0.1  # type: ignore[misc]
+        SOLVED[0].arrival_rate = 0.1
