@@ -26,3 +26,26 @@ def closed(
     ValueError
         For an argument that cannot be right, or numbers out of range.
     """
+
+def lattice(
+    populations: list[int], think_times: list[float], demands: list[list[float]], rates: list[list[float]]
+) -> tuple[bytes, bytes]:
+    """Solves a closed network of several classes for all populations up to these.
+
+    Parameters
+    ----------
+    demands
+        By station and class.
+
+    Returns
+    -------
+    Throughput, (N_1 + 1, …, N_C + 1, classes), and the residence time of one unit of demand that arrives there,
+    (N_1 + 1, …, N_C + 1, stations).
+
+    Raises
+    ------
+    TooLargeError
+        For more values than are allowed.
+    ValueError
+        For an argument that cannot be right, or numbers out of range.
+    """

@@ -7,6 +7,8 @@
 //! * [`closed`]: one class of customers, every population up to N, in ratios of successive
 //!   normalising constants ([`Series`]).
 //!
+//! * [`lattice`]: several classes, every combination of populations, by mean value analysis.
+//!
 //! * [`Station`]: what both know of a station.
 //!
 //! Nothing is ever subtracted, so no digit is lost however large the population is; see
@@ -16,6 +18,7 @@
 
 mod closed;
 mod error;
+mod lattice;
 mod series;
 mod station;
 
@@ -24,5 +27,6 @@ mod python;
 
 pub use closed::{Closed, POPULATION_MAX, closed};
 pub use error::Error;
+pub use lattice::{Lattice, lattice};
 pub use series::{Series, Shares};
 pub use station::Station;

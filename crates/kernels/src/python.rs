@@ -57,6 +57,27 @@ fn closed(
     ))
 }
 
+/// Solves a closed network of several classes for all populations up to `populations`.
+#[pyfunction]
+fn lattice(
+    py: Python<'_>,
+    populations: Vec<usize>,
+    think_times: Vec<f64>,
+    demands: Vec<Vec<f64>>,
+    rates: Vec<Vec<f64>>,
+) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
+    let solution = py.detach(|| {
+        let stations = demands
+            .into_iter()
+            .zip(rates)
+            .map(|(demands, rates)| Ok((demands, Station::new(rates)?)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        crate::lattice(&populations, &think_times, &stations)
+    })?;
+    let array = |values: &Vec<f64>| bytes(py, [values.as_slice()].into_iter());
+    Ok((array(&solution.throughput)?, array(&solution.arrival)?))
+}
+
 /// Rows of numbers, one after the other.
 fn bytes<'py, 'row>(
     py: Python<'py>,
@@ -76,5 +97,6 @@ fn bytes<'py, 'row>(
 fn _kernels(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("POPULATION_MAX", crate::POPULATION_MAX)?;
     module.add("TooLargeError", module.py().get_type::<TooLargeError>())?;
-    module.add_function(wrap_pyfunction!(closed, module)?)
+    module.add_function(wrap_pyfunction!(closed, module)?)?;
+    module.add_function(wrap_pyfunction!(lattice, module)?)
 }

@@ -42,9 +42,12 @@ class UnstableError(QueueingError):
 class SizeError(QueueingError):
     """An exact solution would need more states than are allowed."""
 
-    def __init__(self, states: int, limit: int, remedy: str) -> None:
-        super().__init__(f"the exact solution has {states:,} states, more than {limit:,}; {remedy}")
+    def __init__(self, states: int, values: int, limit: int, remedy: str) -> None:
+        super().__init__(
+            f"the exact solution has {states:,} states and takes {values:,} values, more than {limit:,}: {remedy}"
+        )
         self.states = states
+        self.values = values
         self.limit = limit
 
 

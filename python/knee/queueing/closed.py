@@ -1,0 +1,232 @@
+"""Exact solutions of closed networks, for every population up to the one asked for.
+
+One class: ratios of successive normalising constants; several: mean value analysis on the lattice of populations. The
+kernels are in crates/kernels. Docs: docs/methods/closed-networks.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from knee import _kernels
+from knee.queueing.errors import ArgumentError, QueueingError, SizeError
+from knee.queueing.network import Floats, LoadDependent, Network, Queue
+
+POPULATION_MAX: int = _kernels.POPULATION_MAX
+
+
+@dataclass(frozen=True)
+class ClosedSolution:
+    """A network with one class of N = 1, …, `populations[-1]` customers; row N - 1 is population N.
+
+    Attributes
+    ----------
+    stations
+        Names of the columns, (K).
+    throughput
+        X, rounds per unit of time, (N).
+    residence_time
+        V_k W_k, what a round spends at each station, (N, K).
+    queue_length
+        Q_k, the mean number of customers at each station, waiting or served, (N, K).
+    utilisation
+        Of a queue the mean share of its servers that are busy, of a load-dependent station the share of time that
+        somebody is there, of a delay NaN, (N, K).
+    """
+
+    stations: tuple[str, ...]
+    think_time: float
+    throughput: Floats
+    residence_time: Floats
+    queue_length: Floats
+    utilisation: Floats
+
+    @property
+    def populations(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """N, (N)."""
+        return np.arange(1, len(self.throughput) + 1)
+
+    @property
+    def response_time(self) -> Floats:
+        """R, from leaving the thinking to coming back, (N)."""
+        return np.asarray(self.residence_time.sum(axis=1))
+
+
+@dataclass(frozen=True)
+class LatticeSolution:
+    """A network with several classes of customers, for every combination of populations from 0 on.
+
+    The first axes are the populations of each class: `throughput[3, 2, 0]` is class 0's with three customers of class
+    0 and two of class 1. Every array is NaN where a class without customers has no value.
+
+    Attributes
+    ----------
+    stations, classes
+        Names of the last axes, (K) and (C).
+    throughput
+        X_c, rounds per unit of time, (N_1 + 1, …, N_C + 1, C).
+    residence_time
+        V_kc W_kc, (N_1 + 1, …, N_C + 1, K, C).
+    utilisation
+        As of a `ClosedSolution`, of all classes together, for queues only, (N_1 + 1, …, N_C + 1, K).
+    """
+
+    stations: tuple[str, ...]
+    classes: tuple[str, ...]
+    think_time: Floats
+    throughput: Floats
+    residence_time: Floats
+    utilisation: Floats
+
+    @property
+    def response_time(self) -> Floats:
+        """R_c, (N_1 + 1, …, N_C + 1, C)."""
+        return np.asarray(self.residence_time.sum(axis=-2))
+
+    @property
+    def queue_length(self) -> Floats:
+        """Q_kc, the mean number of each class at each station, (N_1 + 1, …, N_C + 1, K, C)."""
+        return np.asarray(np.nan_to_num(self.residence_time) * self.throughput[..., np.newaxis, :])
+
+
+def solve_closed(network: Network, population: int) -> ClosedSolution:
+    """Solves a closed network of one class exactly, for all populations 1, …, N in one pass.
+
+    Relative errors are of the order of 1e-15 for throughput and below 1e-10 for queue lengths up to the largest
+    population; docs/methods/closed-networks.md says how that is measured.
+
+    Raises
+    ------
+    ArgumentError
+        For a population below 1 or above `POPULATION_MAX`, or a network of several classes or in which nothing takes
+        any time.
+    SizeError
+        Where load-dependent stations have so many different rates that the solution would take minutes.
+
+    References
+    ----------
+    Buzen (1973), Communications of the ACM 16(9); Reiser & Lavenberg (1980), Journal of the ACM 27(2);
+    Bolch, Greiner, de Meer & Trivedi (2006), §8.1.
+    """
+    if len(network.classes) != 1:
+        raise ArgumentError("network", f"expected one class, not {list(network.classes)}; see solve_classes")
+    population = checked_population("population", population)
+    demands, think_time = network.demands[:, 0], float(network.think_times[0])
+    if not (demands.any() or think_time):
+        raise ArgumentError("network", "no station and no thinking takes any time, so the throughput has no bound")
+
+    speeds = [station.speeds(population) for station in network.stations]
+    queues = [index for index, speed in enumerate(speeds) if speed is not None]
+    delays = [index for index, speed in enumerate(speeds) if speed is None]
+    try:
+        throughput, lengths, busy = (
+            np.frombuffer(array)
+            for array in _kernels.closed(
+                population,
+                think_time + float(demands[delays].sum()),
+                demands[queues].tolist(),
+                [speed for speed in speeds if speed is not None],
+            )
+        )
+    except _kernels.TooLargeError as error:
+        values, limit = error.args
+        raise SizeError(population, values, limit, "give stations fewer different rates") from None
+    except ValueError as error:
+        raise QueueingError(str(error)) from None
+
+    queue_length = throughput[:, np.newaxis] * demands
+    queue_length[:, queues] = lengths.reshape(len(queues), population).T
+    residence_time = queue_length / throughput[:, np.newaxis]
+    residence_time[:, delays] = demands[delays]
+    utilisation = throughput[:, np.newaxis] * demands / servers(network)
+    for row, index in enumerate(queues):
+        if isinstance(network.stations[index], LoadDependent):
+            utilisation[:, index] = busy.reshape(len(queues), population)[row]
+    return ClosedSolution(network.names, think_time, throughput, residence_time, queue_length, utilisation)
+
+
+def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSolution:
+    """Solves a closed network exactly for every combination of populations up to these, one for each class.
+
+    Raises
+    ------
+    ArgumentError
+        For populations that are not one of 1 or more for each class, or a class that nothing takes any time of.
+    SizeError
+        For more states than are solved exactly.
+
+    References
+    ----------
+    Reiser & Lavenberg (1980), Journal of the ACM 27(2); Reiser (1981), Performance Evaluation 1(1), for the
+    probabilities of load-dependent stations; Bolch, Greiner, de Meer & Trivedi (2006), §8.2.
+    """
+    if len(populations) != len(network.classes):
+        raise ArgumentError("populations", f"expected one for each of {list(network.classes)}, not {populations}")
+    customers = [checked_population("populations", population) for population in populations]
+    demands, think_times = network.demands, network.think_times
+    speeds = [station.speeds(sum(customers)) for station in network.stations]
+    throughput, arrival = solve_states(customers, think_times, demands, speeds, network.classes)
+
+    residence_time = residence_times(arrival, demands)
+    utilisation = throughput @ demands.T / servers(network)
+    return LatticeSolution(network.names, tuple(network.classes), think_times, throughput, residence_time, utilisation)
+
+
+def solve_states(
+    populations: Sequence[int],
+    think_times: Floats,
+    demands: Floats,
+    speeds: Sequence[Sequence[float] | None],
+    classes: Sequence[str],
+) -> tuple[Floats, Floats]:
+    """Throughputs (N_1 + 1, …, C), and what a unit of demand that arrives at a station takes, (N_1 + 1, …, K).
+
+    Raises ArgumentError, SizeError.
+    """
+    idle = [name for name, time in zip(classes, think_times + demands.sum(axis=0), strict=True) if time == 0]
+    if idle:
+        raise ArgumentError("network", f"no station and no thinking takes any time of {', '.join(map(repr, idle))}")
+    queues = [index for index, speed in enumerate(speeds) if speed is not None]
+    delays = [index for index, speed in enumerate(speeds) if speed is None]
+    shape = tuple(population + 1 for population in populations)
+    try:
+        throughput, arrival = _kernels.lattice(
+            list(populations),
+            (think_times + demands[delays].sum(axis=0)).tolist(),
+            demands[queues].tolist(),
+            [list(speed) for speed in speeds if speed is not None],
+        )
+    except _kernels.TooLargeError as error:
+        values, limit = error.args
+        raise SizeError(math.prod(shape), values, limit, "take linearizer() or fewer customers") from None
+    except ValueError as error:
+        raise QueueingError(str(error)) from None
+    everywhere = np.ones((*shape, len(demands)))
+    everywhere[..., queues] = np.frombuffer(arrival).reshape(*shape, len(queues))
+    return np.frombuffer(throughput).reshape(*shape, len(populations)), everywhere
+
+
+def residence_times(arrival: Floats, demands: Floats) -> Floats:
+    """What a customer finds is what is there with one of its class less, (…, K, C); NaN without a customer."""
+    found = np.full((*arrival.shape, demands.shape[1]), np.nan)
+    for index in range(demands.shape[1]):
+        fewer = (slice(None),) * index + (slice(None, -1),)
+        more = (slice(None),) * index + (slice(1, None),)
+        found[(*more, ..., index)] = arrival[fewer]
+    return np.asarray(found * demands)
+
+
+def servers(network: Network) -> Floats:
+    """m_k, (K); NaN where the utilisation is not the busy share of servers."""
+    return np.array([station.servers if isinstance(station, Queue) else np.nan for station in network.stations])
+
+
+def checked_population(argument: str, population: int) -> int:
+    """The population, if networks of so many customers are solved. Raises ArgumentError."""
+    if isinstance(population, bool) or int(population) != population or not 1 <= population <= POPULATION_MAX:
+        raise ArgumentError(argument, f"expected a whole number from 1 to {POPULATION_MAX:,}, not {population}")
+    return int(population)

@@ -1,0 +1,186 @@
+"""The description of a queueing network: its stations, and how often customers visit them.
+
+Stations are named, and a customer of class c visits station k V_ck times on its way around (closed) or through
+(open), for S_ck each time, so that its demand there is D_ck = V_ck S_ck. Times are in any one unit that the caller
+keeps to, and rates are per that unit.
+
+Every solver of this package but the simulator takes these networks for product-form networks (Baskett, Chandy, Muntz
+& Palacios 1975): where customers queue first come, first served, service is exponential with the same mean for every
+class; under processor sharing, and at delays, only the mean matters and it may differ between classes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from knee.queueing.errors import ArgumentError
+from knee.queueing.routing import visits_from_routing
+
+Floats = NDArray[np.float64]
+
+#: One number for every class, or one for each.
+PerClass = float | Sequence[float]
+
+SERVERS_MAX = 1_000_000
+
+
+@dataclass(frozen=True)
+class Station(ABC):
+    """A place that customers visit V = `visits` times; one that is alone there is served for S = `service_time`."""
+
+    name: str
+    service_time: PerClass
+    visits: PerClass = field(default=1.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for values in ("service_time", "visits"):
+            given = getattr(self, values)
+            kept = float(given) if np.ndim(given) == 0 else tuple(float(value) for value in given)
+            _refuse_times(f"{self.name}.{values}", kept)
+            object.__setattr__(self, values, kept)
+
+    @abstractmethod
+    def speeds(self, population: int) -> list[float] | None:
+        """How many times as fast as with one customer it works with 1, 2, … customers, at the last speed with more.
+
+        None where nobody of so many customers ever waits.
+        """
+
+
+@dataclass(frozen=True)
+class Queue(Station):
+    """One queue before one or more equal servers; S is that of one server."""
+
+    servers: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.servers <= SERVERS_MAX:
+            raise ArgumentError(f"{self.name}.servers", f"expected 1 to {SERVERS_MAX:,}, not {self.servers}")
+
+    def speeds(self, population: int) -> list[float] | None:
+        if self.servers > 1 and population <= self.servers:
+            return None
+        return [float(busy) for busy in range(1, self.servers + 1)]
+
+
+@dataclass(frozen=True)
+class Delay(Station):
+    """A place at which nobody waits for anybody."""
+
+    def speeds(self, population: int) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class LoadDependent(Station):
+    """A queue that is served at `rates[j - 1]` per unit of time with j customers there, at the last rate with more."""
+
+    service_time: PerClass = field(init=False)
+    rates: Sequence[float]
+
+    def __post_init__(self) -> None:
+        rates = tuple(float(rate) for rate in self.rates)
+        if not rates or not all(rate > 0 and math.isfinite(rate) for rate in rates):
+            raise ArgumentError(f"{self.name}.rates", f"expected one or more finite rates above 0, not {list(rates)}")
+        object.__setattr__(self, "rates", rates)
+        object.__setattr__(self, "service_time", 1 / rates[0])
+        super().__post_init__()
+
+    def speeds(self, population: int) -> list[float] | None:
+        return [rate / self.rates[0] for rate in self.rates[:population]]
+
+
+def _refuse_times(argument: str, times: PerClass) -> None:
+    if not all(time >= 0 and math.isfinite(time) for time in np.atleast_1d(times)):
+        raise ArgumentError(argument, f"expected finite numbers from 0, not {times}")
+
+
+@dataclass(frozen=True)
+class Network:
+    """Stations, and what customers do between two rounds.
+
+    Parameters
+    ----------
+    stations
+        One or more, with different names.
+    think_time
+        Z, the mean time that a customer of a closed class spends outside of every station, for all classes or each.
+    classes
+        Their names. One class if none are named.
+
+    Raises
+    ------
+    ArgumentError
+        For a network without stations, names that occur twice, per-class values that are not one for each class,
+        and times that are negative or not finite.
+    """
+
+    stations: Sequence[Station]
+    think_time: PerClass = 0.0
+    classes: Sequence[str] = ("customers",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stations", tuple(self.stations))
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if not self.stations:
+            raise ArgumentError("stations", "the network is empty; give it one station or more")
+        _refuse_twice("stations", self.names)
+        _refuse_twice("classes", tuple(self.classes))
+        if not self.classes:
+            raise ArgumentError("classes", "expected one or more")
+        _refuse_times("think_time", self.think_time)
+        # Their lengths are checked where they are taken.
+        _ = self.demands, self.think_times
+
+    @classmethod
+    def routed(
+        cls,
+        stations: Sequence[Station],
+        routing: ArrayLike,
+        *,
+        reference: str | None = None,
+        think_time: float = 0.0,
+    ) -> Network:
+        """A network of one class whose visits follow from where customers go next: see `visits_from_routing`."""
+        visits = visits_from_routing([station.name for station in stations], routing, reference)
+        return cls([replace(station, visits=visits[station.name]) for station in stations], think_time)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stations' names."""
+        return tuple(station.name for station in self.stations)
+
+    @property
+    def demands(self) -> Floats:
+        """D_kc = V_kc S_kc, (stations, classes)."""
+        return np.array(
+            [
+                self._each(f"{station.name}.visits", station.visits)
+                * self._each(f"{station.name}.service_time", station.service_time)
+                for station in self.stations
+            ]
+        )
+
+    @property
+    def think_times(self) -> Floats:
+        """Z_c, (classes)."""
+        return self._each("think_time", self.think_time)
+
+    def _each(self, argument: str, values: PerClass) -> Floats:
+        """A value for each class."""
+        if np.ndim(values) and np.shape(values) != (len(self.classes),):
+            raise ArgumentError(argument, f"expected one number, or one for each of {list(self.classes)}, not {values}")
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), len(self.classes)).copy()
+
+
+def _refuse_twice(argument: str, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ArgumentError(argument, f"{', '.join(map(repr, twice))} occurs more than once")

@@ -1,0 +1,75 @@
+"""From where customers go next to how often they visit each station."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from knee.queueing.errors import ArgumentError
+
+# Rows are written in decimals: 0.33 + 0.33 + 0.34.
+ROW_TOLERANCE = 1e-9
+
+
+def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: str | None = None) -> dict[str, float]:
+    """V_k, the visits to each station for one to the reference: V_j = Σ_i V_i P_ij, V_reference = 1.
+
+    (Jain 1991, §32.3; Lazowska et al. 1984, §3.) The reference is a place of its own, outside of the stations: where
+    the customers of an open network come from and go to, and where those of a closed one think. Or it is a station.
+
+    Parameters
+    ----------
+    routing
+        P_ij, the probability that a customer goes from i to j. Without `reference` (stations + 1, stations + 1), the
+        first row and column being the outside; with it (stations, stations).
+    reference
+        The station that is visited once.
+
+    Raises
+    ------
+    ArgumentError
+        For a matrix of another shape, numbers that are no probabilities, rows that do not sum to one, stations that
+        nobody reaches, and stations from which nobody comes back.
+    """
+    names = list(stations) if reference is not None else ["the outside", *stations]
+    probabilities = np.asarray(routing, dtype=np.float64)
+    _refuse(names, probabilities)
+    if reference is not None and reference not in names:
+        raise ArgumentError("reference", f"{reference!r} is none of the stations {names}")
+    start = names.index(reference) if reference is not None else 0
+
+    steps = probabilities > 0
+    for goes, problem in ((steps, "never reached from"), (steps.T, "never left again for")):
+        missed = [name for name, reached in zip(names, _reached(goes, start), strict=True) if not reached]
+        if missed:
+            raise ArgumentError("routing", f"{', '.join(map(repr, missed))}: {problem} {names[start]!r}")
+
+    others = [index for index in range(len(names)) if index != start]
+    visits = np.ones(len(names))
+    if others:
+        among = probabilities[np.ix_(others, others)]
+        visits[others] = np.linalg.solve(np.eye(len(others)) - among.T, probabilities[start, others])
+    return {name: float(visits[names.index(name)]) for name in stations}
+
+
+def _refuse(names: Sequence[str], probabilities: NDArray[np.float64]) -> None:
+    if probabilities.shape != (len(names), len(names)):
+        raise ArgumentError("routing", f"expected a row and a column for each of {names}, not {probabilities.shape}")
+    if not np.all((probabilities >= 0) & (probabilities <= 1)):
+        raise ArgumentError("routing", "expected probabilities from 0 to 1")
+    for name, total in zip(names, probabilities.sum(axis=1), strict=True):
+        if abs(total - 1) > ROW_TOLERANCE:
+            raise ArgumentError("routing", f"the row of {name!r} sums to {total:.6g}, not to 1")
+
+
+def _reached(steps: NDArray[np.bool_], start: int) -> NDArray[np.bool_]:
+    """What can be reached from the start in any number of steps."""
+    reached = np.zeros(len(steps), dtype=np.bool_)
+    reached[start] = True
+    while True:
+        further = reached | steps[reached].any(axis=0)
+        if (further == reached).all():
+            return reached
+        reached = further
