@@ -72,7 +72,7 @@ _WHOLE_MAX = 2**63 - 1
 _RESERVED = ("point", "line", "clients_connected", "load_total", "middleware_total", "reconnects", "unsteady")
 """What the analyses know of a run folder's runs under these names, and a file cannot mean by them."""
 
-_STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(\w+)")
+_STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")
 _UTILIZATION_MAX = 1.05
 """A share a little above one is rounding; far above it is a percentage."""
 
@@ -147,7 +147,7 @@ def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
 
 def station_column(name: str) -> tuple[str, str] | None:
     """The quantity and the station of a column of a station; None for every other column."""
-    found = None if name in KNOWN else _STATION.fullmatch(name)
+    found = None if name in KNOWN or name.endswith(ROUNDING) else _STATION.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 

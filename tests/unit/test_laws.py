@@ -212,6 +212,24 @@ def test_a_station_measured_wrongly_breaks_its_law(
     )
 
 
+def test_without_worker_slots_there_is_no_queue_to_check() -> None:
+    dataset = synthetic_dataset(System(), (8,))
+    middleware = pl.col("role") == "middleware"
+    # As knee-proxy --pipelined prints it: requests wait on their way, but for no slot.
+    dataset.stations = dataset.stations.with_columns(
+        pl.when(middleware).then(None).otherwise(pl.col(name)).alias(name) for name in ("workers", "workers_busy_s")
+    ).with_columns(pl.when(middleware).then(0.0).otherwise("queue_length_mean").alias("queue_length_mean"))
+    assert "Little's law" not in {check.law for check in laws_of_run(dataset).stations}
+
+
+def test_a_station_is_checked_in_the_repetitions_that_have_it_all(dataset: Dataset, table: pl.DataFrame) -> None:
+    gap = pl.when(pl.col("repetition") == 1).then(None).otherwise("queue_length").alias("queue_length")
+    checks = check_laws(table, stations=stations(dataset).with_columns(gap)).stations
+    little = [check for check in checks if check.law == "Little's law"]
+    assert len(little) == 2 * len(CLIENTS)
+    assert {check.comparison.residual.repetitions for check in little if check.clients == 64} == {2}
+
+
 def test_without_a_middleware_only_the_clients_view_is_checked(table: pl.DataFrame) -> None:
     bare = table.select("point", "repetition", "clients", "think_ms", "throughput", "response_ms")
     report = check_laws(bare)

@@ -193,6 +193,29 @@ def test_each_law_of_a_station_is_checked(values: dict[str, str], violated: set[
     assert {check.law for check in report.stations if check.verdict == "violated"} == violated
 
 
+@pytest.mark.parametrize(("queue", "verdict"), [("0.00", "violated"), ("0", "cannot tell")])
+def test_a_queue_of_zero_is_judged_by_what_it_may_have_been_rounded_from(queue: str, verdict: str) -> None:
+    # Little's law makes 0.4 of it.
+    report = laws(f"clients,throughput,response_ms,queue_length_db,response_ms_db\n8,100.0,80.0,{queue},4.00\n")
+    (check,) = report.stations
+    assert check.verdict == verdict
+    assert any("0 was measured where the law says 0.400" in sentence for sentence in report.sentences)
+
+
+def test_rows_of_a_single_type_say_what_they_take_for_granted() -> None:
+    rows = (DATA / "seed001_figure2.csv").read_text().splitlines()
+    assert "Every row is about LIST_QUEUES: clients are taken to send nothing else." in " ".join(
+        laws("\n".join(rows[:2])).notes
+    )
+    assert not laws("request_type,clients,throughput,response_ms\nall,8,1000,8.000\n").notes
+
+
+@pytest.mark.parametrize("station", ["db-1", "data base", "bücher"])
+def test_a_station_may_have_any_name(station: str) -> None:
+    (demands,) = laws(f"clients,throughput,utilization_{station}\n8,100,0.500\n16,110,0.550\n").demands
+    assert [demand.station for demand in demands.demands] == [station]
+
+
 def test_what_was_assumed_of_a_station_is_said() -> None:
     report = laws("clients,throughput,service_ms_db,utilization_db\n8,100,5.00,0.500\n")
     assert report.notes == (

@@ -41,8 +41,22 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
         types = types.join(points, on=keys, how="left") if keys else types.join(points, how="cross")
         types = types.drop("clients", "think_ms", strict=False)
     stations, notes = _stations(table)
+    notes = [*_single_type(found), *notes]
     report = check_laws(table, types=types, stations=stations, by=by, tolerance=tolerance, level=level)
     return replace(report, notes=tuple(notes))
+
+
+def _single_type(found: Measurements) -> list[str]:
+    """What a file about one of several types leaves open."""
+    if "request_type" in found.factors or "request_type" not in found.table.columns or "clients" not in found.table:
+        return []
+    only = str(found.table["request_type"][0])
+    if only.lower() in ALL:
+        return []
+    return [
+        f"Every row is about {only}: clients are taken to send nothing else. If they do, give rows for the other "
+        "types, or their time as think_ms."
+    ]
 
 
 def configuration(found: Measurements) -> list[str]:

@@ -96,22 +96,22 @@ def station_laws(
 ) -> list[StationCheck]:
     """Every law that the columns allow at the stations of one point.
 
-    `rows` are the point's repetitions, `stations` a table as above; other points in it are left out.
+    `rows` are the point's repetitions, `stations` a table as above; other points in it are left out, and of each law
+    the repetitions that lack one of its quantities.
     """
     system = [pl.col("throughput").alias("system_throughput")] if "throughput" in rows.columns else []
     shared = rows.select(*RUN, *system)
     if "throughput" + ROUNDING in rows.columns:
         shared = shared.with_columns(rows["throughput" + ROUNDING].alias("system_throughput" + ROUNDING))
     checks = []
-    known = _with_flow(stations.with_columns(pl.col("servers").fill_null(1.0)).join(shared, on=RUN, how="inner"))
-    for (station,), own in known.group_by("station", maintain_order=True):
+    flows = _with_flow(stations.with_columns(pl.col("servers").fill_null(1.0)).join(shared, on=RUN, how="inner"))
+    for (station,), own in flows.group_by("station", maintain_order=True):
         for law, quantity, inputs, predict, resolution in _LAWS:
-            if not measured(own, quantity, *inputs):
-                continue
             names = (quantity, *inputs)
-            rounded = [name + ROUNDING for name in names if measured(own, name + ROUNDING)]
-            comparison = compare(own.select(*names, *rounded), quantity, predict, level)
-            apart = abs(comparison.predicted.estimate - comparison.measured.estimate)
+            if not set(names) <= set(own.columns) or (known := own.drop_nulls(names)).is_empty():
+                continue
+            rounded = [name + ROUNDING for name in names if measured(known, name + ROUNDING)]
+            comparison = compare(known.select(*names, *rounded), quantity, predict, level)
             checks.append(
                 StationCheck(
                     point=int(rows["point"][0]),
@@ -119,12 +119,23 @@ def station_laws(
                     station=str(station),
                     law=law,
                     comparison=comparison,
-                    verdict="holds"
-                    if apart <= resolution
-                    else judge(comparison.residual, tolerance, comparison.rounding),
+                    verdict=_verdict(comparison, known, quantity, resolution, tolerance),
                 )
             )
     return checks
+
+
+def _verdict(
+    comparison: Comparison, known: pl.DataFrame, quantity: str, resolution: float, tolerance: float
+) -> Verdict:
+    apart = abs(comparison.predicted.estimate - comparison.measured.estimate)
+    if apart <= resolution:
+        return "holds"
+    if known[quantity].max() == 0:
+        # Nothing is a share of zero, but what was measured as zero may have been rounded to it.
+        rounded = float(known[quantity + ROUNDING].max()) if measured(known, quantity + ROUNDING) else 0.0  # type: ignore[arg-type]
+        return "violated" if apart > resolution + rounded else "cannot tell"
+    return judge(comparison.residual, tolerance, comparison.rounding)
 
 
 def _with_flow(stations: pl.DataFrame) -> pl.DataFrame:

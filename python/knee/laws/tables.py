@@ -113,7 +113,8 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         .join(flows.select(*_PROCESS, "throughput", "queueing_ms", "service_ms"), on=_PROCESS, how="left")
     )
     middlewares = used.filter(pl.col("role") == "middleware")
-    queues = middlewares.filter("_queues").select(
+    # Without worker slots nobody waits for one: what a pipelined middleware holds back has a time, but no length.
+    queues = middlewares.filter(pl.col("_queues") & (pl.col("workers") > 0)).select(
         *RUN,
         (pl.col("process") + "'s queue").alias("station"),
         pl.lit(True).alias("software"),

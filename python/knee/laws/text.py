@@ -79,7 +79,7 @@ def _interactive(
     closed = [check for check in checks if check.verdict != "does not apply"]
     if not closed:
         queues = list(dict.fromkeys(check.station for check in stations if check.law == "Little's law"))
-        instead = f" Little's law at {_listed(queues)} takes its place." if queues else ""
+        instead = f" Little's law takes its place, at {', '.join(queues)}." if queues else ""
         return [f"The interactive law does not apply: the load is an open loop.{instead}"]
     broken = [check for check in closed if check.verdict == "violated"]
     unsure = [check for check in closed if check.verdict == "cannot tell"]
@@ -113,7 +113,9 @@ def _unusable(unusable: Sequence[tuple[int, int, int]], labels: Labels) -> list[
 
 def _why_unsure(comparisons: Iterable[Comparison]) -> str:
     """Repetitions or rounding, whichever leaves more open."""
-    known = list(comparisons)
+    known = [comparison for comparison in comparisons if math.isfinite(comparison.residual.estimate)]
+    if not known:
+        return "what was measured is zero there, and may have been rounded to it"
     rounded = max(comparison.rounding for comparison in known)
     scattered = max(comparison.residual.half_width or 0.0 for comparison in known)
     if rounded > scattered:
@@ -185,20 +187,27 @@ def _stations(checks: Sequence[StationCheck], labels: Labels, tolerance: float) 
         doubtful = broken or unsure
         if doubtful:
             stations = ", ".join(dict.fromkeys(check.station for check in doubtful))
-            largest = max(abs(check.comparison.residual.estimate) for check in doubtful)
+            largest = _largest(check.comparison for check in doubtful)
             found.append(
-                f"{_capital(law)} is violated at {stations}, at {_places(broken, labels)} (by {largest:.1%}; allowed "
+                f"{_capital(law)} is violated at {stations}, at {_places(broken, labels)} ({largest}; allowed "
                 f"{tolerance:.0%})."
                 if broken
                 else f"Cannot tell whether {law} holds within {tolerance:.0%} at {stations}, at "
-                f"{_places(unsure, labels)}: {_why_unsure(check.comparison for check in unsure)} (on average "
-                f"{largest:.1%} apart)."
+                f"{_places(unsure, labels)}: {_why_unsure(check.comparison for check in unsure)} ({largest})."
             )
         else:
             stations_ = list(dict.fromkeys(check.station for check in chosen))
             at = stations_[0] if len(stations_) == 1 else f"all {len(stations_)} stations that it can be checked at"
             found.append(f"{_capital(law)} holds at {at}, at {counted(len({c.point for c in chosen}), 'point')}.")
     return found
+
+
+def _largest(comparisons: Iterable[Comparison]) -> str:
+    """The largest residual; where what was measured is zero, what the law makes of it instead."""
+    known = list(comparisons)
+    if zero := [comparison for comparison in known if not math.isfinite(comparison.residual.estimate)]:
+        return f"0 was measured where the law says {number(max(one.predicted.estimate for one in zero))}"
+    return f"on average up to {max(abs(comparison.residual.estimate) for comparison in known):.1%} apart"
 
 
 def _conservation(checks: Sequence[ConservationCheck], labels: Labels) -> list[str]:
