@@ -138,6 +138,22 @@ def test_what_the_measurement_excludes_is_no_cause(
     assert not any(excluded in " ".join(check.causes) for check in broken)
 
 
+def test_a_single_short_run_is_not_held_to_more_than_it_counted(table: pl.DataFrame) -> None:
+    # Thinking is most of the cycle, which magnifies a request more or less of the count in the response time.
+    (run,) = table.filter((pl.col("clients") == 4) & (pl.col("repetition") == 1)).partition_by("point")
+    x = pl.col("throughput")
+    n, z = pl.col("clients"), pl.lit(50.0)
+    lazy = run.with_columns(think_ms=z, response_ms=1000 * n / x).with_columns(
+        throughput=1.006 * 1000 * n / (pl.col("response_ms") + z), observed_s=pl.lit(2.0)
+    )
+    names = ["point", "repetition", "clients", "think_ms", "throughput", "response_ms", "observed_s"]
+    (check,) = check_laws(lazy.select(names)).interactive
+    assert abs(check.response_ms.residual.estimate) > 0.02
+    assert check.verdict == "cannot tell"
+    (check,) = check_laws(lazy.select(names).with_columns(observed_s=pl.lit(2000.0))).interactive
+    assert check.verdict == "violated"
+
+
 def test_a_stalled_run_is_left_out_and_said(table: pl.DataFrame) -> None:
     stalled = pl.when((pl.col("clients") == 16) & (pl.col("repetition") == 2)).then(0.0).otherwise("throughput")
     report = check_laws(table.with_columns(throughput=stalled))

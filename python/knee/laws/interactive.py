@@ -26,7 +26,7 @@ _COLUMNS: Mapping[View, tuple[str, str]] = {
     "middleware": ("middleware_throughput", "middleware_response_ms"),
 }
 
-_OF_ALL_TYPES = ("clients", "pipeline", "think_ms")
+_OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "observed_s")
 """What a run's request types share."""
 
 
@@ -184,6 +184,9 @@ def _check(
             if column + ROUNDING in rows.columns
         ),
     )
+    if rows.height == 1 and measured(rows, "observed_s"):
+        # How far requests across the two ends of the observation move its count, at random: a repetition would show it.
+        table = table.with_columns((pl.col("n").sqrt() / rows["observed_s"]).alias("x" + ROUNDING))
     of_throughput = compare(table, "x", _throughput, level)
     of_response = compare(table, "r", _response_ms, level)
     return InteractiveCheck(

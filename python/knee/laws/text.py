@@ -119,7 +119,10 @@ def _why_unsure(comparisons: Iterable[Comparison]) -> str:
     rounded = max(comparison.rounding for comparison in known)
     scattered = max(comparison.residual.half_width or 0.0 for comparison in known)
     if rounded > scattered:
-        return f"the numbers are rounded so far that it is open by ±{rounded:.1%}. Take more digits"
+        return (
+            f"the numbers are rounded, or counted over so short a time, that it is open by ±{rounded:.1%}. Take more "
+            "digits, or measure longer"
+        )
     return "the repetitions scatter too far. Measure longer, on a quieter machine"
 
 
