@@ -12,10 +12,13 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.stats import poisson
 
 from knee.queueing import MG1, MH21, MM1, GGm, MMInfinity, MMm, MMmK, SingleStation, SolvedStation, erlang_b, erlang_c
 from knee.queueing.errors import ArgumentError, UnstableError
@@ -72,9 +75,9 @@ def test_means_obey_the_operational_laws(station: SingleStation) -> None:
     assert station.mean_response == pytest.approx(station.mean_waiting + station.service_time)
     assert station.mean_customers == pytest.approx(station.throughput * station.mean_response, rel=1e-11)
     assert station.mean_queue == pytest.approx(station.throughput * station.mean_waiting, rel=1e-11, abs=1e-300)
-    busy = station.utilization * station.servers if math.isfinite(station.servers) else station.offered_load
+    busy = station.utilisation * station.servers if math.isfinite(station.servers) else station.offered_load
     assert station.mean_customers - station.mean_queue == pytest.approx(busy)
-    assert 0 <= station.utilization <= 1
+    assert 0 <= station.utilisation <= 1
     assert 0 <= station.probability_waiting <= 1
     assert station.mean_waiting >= 0
 
@@ -130,7 +133,7 @@ def test_quantiles_undo_the_distributions(station: SolvedStation, share: float) 
 def same(station: SolvedStation, other: SolvedStation, rel: float = 1e-11) -> None:
     """All answers of two models agree."""
     for attribute in (
-        *("throughput", "utilization", "probability_waiting", "probability_idle", "mean_waiting", "mean_response"),
+        *("throughput", "utilisation", "probability_waiting", "probability_idle", "mean_waiting", "mean_response"),
         *("mean_queue", "mean_customers", "variance_customers", "variance_queue", "variance_waiting"),
         *("variance_response", "variance_service"),
     ):
@@ -232,7 +235,7 @@ def test_constant_service_waits_half_as_long_and_needs_no_skewness() -> None:
 
 
 def erlang_c_exactly(servers: int, load: Fraction) -> Fraction:
-    """Erlang's second formula with the factorials it is printed with (Jain 1991, eq. 31.6)."""
+    """Erlang's second formula with the factorials it is printed with (Jain 1991, box 31.2)."""
     rho = load / servers
     all_busy = load**servers / math.factorial(servers) / (1 - rho)
     return all_busy / (all_busy + sum(load**n / math.factorial(n) for n in range(servers)))
@@ -291,8 +294,67 @@ def test_mmmk_to_twelve_digits_of_rational_arithmetic(servers: int, capacity: in
     assert station.mean_waiting == pytest.approx(float(queue / served), rel=1e-12, abs=0)
 
 
+@pytest.mark.parametrize("load", [0.01, 15.0, 700.0, 10_000.0])
+def test_customers_of_a_delay_are_poisson(load: float) -> None:
+    station = MMInfinity(load, 1.0)
+    with localcontext() as context:
+        context.prec = 50
+        for customers in (0, 1, int(load), int(load) + 1, int(1.2 * load) + 3):
+            p = (-Decimal(load)).exp()
+            for n in range(1, customers + 1):
+                p *= Decimal(load) / n
+            assert station.probability(customers) == pytest.approx(float(p), rel=1e-11, abs=0)
+
+
+# How far the approximation is off: docs/methods/single-stations.md has these numbers.
+
+
+def waiting_of_gm1(transform: Callable[[float], float]) -> float:
+    """W of G/M/1 with S = 1: σ / (1 − σ), where σ is the transform of the times between arrivals at 1 − σ."""
+    sigma = brentq(lambda x: transform(1 - x) - x, 0.0, 1 - 1e-6)
+    return sigma / (1 - sigma)
+
+
+def waiting_of_mdm(load: float, servers: int) -> float:
+    """W of M/D/m with S = 1: who is in service now has gone one service time later (Crommelin 1932)."""
+    most = servers + 400
+    arrivals = poisson.pmf(np.arange(most), load)
+    balance = np.zeros((most, most))
+    for there in range(most):
+        stay = max(there - servers, 0)
+        balance[stay:, there] = arrivals[: most - stay]
+    balance -= np.eye(most)
+    balance[-1] = 1
+    p = np.linalg.solve(balance, np.eye(most)[-1])
+    return float(p[servers:] @ np.arange(most - servers)) / load
+
+
+@pytest.mark.parametrize(
+    ("rho", "constant", "erlang"), [(0.3, 4.03, 1.21), (0.5, 0.96, 0.44), (0.8, 0.18, 0.10), (0.95, 0.036, 0.021)]
+)
+def test_the_approximation_waits_too_long_for_regular_arrivals(rho: float, constant: float, erlang: float) -> None:
+    for scv, error, transform in (
+        (0.0, constant, lambda s: math.exp(-s / rho)),
+        (0.25, erlang, lambda s: (4 * rho / (4 * rho + s)) ** 4),
+    ):
+        approximate = GGm(rho, 1.0, 1, scv, 1.0).mean_waiting
+        assert approximate / waiting_of_gm1(transform) - 1 == pytest.approx(error, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("servers", "half", "four_fifths", "nearly"),
+    [(1, 0.0, 0.0, 0.0), (2, -0.06, -0.02, -0.003), (8, -0.21, -0.06, -0.012), (32, -0.39, -0.14, -0.027)],
+)
+def test_the_approximation_waits_too_short_for_constant_service_by_many_servers(
+    servers: int, half: float, four_fifths: float, nearly: float
+) -> None:
+    for rho, error in ((0.5, half), (0.8, four_fifths), (0.95, nearly)):
+        approximate = GGm(rho * servers, 1.0, servers, 1.0, 0.0).mean_waiting
+        assert approximate / waiting_of_mdm(rho * servers, servers) - 1 == pytest.approx(error, abs=0.005)
+
+
 @given(arrivals=rates, rate=rates)
-def test_quantiles_of_mm1_and_mmm_agree_where_one_is_closed(arrivals: float, rate: float) -> None:
+def test_the_closed_quantile_of_waiting_is_the_inverted_one(arrivals: float, rate: float) -> None:
     servers = math.floor(arrivals / rate) + 1
     station = MMm(arrivals, rate, servers)
     for share in (0.5, 0.999999):
@@ -312,7 +374,7 @@ def test_a_million_servers_near_saturation_have_finite_answers() -> None:
 def test_a_crowded_loss_system_loses_all_but_what_it_serves() -> None:
     station = MMmK(1e6, 1.0, 100, 100_000)
     assert station.throughput == pytest.approx(100.0)
-    assert station.utilization == pytest.approx(1.0)
+    assert station.utilisation == pytest.approx(1.0)
     assert station.mean_customers == pytest.approx(100_000, rel=1e-6)
     assert station.waiting_quantile(0.5) == pytest.approx(99_900 / 100, rel=1e-3)
 
@@ -353,7 +415,7 @@ def test_erlang_c_is_unstable_from_as_many_erlangs_as_servers() -> None:
 
 def test_the_last_stable_rate_is_told_from_the_first_unstable_one() -> None:
     """m μ rounds: 3 · 0.1 is more than 0.3, and 0.3 less than three times the float 0.1."""
-    assert MMm(0.3, 0.1, 3).utilization <= 1
+    assert MMm(0.3, 0.1, 3).utilisation <= 1
     with pytest.raises(UnstableError):
         MMm(3 * 0.1 * (1 + 1e-15), 0.1, 3)
 

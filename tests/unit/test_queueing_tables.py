@@ -86,7 +86,7 @@ CUT_OFF = {
 def answers(arrival_rate: float, service_rate: float, servers: int) -> dict[str, float]:
     station = MM1(arrival_rate, service_rate) if servers == 1 else MMm(arrival_rate, service_rate, servers)
     return {
-        "utilization": station.utilization,
+        "utilization": station.utilisation,
         "customers": station.mean_customers,
         "waiting_customers": station.mean_queue,
         "response_ms": 1000 * station.mean_response,
@@ -187,7 +187,7 @@ def test_seed_001_mm1_of_137_ms_is_139() -> None:
     """ρ = 0.99348 is cut off to 0.9934 before 1 − ρ is formed, which gives the printed 137.27 ms; rightly, 138.89."""
     arrival, service = Printed("1.096509"), Printed("0.906036")
     station = MM1(arrival.value, 1 / service.value)
-    assert Printed("0.9934").cuts(station.utilization, station.utilization)
+    assert Printed("0.9934").cuts(station.utilisation, station.utilisation)
     assert Printed("137.27").cuts(*[service.value / (1 - 0.9934)] * 2)
     assert station.mean_response == pytest.approx(138.89, abs=0.005)
     least, most = (end.mean_response for end in ends(1, arrival, service))
@@ -209,7 +209,7 @@ def test_seed_001_mm20_example_does_not_follow_from_its_inputs() -> None:
     assert not Printed("8.57").rounds(least.mean_response, most.mean_response)
     assert Printed("7.88").rounds(least.mean_waiting, most.mean_waiting)
     # That E[w] is by its formula with the wrong ϱ, and no service time is as short as E[r] − E[w].
-    by_printed = 0.86 / (20 / SERVICE_MS.value * (1 - station.utilization))
+    by_printed = 0.86 / (20 / SERVICE_MS.value * (1 - station.utilisation))
     assert by_printed == pytest.approx(7.88, abs=0.02)
     assert SERVICE_MS.low > 4 * (8.57 - 7.88)
 
@@ -240,7 +240,7 @@ def test_seed_001_table_of_mm20_over_the_number_of_clients() -> None:
 def test_seed_001_25_clients_print_a_utilization_that_is_not_the_one_they_used() -> None:
     """4.0087 · 4.98 / 20 = 0.99817, with which E[r] = 139.45 ms follows; with the printed 0.9987 it would be 195 ms."""
     station = MMm(4.0087, 1 / 4.98, 20)
-    assert station.utilization == pytest.approx(0.99817, abs=0.000005)
+    assert station.utilisation == pytest.approx(0.99817, abs=0.000005)
     assert Printed("139.45").cuts(station.mean_response, station.mean_response)
     assert MMm(0.9987 * 20 / 4.98, 1 / 4.98, 20).mean_response == pytest.approx(195, abs=0.5)
     # Here a digit of S decides: anything from 91 to 308 ms is in what is printed.

@@ -34,7 +34,7 @@ def erlang_b(servers: int, offered_load: float) -> float:
 
     References
     ----------
-    Erlang 1917; Kleinrock 1975, §3.6. The recursion B(n) = a B(n − 1) / (n + a B(n − 1)) that is usual for it (Jagerman
+    Erlang 1917; Kleinrock 1975, §3.7. The recursion B(n) = a B(n − 1) / (n + a B(n − 1)) that is usual for it (Jagerman
     1974) is the same sum of products, term by term.
     """
     _check(servers, offered_load)

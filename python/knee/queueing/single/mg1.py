@@ -13,7 +13,7 @@ from knee.queueing.single.station import SingleStation
 
 @dataclass(frozen=True)
 class MG1(SingleStation):
-    """One server with independent service times of any distribution. Kleinrock 1975, §5.6; Jain 1991, box 31.5.
+    """One server with independent service times of any distribution. Kleinrock 1975, §5.5 to 5.7; Jain 1991, ch. 31.
 
     Means take the first two moments of the service time, variances also the third.
 
@@ -74,12 +74,12 @@ class MG1(SingleStation):
     @property
     def probability_waiting(self) -> float:
         """ρ: arrivals see what time sees (Wolff 1982)."""
-        return self.utilization
+        return self.utilisation
 
     @property
     def mean_waiting(self) -> float:
         """W = ρ S (1 + c²) / (2 (1 − ρ)), the Pollaczek–Khinchine formula."""
-        return self.utilization * self.service_time * (1 + self.service_scv) / 2 / self._idle()
+        return self.utilisation * self.service_time * (1 + self.service_scv) / 2 / self._idle()
 
     @property
     def variance_waiting(self) -> float:

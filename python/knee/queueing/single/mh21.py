@@ -101,7 +101,7 @@ class MH21(SolvedStation):
     @property
     def probability_waiting(self) -> float:
         """ρ = w₁ + w₂."""
-        return self.utilization
+        return self.utilisation
 
     def probability(self, customers: int) -> float:
         """p(n) = Σ w_i (r_i / λ) (λ / (λ + r_i))ⁿ: who departs leaves behind who came meanwhile."""

@@ -45,38 +45,38 @@ class MM1(SolvedStation):
     @property
     def probability_waiting(self) -> float:
         """ρ: arrivals see what time sees (Wolff 1982)."""
-        return self.utilization
+        return self.utilisation
 
     def probability(self, customers: int) -> float:
         """p(n) = (1 − ρ) ρⁿ."""
         check_customers(customers)
-        return float(self._idle() * self.utilization**customers)
+        return float(self._idle() * self.utilisation**customers)
 
     @property
     def mean_waiting(self) -> float:
         """W = ρ / (μ − λ)."""
-        return self.utilization * self.service_time / self._idle()
+        return self.utilisation * self.service_time / self._idle()
 
     @property
     def variance_customers(self) -> float:
         """Var[N] = ρ / (1 − ρ)²."""
-        return self.utilization / self._idle() ** 2
+        return self.utilisation / self._idle() ** 2
 
     @property
     def variance_queue(self) -> float:
         """Var[N_q] = ρ² (1 + ρ − ρ²) / (1 − ρ)²."""
-        rho = self.utilization
+        rho = self.utilisation
         return rho**2 * (1 + rho - rho**2) / self._idle() ** 2
 
     @property
     def variance_waiting(self) -> float:
         """Var[W] = ρ (2 − ρ) / (μ − λ)²."""
-        rho = self.utilization
+        rho = self.utilisation
         return rho * (2 - rho) * (self.service_time / self._idle()) ** 2
 
     def waiting_tail(self, time: float) -> float:
         """P(W > t) = ρ exp(−(μ − λ) t)."""
-        return self.utilization * self.response_tail(time)
+        return self.utilisation * self.response_tail(time)
 
     def response_tail(self, time: float) -> float:
         """P(R > t) = exp(−(μ − λ) t)."""
@@ -86,7 +86,7 @@ class MM1(SolvedStation):
     def waiting_quantile(self, share: float) -> float:
         """max(0, ln(ρ / (1 − q)) / (μ − λ)) (Jain 1991, box 31.1)."""
         check_share(share)
-        return max(0.0, (math.log(self.utilization) - math.log1p(-share)) * self.service_time / self._idle())
+        return max(0.0, (math.log(self.utilisation) - math.log1p(-share)) * self.service_time / self._idle())
 
     def response_quantile(self, share: float) -> float:
         """−ln(1 − q) / (μ − λ) (Jain 1991, box 31.1)."""

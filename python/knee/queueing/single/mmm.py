@@ -71,7 +71,7 @@ class MMm(SolvedStation):
         check_customers(customers)
         if customers <= self.servers:
             return float(self._probabilities[customers])
-        return float(self._probabilities[-1] * self.utilization ** (customers - self.servers))
+        return float(self._probabilities[-1] * self.utilisation ** (customers - self.servers))
 
     @property
     def mean_waiting(self) -> float:
@@ -86,7 +86,7 @@ class MMm(SolvedStation):
     @property
     def variance_queue(self) -> float:
         """Var[N_q] = ρ C (1 + ρ − ρ C) / (1 − ρ)²."""
-        rho = self.utilization
+        rho = self.utilisation
         waiting = rho * self.probability_waiting
         return waiting * (1 + rho - waiting) / self._idle() ** 2
 

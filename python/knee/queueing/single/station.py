@@ -50,7 +50,7 @@ class SingleStation(ABC):
         return self.arrival_rate
 
     @property
-    def utilization(self) -> float:
+    def utilisation(self) -> float:
         """X S / m, the mean share of the servers that are busy (utilisation law; Jain 1991, §33.1)."""
         return self.throughput * self.service_time / self.servers
 
