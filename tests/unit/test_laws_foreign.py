@@ -238,6 +238,15 @@ def test_without_clients_or_response_times_that_is_said() -> None:
         assert render_text(report)
 
 
+def test_a_long_table_shows_its_worst_and_says_how_much_it_leaves_out() -> None:
+    rows = "".join(f"{n},1000.0,{n + (n == 3):.3f}\n" for n in range(1, 121))
+    report = laws("clients,throughput,response_ms\n" + rows)
+    text = render_text(report)
+    assert "… and 20 more checks: --details shows them all" in text
+    assert any(line.split()[:2] == ["2", "3"] for line in text.splitlines())
+    assert len(render_text(report, details=True).splitlines()) > 120
+
+
 def test_configurations_are_named_where_there_are_several() -> None:
     text = "servers,clients,throughput,response_ms\n1,8,1000.0,8.000\n3,8,1000.0,9.000\n"
     (sentence,) = laws(text).sentences

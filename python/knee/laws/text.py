@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _PLACES_MAX = 4
 """More than so many places in one sentence nobody reads."""
 
+_ROWS_MAX = 100
+"""Of the interactive law's checks, and of configurations, where no details were asked for."""
+
 Labels = Mapping[int, str]
 
 
@@ -287,19 +290,30 @@ def render_text(report: LawReport, *, details: bool = False) -> str:
     """
     parts = ["\n".join(report.sentences)]
     if report.interactive:
-        parts.append(_interactive_table(report))
+        parts.append(_interactive_table(report, None if details else _ROWS_MAX))
     if details and report.stations:
         parts.append(_station_table(report))
     if details or len(report.demands) == 1:
         parts += [_demand_table(demands) for demands in report.demands]
     elif report.demands:
-        parts.append("\n".join(f"{demands.label}: {_bottleneck(demands)}" for demands in report.demands))
+        lines = [f"{demands.label}: {_bottleneck(demands)}" for demands in report.demands[:_ROWS_MAX]]
+        parts.append("\n".join([*lines, *_more(len(report.demands) - len(lines), "configuration")]))
     if details:
         parts += [_bound_table(demands) for demands in report.demands if demands.bounds]
     return "\n\n".join(parts)
 
 
-def _interactive_table(report: LawReport) -> str:
+def _more(count: int, noun: str) -> list[str]:
+    return [f"… and {counted(count, f'more {noun}')}: --details shows them all"] if count > 0 else []
+
+
+def _interactive_table(report: LawReport, rows_max: int | None) -> str:
+    checks = report.interactive
+    if rows_max is not None and len(checks) > rows_max:
+        # The worst ones, in the order of the points.
+        doubtful = sorted(checks, key=lambda check: (check.verdict == "holds", -check.residual))[:rows_max]
+        chosen = {id(check) for check in doubtful}
+        checks = tuple(check for check in checks if id(check) in chosen)
     header = (
         "point",
         "clients",
@@ -329,11 +343,11 @@ def _interactive_table(report: LawReport) -> str:
             _percent(check.response_ms),
             check.verdict,
         )
-        for check in report.interactive
+        for check in checks
     ]
-    text = _table(header, rows)
+    text = "\n".join([_table(header, rows), *_more(len(report.interactive) - len(checks), "check")])
     if any(report.labels.values()):
-        points = dict.fromkeys(check.point for check in report.interactive)
+        points = dict.fromkeys(check.point for check in checks)
         text += "\n" + "\n".join(f"point {point}: {report.labels[point]}" for point in points)
     return text
 
