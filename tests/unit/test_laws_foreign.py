@@ -148,6 +148,15 @@ def test_rounded_numbers_are_not_accused() -> None:
     assert [check.verdict for check in laws("clients,throughput,response_ms\n8,2105,3.80\n").interactive] == ["holds"]
 
 
+def test_a_response_time_of_zero_is_no_share_of_anything() -> None:
+    report = laws("clients,throughput,response_ms\n1,1000.0,0\n8,1000.0,8.000\n")
+    assert [check.verdict for check in report.interactive] == ["cannot tell", "holds"]
+    assert "may have been rounded to it" in report.sentences[0]
+    alone = laws("clients,throughput,response_ms\n1,1000.0,0\n")
+    assert "nan" not in "".join(alone.sentences) + render_text(alone)
+    assert laws("clients,throughput,response_ms\n1,0,0\n").sentences[0].endswith("and none of them zero.")
+
+
 def test_the_gap_in_a_cycle_is_told_as_coordinated_omission() -> None:
     report = laws("clients,throughput,response_ms\n10,1000.0,2.000\n")
     assert "8 ms a request" in report.sentences[0] and "coordinated omission" in report.sentences[0]

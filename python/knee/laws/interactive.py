@@ -52,8 +52,9 @@ class InteractiveCheck:
 
     @property
     def residual(self) -> float:
-        """The worse of both directions' mean residuals, in absolute terms."""
-        return max(abs(self.throughput.residual.estimate), abs(self.response_ms.residual.estimate))
+        """The worse of both directions' mean residuals, in absolute terms; NaN where neither has one."""
+        both = (abs(comparison.residual.estimate) for comparison in (self.throughput, self.response_ms))
+        return max(filter(math.isfinite, both), default=math.nan)
 
 
 def interactive_law(

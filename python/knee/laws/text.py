@@ -78,7 +78,10 @@ def _interactive(
 ) -> list[str]:
     checks = [check for check in checks if check.request_type is None]
     if not checks:
-        return ["The interactive law was not checked: that takes clients, throughput and response_ms in the same rows."]
+        return [
+            "The interactive law was not checked: that takes clients, throughput and response_ms in the same rows, "
+            "and none of them zero."
+        ]
     closed = [check for check in checks if check.verdict != "does not apply"]
     if not closed:
         queues = list(dict.fromkeys(check.station for check in stations if check.law == "Little's law"))
@@ -86,8 +89,8 @@ def _interactive(
         return [f"The interactive law does not apply: the load is an open loop.{instead}"]
     broken = [check for check in closed if check.verdict == "violated"]
     unsure = [check for check in closed if check.verdict == "cannot tell"]
-    worst = max(broken or closed, key=lambda check: check.residual)
-    where = f"worst {worst.residual:.2%}, at {_places([worst], labels)} in the {worst.view}'s view"
+    worst = _worst(broken or closed)
+    where = f"worst {_share(worst.residual)}, at {_places([worst], labels)} in the {worst.view}'s view"
     opened = [check for check in checks if check.verdict == "does not apply"]
     apart = f" It does not apply at {_places(opened, labels)}, an open loop." if opened else ""
     if broken:
@@ -114,6 +117,15 @@ def _unusable(unusable: Sequence[tuple[int, int, int]], labels: Labels) -> list[
     return [f"It leaves out {counted(runs, 'run')}, at {where}: throughput or response time is missing or zero there."]
 
 
+def _worst(checks: Iterable[InteractiveCheck]) -> InteractiveCheck:
+    """The one with the largest residual; one without any only where none has one."""
+    return max(checks, key=lambda check: check.residual if math.isfinite(check.residual) else -1.0)
+
+
+def _share(residual: float) -> str:
+    return f"{residual:.2%}" if math.isfinite(residual) else "unknown"
+
+
 def _why_unsure(comparisons: Iterable[Comparison]) -> str:
     """Repetitions or rounding, whichever leaves more open."""
     known = [comparison for comparison in comparisons if math.isfinite(comparison.residual.estimate)]
@@ -136,7 +148,7 @@ def _causes(broken: Sequence[InteractiveCheck], labels: Labels) -> str:
     groups = [group for group in (few, many) if group]
     told = []
     for group in groups:
-        causes = max(group, key=lambda check: check.residual).causes
+        causes = _worst(group).causes
         at = f" at {_places(group, labels)}" if len(groups) > 1 else ""
         told.append(f"Likely{at}: {'; '.join(causes)}.")
     return " ".join(told)
@@ -149,8 +161,8 @@ def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float)
     names = list(dict.fromkeys(str(check.request_type) for check in typed))
     of = f"each of the {len(names)} request types ({', '.join(names)})" if len(names) > 2 else " and ".join(names)
     broken = [check for check in typed if check.verdict == "violated"]
-    worst = max(broken or typed, key=lambda check: check.residual)
-    where = f"worst {worst.residual:.2%}, for {worst.request_type} at {_places([worst], labels)}"
+    worst = _worst(broken or typed)
+    where = f"worst {_share(worst.residual)}, for {worst.request_type} at {_places([worst], labels)}"
     same = (
         ""
         if all(check.visits_declared for check in typed)
@@ -165,7 +177,7 @@ def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float)
         else ""
     )
     if broken:
-        causes = "; ".join(max(broken, key=lambda check: check.residual).causes)
+        causes = "; ".join(_worst(broken).causes)
         types = ", ".join(dict.fromkeys(str(check.request_type) for check in broken))
         return [
             f"With the other types' response times as think time, the interactive law is violated for {types} at "
