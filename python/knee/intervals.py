@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -63,8 +64,7 @@ def mean_interval(values: Sequence[float] | Floats, level: float = LEVEL) -> Int
     mean = float(finite.mean())
     if count == 1:
         return Interval(mean, None, None, level, 1)
-    quantile = float(stats.t.ppf((1 + level) / 2, count - 1))
-    half_width = quantile * float(finite.std(ddof=1)) / math.sqrt(count)
+    half_width = _student(level, count - 1) * float(finite.std(ddof=1)) / math.sqrt(count)
     return Interval(mean, mean - half_width, mean + half_width, level, count)
 
 
@@ -104,7 +104,7 @@ def product_interval(left: Interval, right: Interval, *, offset: float = 0.0) ->
     if left.half_width is None or right.half_width is None or repetitions < 2 or estimate == 0:
         return Interval(estimate, None, None, left.level, repetitions)
     relative = [
-        (abs(half_width / value) / float(stats.t.ppf((1 + left.level) / 2, count - 1)), count - 1)
+        (abs(half_width / value) / _student(left.level, count - 1), count - 1)
         for half_width, value, count in (
             (left.half_width, whole, left.repetitions),
             (right.half_width, right.estimate, right.repetitions),
@@ -172,6 +172,12 @@ def pooled_bootstrap(
     tail = float(stats.norm.cdf(-stats.t.ppf((1 + level) / 2, freedom)))
     low, high = np.quantile(estimates, [tail, 1 - tail])
     return Interval(estimate, float(low), float(high), level, repetitions)
+
+
+@lru_cache
+def _student(level: float, freedom: int) -> float:
+    """t(1 − α/2; ν), the same few for thousands of points."""
+    return float(stats.t.ppf((1 + level) / 2, freedom))
 
 
 def _check_level(level: float) -> None:
