@@ -203,11 +203,15 @@ def test_seed_001_mm20_example_does_not_follow_from_its_inputs() -> None:
     assert station.mean_waiting == pytest.approx(8.32, abs=0.005)
     # Of what is printed only ρ follows, and E[w] to the digits of S; neither P0 nor ϱ nor E[r] comes near.
     least, most = ends(20, ARRIVALS_PER_MS, SERVICE_MS)
-    assert Printed("0.981").cuts(least.utilization, most.utilization)
+    assert Printed("0.981").cuts(least.utilisation, most.utilisation)
     assert not Printed("9.34e-10").rounds(most.probability_idle, least.probability_idle)
     assert not Printed("0.86").rounds(least.probability_waiting, most.probability_waiting)
     assert not Printed("8.57").rounds(least.mean_response, most.mean_response)
     assert Printed("7.88").rounds(least.mean_waiting, most.mean_waiting)
+    # P0 and ϱ are those of one and the same other load.
+    other = MMm(0.973 * 20, 1.0, 20)
+    assert other.probability_idle == pytest.approx(9.34e-10, rel=1e-3)
+    assert Printed("0.86").rounds(other.probability_waiting, other.probability_waiting)
     # That E[w] is by its formula with the wrong ϱ, and no service time is as short as E[r] − E[w].
     by_printed = 0.86 / (20 / SERVICE_MS.value * (1 - station.utilisation))
     assert by_printed == pytest.approx(7.88, abs=0.02)
@@ -237,7 +241,7 @@ def test_seed_001_table_of_mm20_over_the_number_of_clients() -> None:
     assert stable == [2, 5, 10, 15, 20, 25]
 
 
-def test_seed_001_25_clients_print_a_utilization_that_is_not_the_one_they_used() -> None:
+def test_seed_001_25_clients_print_a_utilisation_that_is_not_the_one_they_used() -> None:
     """4.0087 · 4.98 / 20 = 0.99817, with which E[r] = 139.45 ms follows; with the printed 0.9987 it would be 195 ms."""
     station = MMm(4.0087, 1 / 4.98, 20)
     assert station.utilisation == pytest.approx(0.99817, abs=0.000005)

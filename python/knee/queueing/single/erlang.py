@@ -81,9 +81,8 @@ def occupancy_weights(offered_load: float, servers: int, most: int) -> Floats:
     """
     ratios = offered_load / np.minimum(np.arange(1, most + 1), servers)
     peak = int(np.count_nonzero(ratios >= 1))
-    with np.errstate(under="ignore"):
-        falling = np.cumprod(ratios[peak:])
-        rising = np.cumprod(1 / ratios[:peak][::-1])[::-1]
+    falling = np.cumprod(ratios[peak:])
+    rising = np.cumprod(1 / ratios[:peak][::-1])[::-1]
     return np.concatenate([rising, [1.0], falling])
 
 
