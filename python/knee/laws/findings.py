@@ -35,12 +35,6 @@ class LawReport:
     sentences: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
-    @property
-    def worst(self) -> InteractiveCheck | None:
-        """The point and view with the largest interactive residual; None where the law never applied."""
-        judged = [check for check in self.interactive if check.verdict != "does not apply"]
-        return max(judged, key=lambda check: check.residual, default=None)
-
 
 def check_laws(
     observations: pl.DataFrame,
