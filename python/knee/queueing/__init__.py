@@ -6,12 +6,20 @@ Times are in any one unit that the caller keeps to, and rates are per that unit.
     network      the description: stations, visits, classes
     routing      visits from where customers go next
     closed       exact solutions for every population
+    open         exact solutions with arrivals from outside
+    mixed        exact solutions with classes of both kinds
+    approximate  Bard–Schweitzer and Linearizer
+    bounds       asymptotic, balanced-job and geometric bounds
     single       one station: M/M/1, M/M/m, M/M/∞, M/M/m/K, M/G/1, G/G/m, M/H_2/1
 """
 
+from knee.queueing.approximate import ApproximateSolution, bard_schweitzer, linearizer
+from knee.queueing.bounds import ClosedBounds, closed_bounds
 from knee.queueing.closed import POPULATION_MAX, ClosedSolution, LatticeSolution, solve_classes, solve_closed
 from knee.queueing.errors import ArgumentError, ConvergenceError, QueueingError, SizeError, UnstableError
+from knee.queueing.mixed import solve_mixed
 from knee.queueing.network import Delay, LoadDependent, Network, Queue, Station
+from knee.queueing.open import OpenSolution, solve_open
 from knee.queueing.routing import visits_from_routing
 from knee.queueing.single import (
     MG1,
@@ -32,7 +40,9 @@ __all__ = [
     "MH21",
     "MM1",
     "POPULATION_MAX",
+    "ApproximateSolution",
     "ArgumentError",
+    "ClosedBounds",
     "ClosedSolution",
     "ConvergenceError",
     "Delay",
@@ -43,6 +53,7 @@ __all__ = [
     "MMm",
     "MMmK",
     "Network",
+    "OpenSolution",
     "Queue",
     "QueueingError",
     "SingleStation",
@@ -50,9 +61,14 @@ __all__ = [
     "SolvedStation",
     "Station",
     "UnstableError",
+    "bard_schweitzer",
+    "closed_bounds",
     "erlang_b",
     "erlang_c",
+    "linearizer",
     "solve_classes",
     "solve_closed",
+    "solve_mixed",
+    "solve_open",
     "visits_from_routing",
 ]

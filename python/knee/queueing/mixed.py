@@ -1,0 +1,151 @@
+"""Exact solution of mixed networks: some classes closed, some open.
+
+The customers of open classes take a part of every station, and what is left is a load-dependent station to the
+closed ones (Bolch, Greiner, de Meer & Trivedi 2006, §8.2.3; Lazowska et al. 1984, ch. 7). With f(x) = Σ_j x^j / Π μ(i)
+the station's series and a the load that open classes offer, n closed customers weigh
+
+    E_n = Σ_l (n + l choose l) a^l / Π_{i≤n+l} μ(i) = f⁽ⁿ⁾(a) / n!
+
+so that the closed ones see the rates E_{n−1}/E_n: the coefficients of f taken about a instead of 0, which adds
+positive numbers only. A single server is left with the rate 1 − ρ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from knee.queueing.closed import LatticeSolution, checked_population, residence_times, servers, solve_states
+from knee.queueing.errors import ArgumentError
+from knee.queueing.network import Floats, Network
+from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
+
+# The coefficients of more would leave the range of numbers.
+RATES_MAX = 400
+
+
+def solve_mixed(
+    network: Network, populations: Sequence[int | None], arrival_rates: Sequence[float | None]
+) -> LatticeSolution:
+    """Solves a network whose classes are closed, with a population, or open, with an arrival rate.
+
+    Parameters
+    ----------
+    populations
+        N_c of each closed class, None for an open one.
+    arrival_rates
+        λ_c of each open class, None for a closed one.
+
+    Returns
+    -------
+    LatticeSolution
+        Its first axes are the populations of the closed classes, in their order; its last axis holds all classes.
+
+    Raises
+    ------
+    ArgumentError
+        Where a class has not exactly one of both, for a population or a rate that cannot be, and for a station that
+        open classes visit with more than 400 servers or rates.
+    SizeError
+        For more states than are solved exactly.
+    UnstableError
+        For the first station that open classes alone give more work than it can do.
+    """
+    classes = len(network.classes)
+    if len(populations) != classes or len(arrival_rates) != classes:
+        raise ArgumentError("populations, arrival_rates", f"expected one for each of {list(network.classes)}")
+    for name, population, rate in zip(network.classes, populations, arrival_rates, strict=True):
+        if (population is None) == (rate is None):
+            raise ArgumentError(
+                "populations, arrival_rates", f"expected one of both for {name!r}, and None for the other"
+            )
+    closed = [index for index, population in enumerate(populations) if population is not None]
+    open_ = [index for index, rate in enumerate(arrival_rates) if rate is not None]
+    if not closed or not open_:
+        raise ArgumentError(
+            "populations, arrival_rates", "expected closed and open classes; see solve_classes, solve_open"
+        )
+    customers = [checked_population("populations", n) for n in populations if n is not None]
+    rates = checked_rates(
+        "arrival_rates", [rate for rate in arrival_rates if rate is not None], [network.classes[c] for c in open_]
+    )
+
+    demands = network.demands
+    offered = demands[:, open_] @ rates
+    throughput, arrival = solve_states(
+        customers,
+        network.think_times[closed],
+        demands[:, closed],
+        [_left(network, index, load) for index, load in enumerate(offered)],
+        [network.classes[c] for c in closed],
+    )
+
+    everything = np.empty((*throughput.shape[:-1], classes))
+    everything[..., closed], everything[..., open_] = throughput, rates
+    residence_time = np.empty((*arrival.shape, classes))
+    residence_time[..., closed] = residence_times(arrival, demands[:, closed])
+    residence_time[..., open_] = arrival[..., np.newaxis] * demands[:, open_]
+    return LatticeSolution(
+        network.names,
+        tuple(network.classes),
+        network.think_times,
+        everything,
+        residence_time,
+        everything @ demands.T / servers(network),
+    )
+
+
+def _left(network: Network, index: int, load: float) -> list[float] | None:
+    """The speeds of a station that are left to closed customers. Raises UnstableError, ArgumentError."""
+    station = network.stations[index]
+    speeds = station.speeds(UNBOUNDED)
+    if speeds is None or load == 0:
+        return speeds
+    refuse_unstable(station.name, load, speeds[-1])
+    if len(speeds) > RATES_MAX:
+        raise ArgumentError(
+            station.name, f"expected at most {RATES_MAX} servers or rates where open classes come, not {len(speeds)}"
+        )
+    return left_speeds(np.array(speeds), load)
+
+
+def left_speeds(speeds: Floats, load: float) -> list[float]:
+    """E_{n−1}/E_n for n = 1, 2, …, the last one for more, where `load` is below the last speed."""
+    last = float(speeds[-1])
+    share, grow = load / last, last / (last - load)
+    coefficients = np.concatenate(([1.0], np.cumprod(last / speeds)))
+    if (speeds <= last).all():
+        # f = P/(1 − x/μ(L)), and P has no negative coefficient.
+        polynomial = coefficients[:-1] * np.concatenate(([1.0], 1 - speeds[:-1] / last))
+        weights = _geometric(_about(polynomial, share), grow)
+        most = last - load
+    else:
+        # f = Σ_{j<L} f_j x^j + f_L x^L/(1 − x/μ(L)).
+        tail = np.zeros(len(coefficients))
+        tail[-1] = coefficients[-1] * grow
+        head = np.append(_about(coefficients[:-1], share), 0.0)
+        weights = head + _geometric(_about(tail, share), grow)
+        most = math.inf
+    # Rounding must not put a rate above the last where rates only grow.
+    return [min(last * fewer / weight, most) for fewer, weight in pairwise(weights.tolist())] + [last - load]
+
+
+def _about(coefficients: Floats, point: float) -> Floats:
+    """The polynomial's coefficients about another point, by repeated synthetic division."""
+    shifted = [float(coefficient) for coefficient in coefficients]
+    for first in range(len(shifted) - 1):
+        for index in range(len(shifted) - 2, first - 1, -1):
+            shifted[index] += point * shifted[index + 1]
+    return np.array(shifted)
+
+
+def _geometric(coefficients: Floats, ratio: float) -> Floats:
+    """The polynomial times 1/(1 − ratio·x), to its degree."""
+    product, carried = [], 0.0
+    for coefficient in coefficients:
+        carried = float(coefficient) + ratio * carried
+        product.append(carried)
+    return np.array(product)

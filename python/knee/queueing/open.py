@@ -1,0 +1,123 @@
+"""Exact solution of open networks: with Poisson arrivals every station is as if alone (Jackson 1957)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from knee.queueing.errors import ArgumentError, UnstableError
+from knee.queueing.network import Floats, LoadDependent, Network, PerClass, Queue
+
+#: As many customers as an open network may hold.
+UNBOUNDED = sys.maxsize
+
+
+@dataclass(frozen=True)
+class OpenSolution:
+    """A network that customers come to and leave.
+
+    Attributes
+    ----------
+    stations, classes
+        Names of the axes, (K) and (C).
+    throughput
+        X_c = λ_c, the rate at which customers come and leave, (C).
+    residence_time
+        V_kc W_kc, what a customer spends at each station in all its visits, (K, C).
+    queue_length
+        Q_kc, the mean number of each class at each station, (K, C).
+    utilisation
+        Of a queue ρ, the mean share of its servers that are busy; of a load-dependent station the share of time that
+        somebody is there; of a delay NaN, (K).
+    """
+
+    stations: tuple[str, ...]
+    classes: tuple[str, ...]
+    throughput: Floats
+    residence_time: Floats
+    utilisation: Floats
+
+    @property
+    def queue_length(self) -> Floats:
+        """Q_kc = λ_c V_kc W_kc (Little 1961), (K, C)."""
+        return self.residence_time * self.throughput
+
+    @property
+    def response_time(self) -> Floats:
+        """R_c, from coming to leaving, (C)."""
+        return np.asarray(self.residence_time.sum(axis=0))
+
+
+def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
+    """Solves an open network; think times do not matter.
+
+    Parameters
+    ----------
+    arrival_rates
+        λ_c above 0, for all classes or for each, per unit of time.
+
+    Raises
+    ------
+    ArgumentError
+        For rates that are not above 0 and finite.
+    UnstableError
+        For the first station that gets more work than it can do.
+
+    References
+    ----------
+    Jackson (1957), Operations Research 5(4); Baskett, Chandy, Muntz & Palacios (1975), Journal of the ACM 22(2);
+    Bolch, Greiner, de Meer & Trivedi (2006), §7.3.
+    """
+    rates = checked_rates("arrival_rates", arrival_rates, network.classes)
+    demands = network.demands
+    offered = demands @ rates
+    residence_time = demands.copy()
+    utilisation = np.full(len(demands), np.nan)
+    for index, station in enumerate(network.stations):
+        speeds = station.speeds(UNBOUNDED)
+        if speeds is None:
+            continue
+        refuse_unstable(station.name, offered[index], speeds[-1])
+        arrival, empty = _alone(offered[index], np.array(speeds))
+        residence_time[index] *= arrival
+        if isinstance(station, Queue):
+            utilisation[index] = offered[index] / station.servers
+        elif isinstance(station, LoadDependent):
+            utilisation[index] = 1 - empty
+    return OpenSolution(network.names, tuple(network.classes), rates, residence_time, utilisation)
+
+
+def _alone(offered: float, speeds: Floats) -> tuple[float, float]:
+    """What a unit of demand takes of a customer that arrives at a station, and the probability to find nobody.
+
+    Σ_n (n + 1)/μ(n + 1) p(n) with p(n) ∝ Π_{i≤n} a/μ(i), a geometric series of ratio ρ = a/μ(L) from L − 1 on.
+    """
+    if offered == 0:
+        return 1 / speeds[0], 1.0
+    logarithms = np.concatenate(([0.0], np.cumsum(np.log(offered / speeds[:-1]))))
+    weights = np.exp(logarithms - logarithms.max())
+    spare = 1 - offered / speeds[-1]
+    last = len(speeds)
+    total = weights[:-1].sum() + weights[-1] / spare
+    taken = (weights[:-1] * np.arange(1, last) / speeds[:-1]).sum()
+    taken += weights[-1] / speeds[-1] * (last + (1 - spare) / spare) / spare
+    return float(taken / total), float(weights[0] / total)
+
+
+def refuse_unstable(station: str, offered: float, speed: float) -> None:
+    """Raises UnstableError where a station gets more work than it does at full speed."""
+    if not offered < speed:
+        raise UnstableError(offered / speed, station)
+
+
+def checked_rates(argument: str, rates: PerClass, classes: Sequence[str]) -> Floats:
+    """Arrival rates, (C). Raises ArgumentError."""
+    if np.ndim(rates) and np.shape(rates) != (len(classes),):
+        raise ArgumentError(argument, f"expected one number, or one for each of {list(classes)}, not {rates}")
+    each = np.broadcast_to(np.asarray(rates, dtype=np.float64), len(classes)).copy()
+    if not (np.isfinite(each) & (each > 0)).all():
+        raise ArgumentError(argument, f"expected finite rates above 0, not {rates}")
+    return each
