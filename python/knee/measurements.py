@@ -214,8 +214,9 @@ def _rows(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]
         raise MeasurementsError(f"{source}:{line}: not a CSV: {error}") from error
     if not header or not rows:
         raise MeasurementsError(f"{source}: expected a header and a row per observation, but there are none")
-    if len(header) == 1 and ";" in header[0]:
-        raise MeasurementsError(f"{source}: the cells are separated by semicolons: expected commas")
+    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and mark in header[0]:
+            raise MeasurementsError(f"{source}: the cells are separated by {name}: expected commas")
     return header, rows
 
 

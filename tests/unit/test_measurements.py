@@ -135,6 +135,7 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("servers,throughput\n1,5,6\n", "x:2: 3 cells, but the header has 2 columns"),
         ("servers,throughput\n1,5\n\n2\n", "x:4: 1 cells, but the header has 2 columns"),
         ("servers;throughput\n1;5\n", "separated by semicolons"),
+        ("servers\tthroughput\n1\t5\n", "separated by tabs"),
         ("servers,,throughput\n1,2,5\n", "x: column 2 has no name"),
         ("servers,servers,throughput\n1,2,5\n", "x: two columns are called servers"),
         ("point,throughput\n1,5\n", "x: a column cannot be called point"),
