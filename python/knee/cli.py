@@ -330,3 +330,30 @@ def diagnose_command(path: _TablePath, renames: _Renames = None) -> None:
     found = diagnose.diagnose(_opened(path, renames))
     _tell(*found.laws.notes)
     print(diagnose.render_text(found))
+
+
+@app.command("predict")
+def predict_command(
+    path: _TablePath,
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="More settings.", show_default=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="What to predict for, such as load.clients=1000."),
+    ] = None,
+    renames: _Renames = None,
+    level: _ConfidenceLevel = 0.95,
+) -> None:
+    """Predict throughput and response time where nobody has measured, from the model that predicts best."""
+    from knee import fit, measurements
+    from knee.laws.foreign import configuration
+
+    asked = spec.parse_overrides([*(settings or []), *(more or [])])
+    if several := [name for name, value in asked.items() if isinstance(value, list)]:
+        raise SpecError(f"--set {several[0]}: expected one value, not a list")
+    source = _opened(path, renames)
+    found = measurements.of_run(source) if isinstance(source, Dataset) else source
+    systems = fit.fit_systems(found.table, configuration(found), asked, level=level)
+    texts = [fit.render_text(system, scenario and system.forecast(scenario)) for system, scenario in systems]
+    print("\n\n".join(texts))

@@ -5,6 +5,7 @@ KneeError                what a person did or met; printed as text, never as a t
 ├── DatasetError         a run folder cannot be read                        (exit code 2)
 ├── MeasurementsError    a file of somebody else's measurements is wrong    (exit code 2)
 ├── DesignError          observations are not the design that they must be  (exit code 2)
+├── FitError             a model cannot be fitted to what was measured      (exit code 2)
 ├── ProgramError         a program that the lab starts is not installed     (exit code 2)
 ├── StorageError         the run folder cannot be written                   (exit code 1)
 └── ProcessError         a started process failed or did not get ready      (exit code 1)
@@ -39,6 +40,12 @@ class MeasurementsError(KneeError):
 
 class DesignError(KneeError):
     """The observations are not the factorial design that an analysis needs; one line per problem."""
+
+    exit_code = 2
+
+
+class FitError(KneeError):
+    """What was measured is too little, or of the wrong kind, for a model; the message says what is needed."""
 
     exit_code = 2
 

@@ -1,0 +1,36 @@
+"""From measurements to a model, and from the model to what nobody has measured. Pure.
+
+    curve      what a model is fitted to
+    models     M/M/1, M/M/m, closed networks, the load-dependent network, the universal scalability law
+    search     least squares
+    selection  cross-validation over client counts, and the model that it chooses
+    what_if    predictions with intervals
+    text       in words
+
+Formulas, assumptions and sources: docs/methods/fit.md.
+"""
+
+from knee.fit.curve import CLIENTS_MIN, Curve, curve_of
+from knee.fit.models import Model, candidates
+from knee.fit.search import Fit, fit_model
+from knee.fit.selection import Selection, Trial, select
+from knee.fit.text import render_text
+from knee.fit.what_if import FittedSystem, Forecast, Scenario, fit_systems
+
+__all__ = [
+    "CLIENTS_MIN",
+    "Curve",
+    "Fit",
+    "FittedSystem",
+    "Forecast",
+    "Model",
+    "Scenario",
+    "Selection",
+    "Trial",
+    "candidates",
+    "curve_of",
+    "fit_model",
+    "fit_systems",
+    "render_text",
+    "select",
+]

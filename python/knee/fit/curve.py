@@ -1,0 +1,141 @@
+"""What a model is fitted to: throughput and response time over client counts, with what is known of the system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from knee.errors import FitError
+from knee.intervals import Floats
+
+CLIENTS_MIN = 4
+"""Client counts below which nothing can be left out and still be predicted from the others."""
+
+View = Literal["client", "middleware"]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Rows of one configuration that differ in clients, worker slots, think time and repetition; every array is (n).
+
+    Attributes
+    ----------
+    customers
+        N, clients times the requests that each keeps in flight.
+    think_ms
+        Z. From the middleware's view the way to it is not in here: it is fitted.
+    slots
+        Worker slots of all middlewares together; NaN where nobody says.
+    throughput
+        X, requests/s.
+    response_ms
+        R: the client's, or from the middleware's view queueing and service together.
+    point
+        Which rows are repetitions of each other.
+    view
+        Whose response time it is. A model adds a delay outside of the middleware to the client's one, and leaves it
+        out of the middleware's.
+    """
+
+    customers: Floats
+    think_ms: Floats
+    slots: Floats
+    throughput: Floats
+    response_ms: Floats
+    point: np.ndarray[tuple[int], np.dtype[np.int64]]
+    view: View
+
+    def __len__(self) -> int:
+        return int(self.customers.size)
+
+    @property
+    def counts(self) -> list[float]:
+        """The distinct client counts, ascending."""
+        return sorted(set(self.customers.tolist()))
+
+    @property
+    def knows_slots(self) -> bool:
+        """Whether the number of worker slots is known everywhere."""
+        return bool(np.isfinite(self.slots).all())
+
+    def where(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Curve:
+        """The chosen rows."""
+        return Curve(
+            self.customers[rows],
+            self.think_ms[rows],
+            self.slots[rows],
+            self.throughput[rows],
+            self.response_ms[rows],
+            self.point[rows],
+            self.view,
+        )
+
+    def measured(self, throughput: Floats, response_ms: Floats) -> Curve:
+        """The same rows with other measurements."""
+        return Curve(self.customers, self.think_ms, self.slots, throughput, response_ms, self.point, self.view)
+
+
+def curve_of(rows: pl.DataFrame) -> Curve:
+    """The rows of one configuration (:mod:`knee.observations`, or a table of somebody else's) as a curve.
+
+    Raises
+    ------
+    FitError
+        Where there is no closed loop, no response time, or fewer than CLIENTS_MIN client counts, naming what lacks.
+    """
+    for name in ("clients", "throughput"):
+        if name not in rows.columns:
+            raise FitError(f"a model takes the column {name}: measure it, or name it with --map")
+    known = rows.filter(pl.col("throughput").is_finite() & (pl.col("throughput") > 0))
+    if known.height and known["think_ms"].null_count() == known.height:
+        raise FitError("the load is an open loop, and the models are of closed ones: measure with a think time instead")
+    known = known.filter(pl.col("think_ms").is_not_null())
+    view: View = "client"
+    if "response_ms" in known.columns and known["response_ms"].is_not_null().any():
+        known = known.filter(pl.col("response_ms").is_finite() & (pl.col("response_ms") > 0))
+    elif {"queueing_ms", "service_ms"} <= set(known.columns):
+        known = known.with_columns((pl.col("queueing_ms") + pl.col("service_ms")).alias("response_ms"))
+        known = known.filter(pl.col("response_ms").is_finite() & (pl.col("response_ms") > 0))
+        view = "middleware"
+    else:
+        raise FitError(
+            "a model takes response_ms, or queueing_ms and service_ms: measure them, or name them with --map"
+        )
+    pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in known.columns else pl.lit(1)
+    curve = Curve(
+        customers=known.select((pl.col("clients") * pipeline).cast(pl.Float64).alias("n"))["n"].to_numpy(),
+        think_ms=known["think_ms"].cast(pl.Float64).to_numpy(),
+        slots=_slots(known),
+        throughput=known["throughput"].cast(pl.Float64).to_numpy(),
+        response_ms=known["response_ms"].cast(pl.Float64).to_numpy(),
+        point=known["point"].to_numpy(),
+        view=view,
+    )
+    if len(curve.counts) < CLIENTS_MIN:
+        raise FitError(
+            f"a model takes {CLIENTS_MIN} client counts or more, so that some can be left out and predicted from the "
+            f"others; there are {len(curve.counts)}: measure more"
+        )
+    return curve
+
+
+def _slots(rows: pl.DataFrame) -> Floats:
+    """Worker slots over all middlewares: workers times middlewares, under any of the names that they have."""
+    workers, middlewares = (_first(rows, names) for names in (WORKERS, MIDDLEWARES))
+    if workers is None:
+        return np.full(rows.height, np.nan)
+    each = rows[workers].cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy()
+    count = 1.0 if middlewares is None else rows[middlewares].cast(pl.Float64, strict=False).fill_null(1.0).to_numpy()
+    return np.asarray(each * count, dtype=np.float64)
+
+
+WORKERS = ("workers", "middleware.workers")
+MIDDLEWARES = ("middlewares", "middleware.hosts")
+
+
+def _first(rows: pl.DataFrame, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in rows.columns), None)

@@ -1,0 +1,226 @@
+"""The models that are fitted, from the simplest to the most particular.
+
+Each predicts throughput and response time of N customers from a few parameters, all positive. Times are milliseconds,
+throughputs requests/s. Every one has `outside_ms`, a delay between client and middleware at which nobody queues, but
+the universal scalability law, which knows nothing of stations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from knee.fit.curve import Curve
+from knee.intervals import Floats
+from knee.queueing import Delay, LoadDependent, Network, Queue, erlang_c, solve_closed
+
+_LIGHT = 1e-3
+"""Milliseconds that stand for no delay at all: parameters are fitted as logarithms."""
+
+_HALVINGS = 45
+"""Of an interval for a throughput: enough for all digits but a few."""
+
+
+class Model(ABC):
+    """A model of a closed loop with positive parameters.
+
+    name         as the field calls it
+    parameters   their names, with their units
+    needs_slots  whether it takes the number of worker slots
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    needs_slots = False
+
+    @abstractmethod
+    def start(self, curve: Curve) -> Floats:
+        """Where to begin the search: the parameters that the lightest and the largest measurement suggest."""
+
+    @abstractmethod
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        """N / X for N = 1, …, `customers`, in ms, shape (customers)."""
+
+    def predict(self, values: Floats, curve: Curve) -> tuple[Floats, Floats]:
+        """Throughput (requests/s) and response time (ms) of every row of a curve; its measurements are not read."""
+        cycle = np.empty(len(curve))
+        for think_ms, slots, rows in _alike(curve):
+            solved = self.cycle_ms(values, int(curve.customers[rows].max()), think_ms, slots)
+            cycle[rows] = solved[curve.customers[rows].astype(np.int64) - 1]
+        outside = curve.think_ms + (self.outside_ms(values) if curve.view == "middleware" else 0.0)
+        return 1000 * curve.customers / cycle, np.maximum(cycle - outside, 1e-9)
+
+    def outside_ms(self, values: Floats) -> float:
+        """What the middleware does not see of a client's cycle, besides the thinking."""
+        return float(values[self.parameters.index("outside_ms")])
+
+
+def _alike(curve: Curve) -> Iterator[tuple[float, float, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
+    """Rows that one solution of a model serves."""
+    keys = np.stack([curve.think_ms, np.nan_to_num(curve.slots, nan=-1.0)], axis=1)
+    for think_ms, slots in np.unique(keys, axis=0):
+        yield float(think_ms), float(slots), (keys == (think_ms, slots)).all(axis=1)
+
+
+def _light_ms(curve: Curve) -> float:
+    """Mean response time at the fewest clients, and from the middleware's view the way to it."""
+    least = curve.customers == curve.customers.min()
+    cycle = 1000 * curve.customers[least] / curve.throughput[least]
+    return float(np.mean(cycle - curve.think_ms[least]))
+
+
+def _capacity(curve: Curve) -> float:
+    return float(curve.throughput.max()) / 1000
+
+
+class OpenMM1(Model):
+    """M/M/1 (Kleinrock 1975, §3.2) with the arrival rate that the interactive law leaves: N = X (Z + outside + R(X)).
+
+    Parameters: `outside_ms`; `service_ms`, S of the one server.
+    """
+
+    name = "M/M/1"
+    parameters: tuple[str, ...] = ("outside_ms", "service_ms")
+
+    def start(self, curve: Curve) -> Floats:
+        service = 0.9 / _capacity(curve)
+        return np.array([max(_light_ms(curve) - service, _LIGHT), service])
+
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        outside, service = values
+        # X² S (Z + o) − X (Z + o + S + N S) + N = 0, with the root below 1 / S.
+        number, delay = np.arange(1.0, customers + 1), think_ms + outside
+        middle = delay + service + number * service
+        root = np.sqrt(middle**2 - 4 * service * delay * number)
+        throughput = 2 * number / (middle + root)
+        return np.asarray(number / throughput)
+
+
+class OpenMMm(Model):
+    """M/M/m with m the worker slots (Kleinrock 1975, §3.5), closed by the interactive law as :class:`OpenMM1`.
+
+    Parameters: `outside_ms`; `service_ms`, S of each server.
+    """
+
+    name = "M/M/m"
+    parameters: tuple[str, ...] = ("outside_ms", "service_ms")
+    needs_slots = True
+
+    def start(self, curve: Curve) -> Floats:
+        service = max(_light_ms(curve) / 2, _LIGHT)
+        return np.array([service, service])
+
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        outside, service = values
+        delay = think_ms + outside
+        number = np.arange(1.0, customers + 1)
+        low, high = np.zeros(customers), np.minimum(slots / service, number / (delay + service))
+        servers = round(slots)
+        utilisations, waits = _queueing(servers)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            rho = np.clip(middle * service / servers, 0, utilisations[-1])
+            response = service * (1 + np.interp(rho, utilisations, waits) / (servers * (1 - rho)))
+            too_many = middle * (delay + response) > number
+            low, high = np.where(too_many, low, middle), np.where(too_many, middle, high)
+        return np.asarray(number / ((low + high) / 2))
+
+
+@cache
+def _queueing(servers: int) -> tuple[Floats, Floats]:
+    """Utilisations of M/M/m and the probability of waiting at each: what depends on neither rate."""
+    utilisation = 1 - np.geomspace(1, 1e-9, 400)
+    return utilisation, np.array([0.0, *(erlang_c(servers, servers * float(rho)) for rho in utilisation[1:])])
+
+
+class ClosedNetwork(Model):
+    """A closed network: a delay, the worker slots where their number is known, and one server behind them.
+
+    Exact solution (Buzen 1973), without holding a slot while the server is busy: that is the load-dependent network's.
+    Parameters: `outside_ms`; `slot_ms`, S of each worker slot (with slots only); `server_ms`, S of the one server.
+    """
+
+    def __init__(self, *, slots: bool) -> None:
+        self.needs_slots = slots
+        self.name = "closed network with worker slots" if slots else "closed network"
+        self.parameters = ("outside_ms", "slot_ms", "server_ms") if slots else ("outside_ms", "server_ms")
+
+    def start(self, curve: Curve) -> Floats:
+        server = 0.9 / _capacity(curve)
+        rest = max(_light_ms(curve) - server, _LIGHT)
+        return np.array([rest / 2, rest / 2, server] if self.needs_slots else [rest, server])
+
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        outside, *slot, server = values
+        stations = [Delay("outside", outside), Queue("server", server)]
+        if slot:
+            stations.append(Queue("slots", slot[0], servers=max(1, round(slots))))
+        solution = solve_closed(Network(stations, think_ms), customers)
+        return np.asarray(solution.populations / solution.throughput)
+
+
+class LoadDependentNetwork(Model):
+    """A delay, and worker slots that slow each other down: with j busy, each takes S (1 + α (j − 1)).
+
+    The slots, with everything that they wait for, are one flow-equivalent station (Chandy, Herzog & Woo 1975) of rate
+    j / (S (1 + α (j − 1))) up to its m slots, and constant beyond; α is the contention of Gunther's scalability law,
+    here among busy slots instead of clients, so that it holds for other numbers of slots.
+    Parameters: `outside_ms`; `slot_ms`, S of a slot alone; `contention`, α.
+    """
+
+    name = "load-dependent network"
+    parameters: tuple[str, ...] = ("outside_ms", "slot_ms", "contention")
+
+    def start(self, curve: Curve) -> Floats:
+        slot = max(_light_ms(curve) / 2, _LIGHT)
+        return np.array([slot, slot, min(1.0, max(1e-4, 1 / (slot * _capacity(curve))))])
+
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        outside, slot, contention = values
+        busy = np.arange(1.0, (customers if slots < 1 else min(customers, round(slots))) + 1)
+        rates = busy / (slot * (1 + contention * (busy - 1)))
+        stations = [Delay("outside", outside), LoadDependent("slots", rates.tolist())]
+        solution = solve_closed(Network(stations, think_ms), customers)
+        return np.asarray(solution.populations / solution.throughput)
+
+
+class ScalabilityLaw(Model):
+    """The universal scalability law X = γ N / (1 + α (N − 1) + β N (N − 1)) (Gunther 2007, ch. 4).
+
+    Parameters: `alone_ms`, 1 / γ, a client's whole cycle alone; `contention`, α; `coherency`, β.
+    """
+
+    name = "universal scalability law"
+    parameters: tuple[str, ...] = ("alone_ms", "contention", "coherency")
+
+    def start(self, curve: Curve) -> Floats:
+        alone = _light_ms(curve) + float(curve.think_ms.min())
+        return np.array([alone, min(1.0, 1 / (alone * _capacity(curve))), 1e-6])
+
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        alone, contention, coherency = values
+        number = np.arange(1.0, customers + 1)
+        return np.asarray(alone * (1 + contention * (number - 1) + coherency * number * (number - 1)))
+
+    def outside_ms(self, values: Floats) -> float:
+        return 0.0
+
+
+def candidates(curve: Curve, *, slots_matter: bool = False) -> list[Model]:
+    """The models that a curve has the data for, simpler ones first: fewer parameters, then fewer assumptions.
+
+    Where the number of worker slots differs, or `slots_matter` because a prediction is for another one, only those
+    that know of slots are left.
+    """
+    slots_matter |= curve.knows_slots and bool(np.ptp(curve.slots))
+    models: list[Model] = [] if slots_matter else [OpenMM1(), ClosedNetwork(slots=False)]
+    if curve.knows_slots:
+        models += [OpenMMm(), ClosedNetwork(slots=True)]
+    if curve.knows_slots or not slots_matter:
+        models.append(LoadDependentNetwork())
+    if curve.view == "client" and not np.ptp(curve.think_ms) and not slots_matter:
+        models.append(ScalabilityLaw())
+    return [model for model in models if len(model.parameters) < len(curve.counts)]

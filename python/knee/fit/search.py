@@ -1,0 +1,49 @@
+"""Least squares: the parameters with which a model comes nearest to a curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from knee.fit.curve import Curve
+from knee.fit.models import Model
+from knee.intervals import Floats
+
+RANGE = 1e5
+"""How far from its start a parameter may go, as a factor."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A model with its parameters.
+
+    values  in the order of `model.parameters`
+    error   root mean square of the relative residuals, throughputs and response times together
+    """
+
+    model: Model
+    values: Floats
+    error: float
+
+    def predict(self, curve: Curve) -> tuple[Floats, Floats]:
+        """Throughput (requests/s) and response time (ms) of every row."""
+        return self.model.predict(self.values, curve)
+
+
+def fit_model(model: Model, curve: Curve, start: Floats | None = None) -> Fit:
+    """The parameters that minimise the squares of ln(predicted / measured), of throughput and response time alike.
+
+    Relative errors weigh all client counts alike, which absolute ones would not. Parameters are searched as logarithms,
+    so they stay positive (trust region reflective: Branch, Coleman & Li 1999).
+    """
+    first = np.log(np.maximum(model.start(curve) if start is None else start, 1e-12))
+    measured = np.log(np.concatenate([curve.throughput, curve.response_ms]))
+
+    def residuals(logs: Floats) -> Floats:
+        return np.asarray(np.log(np.concatenate(model.predict(np.exp(logs), curve))) - measured)
+
+    span = np.log(RANGE)
+    found = least_squares(residuals, first, bounds=(first - span, first + span))
+    return Fit(model, np.exp(found.x), float(np.sqrt(np.mean(found.fun**2))))

@@ -1,0 +1,264 @@
+"""What nobody has measured: throughput and response time of a chosen model, with prediction intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from knee.errors import FitError
+from knee.fit.curve import MIDDLEWARES, WORKERS, Curve, curve_of
+from knee.fit.models import candidates
+from knee.fit.search import fit_model
+from knee.fit.selection import Selection, select
+from knee.intervals import LEVEL, Floats, Interval
+
+RESAMPLES = 100
+
+CLIENTS = ("clients", "load.clients")
+THINK = ("think_ms", "workload.think_ms")
+PIPELINE = ("pipeline", "workload.pipeline")
+
+Setting = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A load, and the worker slots that meet it. `slots` is NaN where nobody said how many there are."""
+
+    clients: float
+    pipeline: float
+    think_ms: float
+    slots: float
+
+    @property
+    def customers(self) -> float:
+        """N: every request in flight is one."""
+        return self.clients * self.pipeline
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What a model predicts for a scenario in one configuration.
+
+    throughput   requests/s, with its prediction interval: of one further run, the model's own error included
+    response_ms  as the curve's view sees it
+    outside      how far the scenario lies outside of what was measured, in words; empty within it
+    """
+
+    scenario: Scenario
+    throughput: Interval
+    response_ms: Interval
+    outside: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSystem:
+    """The models of one configuration.
+
+    label       the configuration in words; empty where nothing but the load and the slots varied
+    parameters  of the chosen model, with their intervals
+    draws       the chosen model's parameters in every resample, shape (resamples, parameters)
+    noise       logarithmic errors of throughput and response time that a further run may have, shape (n, 2)
+    """
+
+    label: str
+    selection: Selection
+    parameters: Mapping[str, Interval]
+    draws: Floats
+    noise: Floats
+    level: float
+
+    def forecast(self, scenario: Scenario, *, seed: int = 0) -> Forecast:
+        """Predict a scenario. The interval has the parameters' uncertainty, and the error that a further run may have
+        against the model: it knows nothing of what the model leaves out."""
+        return self.forecasts([scenario], seed=seed)[0]
+
+    def forecasts(self, scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Forecast]:
+        """Several at once: a client count more costs nothing, as a solution is for all up to the largest."""
+        curve, model = self.selection.curve, self.selection.chosen.model
+        asked = _asked(curve, scenarios)
+        throughput, response = self.selection.chosen.fit.predict(asked)
+        rng = np.random.default_rng(seed)
+        several = np.array([model.predict(values, asked) for values in self.draws])
+        errors = self.noise[rng.integers(len(self.noise), size=(len(self.draws), len(scenarios)))]
+        several = several * np.exp(np.moveaxis(errors, 2, 1))
+        tail = _tail(curve, len(model.parameters), self.level)
+        low, high = np.quantile(several, [tail, 1 - tail], axis=0)
+        return [
+            Forecast(
+                scenario,
+                Interval(float(throughput[i]), float(low[0, i]), float(high[0, i]), self.level, len(curve)),
+                Interval(float(response[i]), float(low[1, i]), float(high[1, i]), self.level, len(curve)),
+                tuple(_outside(curve, scenario)),
+            )
+            for i, scenario in enumerate(scenarios)
+        ]
+
+
+def fit_systems(
+    table: pl.DataFrame,
+    others: Sequence[str],
+    settings: Mapping[str, Setting] | None = None,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[tuple[FittedSystem, Scenario | None]]:
+    """Fit every configuration of a table, and put what `settings` ask for to each.
+
+    Client counts, worker slots and think times are the models' own: rows that differ in them only are fitted together.
+
+    Parameters
+    ----------
+    table
+        A row per observation (:mod:`knee.measurements`).
+    others
+        Factors besides the clients.
+    settings
+        `clients`, `workers`, `think_ms` or `pipeline` (under these or the experiment file's names) to any value, and
+        other factors to one of their measured levels. None, and there is no scenario: only the fits.
+
+    Raises
+    ------
+    FitError
+        For a name that no model knows and no factor has, a level that was not measured, or too little data.
+    """
+    asked = dict(settings or {})
+    own = {name for names in (CLIENTS, WORKERS, THINK, PIPELINE) for name in names}
+    configuration = [name for name in others if name not in own]
+    for name in set(asked) - own:
+        table = _chosen(table, name, asked[name], configuration)
+    slots_matter = any(name in WORKERS for name in asked)
+    groups = table.group_by(configuration, maintain_order=True) if configuration else [((), table)]
+    found = []
+    for levels, rows in groups:
+        curve = curve_of(rows)
+        if slots_matter and not curve.knows_slots:
+            raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
+        selection = select(curve, candidates(curve, slots_matter=slots_matter))
+        label = ", ".join(f"{name} = {level}" for name, level in zip(configuration, levels, strict=True))
+        system = _fitted(label, selection, level, resamples, seed)
+        found.append((system, _scenario(rows, curve, asked) if asked else None))
+    return found
+
+
+def _chosen(table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str]) -> pl.DataFrame:
+    if name not in configuration:
+        known = ", ".join([CLIENTS[0], WORKERS[0], THINK[0], PIPELINE[0], *configuration])
+        raise FitError(f"no model knows what {name} does, and it was no factor: expected one of {known}")
+    rows = table.filter(pl.col(name).cast(pl.String) == str(level))
+    if rows.is_empty():
+        levels = ", ".join(str(value) for value in table[name].unique().sort().to_list())
+        raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
+    return rows
+
+
+def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:
+    name = next((name for name in names if name in asked), None)
+    if name is None:
+        return None
+    value = asked[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= (0 if names is THINK else 1):
+        least = "a number from 0" if names is THINK else "a whole number from 1"
+        raise FitError(f"{name}: expected {least}, not {value}")
+    if names is not THINK and value != int(value):
+        raise FitError(f"{name}: expected a whole number from 1, not {value}")
+    return float(value)
+
+
+def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) -> Scenario:
+    """What is asked for; what is not is as it was measured, the largest client count included."""
+    clients, pipeline = _setting(asked, CLIENTS), _setting(asked, PIPELINE)
+    workers, think_ms = _setting(asked, WORKERS), _setting(asked, THINK)
+    if pipeline is None:
+        pipeline = float(rows["pipeline"].drop_nulls().max() or 1) if "pipeline" in rows.columns else 1.0  # type: ignore[arg-type]
+    slots = float(curve.slots[-1])
+    if workers is not None:
+        name = next((name for name in MIDDLEWARES if name in rows.columns), None)
+        slots = workers * (1.0 if name is None else float(rows[name][-1]))
+    elif curve.knows_slots and np.ptp(curve.slots):
+        raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
+    return Scenario(
+        clients=float(curve.counts[-1]) / pipeline if clients is None else clients,
+        pipeline=pipeline,
+        think_ms=float(curve.think_ms.mean()) if think_ms is None else think_ms,
+        slots=slots,
+    )
+
+
+def _asked(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
+    """Scenarios as rows of a curve."""
+    nothing = np.full(len(scenarios), np.nan)
+    return Curve(
+        np.array([scenario.customers for scenario in scenarios]),
+        np.array([scenario.think_ms for scenario in scenarios]),
+        np.array([scenario.slots for scenario in scenarios]),
+        nothing,
+        nothing,
+        np.arange(len(scenarios)),
+        curve.view,
+    )
+
+
+def _outside(curve: Curve, scenario: Scenario) -> list[str]:
+    told = []
+    for name, value, measured in (
+        ("clients × pipeline" if scenario.pipeline > 1 else "clients", scenario.customers, curve.customers),
+        ("worker slots", scenario.slots, curve.slots),
+        ("think time", scenario.think_ms, curve.think_ms),
+    ):
+        low, high = float(np.min(measured)), float(np.max(measured))
+        if value > high * 1.001:
+            told.append(
+                f"{name}: {value:g} is {value / high:.1f} times the largest that was measured"
+                if high
+                else f"{name}: {value:g}, and only 0 was measured"
+            )
+        elif value < low * 0.999:
+            told.append(f"{name}: {value:g} is {value / low:.2f} times the smallest that was measured")
+    return told
+
+
+def _fitted(label: str, selection: Selection, level: float, resamples: int, seed: int) -> FittedSystem:
+    """Intervals by a bootstrap of residuals: what was measured, anew, from the model and its own errors.
+
+    Residuals are resampled in pairs of throughput and response time, widened for the degrees of freedom that the
+    parameters took, and for prediction to the error of cross-validation where that is larger (Davison & Hinkley 1997,
+    §6.3.3 and §7.3). Percentiles are expanded as in :func:`knee.intervals.pooled_bootstrap`.
+    """
+    curve, chosen = selection.curve, selection.chosen
+    model, values = chosen.model, chosen.fit.values
+    fitted = np.stack(chosen.fit.predict(curve), axis=1)
+    logs = np.log(np.stack([curve.throughput, curve.response_ms], axis=1) / fitted)
+    spare = max(1, len(curve) - len(values))
+    logs = (logs - logs.mean(axis=0)) * np.sqrt(len(curve) / spare)
+    rng = np.random.default_rng(seed)
+    draws = []
+    for picked in rng.integers(len(curve), size=(resamples, len(curve))):
+        again = fitted * np.exp(logs[picked])
+        draws.append(fit_model(model, curve.measured(again[:, 0], again[:, 1]), values).values)
+    parameters = np.array(draws)
+    tail = _tail(curve, len(values), level)
+    low, high = np.quantile(parameters, [tail, 1 - tail], axis=0)
+    spread = float(np.sqrt(np.mean(logs**2)))
+    noise = logs * max(1.0, chosen.score / spread) if spread else np.full_like(logs, chosen.score)
+    return FittedSystem(
+        label=label,
+        selection=selection,
+        parameters={
+            name: Interval(float(values[i]), float(low[i]), float(high[i]), level, len(curve))
+            for i, name in enumerate(model.parameters)
+        },
+        draws=parameters,
+        noise=noise,
+        level=level,
+    )
+
+
+def _tail(curve: Curve, parameters: int, level: float) -> float:
+    spare = max(1, len(curve) - parameters)
+    return float(stats.norm.cdf(-stats.t.ppf((1 + level) / 2, spare)))
