@@ -355,5 +355,5 @@ def predict_command(
     source = _opened(path, renames)
     found = measurements.of_run(source) if isinstance(source, Dataset) else source
     systems = fit.fit_systems(found.table, configuration(found), asked, level=level)
-    texts = [fit.render_text(system, scenario and system.forecast(scenario)) for system, scenario in systems]
+    texts = [fit.render_text(system, system.forecast(scenario) if scenario else None) for system, scenario in systems]
     print("\n\n".join(texts))

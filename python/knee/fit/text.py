@@ -13,7 +13,7 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
         lines += forecast_lines(system, forecast)
     lines.append(system.selection.sentence)
     parameters = "; ".join(_parameter(name, value) for name, value in system.parameters.items())
-    lines.append(f"Its parameters, with {system.level:.3g} intervals: {parameters}.")
+    lines.append(f"Its parameters, with {100 * system.level:g}% intervals: {parameters}.")
     others = ", ".join(
         f"{trial.model.name} {trial.score:.1%}"
         for trial in sorted(system.selection.trials, key=lambda trial: trial.score)
@@ -40,7 +40,7 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     where = " (seen by the middleware)" if system.selection.curve.view == "middleware" else ""
     lines = [
         f"{load}: {_between(forecast.throughput, 'requests/s')}, response time "
-        f"{_between(forecast.response_ms, 'ms')}{where}; {system.level:.3g} prediction intervals of one further run."
+        f"{_between(forecast.response_ms, 'ms')}{where}; {100 * system.level:g}% prediction intervals of one further run."
     ]
     if forecast.outside:
         lines.append(
