@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from knee.measurements import read
-from knee.queueing import MM1, MMm
+from knee.queueing import MM1, MMm, Network, Queue, solve_closed
 from knee.queueing.errors import UnstableError
 
 DATA = Path(__file__).parent.parent / "data"
@@ -251,3 +252,20 @@ def test_seed_001_25_clients_print_a_utilisation_that_is_not_the_one_they_used()
     least, most = (end.mean_response for end in ends(20, Printed("4.0087"), Printed("4.98")))
     assert least == pytest.approx(91.0, abs=0.05)
     assert most == pytest.approx(308.0, abs=0.05)
+
+
+def test_the_network_of_seed_001_figures_10_and_11() -> None:
+    """Seed 001, section 7: MVA of 20 middleware threads of 0.000534249 ms before a database of 6 servers of 1.35318 ms.
+
+    The curves are drawn, not printed. What they must do follows from the inputs: alone and in pairs nobody waits, and
+    beyond six clients the database is full.
+    """
+    stations = [Queue("middleware", 0.000534249, servers=20), Queue("database", 1.35318, servers=6)]
+    solution = solve_closed(Network(stations), 30)
+    alone = 0.000534249 + 1.35318
+    assert solution.response_time[:6] == pytest.approx([alone] * 6, rel=1e-5)
+    assert 1000 * solution.throughput[1] == pytest.approx(2000 / alone)
+    # Nearly: the sixth server idles while one of the clients is with the middleware.
+    assert 1000 * solution.throughput[-1] == pytest.approx(6000 / 1.35318)
+    assert solution.response_time[-1] == pytest.approx(30 * 1.35318 / 6)
+    assert np.all(np.diff(solution.throughput) >= 0)
