@@ -90,5 +90,6 @@ def _geometric(demands: Floats, think_time: float, population: int) -> Interval:
 
 
 def _geometric_sum(ratios: Floats, terms: int) -> Floats:
-    """y + y² + … + y^n, each below 1."""
-    return np.asarray(ratios * (1 - ratios**terms) / (1 - ratios))
+    """y + y² + … + y^n, where y may have been rounded to 1."""
+    apart = 1 - ratios
+    return np.asarray(ratios * np.where(apart > 0, (1 - ratios**terms) / np.where(apart > 0, apart, 1), terms))

@@ -227,6 +227,6 @@ def servers(network: Network) -> Floats:
 
 def checked_population(argument: str, population: int) -> int:
     """The population, if networks of so many customers are solved. Raises ArgumentError."""
-    if isinstance(population, bool) or int(population) != population or not 1 <= population <= POPULATION_MAX:
+    if isinstance(population, bool) or not 1 <= population <= POPULATION_MAX or int(population) != population:
         raise ArgumentError(argument, f"expected a whole number from 1 to {POPULATION_MAX:,}, not {population}")
     return int(population)

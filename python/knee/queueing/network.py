@@ -61,8 +61,10 @@ class Queue(Station):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.servers <= SERVERS_MAX:
-            raise ArgumentError(f"{self.name}.servers", f"expected 1 to {SERVERS_MAX:,}, not {self.servers}")
+        if not 1 <= self.servers <= SERVERS_MAX or int(self.servers) != self.servers:
+            raise ArgumentError(
+                f"{self.name}.servers", f"expected a whole number from 1 to {SERVERS_MAX:,}, not {self.servers}"
+            )
 
     def speeds(self, population: int) -> list[float] | None:
         if self.servers > 1 and population <= self.servers:

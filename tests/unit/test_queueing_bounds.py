@@ -1,0 +1,71 @@
+"""The bounds hold the exact throughput, and the geometric ones are the tightest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knee.queueing import ArgumentError, Delay, LoadDependent, Network, Queue, Station, closed_bounds, solve_closed
+
+DEMANDS = st.lists(st.floats(0.01, 10), min_size=1, max_size=6)
+THINK_TIMES = st.sampled_from([0.0, 0.5, 30.0, 1000.0])
+POPULATIONS = st.integers(1, 300)
+ROUNDING = 1e-9
+
+
+@settings(max_examples=300, deadline=None)
+@given(DEMANDS, THINK_TIMES, POPULATIONS)
+def test_exact_throughput_is_inside(demands: list[float], think_time: float, population: int) -> None:
+    network = Network([Queue(f"{k}", demand) for k, demand in enumerate(demands)], think_time)
+    throughput = solve_closed(network, population).throughput[-1]
+    bounds = closed_bounds(network, population)
+    assert bounds.geometric is not None
+    for low, high in (bounds.asymptotic, bounds.balanced, bounds.geometric):
+        assert low <= throughput * (1 + ROUNDING)
+        assert throughput <= high * (1 + ROUNDING)
+
+
+@settings(max_examples=100, deadline=None)
+@given(DEMANDS, POPULATIONS)
+def test_geometric_bounds_are_the_tightest_without_thinking(demands: list[float], population: int) -> None:
+    bounds = closed_bounds(Network([Queue(f"{k}", demand) for k, demand in enumerate(demands)]), population)
+    assert bounds.geometric is not None
+    assert bounds.geometric[0] >= bounds.balanced[0] * (1 - ROUNDING)
+    assert bounds.geometric[0] >= bounds.asymptotic[0] * (1 - ROUNDING)
+
+
+def test_geometric_bounds_are_close_where_the_bottleneck_is_alone() -> None:
+    network = Network([Queue("a", 1.0), Queue("b", 0.7), Queue("c", 0.4)], 5.0)
+    bounds = closed_bounds(network, 60)
+    assert bounds.geometric is not None
+    assert bounds.geometric[1] - bounds.geometric[0] < 0.2 * (bounds.balanced[1] - bounds.balanced[0])
+
+
+def test_almost_equal_demands() -> None:
+    network = Network([Queue("a", 1.0), Queue("b", 1.0 - 1e-16), Queue("c", 1.0 - 2e-16)])
+    throughput = solve_closed(network, 100).throughput[-1]
+    assert closed_bounds(network, 100).geometric == pytest.approx((throughput, throughput), rel=1e-9)
+
+
+def test_several_servers_and_delays() -> None:
+    network = Network([Queue("pool", 4.0, servers=3), Queue("disk", 0.8), Delay("net", 2.0)], 1.0)
+    bounds = closed_bounds(network, 9)
+    assert bounds.geometric is None
+    throughput = solve_closed(network, 9).throughput[-1]
+    assert bounds.balanced[0] < throughput < bounds.balanced[1]
+
+
+@pytest.mark.parametrize(
+    ("stations", "population", "argument"),
+    [
+        ([LoadDependent("usl", [1.0, 1.5])], 5, "network"),
+        ([Delay("net", 1.0)], 5, "network"),
+        ([Queue("disk", 1.0)], 0, "population"),
+        ([Queue("disk", 1.0)], 10**9, "population"),
+    ],
+)
+def test_refused(stations: list[Station], population: int, argument: str) -> None:
+    with pytest.raises(ArgumentError) as refusal:
+        closed_bounds(Network(stations), population)
+    assert refusal.value.argument == argument

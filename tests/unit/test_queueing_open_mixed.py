@@ -1,0 +1,157 @@
+"""Open and mixed networks: against single stations, sums over states, and each other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from knee.queueing import (
+    MM1,
+    ArgumentError,
+    Delay,
+    LoadDependent,
+    MMm,
+    Network,
+    Queue,
+    Station,
+    UnstableError,
+    solve_classes,
+    solve_mixed,
+    solve_open,
+)
+
+OPEN_CLOSED = ("background", "clients")
+
+
+def test_every_station_is_as_if_alone() -> None:
+    network = Network([Queue("proxy", 0.2, visits=2), Delay("net", 3.0), Queue("store", 1.5, servers=4)])
+    solution = solve_open(network, 2.0)
+    proxy, store = MM1(4.0, 5.0), MMm(2.0, 1 / 1.5, 4)
+    assert solution.residence_time[:, 0] == pytest.approx([2 * proxy.mean_response, 3.0, store.mean_response])
+    assert solution.response_time == pytest.approx(2 * proxy.mean_response + 3.0 + store.mean_response)
+    assert solution.queue_length[:, 0] == pytest.approx([4.0, 6.0, 2 * store.mean_response])
+    assert solution.utilisation == pytest.approx([0.8, math.nan, 0.75], nan_ok=True)
+
+
+def test_classes_share_a_station() -> None:
+    network = Network([Queue("cpu", (1.0, 0.5))], classes=("slow", "fast"))
+    solution = solve_open(network, (0.3, 0.8))
+    assert solution.residence_time == pytest.approx(np.array([[1.0, 0.5]]) / (1 - 0.7))
+    assert solution.utilisation == pytest.approx([0.7])
+
+
+def test_many_servers_close_to_saturation() -> None:
+    solution = solve_open(Network([Queue("pool", 1.0, servers=1000)]), 999.0)
+    assert solution.response_time[0] == pytest.approx(MMm(999.0, 1.0, 1000).mean_response, rel=1e-11)
+
+
+def test_load_dependent_station() -> None:
+    rates = [1.0, 3.0, 2.0]
+    weights = [1.0]
+    for n in range(1, 400):
+        weights.append(weights[-1] * 1.5 / rates[min(n, 3) - 1])
+    mean = sum(n * weight for n, weight in enumerate(weights)) / sum(weights)
+    solution = solve_open(Network([LoadDependent("usl", rates, visits=0.5)]), 3.0)
+    assert solution.queue_length[0, 0] == pytest.approx(mean, rel=1e-12)
+    assert solution.utilisation[0] == pytest.approx(1 - 1 / sum(weights), rel=1e-12)
+
+
+@pytest.mark.parametrize("rate", [5.0, 5.1, 1e9])
+def test_unstable(rate: float) -> None:
+    with pytest.raises(UnstableError, match=r"rho = .*station 'proxy'") as refusal:
+        solve_open(Network([Delay("net", 1.0), Queue("proxy", 0.8, servers=4)]), rate)
+    assert refusal.value.rho == pytest.approx(rate / 5)
+    assert refusal.value.station == "proxy"
+
+
+@pytest.mark.parametrize("rates", [0.0, -1.0, math.nan, math.inf, (1.0, 2.0)])
+def test_rates_refused(rates: float) -> None:
+    with pytest.raises(ArgumentError, match="arrival_rates"):
+        solve_open(Network([Queue("disk", 0.1)]), rates)
+
+
+def sums_over_states(station: Station, speed: list[float], rate: float, clients: int) -> tuple[float, float, float]:
+    """Throughput of the clients, and both classes' mean numbers at a station; clients think for 1."""
+    (open_demand, closed_demand) = np.broadcast_to(station.service_time, 2)
+    # Customers of the open class beyond these weigh nothing.
+    weight = np.zeros((clients + 1, 600))
+    for there in range(clients + 1):
+        for others in range(weight.shape[1]):
+            logarithm = math.lgamma(there + others + 1) - math.lgamma(there + 1) - math.lgamma(others + 1)
+            logarithm += there * math.log(closed_demand) + others * math.log(rate * open_demand)
+            logarithm -= sum(math.log(speed[min(n, len(speed)) - 1]) for n in range(1, there + others + 1))
+            weight[there, others] = math.exp(logarithm)
+    thinking = np.array([1 / math.factorial(clients - there) for there in range(clients + 1)])
+    fewer = np.array([1 / math.factorial(clients - 1 - there) for there in range(clients)])
+    states = weight * thinking[:, np.newaxis]
+    throughput = (weight[:-1] * fewer[:, np.newaxis]).sum() / states.sum()
+    closed = (states.sum(axis=1) * np.arange(clients + 1)).sum() / states.sum()
+    return throughput, (states.sum(axis=0) * np.arange(weight.shape[1])).sum() / states.sum(), closed
+
+
+@pytest.mark.parametrize(
+    ("station", "speed"),
+    [
+        (Queue("cpu", (0.8, 0.4)), [1.0]),
+        (Queue("pool", (2.0, 1.1), servers=3), [1.0, 2.0, 3.0]),
+        (LoadDependent("usl", [1.0, 3.0, 2.5, 1.4]), [1.0, 3.0, 2.5, 1.4]),
+        (LoadDependent("growing", [1.0, 1.1, 2.5]), [1.0, 1.1, 2.5]),
+    ],
+)
+def test_mixed_against_every_state(station: Station, speed: list[float]) -> None:
+    rate, clients = 0.9, 6
+    solution = solve_mixed(Network([station], 1.0, OPEN_CLOSED), (None, clients), (rate, None))
+    throughput, open_there, closed_there = sums_over_states(station, speed, rate, clients)
+    assert solution.throughput[clients] == pytest.approx([rate, throughput], rel=1e-10)
+    assert solution.queue_length[clients, 0] == pytest.approx([open_there, closed_there], rel=1e-10)
+
+
+def test_without_clients_a_mixed_network_is_open() -> None:
+    network = Network([Queue("a", 0.4), Queue("b", 1.9, servers=3), Delay("net", 2.0)], 1.0, OPEN_CLOSED)
+    mixed = solve_mixed(network, (None, 4), (1.5, None))
+    alone = solve_open(Network(network.stations), 1.5)
+    assert mixed.residence_time[0, :, 0] == pytest.approx(alone.residence_time[:, 0], rel=1e-12)
+    assert np.isnan(mixed.response_time[0, 1])
+
+
+def test_hardly_any_arrivals_leave_a_closed_network() -> None:
+    stations = [Queue("a", 0.4), Queue("b", 1.9, servers=3)]
+    mixed = solve_mixed(Network(stations, 1.0, OPEN_CLOSED), (None, 9), (1e-15, None))
+    closed = solve_classes(Network(stations, 1.0), [9])
+    assert mixed.throughput[:, 1] == pytest.approx(closed.throughput[:, 0], rel=1e-12)
+
+
+def test_more_arrivals_slow_clients_down() -> None:
+    network = Network([Queue("pool", (1.0, 2.0), servers=8)], 1.0, OPEN_CLOSED)
+    rates = (0.5, 4.0, 7.0, 7.9)
+    throughput = [solve_mixed(network, (None, 20), (rate, None)).throughput[20, 1] for rate in rates]
+    assert throughput == sorted(throughput, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("populations", "rates", "words"),
+    [
+        ((None, 5), (None, None), "background"),
+        ((3, 5), (1.0, None), "background"),
+        ((3, 5), (None, None), "solve_classes"),
+        ((None, None), (0.1, 0.1), "solve_open"),
+        ((None, 5), (-1.0, None), "arrival_rates"),
+        ((None, 0), (0.1, None), "populations"),
+        ((None,), (0.1, None), "one for each"),
+    ],
+)
+def test_mixed_refused(populations: list[int | None], rates: list[float | None], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        solve_mixed(Network([Queue("disk", 1.0)], 1.0, OPEN_CLOSED), populations, rates)
+
+
+def test_mixed_unstable() -> None:
+    with pytest.raises(UnstableError, match="'disk'"):
+        solve_mixed(Network([Queue("disk", 1.0)], 1.0, OPEN_CLOSED), (None, 5), (1.0, None))
+
+
+def test_mixed_with_too_many_servers() -> None:
+    with pytest.raises(ArgumentError, match="pool: expected at most 400"):
+        solve_mixed(Network([Queue("pool", 1.0, servers=401)], 1.0, OPEN_CLOSED), (None, 5), (1.0, None))
