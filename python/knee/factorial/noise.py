@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 from scipy import stats
 
 from knee.intervals import Interval
@@ -15,7 +15,7 @@ from knee.intervals import Interval
 Model = Literal["additive", "multiplicative"]
 """Effects add up to the response, or to its natural logarithm."""
 
-_EXPONENT_MAX = math.log(sys.float_info.max)
+_EXPONENT_MAX = math.log(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
