@@ -354,3 +354,14 @@ def test_a_page_is_known_as_a_report_and_nothing_else_is(tmp_path: Path) -> None
     (tmp_path / "letter.html").write_text("<!DOCTYPE html><title>A letter</title>")
     assert is_report(tmp_path / "report.html")
     assert not is_report(tmp_path / "letter.html")
+
+
+def test_what_has_no_place_on_a_logarithmic_axis_is_left_to_the_table() -> None:
+    """A response time of zero has no residual, and X = N / 0 no value: neither may break the page."""
+    page = page_of("clients,throughput,response_ms\n4,100,0\n8,200,40\n16,0,0\n")
+    specs = specifications(page)
+    draw(specs)
+    for name in ("law-throughput", "law-response_ms"):
+        assert [row["clients"] for row in drawn(specs[name], "view")] == [8]
+    assert {row["clients"] for row in drawn(specs["law-residuals"], "residual")} <= {4, 8}
+    assert "The table alone has 1 of 2" in in_words(page)

@@ -14,7 +14,7 @@ _QUANTITIES = (
     (
         "response_ms",
         "Response time (ms)",
-        "Mean response time, as the clients saw it. Beyond the knee it grows linearly.",
+        "Mean response time, as the clients saw it. Where throughput no longer rises, it grows with every client.",
     ),
     (
         "queue_length",

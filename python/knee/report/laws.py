@@ -41,52 +41,57 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
         ("response_ms", "ms", "R = N / X − Z, the same law the other way round."),
     ):
         values = [
-            {
-                "clients": check.clients,
-                "view": check.view,
-                "measured": getattr(check, quantity).measured.estimate,
-                "predicted": getattr(check, quantity).predicted.estimate,
-            }
+            {"clients": check.clients, "view": check.view, "measured": measured, "predicted": predicted}
             for check in of_all
+            if _on_log_axes(
+                measured := getattr(check, quantity).measured.estimate,
+                predicted := getattr(check, quantity).predicted.estimate,
+            )
         ]
-        yield sheet.figure(f"law-{quantity}", law_scatter(values, unit), caption)
+        if lacking := len(of_all) - len(values):
+            caption += (
+                f" The table alone has {lacking} of {len(of_all)}: logarithmic axes have no place for zero or less."
+            )
+        if values:
+            yield sheet.figure(f"law-{quantity}", law_scatter(values, unit), caption)
     band = f"The band is the tolerance of ±{laws.tolerance:.0%}."
-    yield sheet.figure(
-        "law-residuals",
-        law_residuals(
-            [_residual(check, f"X, {check.view}", check.throughput) for check in of_all]
-            + [_residual(check, f"R, {check.view}", check.response_ms) for check in of_all],
-            laws.tolerance,
-        ),
-        f"How far the law's prediction lies from the measurement, both ways and from each view. {band}",
-        wide=True,
-    )
-    if typed := [check for check in closed if check.request_type is not None][:CHECKS_MAX]:
-        views = {check.view for check in typed}
+    if residuals := [
+        *_residuals((f"X, {check.view}", check, check.throughput) for check in of_all),
+        *_residuals((f"R, {check.view}", check, check.response_ms) for check in of_all),
+    ]:
+        yield sheet.figure(
+            "law-residuals",
+            law_residuals(residuals, laws.tolerance),
+            f"How far the law's prediction lies from the measurement, both ways and from each view. {band}",
+            wide=True,
+        )
+    typed = [check for check in closed if check.request_type is not None][:CHECKS_MAX]
+    views = {check.view for check in typed}
+    if of_types := _residuals(
+        (f"{check.request_type}{f', {check.view}' * (len(views) > 1)}", check, check.throughput) for check in typed
+    ):
         yield sheet.figure(
             "law-types",
-            law_residuals(
-                [
-                    _residual(check, f"{check.request_type}{f', {check.view}' * (len(views) > 1)}", check.throughput)
-                    for check in typed
-                ],
-                laws.tolerance,
-            ),
+            law_residuals(of_types, laws.tolerance),
             "The same for the throughput of each request type alone, for which the other types' response times are "
             f"think time. {band}",
             wide=True,
         )
 
 
-def _residual(check: InteractiveCheck, name: str, comparison: Comparison) -> dict[str, object]:
-    estimate, uncertainty = comparison.residual.estimate, comparison.uncertainty
-    return {
-        "clients": check.clients,
-        "check": name,
-        "residual": estimate,
-        "low": None if uncertainty is None else estimate - uncertainty,
-        "high": None if uncertainty is None else estimate + uncertainty,
-    }
+def _on_log_axes(*numbers: float) -> bool:
+    return all(math.isfinite(number) and number > 0 for number in numbers)
+
+
+def _residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]]) -> Rows:
+    """The residuals that there are: a measured zero has none."""
+    rows: Rows = []
+    for name, check, comparison in named:
+        estimate, uncertainty = comparison.residual.estimate, comparison.uncertainty
+        if math.isfinite(estimate):
+            low, high = (None, None) if uncertainty is None else (estimate - uncertainty, estimate + uncertainty)
+            rows.append({"clients": check.clients, "check": name, "residual": estimate, "low": low, "high": high})
+    return rows
 
 
 def _bounds_figure(sheet: Sheet, laws: LawReport) -> Iterable[str]:
