@@ -1,6 +1,6 @@
-//! Exact solvers of product-form queueing networks.
+//! Exact solvers and a simulator of queueing networks.
 //!
-//! Numbers in, numbers out: the crate reads no file, no clock and no random source of its own, and
+//! Numbers in, numbers out: the crate reads no file, no clock and no source of chance but a seed, and
 //! every limit on size is checked before anything is allocated. What the numbers mean, and every
 //! message that a person reads about an argument, is the business of `knee.queueing`.
 //!
@@ -11,7 +11,9 @@
 //!
 //! * [`Station`]: what both know of a station.
 //!
-//! Nothing is ever subtracted, so no digit is lost however large the population is; see
+//! * [`simulate`]: a discrete-event simulator, for what has no exact solution.
+//!
+//! The solvers never subtract, so no digit is lost however large the population is; see
 //! `docs/methods/closed-networks.md`.
 //!
 //! With the feature `python` the crate is also the extension module `knee._kernels`.
@@ -20,6 +22,7 @@ mod closed;
 mod error;
 mod lattice;
 mod series;
+pub mod simulate;
 mod station;
 
 #[cfg(feature = "python")]

@@ -1,0 +1,512 @@
+//! One replication: customers on their way, and the events that move them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::events::{EVENTS_MAX, Events};
+use super::model::{Model, Service, Source};
+use super::random::Random;
+use super::tally::{Replication, Rounds, Series, Visits};
+use super::{CUSTOMERS_MAX, Error, Length};
+
+/// No token.
+const NONE: u32 = u32::MAX;
+
+/// Events between two looks at whether somebody wants the end.
+const EVENTS_BETWEEN_LOOKS: u32 = 4096;
+
+/// A customer, one of the siblings into which a customer forked, or the source of an open class.
+/// Every token has one event ahead of it at most.
+#[derive(Clone, Debug)]
+struct Token {
+    whereabouts: Whereabouts,
+    class: u32,
+    /// On its class's route.
+    position: u32,
+    /// The next one in the line at a station, or among the tokens that are free.
+    next: u32,
+    /// Of a sibling: the customer that waits for it.
+    parent: u32,
+    /// Siblings that this customer waits for.
+    pending: u32,
+    /// Whether one of its siblings found no place.
+    is_lost: bool,
+    /// When it came to where it is.
+    came: f64,
+    /// When its round began.
+    began: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Whereabouts {
+    Free,
+    /// Its event is the next arrival.
+    Source,
+    Thinking,
+    /// Its siblings are at stations.
+    Forked,
+    At(u32),
+}
+
+/// Those who are at a station.
+#[derive(Clone, Debug)]
+struct Line {
+    present: u32,
+    /// Who waits, in the order of coming; at varying speeds the first one is served.
+    first: u32,
+    last: u32,
+    busy: f64,
+    /// Until when `busy` and `work` go.
+    changed: f64,
+    /// At varying speeds: what is left of the first one's service, in time at speed 1.
+    work: f64,
+    /// At varying speeds: when that is done, if nobody comes.
+    done: f64,
+}
+
+/// One replication under way.
+pub(super) struct Engine<'a> {
+    model: &'a Model,
+    cancelled: &'a AtomicBool,
+    random: Random,
+    events: Events,
+    now: f64,
+    tokens: Vec<Token>,
+    free: u32,
+    lines: Vec<Line>,
+    /// Stations of varying speeds: their next event moves whenever somebody comes or goes, so that
+    /// it is kept there instead of among the events.
+    varying: Vec<usize>,
+    /// The first of them to be done, and when.
+    soonest: (f64, usize),
+    rounds: Vec<Rounds>,
+    visits: Vec<Visits>,
+    began: f64,
+    completed: u64,
+    series: Option<Series>,
+}
+
+impl<'a> Engine<'a> {
+    /// The network at time 0: closed customers think, and nobody is at any station.
+    pub(super) fn new(
+        model: &'a Model,
+        random: Random,
+        has_series: bool,
+        cancelled: &'a AtomicBool,
+    ) -> Result<Engine<'a>, Error> {
+        let line = Line {
+            present: 0,
+            first: NONE,
+            last: NONE,
+            busy: 0.0,
+            changed: 0.0,
+            work: 0.0,
+            done: f64::INFINITY,
+        };
+        let is_varying =
+            |&station: &usize| matches!(model.stations[station].service, Service::Varying(_));
+        let mut engine = Engine {
+            model,
+            cancelled,
+            random,
+            events: Events::default(),
+            now: 0.0,
+            tokens: Vec::new(),
+            free: NONE,
+            lines: vec![line; model.stations.len()],
+            varying: (0..model.stations.len()).filter(is_varying).collect(),
+            soonest: (f64::INFINITY, 0),
+            rounds: vec![Rounds::default(); model.classes.len()],
+            visits: vec![Visits::default(); model.stations.len() * model.classes.len()],
+            began: 0.0,
+            completed: 0,
+            series: has_series.then(Series::new),
+        };
+        for (class, customers) in model.classes.iter().enumerate() {
+            let (count, whereabouts, time) = match &customers.source {
+                Source::Closed { population, think } => (*population, Whereabouts::Thinking, think),
+                Source::Open { between } => (1, Whereabouts::Source, between),
+            };
+            for _ in 0..count {
+                let token = engine.new_token(class as u32, whereabouts)?;
+                let at = time.draw_rest(&mut engine.random);
+                engine.events.push(at, token);
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Goes on for so long.
+    pub(super) fn run(&mut self, length: Length) -> Result<(), Error> {
+        match length {
+            Length::Rounds(rounds) => {
+                let enough = self.completed.saturating_add(rounds);
+                self.run_while(|engine| engine.completed < enough)
+            }
+            Length::Time(time) => {
+                let until = self.now + time;
+                self.run_while(|engine| engine.next_time() <= until)?;
+                self.now = until;
+                Ok(())
+            }
+        }
+    }
+
+    fn run_while(&mut self, goes_on: impl Fn(&Self) -> bool) -> Result<(), Error> {
+        loop {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            if self.events.scheduled() > EVENTS_MAX {
+                return Err(Error::Endless);
+            }
+            for _ in 0..EVENTS_BETWEEN_LOOKS {
+                if !goes_on(self) {
+                    return Ok(());
+                }
+                self.step()?;
+            }
+        }
+    }
+
+    /// Forgets what has been counted: the warm-up is over.
+    pub(super) fn begin(&mut self) {
+        self.began = self.now;
+        self.rounds.fill(Rounds::default());
+        for visits in &mut self.visits {
+            visits.begin(self.now);
+        }
+        for station in 0..self.lines.len() {
+            self.settle(station);
+            self.lines[station].busy = 0.0;
+        }
+    }
+
+    /// What has been counted until now.
+    pub(super) fn end(mut self) -> Replication {
+        for station in 0..self.lines.len() {
+            self.settle(station);
+        }
+        for visits in &mut self.visits {
+            visits.settle(self.now);
+        }
+        Replication {
+            duration: self.now - self.began,
+            rounds: self.rounds,
+            visits: self.visits,
+            busy: self.lines.into_iter().map(|line| line.busy).collect(),
+            series: self.series,
+        }
+    }
+
+    #[inline]
+    fn next_time(&self) -> f64 {
+        self.events.next_time().min(self.soonest.0)
+    }
+
+    /// The next event.
+    #[inline]
+    fn step(&mut self) -> Result<(), Error> {
+        if self.soonest.0 <= self.events.next_time() && self.soonest.0 < f64::INFINITY {
+            let (time, station) = self.soonest;
+            self.now = time;
+            let token = self.lines[station].first;
+            return self.leave(station, token);
+        }
+        let Some((time, token)) = self.events.pop() else {
+            return Err(Error::Argument { name: "classes", problem: "nobody is there or comes" });
+        };
+        self.now = time;
+        match self.tokens[token as usize].whereabouts {
+            Whereabouts::At(station) => self.leave(station as usize, token),
+            Whereabouts::Source => self.arrive(token),
+            Whereabouts::Thinking => self.begin_round(token),
+            Whereabouts::Free | Whereabouts::Forked => unreachable!("it has no event"),
+        }
+    }
+
+    /// A new customer of an open class.
+    fn arrive(&mut self, source: u32) -> Result<(), Error> {
+        let class = self.tokens[source as usize].class;
+        if let Source::Open { between } = &self.model.classes[class as usize].source {
+            let next = self.now + between.draw(&mut self.random);
+            self.events.push(next, source);
+        }
+        let customer = self.new_token(class, Whereabouts::Thinking)?;
+        self.begin_round(customer)
+    }
+
+    fn begin_round(&mut self, customer: u32) -> Result<(), Error> {
+        let token = &mut self.tokens[customer as usize];
+        token.began = self.now;
+        self.rounds[token.class as usize].begun += 1;
+        self.go_on(customer)
+    }
+
+    /// To the next step of its round, or out.
+    fn go_on(&mut self, customer: u32) -> Result<(), Error> {
+        let model = self.model;
+        let token = &mut self.tokens[customer as usize];
+        let route = &model.classes[token.class as usize].route;
+        loop {
+            token.position = route.next(token.position, &mut self.random);
+            if token.position == 0 {
+                self.complete(customer);
+                return Ok(());
+            }
+            let has_place = match model.steps[route.step(token.position)].as_slice() {
+                [] => continue,
+                &[station] => self.enter(station, customer),
+                stations => self.fork(stations, customer)?,
+            };
+            if !has_place {
+                self.lose(customer);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Sends a sibling to each of these stations. False if none of them finds a place; if some do,
+    /// they do their work, and the round is lost thereafter.
+    fn fork(&mut self, stations: &[usize], customer: u32) -> Result<bool, Error> {
+        let class = self.tokens[customer as usize].class;
+        let (mut pending, mut is_lost) = (0, false);
+        for &station in stations {
+            let sibling = self.new_token(class, Whereabouts::Free)?;
+            if self.enter(station, sibling) {
+                self.tokens[sibling as usize].parent = customer;
+                pending += 1;
+            } else {
+                self.release(sibling);
+                is_lost = true;
+            }
+        }
+        let token = &mut self.tokens[customer as usize];
+        (token.whereabouts, token.pending, token.is_lost) = (Whereabouts::Forked, pending, is_lost);
+        Ok(pending > 0)
+    }
+
+    /// A sibling is done.
+    fn join(&mut self, sibling: u32) -> Result<(), Error> {
+        let customer = self.tokens[sibling as usize].parent;
+        self.release(sibling);
+        let token = &mut self.tokens[customer as usize];
+        token.pending -= 1;
+        if token.pending > 0 {
+            return Ok(());
+        }
+        if token.is_lost {
+            self.lose(customer);
+            return Ok(());
+        }
+        self.go_on(customer)
+    }
+
+    fn complete(&mut self, customer: u32) {
+        let token = &self.tokens[customer as usize];
+        let response = self.now - token.began;
+        let rounds = &mut self.rounds[token.class as usize];
+        rounds.completed += 1;
+        rounds.response += response;
+        rounds.histogram.record(response);
+        self.completed += 1;
+        if let Some(series) = &mut self.series {
+            series.record(self.now, response);
+        }
+        self.go_out(customer);
+    }
+
+    fn lose(&mut self, customer: u32) {
+        let class = self.tokens[customer as usize].class;
+        self.rounds[class as usize].lost += 1;
+        self.go_out(customer);
+    }
+
+    /// A closed customer thinks, an open one is gone.
+    fn go_out(&mut self, customer: u32) {
+        let token = &mut self.tokens[customer as usize];
+        let Source::Closed { think, .. } = &self.model.classes[token.class as usize].source else {
+            return self.release(customer);
+        };
+        (token.whereabouts, token.position) = (Whereabouts::Thinking, 0);
+        let until = self.now + think.draw(&mut self.random);
+        self.events.push(until, customer);
+    }
+
+    /// Comes to a station. False if it has no place.
+    #[inline]
+    fn enter(&mut self, station: usize, customer: u32) -> bool {
+        let place = &self.model.stations[station];
+        let token = &mut self.tokens[customer as usize];
+        let visits = &mut self.visits[station * self.model.classes.len() + token.class as usize];
+        if self.lines[station].present >= place.places {
+            visits.refused += 1;
+            return false;
+        }
+        visits.settle(self.now);
+        visits.came += 1;
+        visits.present += 1;
+        token.came = self.now;
+        token.whereabouts = Whereabouts::At(station as u32);
+
+        self.settle(station);
+        self.lines[station].present += 1;
+        match place.service {
+            Service::Delay => self.serve(station, customer),
+            Service::Servers(servers) if self.lines[station].present <= servers => {
+                self.serve(station, customer);
+            }
+            Service::Servers(_) => self.queue(station, customer),
+            Service::Varying(_) => {
+                self.queue(station, customer);
+                if self.lines[station].first == customer {
+                    self.lines[station].work = self.service_time(station, customer);
+                }
+                self.set_clock(station);
+            }
+        }
+        true
+    }
+
+    /// Goes from a station where its service is done, and the next one's begins.
+    #[inline]
+    fn leave(&mut self, station: usize, customer: u32) -> Result<(), Error> {
+        let token = &self.tokens[customer as usize];
+        let (parent, stay) = (token.parent, self.now - token.came);
+        let visits = &mut self.visits[station * self.model.classes.len() + token.class as usize];
+        visits.settle(self.now);
+        visits.went += 1;
+        visits.present -= 1;
+        visits.stay += stay;
+
+        self.settle(station);
+        self.lines[station].present -= 1;
+        match self.model.stations[station].service {
+            Service::Delay => {}
+            Service::Servers(_) => {
+                if self.lines[station].first != NONE {
+                    let next = self.unqueue(station);
+                    self.serve(station, next);
+                }
+            }
+            Service::Varying(_) => {
+                self.unqueue(station);
+                let next = self.lines[station].first;
+                if next != NONE {
+                    self.lines[station].work = self.service_time(station, next);
+                }
+                self.set_clock(station);
+            }
+        }
+        if parent == NONE { self.go_on(customer) } else { self.join(customer) }
+    }
+
+    #[inline]
+    fn service_time(&mut self, station: usize, customer: u32) -> f64 {
+        let class = self.tokens[customer as usize].class as usize;
+        self.model.classes[class].service[station].draw(&mut self.random)
+    }
+
+    #[inline]
+    fn serve(&mut self, station: usize, customer: u32) {
+        let until = self.now + self.service_time(station, customer);
+        self.events.push(until, customer);
+    }
+
+    #[inline]
+    fn queue(&mut self, station: usize, customer: u32) {
+        self.tokens[customer as usize].next = NONE;
+        let line = &mut self.lines[station];
+        match line.last {
+            NONE => line.first = customer,
+            last => self.tokens[last as usize].next = customer,
+        }
+        line.last = customer;
+    }
+
+    #[inline]
+    fn unqueue(&mut self, station: usize) -> u32 {
+        let line = &mut self.lines[station];
+        let first = line.first;
+        line.first = self.tokens[first as usize].next;
+        if line.first == NONE {
+            line.last = NONE;
+        }
+        first
+    }
+
+    /// Carries what a station does on until now.
+    #[inline]
+    fn settle(&mut self, station: usize) {
+        let line = &mut self.lines[station];
+        let passed = self.now - line.changed;
+        line.changed = self.now;
+        match &self.model.stations[station].service {
+            Service::Delay => {}
+            Service::Servers(servers) => {
+                line.busy += f64::from(line.present.min(*servers)) * passed
+            }
+            Service::Varying(_) if line.present == 0 => {}
+            Service::Varying(speeds) => {
+                line.busy += passed;
+                line.work -= passed * speed(speeds, line.present);
+            }
+        }
+    }
+
+    /// When the first one will be done, now that the speed has changed.
+    fn set_clock(&mut self, station: usize) {
+        let line = &mut self.lines[station];
+        line.done = match &self.model.stations[station].service {
+            Service::Varying(speeds) if line.present > 0 => {
+                self.now + line.work.max(0.0) / speed(speeds, line.present)
+            }
+            _ => f64::INFINITY,
+        };
+        self.soonest = (f64::INFINITY, 0);
+        for &station in &self.varying {
+            if self.lines[station].done < self.soonest.0 {
+                self.soonest = (self.lines[station].done, station);
+            }
+        }
+    }
+
+    fn new_token(&mut self, class: u32, whereabouts: Whereabouts) -> Result<u32, Error> {
+        let token = Token {
+            whereabouts,
+            class,
+            position: 0,
+            next: NONE,
+            parent: NONE,
+            pending: 0,
+            is_lost: false,
+            came: self.now,
+            began: self.now,
+        };
+        if self.free != NONE {
+            let reused = self.free;
+            let place = &mut self.tokens[reused as usize];
+            self.free = place.next;
+            *place = token;
+            return Ok(reused);
+        }
+        if self.tokens.len() == CUSTOMERS_MAX {
+            return Err(Error::Crowded);
+        }
+        self.tokens.push(token);
+        Ok(self.tokens.len() as u32 - 1)
+    }
+
+    fn release(&mut self, token: u32) {
+        let place = &mut self.tokens[token as usize];
+        (place.whereabouts, place.next) = (Whereabouts::Free, self.free);
+        self.free = token;
+    }
+}
+
+/// The speed with so many there, 1 or more.
+fn speed(speeds: &[f64], present: u32) -> f64 {
+    speeds[(present as usize).min(speeds.len()) - 1]
+}
+
+#[cfg(test)]
+mod tests;

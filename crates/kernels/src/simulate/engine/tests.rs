@@ -1,0 +1,263 @@
+//! What holds in every replication, whatever the network: the books balance.
+
+use std::sync::atomic::AtomicBool;
+
+use proptest::prelude::*;
+
+use super::super::model::{Class, Route, Station, Time};
+use super::super::shape::Shape;
+use super::*;
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+fn engine(model: &Model, seed: u64) -> Engine<'_> {
+    model.check().expect("a right model");
+    Engine::new(model, Random::stream(seed, 0), false, &NEVER).expect("few customers")
+}
+
+fn exponential(mean: f64) -> Time {
+    Time { mean, shape: Shape::Exponential }
+}
+
+fn queue(servers: u32) -> Station {
+    Station { service: Service::Servers(servers), places: u32::MAX }
+}
+
+/// One class that goes through every step once, in order.
+fn in_order(stations: Vec<Station>, steps: Vec<Vec<usize>>, source: Source, time: Time) -> Model {
+    let last = steps.len() as u32;
+    let route = Route::new(
+        (0..=steps.len()).map(|position| position.saturating_sub(1)).collect(),
+        (0..=last).map(|at| vec![(1.0, if at == last { 0 } else { at + 1 })]).collect(),
+    );
+    let service = vec![time; stations.len()];
+    let route = route.expect("a right route");
+    Model { stations, steps, classes: vec![Class { source, service, route }] }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    prop_oneof![
+        Just(Shape::Exponential),
+        Just(Shape::Deterministic),
+        Just(Shape::Erlang(3)),
+        Just(Shape::HyperExponential { probability: 0.1 }),
+        Just(Shape::Lognormal { deviation: 0.7 }),
+        Just(Shape::Samples(vec![0.0, 0.5, 2.5])),
+    ]
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    (0.1..2.0_f64, shape()).prop_map(|(mean, shape)| Time { mean, shape })
+}
+
+fn station() -> impl Strategy<Value = Station> {
+    let service = prop_oneof![
+        Just(Service::Delay),
+        (1_u32..4).prop_map(Service::Servers),
+        prop::collection::vec(0.2..3.0_f64, 1..4).prop_map(Service::Varying),
+    ];
+    let places = prop_oneof![Just(u32::MAX), 1_u32..5];
+    (service, places).prop_map(|(service, places)| Station { service, places })
+}
+
+const STATIONS: usize = 3;
+
+/// Steps 0, 1 and 2 are the stations, 3 and 4 forks, 5 is none; every position leads out sooner or
+/// later, and the last one, a step without stations, does so at once.
+fn route() -> impl Strategy<Value = Route> {
+    let position = (0_usize..5, 0.0..0.7_f64, 1_u32..5);
+    prop::collection::vec(position, 4).prop_map(|positions| {
+        let steps = std::iter::once(0).chain(positions.iter().map(|at| at.0)).chain([5]);
+        let ways = positions.iter().map(|&(_, onwards, next)| {
+            vec![(onwards, next), (0.5 * (1.0 - onwards), 5), (0.5 * (1.0 - onwards), 0)]
+        });
+        let ways = std::iter::once(vec![(0.5, 1), (0.5, 2)]).chain(ways).chain([vec![(1.0, 0)]]);
+        Route::new(steps.collect(), ways.collect()).expect("a right route")
+    })
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    let source = prop_oneof![
+        (1_u32..8, time()).prop_map(|(population, think)| Source::Closed { population, think }),
+        time().prop_map(|between| Source::Open { between }),
+    ];
+    let service = prop::collection::vec(time(), STATIONS);
+    (source, service, route()).prop_map(|(source, service, route)| Class { source, service, route })
+}
+
+fn model() -> impl Strategy<Value = Model> {
+    let stations = prop::collection::vec(station(), STATIONS);
+    (stations, prop::collection::vec(class(), 1..4)).prop_map(|(stations, classes)| {
+        let steps = vec![vec![0], vec![1], vec![2], vec![0, 1], vec![2, 1, 0], vec![]];
+        Model { stations, steps, classes }
+    })
+}
+
+/// How many of a class are on their way, and for how long: in their round, and at every station.
+#[derive(Clone, Copy, Default)]
+struct Present {
+    number: u32,
+    age: f64,
+}
+
+impl Present {
+    fn add(&mut self, since: f64, now: f64) {
+        self.number += 1;
+        self.age += now - since;
+    }
+}
+
+fn present(engine: &Engine<'_>) -> (Vec<Present>, Vec<Present>) {
+    let classes = engine.model.classes.len();
+    let mut rounds = vec![Present::default(); classes];
+    let mut visits = vec![Present::default(); classes * STATIONS];
+    for token in &engine.tokens {
+        let class = token.class as usize;
+        if let Whereabouts::At(station) = token.whereabouts {
+            visits[station as usize * classes + class].add(token.came, engine.now);
+        }
+        let is_under_way = matches!(token.whereabouts, Whereabouts::At(_) | Whereabouts::Forked);
+        if is_under_way && token.parent == NONE {
+            rounds[class].add(token.began, engine.now);
+        }
+    }
+    (rounds, visits)
+}
+
+proptest! {
+    /// Little's law as bookkeeping: what all have spent at a station while it was observed is both
+    /// the area under their number and the sum of their stays, less what of these was before and
+    /// more what is not over; and whoever came has gone or is there.
+    #[test]
+    fn the_books_of_every_station_and_class_balance(
+        model in model(), seed: u64, warmup in 0.0..30.0_f64, in_rounds: bool
+    ) {
+        let mut engine = engine(&model, seed);
+        engine.run(Length::Time(warmup))?;
+        engine.begin();
+        let (rounds_before, visits_before) = present(&engine);
+        engine.run(if in_rounds { Length::Rounds(200) } else { Length::Time(150.0) })?;
+        let (rounds_after, visits_after) = present(&engine);
+        let observed = engine.end();
+
+        for (index, visits) in observed.visits.iter().enumerate() {
+            let (before, after) = (visits_before[index], visits_after[index]);
+            prop_assert_eq!(visits.present, after.number);
+            let arrived = u64::from(before.number) + visits.came;
+            prop_assert_eq!(arrived, u64::from(after.number) + visits.went);
+            let stays = visits.stay + after.age - before.age;
+            prop_assert!(
+                (visits.area - stays).abs() <= 1e-9 * (1.0 + visits.stay + before.age),
+                "area {}, stays {}", visits.area, stays
+            );
+        }
+        for (class, rounds) in observed.rounds.iter().enumerate() {
+            let ended = rounds.completed + rounds.lost;
+            let begun = u64::from(rounds_before[class].number) + rounds.begun;
+            prop_assert_eq!(begun, u64::from(rounds_after[class].number) + ended);
+            prop_assert_eq!(rounds.histogram.counts.iter().sum::<u64>(), rounds.completed);
+            if let Source::Closed { population, .. } = model.classes[class].source {
+                prop_assert!(rounds_after[class].number <= population);
+            }
+        }
+        let lost: u64 = observed.rounds.iter().map(|rounds| rounds.lost).sum();
+        if model.stations.iter().all(|station| station.places == u32::MAX) {
+            prop_assert_eq!(lost, 0);
+        }
+        for (station, &busy) in model.stations.iter().zip(&observed.busy) {
+            let most = match station.service {
+                Service::Delay => 0.0,
+                Service::Servers(servers) => f64::from(servers),
+                Service::Varying(_) => 1.0,
+            };
+            prop_assert!(busy >= 0.0 && busy <= most * observed.duration * (1.0 + 1e-12));
+        }
+    }
+
+    /// One server is a station whose speed never varies: they take the same times from the stream.
+    #[test]
+    fn a_constant_speed_is_a_single_server(seed: u64, time in time()) {
+        let source = || Source::Closed { population: 5, think: exponential(3.0) };
+        let varying = Station { service: Service::Varying(vec![1.0]), places: u32::MAX };
+        let observe = |station| {
+            let model = in_order(vec![station], vec![vec![0]], source(), time.clone());
+            let mut engine = engine(&model, seed);
+            engine.run(Length::Rounds(300)).expect("it ends");
+            engine.end()
+        };
+        let (one, other) = (observe(queue(1)), observe(varying));
+        prop_assert!((one.visits[0].stay / other.visits[0].stay - 1.0).abs() < 1e-9);
+        prop_assert!((one.duration / other.duration - 1.0).abs() < 1e-9);
+    }
+}
+
+/// Two customers, constant times, and a station that is twice as fast with both: worked out by hand.
+#[test]
+fn work_goes_on_at_the_speed_of_the_moment() {
+    let station = Station { service: Service::Varying(vec![1.0, 2.0]), places: u32::MAX };
+    let constant = |mean| Time { mean, shape: Shape::Deterministic };
+    let source = Source::Closed { population: 2, think: constant(0.0) };
+    let model = in_order(vec![station], vec![vec![0]], source, constant(1.0));
+    let mut engine = engine(&model, 0);
+    // Both are there from time 0 on, so somebody goes, and comes back at once, every half.
+    engine.run(Length::Rounds(10)).expect("it ends");
+    let observed = engine.end();
+    assert!((observed.duration - 5.0).abs() < 1e-12);
+    // The first waited for nobody: ½, and everybody after it for another: 1.
+    assert!((observed.visits[0].stay - 9.5).abs() < 1e-12);
+}
+
+#[test]
+fn siblings_go_on_together_when_the_last_is_done() {
+    let constant = |mean| Time { mean, shape: Shape::Deterministic };
+    let source = Source::Closed { population: 1, think: constant(2.0) };
+    let stations = vec![queue(1), queue(1), queue(1)];
+    let mut model = in_order(stations, vec![vec![0, 1], vec![2]], source, constant(1.0));
+    model.classes[0].service[1].mean = 4.0;
+    let mut engine = engine(&model, 1);
+    engine.run(Length::Rounds(1)).expect("it ends");
+    engine.begin();
+    engine.run(Length::Rounds(10)).expect("it ends");
+    let observed = engine.end();
+    // max(1, 4) + 1, and 2 of thinking.
+    assert!((observed.rounds[0].response - 50.0).abs() < 1e-9);
+    assert!((observed.duration - 70.0).abs() < 1e-9);
+    assert!((observed.visits[0].stay - 10.0).abs() < 1e-9);
+}
+
+/// Whoever finds a sibling's station full is lost once the others are done.
+#[test]
+fn a_round_without_all_of_its_siblings_is_lost() {
+    let constant = |mean| Time { mean, shape: Shape::Deterministic };
+    let source = Source::Open { between: constant(1.0) };
+    let full = Station { service: Service::Servers(1), places: 1 };
+    let mut model = in_order(vec![queue(1), full], vec![vec![0, 1]], source, constant(0.5));
+    model.classes[0].service[1].mean = 1.5;
+    let mut engine = engine(&model, 3);
+    engine.run(Length::Time(1000.25)).expect("it ends");
+    let observed = engine.end();
+    // The second station takes every other customer, the first one all.
+    assert!(observed.rounds[0].completed.abs_diff(500) <= 1);
+    assert!(observed.rounds[0].lost.abs_diff(500) <= 1);
+    assert_eq!(observed.visits[1].refused + observed.visits[1].came, observed.visits[0].came);
+    assert_eq!(observed.visits[0].refused, 0);
+}
+
+#[test]
+fn memory_is_that_of_those_who_are_there() {
+    let source = Source::Open { between: exponential(1.0) };
+    let model = in_order(vec![queue(1), queue(1)], vec![vec![0, 1]], source, exponential(0.5));
+    let mut engine = engine(&model, 3);
+    engine.run(Length::Rounds(50_000)).expect("it ends");
+    // Some 2 customers, and 4 siblings, are there; 150,000 tokens have been handed out.
+    assert!(engine.tokens.len() < 200, "{}", engine.tokens.len());
+}
+
+#[test]
+fn an_interrupted_replication_says_so() {
+    let source = Source::Open { between: exponential(1.0) };
+    let model = in_order(vec![queue(1)], vec![vec![0]], source, exponential(0.5));
+    let cancelled = AtomicBool::new(true);
+    let mut engine = Engine::new(&model, Random::stream(0, 0), false, &cancelled).expect("few");
+    assert_eq!(engine.run(Length::Time(1.0)), Err(Error::Interrupted));
+}
