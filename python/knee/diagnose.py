@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from knee.asymptotes import Knee, find_knee
-from knee.bottleneck import Bottleneck, find_bottleneck
+from knee.bottleneck import Bottleneck, Candidate, find_bottleneck
 from knee.errors import DesignError
 from knee.factorial import Findings, analyse
 from knee.intervals import LEVEL, quantity
-from knee.laws import TOLERANCE, LawReport, laws_of_measurements, laws_of_run
+from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_of_run
 from knee.laws.foreign import ALL, configuration
 from knee.measurements import Measurements
 from knee.observed import CLIENTS, Observed, observed_run, observed_table
@@ -114,7 +115,10 @@ def diagnose(
     return Diagnosis(
         name=observed.name,
         question=observed.question,
-        verdicts=tuple(_verdict(observed, factors, rows, level, seed) for factors, rows in combinations[:VERDICTS_MAX]),
+        verdicts=tuple(
+            _with_demands(_verdict(observed, factors, rows, level, seed), laws)
+            for factors, rows in combinations[:VERDICTS_MAX]
+        ),
         laws=laws,
         factorial=factorial,
         unexplained=unexplained,
@@ -182,6 +186,37 @@ def _no_bottleneck(utilization: pl.DataFrame) -> Bottleneck:
         sentence = "Cannot tell the bottleneck: it is what saturates where throughput stops rising, which is not known."
         evidence = f"Busiest anywhere: {named}."
     return Bottleneck("cannot tell", sentence, (evidence,) if evidence else (), (), (), (), {}, "low", ())
+
+
+def _with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
+    """The verdict with what service demands say of the bottleneck, where it says nothing or something else."""
+    first = next((own.bottleneck for own in laws.demands if dict(own.factors) == verdict.factors), None)
+    bottleneck = verdict.bottleneck
+    if first is None or any(_is_station(c, first) for c in bottleneck.candidates if c.name in bottleneck.names):
+        return verdict
+    said = (
+        f"By service demand {first.station} saturates first: it allows at most "
+        f"{quantity(first.capacity, 'requests/s')}."
+    )
+    evidence = (*bottleneck.evidence, said)
+    if not bottleneck.names:
+        return replace(verdict, bottleneck=replace(bottleneck, evidence=evidence))
+    return replace(
+        verdict,
+        bottleneck=replace(
+            bottleneck,
+            evidence=evidence,
+            confidence="medium" if bottleneck.confidence == "high" else "low",
+            reasons=(*bottleneck.reasons, f"service demands name {first.station} instead"),
+        ),
+    )
+
+
+def _is_station(candidate: Candidate, demand: Demand) -> bool:
+    """Whether a resource, which stands for all processes of its tier, is what the laws call a station."""
+    resources = {"worker slots": "'s worker slots", "thread": "'s threads", "host CPU": "", "station": ""}
+    of_tier = re.sub(r"-\d+(?='s )", "", demand.station)
+    return of_tier in (candidate.role + resources[candidate.resource], candidate.name)
 
 
 def _explain(found: Measurements, level: float) -> tuple[tuple[Findings, ...], tuple[str, ...]]:
@@ -260,6 +295,19 @@ def confidence_line(verdict: Knee | Bottleneck) -> str:
         return ""
     reasons = "; ".join(verdict.reasons)
     return f"Confidence: {verdict.confidence}" + (f" ({reasons})." if reasons else ".")
+
+
+def law_lines(laws: LawReport) -> list[str]:
+    """Whether the interactive law holds, and what else is violated; what else was found, `laws.sentences` says."""
+    others = [check.law for check in laws.stations if check.verdict == "violated"]
+    if any(check.request_type is not None and check.verdict == "violated" for check in laws.interactive):
+        others.insert(0, "the interactive law of single request types")
+    if any(check.verdict == "violated" for check in laws.conservation):
+        others.append("the balance of requests between clients and middlewares")
+    lines = list(laws.sentences[:1])
+    if others:
+        lines.append(f"Violated besides: {', '.join(dict.fromkeys(others))}.")
+    return lines
 
 
 def factor_lines(diagnosis: Diagnosis) -> list[str]:

@@ -9,7 +9,7 @@ from synthetic import System, closed_system, elsewhere, repairman, synthetic_dat
 
 from knee.asymptotes import Knee, find_knee
 from knee.dataset import Dataset
-from knee.diagnose import VERDICTS_MAX, Diagnosis, Verdict, diagnose, render_text
+from knee.diagnose import VERDICTS_MAX, Diagnosis, Verdict, diagnose, law_lines, render_text
 from knee.measurements import parse
 
 LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
@@ -449,3 +449,54 @@ def test_what_never_varies_and_what_never_answered_is_said_as_such() -> None:
     assert diagnosis.common_knee_sentence is not None and "no request was answered" in diagnosis.common_knee_sentence
     assert diagnosis.factorial == ()
     assert diagnosis.unexplained[0] == "No factor matters for throughput: it is the same in every row."
+
+
+def stations_table(**service_ms: float) -> Diagnosis:
+    """A system whose database saturates at 1,000 requests/s, 20 ms without waiting, with service times as given."""
+    columns = ("clients", "repetition", "throughput", "response_ms", "utilization_db")
+    header = ",".join([*columns, *(f"{name}_{station}" for station in service_ms for name in ("service_ms", "visits"))])
+    rows = []
+    for clients in (1, 5, 10, 20, 40, 80):
+        for repetition, noise in enumerate((0.998, 1.0, 1.002), 1):
+            throughput = noise * min(1000.0, 50.0 * clients)
+            measured = [clients, repetition, throughput, 1000 * clients / throughput, min(1.0, throughput / 1000)]
+            rows.append(",".join(map(str, [*measured, *(part for own in service_ms.values() for part in (own, 1))])))
+    return diagnose(parse("\n".join([header, *rows]), "theirs.csv"))
+
+
+def test_demands_that_name_another_bottleneck_are_told_and_doubted() -> None:
+    """Two verdicts on one page must know of each other."""
+    (verdict,) = stations_table(db=1.0, cache=1.4).verdicts
+    assert verdict.bottleneck.names == ("station db",)
+    assert any("By service demand cache saturates first" in line for line in verdict.bottleneck.evidence)
+    assert "service demands name cache instead" in verdict.bottleneck.reasons
+    (agreed,) = stations_table(db=1.0, cache=0.4).verdicts
+    assert agreed.bottleneck.names == ("station db",)
+    assert not any("By service demand" in line for line in agreed.bottleneck.evidence)
+    assert len(agreed.bottleneck.reasons) == len(verdict.bottleneck.reasons) - 1
+
+
+def test_demands_tell_of_the_bottleneck_where_no_utilisation_does() -> None:
+    """Seed 001's own queueing model: nothing but visits and service times."""
+    text = "clients,visits_db,service_ms_db,servers_db,visits_web,service_ms_web,servers_web\n2,1,1.4,6,1,0.001,20\n"
+    (verdict,) = diagnose(parse(text, "theirs.csv")).verdicts
+    assert verdict.bottleneck.status == "cannot tell"
+    assert any("By service demand db saturates first" in line for line in verdict.bottleneck.evidence)
+
+
+def test_no_tier_of_a_run_is_told_apart_from_its_own_processes() -> None:
+    """The laws name processes, the bottleneck tiers: one thing under two names is no disagreement."""
+    for system in (System(), System(load_bound=True, load_cpu_us=200.0, slots=64)):
+        (verdict,) = diagnose(synthetic_dataset(system, LEVELS)).verdicts
+        assert verdict.bottleneck.names
+        assert not any("instead" in reason for reason in verdict.bottleneck.reasons)
+
+
+def test_a_law_violated_besides_the_interactive_one_is_no_secret() -> None:
+    """Seed 000, table 21: the interactive law holds, Little's law does not."""
+    text = "clients,throughput,response_ms,queue_length,queueing_ms\n"
+    rows = ((10, 1000, 10, 0, 5), (20, 1000, 20, 15, 15), (40, 1000, 40, 35, 35))
+    found = diagnose(parse(text + "\n".join(",".join(map(str, row)) for row in rows), "theirs.csv"))
+    first, also = law_lines(found.laws)
+    assert "holds" in first
+    assert also == "Violated besides: Little's law."

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from knee.diagnose import Verdict, bottleneck_lines, confidence_line, knee_lines
+from knee.diagnose import Verdict, bottleneck_lines, confidence_line, knee_lines, law_lines
 from knee.intervals import Interval, number
 from knee.report.charts.knee import knee_response, knee_throughput
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, table
+
+_LEAD_CHARACTERS_MAX = 300
+"""Of a finding in large type; a longer one is a paragraph."""
 
 
 def section(sheet: Sheet) -> str:
@@ -46,7 +49,7 @@ def _without_knee(sheet: Sheet, sentence: str) -> str:
     common = sheet.diagnosis.common_bottleneck
     findings = _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
     if common is not None:
-        findings += _finding("Bottleneck", [common.sentence])
+        findings += _finding("Bottleneck", [common.sentence, *common.evidence])
         return f'<div class="verdict alone"><div>{findings}</div></div>'
     verdicts = sheet.diagnosis.verdicts
     rows = [
@@ -110,8 +113,8 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
 
 
 def _laws(sheet: Sheet) -> str:
-    sentences = sheet.diagnosis.laws.sentences
-    return _finding("Interactive law", sentences[:1]) if sentences else ""
+    lines = law_lines(sheet.diagnosis.laws)
+    return _finding("Laws", lines) if lines else ""
 
 
 def _factors(sheet: Sheet) -> str:
@@ -132,7 +135,8 @@ def _finding(kind: str, lines: Sequence[str], confidence: str = "") -> str:
     lead, *rest = [line for line in lines if line]
     more = "".join(f"<p>{escape(line)}</p>" for line in rest)
     doubt = f'<p class="doubt">{escape(confidence)}</p>' if confidence else ""
-    return f'<div class="finding"><div class="kind">{kind}</div><p class="lead">{escape(lead)}</p>{more}{doubt}</div>'
+    large = ' class="lead"' if len(lead) <= _LEAD_CHARACTERS_MAX else ""
+    return f'<div class="finding"><div class="kind">{kind}</div><p{large}>{escape(lead)}</p>{more}{doubt}</div>'
 
 
 def _knee_figure(verdict: Verdict) -> tuple[str, str]:
