@@ -1,0 +1,158 @@
+//! The solvers against plain convolution of small networks, against each other, and what they refuse.
+
+use knee_kernels::{Error, POPULATION_MAX, Station, closed, lattice};
+use proptest::prelude::*;
+
+/// Normalising constants 0, …, N by convolution (Buzen 1973), which small networks allow.
+fn constants(population: usize, think_time: f64, stations: &[(f64, Vec<f64>)]) -> Vec<f64> {
+    let mut all = series(population, think_time, |there| there as f64);
+    for (demand, rates) in stations {
+        let one = series(population, *demand, |there| rates[there.min(rates.len()) - 1]);
+        all = (0..=population).map(|n| (0..=n).map(|j| one[j] * all[n - j]).sum()).collect();
+    }
+    all
+}
+
+fn series(population: usize, demand: f64, rate: impl Fn(usize) -> f64) -> Vec<f64> {
+    let mut coefficients = vec![1.0];
+    for there in 1..=population {
+        coefficients.push(coefficients[there - 1] * demand / rate(there));
+    }
+    coefficients
+}
+
+fn solvable(stations: &[(f64, Vec<f64>)]) -> Vec<(f64, Station)> {
+    stations
+        .iter()
+        .map(|(demand, rates)| (*demand, Station::new(rates.clone()).expect("rates above 0")))
+        .collect()
+}
+
+fn assert_close(ours: f64, expected: f64, relative: f64) {
+    assert!(
+        (ours - expected).abs() <= relative * expected.abs() + f64::MIN_POSITIVE,
+        "{ours} is not {expected}"
+    );
+}
+
+prop_compose! {
+    fn stations()(
+        some in prop::collection::vec((0.01..10.0, prop::collection::vec(0.05..20.0, 1..6)), 1..6)
+    ) -> Vec<(f64, Vec<f64>)> {
+        some
+    }
+}
+
+proptest! {
+    #[test]
+    fn convolution(population in 1..30_usize, think_time in 0.0..20.0, stations in stations()) {
+        let solution = closed(population, think_time, &solvable(&stations)).expect("in range");
+        let all = constants(population, think_time, &stations);
+        for n in 1..=population {
+            assert_close(solution.throughput[n - 1], all[n - 1] / all[n], 1e-12);
+        }
+        for (index, (demand, rates)) in stations.iter().enumerate() {
+            let mut others = stations.clone();
+            others.remove(index);
+            let without = constants(population, think_time, &others);
+            let one = series(population, *demand, |there| rates[there.min(rates.len()) - 1]);
+            for n in 1..=population {
+                let length: f64 = (1..=n).map(|j| j as f64 * one[j] * without[n - j]).sum();
+                let busy: f64 = (1..=n).map(|j| one[j] * without[n - j]).sum();
+                let shares = &solution.stations[index];
+                assert_close(shares.queue_length[n - 1], length / all[n], 1e-12);
+                assert_close(shares.busy[n - 1], busy / all[n], 1e-12);
+            }
+        }
+    }
+
+    #[test]
+    fn one_class_is_a_lattice_too(
+        population in 1..200_usize, think_time in 0.0..20.0, stations in stations()
+    ) {
+        let one = closed(population, think_time, &solvable(&stations)).expect("in range");
+        let by_class: Vec<(Vec<f64>, Station)> = solvable(&stations)
+            .into_iter()
+            .map(|(demand, station)| (vec![demand], station))
+            .collect();
+        let all = lattice(&[population], &[think_time], &by_class).expect("in range");
+        for n in 1..=population {
+            assert_close(all.throughput[n], one.throughput[n - 1], 1e-11);
+        }
+    }
+
+    #[test]
+    fn customers_are_somewhere(population in 1..5000_usize, stations in stations()) {
+        let solution = closed(population, 3.0, &solvable(&stations)).expect("in range");
+        for n in 1..=population {
+            let thinking = 3.0 * solution.throughput[n - 1];
+            let there: f64 = solution.stations.iter().map(|all| all.queue_length[n - 1]).sum();
+            assert_close(thinking + there, n as f64, 1e-11);
+        }
+    }
+}
+
+#[test]
+fn stations_that_nobody_visits_change_nothing() {
+    let visited = (0.5, Station::of_servers(3));
+    let alone = closed(50, 1.0, std::slice::from_ref(&visited)).expect("in range");
+    let unvisited = [
+        (0.0, Station::of_servers(1)),
+        visited,
+        (0.0, Station::new(vec![2.0, 1.0]).expect("rates")),
+    ];
+    let among = closed(50, 1.0, &unvisited).expect("in range");
+    assert_eq!(alone.throughput, among.throughput);
+    assert!(among.stations[0].queue_length.iter().all(|&length| length == 0.0));
+    assert!(among.stations[2].busy.iter().all(|&share| share == 0.0));
+}
+
+#[test]
+fn a_sum_that_leaves_the_range_of_numbers_comes_back() {
+    // Nobody waits among 2000 servers, of which 1999 never work at once.
+    let delay = closed(2000, 700.0, &[(0.5, Station::of_servers(1))]).expect("in range");
+    let servers = [(0.5, Station::of_servers(1)), (700.0, Station::of_servers(2000))];
+    let pool = closed(2000, 0.0, &servers).expect("in range");
+    for (ours, expected) in pool.throughput.iter().zip(&delay.throughput) {
+        assert_close(*ours, *expected, 1e-13);
+    }
+}
+
+#[test]
+fn refused() {
+    let disk = || (1.0, Station::of_servers(1));
+    let name = |result: Result<_, Error>| match result.map(|_: knee_kernels::Closed| ()) {
+        Err(Error::Argument { name, .. }) => name,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(name(closed(0, 1.0, &[disk()])), "population");
+    assert_eq!(name(closed(POPULATION_MAX + 1, 1.0, &[disk()])), "population");
+    assert_eq!(name(closed(1, f64::NAN, &[disk()])), "think_time");
+    assert_eq!(name(closed(1, -1.0, &[disk()])), "think_time");
+    assert_eq!(name(closed(1, 0.0, &[(f64::INFINITY, Station::of_servers(1))])), "demands");
+    assert_eq!(name(closed(1, 0.0, &[(0.0, Station::of_servers(1))])), "demands");
+    assert_eq!(name(closed(1, 0.0, &[])), "demands");
+    for rates in [vec![], vec![0.0], vec![1.0, -1.0], vec![f64::NAN], vec![f64::INFINITY]] {
+        assert!(matches!(Station::new(rates), Err(Error::Argument { name: "rates", .. })));
+    }
+    let long = Station::new((1..=200_000).map(f64::from).collect()).expect("rates");
+    assert!(matches!(closed(200_000, 1.0, &[(1.0, long)]), Err(Error::TooLarge { .. })));
+    let cliff = Station::new([vec![1.0; 400], vec![1e-4]].concat()).expect("rates");
+    assert_eq!(closed(2000, 1.0, &[disk(), (1.0, cliff)]), Err(Error::Range));
+}
+
+#[test]
+fn refused_of_several_classes() {
+    let disk = || (vec![1.0, 1.0], Station::of_servers(1));
+    let is_refused = |populations: &[usize], think_times: &[f64], stations: &[_]| {
+        matches!(lattice(populations, think_times, stations), Err(Error::Argument { .. }))
+    };
+    assert!(is_refused(&[], &[], &[]));
+    assert!(is_refused(&[1], &[0.0, 0.0], &[disk()]));
+    assert!(is_refused(&[1], &[0.0], &[disk()]));
+    assert!(is_refused(&[1, 1], &[0.0, f64::NAN], &[disk()]));
+    assert!(is_refused(&[1, 1], &[1.0, 0.0], &[(vec![1.0, 0.0], Station::of_servers(1))]));
+    assert!(!is_refused(&[1, 1], &[0.0, 0.0], &[disk()]));
+    let most = [usize::MAX, usize::MAX];
+    assert!(matches!(lattice(&most, &[0.0, 0.0], &[disk()]), Err(Error::TooLarge { .. })));
+}
