@@ -1,4 +1,4 @@
-"""Exact solvers of closed networks, from crates/kernels. Arrays are the bytes of 64-bit numbers."""
+"""Exact solvers of closed networks, and a simulator, from crates/kernels. Arrays are the bytes of 64-bit numbers."""
 
 POPULATION_MAX: int
 
@@ -48,4 +48,55 @@ def lattice(
         For more values than are allowed.
     ValueError
         For an argument that cannot be right, or numbers out of range.
+    """
+
+# Name, parameters, and of quantiles their probabilities: exponential, deterministic, erlang (stages), hyperexponential
+# (probability of the slower kind), lognormal (deviation of the logarithm), samples, quantiles. All with mean 1.
+_Shape = tuple[str, list[float], list[float]]
+# Mean, shape.
+_Time = tuple[float, _Shape]
+# Population, None if open; thinking, or between arrivals; service at every station; the step of every position, without
+# meaning for position 0, the outside; from every position the probabilities to go to others.
+_Class = tuple[int | None, _Time, list[_Time], list[int], list[list[tuple[float, int]]]]
+
+def simulate(
+    stations: list[tuple[int, list[float], int]],
+    steps: list[list[int]],
+    classes: list[_Class],
+    *,
+    seed: int,
+    first_stream: int,
+    replications: int,
+    warmup: float,
+    observed: float,
+    in_time: bool,
+    has_series: bool,
+) -> list[tuple[float, bytes, bytes, bytes, list[bytes], tuple[int, bytes, bytes] | None]]:
+    """Simulates a network several times over, on all processors; an interrupt ends it.
+
+    Parameters
+    ----------
+    stations
+        Servers, 0 for a delay; speeds with 1, 2, … customers there, empty but for varying speeds; places.
+    steps
+        The stations that are visited at the same time. Without stations a customer goes on at once.
+    seed, first_stream, replications
+        Replication i takes the stream first_stream + i of the seed.
+    warmup, observed
+        Time, or completed rounds of all classes.
+    has_series
+        Whether to keep response times in the order of completion.
+
+    Returns
+    -------
+    Of every replication: how long it was observed; completed and lost rounds and the sum of the completed ones'
+    response times, (classes, 3); at every station who came, who went, who was refused, the sum of the stays of who
+    went, and ∫ number there dt, (stations, classes, 5); ∫ busy servers dt, (stations), of varying speeds ∫ 1 dt while
+    somebody is there, of delays 0; of every class the histogram of response times, (buckets, 3): beginning, end, count;
+    and the series from the beginning of the warm-up: rounds per window, mean response time and end of every window.
+
+    Raises
+    ------
+    ValueError
+        For an argument that cannot be right, or more requests at once or events than are allowed.
     """

@@ -1,8 +1,8 @@
 //! Exact solvers and a simulator of queueing networks.
 //!
-//! Numbers in, numbers out: the crate reads no file, no clock and no source of chance but a seed, and
-//! every limit on size is checked before anything is allocated. What the numbers mean, and every
-//! message that a person reads about an argument, is the business of `knee.queueing`.
+//! Numbers in, numbers out: the crate reads no file and no clock, takes chance from seeds only, and
+//! checks every limit on size before it allocates anything. What the numbers mean, and every message
+//! that a person reads about an argument, is the business of `knee.queueing`.
 //!
 //! * [`closed`]: one class of customers, every population up to N, in ratios of successive
 //!   normalising constants ([`Series`]).

@@ -10,6 +10,8 @@ use pyo3::types::PyBytes;
 
 use crate::{Error, Station};
 
+mod simulation;
+
 create_exception!(
     _kernels,
     TooLargeError,
@@ -98,5 +100,6 @@ fn _kernels(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("POPULATION_MAX", crate::POPULATION_MAX)?;
     module.add("TooLargeError", module.py().get_type::<TooLargeError>())?;
     module.add_function(wrap_pyfunction!(closed, module)?)?;
-    module.add_function(wrap_pyfunction!(lattice, module)?)
+    module.add_function(wrap_pyfunction!(lattice, module)?)?;
+    module.add_function(wrap_pyfunction!(simulation::simulate, module)?)
 }

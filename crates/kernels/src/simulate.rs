@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 pub use error::Error;
-pub use histogram::{HISTOGRAM_DIGITS, Histogram};
+pub use histogram::Histogram;
 pub use model::{Class, Model, Route, Service, Source, Station, Time};
 pub use shape::Shape;
 pub use tally::{Replication, Rounds, Series, Visits};

@@ -1,19 +1,18 @@
 //! Response times, counted in buckets whose width is a share of their value.
 
 /// Binary digits of a value that tell buckets apart: a bucket is 2^−8 = 0.4 % of its value wide.
-pub const HISTOGRAM_DIGITS: u32 = 8;
+const DIGITS: u32 = 8;
 
-const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - HISTOGRAM_DIGITS;
+const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - DIGITS;
 
 /// Counts of times that are not negative, in log-linear buckets as HdrHistogram's (Tene): the
-/// bucket of a number is its exponent and the first [`HISTOGRAM_DIGITS`] digits of its mantissa.
+/// bucket of a number is its exponent and the first [`DIGITS`] digits of its mantissa.
 /// Only buckets between the least and the greatest value take memory, at most 4 MB.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
     /// The bucket of `counts[0]`; bucket b begins at the number whose bits are b · 2^44.
-    pub first: usize,
-    /// How many values each bucket has.
-    pub counts: Vec<u64>,
+    first: usize,
+    counts: Vec<u64>,
 }
 
 impl Histogram {
@@ -25,6 +24,13 @@ impl Histogram {
             Some(count) => *count += 1,
             None => self.record_beyond(bucket),
         }
+    }
+
+    /// Every bucket that counts something: where it begins and ends, and how many values it has.
+    pub fn buckets(&self) -> impl Iterator<Item = [f64; 3]> {
+        let begin = |index| f64::from_bits(((self.first + index) as u64) << SHIFT);
+        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(move |(index, &count)| [begin(index), begin(index + 1), count as f64])
     }
 
     #[cold]
@@ -58,17 +64,15 @@ mod tests {
         ) {
             let mut histogram = Histogram::default();
             values.iter().for_each(|&value| histogram.record(value));
-            let begin = |index| f64::from_bits(((histogram.first + index) as u64) << SHIFT);
-            let used = histogram.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-            for (index, &count) in used {
-                let (low, high) = (begin(index), begin(index + 1));
+            for [low, high, count] in histogram.buckets() {
                 let inside = values.iter().filter(|&&value| low <= value && value < high).count();
-                prop_assert_eq!(inside as u64, count);
+                prop_assert_eq!(inside as f64, count);
                 if low > 0.0 {
-                    prop_assert!((high - low) / low <= 0.5_f64.powi(HISTOGRAM_DIGITS as i32));
+                    prop_assert!((high - low) / low <= 0.5_f64.powi(DIGITS as i32));
                 }
             }
-            prop_assert_eq!(histogram.counts.iter().sum::<u64>(), values.len() as u64);
+            let total: f64 = histogram.buckets().map(|[_, _, count]| count).sum();
+            prop_assert_eq!(total, values.len() as f64);
         }
     }
 }

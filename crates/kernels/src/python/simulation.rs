@@ -1,0 +1,172 @@
+//! `knee._kernels.simulate`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::bytes;
+use crate::simulate::{
+    Class, Error, Length, Model, Plan, Replication, Route, Service, Shape, Source, Station, Time,
+};
+
+/// How long an interrupt may wait.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Servers, 0 for a delay; speeds, none but for varying ones; places.
+type StationArgument = (u32, Vec<f64>, u32);
+/// Name, parameters, and for quantiles their probabilities.
+type ShapeArgument = (String, Vec<f64>, Vec<f64>);
+type TimeArgument = (f64, ShapeArgument);
+/// Population, None if open; thinking, or between arrivals; at every station; the steps of the
+/// positions; where next.
+type ClassArgument =
+    (Option<u32>, TimeArgument, Vec<TimeArgument>, Vec<usize>, Vec<Vec<(f64, u32)>>);
+
+type Bytes<'py> = Bound<'py, PyBytes>;
+/// Duration; rounds; visits; busy servers; histograms by class; series.
+type ReplicationResult<'py> = (
+    f64,
+    Bytes<'py>,
+    Bytes<'py>,
+    Bytes<'py>,
+    Vec<Bytes<'py>>,
+    Option<(u64, Bytes<'py>, Bytes<'py>)>,
+);
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> PyErr {
+        PyValueError::new_err(error.to_string())
+    }
+}
+
+/// Simulates a network several times over.
+#[pyfunction]
+#[pyo3(signature = (
+    stations, steps, classes, *, seed, first_stream, replications, warmup, observed, in_time, has_series
+))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+pub(super) fn simulate(
+    py: Python<'_>,
+    stations: Vec<StationArgument>,
+    steps: Vec<Vec<usize>>,
+    classes: Vec<ClassArgument>,
+    seed: u64,
+    first_stream: u64,
+    replications: u32,
+    warmup: f64,
+    observed: f64,
+    in_time: bool,
+    has_series: bool,
+) -> PyResult<Vec<ReplicationResult<'_>>> {
+    let stations = stations.into_iter().map(station).collect();
+    let classes = classes.into_iter().map(class).collect::<Result<_, Error>>()?;
+    let model = Model { stations, steps, classes };
+    let length = |value: f64| match in_time {
+        true => Length::Time(value),
+        // Whole numbers, and what is negative or not a number becomes 0.
+        false => Length::Rounds(value as u64),
+    };
+    let (warmup, observed) = (length(warmup), length(observed));
+    let plan = Plan { seed, first_stream, replications, warmup, observed, has_series };
+    let replications = py.detach(|| interruptible(&model, &plan))?;
+    replications.iter().map(|replication| result(py, replication)).collect()
+}
+
+/// Simulates in other threads, while this one looks for signals.
+fn interruptible(model: &Model, plan: &Plan) -> PyResult<Vec<Replication>> {
+    let cancelled = AtomicBool::new(false);
+    let (answer, answered) = mpsc::channel();
+    thread::scope(|scope| {
+        // Nobody listens any more once it is cancelled.
+        let work = || drop(answer.send(crate::simulate::simulate(model, plan, &cancelled)));
+        scope.spawn(work);
+        loop {
+            match answered.recv_timeout(LOOK_EVERY) {
+                Ok(replications) => return Ok(replications?),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(signal) = Python::attach(|py| py.check_signals()) {
+                        cancelled.store(true, Ordering::Relaxed);
+                        return Err(signal);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(PyRuntimeError::new_err("the simulator ended without an answer"));
+                }
+            }
+        }
+    })
+}
+
+fn station((servers, speeds, places): StationArgument) -> Station {
+    let service = match (servers, speeds.is_empty()) {
+        (0, true) => Service::Delay,
+        (servers, true) => Service::Servers(servers),
+        (_, false) => Service::Varying(speeds),
+    };
+    Station { service, places }
+}
+
+fn class((population, outside, service, steps, ways): ClassArgument) -> Result<Class, Error> {
+    let outside = time(outside)?;
+    let source = match population {
+        Some(population) => Source::Closed { population, think: outside },
+        None => Source::Open { between: outside },
+    };
+    let service = service.into_iter().map(time).collect::<Result<_, Error>>()?;
+    Ok(Class { source, service, route: Route::new(steps, ways)? })
+}
+
+fn time((mean, (name, values, probabilities)): TimeArgument) -> Result<Time, Error> {
+    let shape = match (name.as_str(), values.as_slice()) {
+        ("exponential", []) => Shape::Exponential,
+        ("deterministic", []) => Shape::Deterministic,
+        ("erlang", &[stages]) => Shape::Erlang(stages as u32),
+        ("hyperexponential", &[probability]) => Shape::HyperExponential { probability },
+        ("lognormal", &[deviation]) => Shape::Lognormal { deviation },
+        ("samples", _) => Shape::Samples(values),
+        ("quantiles", _) => Shape::Quantiles { probabilities, values },
+        _ => return Err(Error::Argument { name: "shape", problem: "no such shape" }),
+    };
+    Ok(Time { mean, shape })
+}
+
+/// Arrays of one replication; `_kernels.pyi` says what they hold.
+fn result<'py>(py: Python<'py>, observed: &Replication) -> PyResult<ReplicationResult<'py>> {
+    let rounds: Vec<[f64; 3]> = observed
+        .rounds
+        .iter()
+        .map(|rounds| [rounds.completed as f64, rounds.lost as f64, rounds.response])
+        .collect();
+    let visits: Vec<[f64; 5]> = observed
+        .visits
+        .iter()
+        .map(|visits| {
+            let counts = [visits.came, visits.went, visits.refused].map(|count| count as f64);
+            [counts[0], counts[1], counts[2], visits.stay, visits.area]
+        })
+        .collect();
+    let histograms = observed.rounds.iter().map(|rounds| {
+        let buckets: Vec<[f64; 3]> = rounds.histogram.buckets().collect();
+        array(py, buckets.as_flattened())
+    });
+    let series = observed.series.as_ref().map(|series| {
+        PyResult::Ok((series.rounds, array(py, &series.means)?, array(py, &series.ends)?))
+    });
+    Ok((
+        observed.duration,
+        array(py, rounds.as_flattened())?,
+        array(py, visits.as_flattened())?,
+        array(py, &observed.busy)?,
+        histograms.collect::<PyResult<_>>()?,
+        series.transpose()?,
+    ))
+}
+
+fn array<'py>(py: Python<'py>, values: &[f64]) -> PyResult<Bytes<'py>> {
+    bytes(py, std::iter::once(values))
+}
