@@ -185,7 +185,9 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    """A note as a sentence; a field's name keeps its spelling."""
+    first = text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+    return first + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _errors(table: pl.DataFrame) -> list[str]:

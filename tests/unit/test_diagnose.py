@@ -271,6 +271,12 @@ def test_links_that_were_not_emulated_are_not_measured() -> None:
     assert "Not measured: the use of the links (link_mbit was not emulated)." in verdict.bottleneck.evidence
 
 
+def test_a_warning_that_begins_with_a_field_keeps_its_spelling() -> None:
+    dataset = synthetic_dataset(System(), LEVELS)
+    dataset.manifest = {**dataset.manifest, "notes": ["link_mbit was not emulated", "two notes"]}
+    assert {"link_mbit was not emulated.", "Two notes."} <= set(diagnose(dataset).warnings)
+
+
 def test_that_there_is_no_knee_to_look_for_is_said_once() -> None:
     text = render_text(diagnose(synthetic_dataset(System(), (8,), workers=(4, 8))))
     assert text.count("Only 1 client count was measured") == 1
