@@ -26,6 +26,7 @@ from knee.progress import LiveProgress, PlainProgress, duration
 from knee.run import Lab, Tally, check_programs, new_manifest, resumed_manifest
 
 if TYPE_CHECKING:
+    from knee.diagnose import Diagnosis
     from knee.measurements import Measurements
 
 app = typer.Typer(
@@ -171,8 +172,9 @@ def _conclude(path: Path) -> None:
 
     try:
         dataset = Dataset.open(path)
-        print(diagnose.render_text(diagnose.diagnose(dataset)), flush=True)
-        _write_report(dataset, dataset.report_path)
+        found = diagnose.diagnose(dataset)
+        print(diagnose.render_text(found), flush=True)
+        _write_report(dataset, dataset.report_path, found)
     except KneeError as error:
         print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
@@ -191,13 +193,13 @@ def _opened(path: Path, renames: list[str] | None) -> Dataset | Measurements:
     return found
 
 
-def _write_report(source: Dataset | Measurements, path: Path) -> None:
+def _write_report(source: Dataset | Measurements, path: Path, found: Diagnosis | None = None) -> None:
     from knee import report
 
     with writing(path):
         if path.is_file() and path.stat().st_size and not report.is_report(path):
             raise StorageError(f"{path}: is no report of Knee's, so it was left alone; --out names another place")
-        report.write(source, path)
+        report.write(source, path, found)
 
 
 @app.command("report")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from synthetic import System, closed_system, elsewhere, synthetic_dataset
 
 from knee import measurements
+from knee.diagnose import diagnose
 from knee.distributions import densities, merged, percentiles
 from knee.hdr import Histogram
 from knee.report import is_report, write
@@ -347,6 +349,12 @@ def test_a_law_of_single_request_types_is_drawn_apart() -> None:
     assert {row["check"] for row in drawn(specs["law-types"], "residual")} == types
     assert {row["check"] for row in drawn(specs["law-residuals"], "residual")} == {"X, client", "R, client"}
     assert len(drawn(specs["law-throughput"], "view")) == 1
+
+
+def test_a_diagnosis_that_was_made_is_drawn_and_not_made_again() -> None:
+    table = measurements.parse("clients,throughput,response_ms\n4,100,40\n", "theirs.csv")
+    found = replace(diagnose(table), warnings=("Only the one who made it knows of this.",))
+    assert "Only the one who made it knows of this." in html(table, found)
 
 
 def test_a_page_is_known_as_a_report_and_nothing_else_is(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import vl_convert
 
 from knee import __version__
-from knee.diagnose import diagnose
+from knee.diagnose import Diagnosis, diagnose
 from knee.measurements import Measurements
 from knee.report import clients, distributions, factorial, laws, provenance, resources, timeline, verdict
 from knee.report.sheet import Sheet
@@ -29,12 +29,12 @@ _GENERATOR = '<meta name="generator" content="knee '
 _HEAD_BYTES = 1024
 
 
-def write(source: Dataset | Measurements, path: Path) -> None:
-    """Write the report of a run, or of somebody else's measurements, to a file.
+def write(source: Dataset | Measurements, path: Path, found: Diagnosis | None = None) -> None:
+    """Write the report of a run, or of somebody else's measurements, to a file; `found` is what :func:`html` takes.
 
     Raises KneeError where a table or a histogram of the run cannot be read, OSError where the file cannot be written.
     """
-    path.write_text(html(source), encoding="utf-8")
+    path.write_text(html(source, found), encoding="utf-8")
 
 
 def is_report(path: Path) -> bool:
@@ -43,9 +43,9 @@ def is_report(path: Path) -> bool:
         return _GENERATOR.encode() in file.read(_HEAD_BYTES)
 
 
-def html(source: Dataset | Measurements) -> str:
-    """The whole page."""
-    sheet = Sheet(diagnose(source))
+def html(source: Dataset | Measurements, found: Diagnosis | None = None) -> str:
+    """The whole page; `found` is the diagnosis of the same source, where it was already made."""
+    sheet = Sheet(found or diagnose(source))
     dataset = None if isinstance(source, Measurements) else source
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
