@@ -102,24 +102,22 @@ fn multiply_each_last(
     stations: &[(f64, Station)],
     shares: &mut [Shares],
 ) -> Result<Series, Error> {
-    let multiplied = |series: &mut Series, index: usize| {
-        let (demand, station) = &stations[index];
-        series.multiply(*demand, station.rates()).ok_or(Error::Range)
-    };
     if let [index] = *indices {
+        let (demand, station) = &stations[index];
         let mut whole = series;
-        shares[index] = multiplied(&mut whole, index)?;
+        shares[index] = whole.multiply_last(*demand, station.rates()).ok_or(Error::Range)?;
         return Ok(whole);
     }
+    let multiplied = |mut series: Series, indices: &[usize]| {
+        for &index in indices {
+            let (demand, station) = &stations[index];
+            series.multiply(*demand, station.rates()).ok_or(Error::Range)?;
+        }
+        Ok(series)
+    };
     let (some, rest) = indices.split_at(indices.len() / 2);
-    let mut with_some = series.clone();
-    for &index in some {
-        multiplied(&mut with_some, index)?;
-    }
-    let mut with_rest = series;
-    for &index in rest {
-        multiplied(&mut with_rest, index)?;
-    }
+    let with_some = multiplied(series.clone(), some)?;
+    let with_rest = multiplied(series, rest)?;
     multiply_each_last(with_rest, some, stations, shares)?;
     multiply_each_last(with_some, rest, stations, shares)
 }

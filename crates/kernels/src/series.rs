@@ -18,6 +18,8 @@ const LARGE: f64 = 1e150;
 const SMALL: f64 = 1e-150;
 /// As many sums are taken side by side: they do not wait for each other's result.
 const LANES: usize = 8;
+/// Populations taken at a time, so that what is known of them stays in the processor's cache.
+const CHUNK: usize = 1024;
 /// LARGE's power of two.
 const STEP: f64 = f64::from_bits((1023 + 498) << 52);
 
@@ -61,8 +63,19 @@ impl Series {
         }
     }
 
-    /// Multiplies by the series of a station with demand `demand` > 0, and says what it does there.
-    ///
+    /// Multiplies by the series of a station with demand `demand` > 0. Returns nothing where a number
+    /// leaves its range.
+    #[must_use]
+    pub fn multiply(&mut self, demand: f64, rates: &[f64]) -> Option<()> {
+        self.multiply_and::<false>(demand, rates).map(|_| ())
+    }
+
+    /// As [`multiply`](Series::multiply), and says what the station does in the network then.
+    #[must_use]
+    pub fn multiply_last(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
+        self.multiply_and::<true>(demand, rates)
+    }
+
     /// Take first the single server that has the station's largest load, h = g/(1 - sz), with
     /// t_n = g_n/h_n and r_n the ratios of h. The product's n-th coefficient, over h_n, is then
     ///
@@ -73,45 +86,45 @@ impl Series {
     /// where v_i stands for i or more customers at the station. The same for the number of customers
     /// beyond i, w_i = (a/μ(i+1))/r_{n-i} (v_{i+1} + w_{i+1}), starts with w_{L-1} at what the single
     /// server holds: λ_n = s/r_n (1 + λ_{n-1}).
-    ///
-    /// Returns nothing where a number leaves its range.
-    #[must_use]
-    pub fn multiply(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
-        let population = self.ratios.len();
-        let alone = Alone::of(&self.ratios, demand / rates[rates.len() - 1]);
-        let loads: Vec<f64> = rates[..rates.len() - 1].iter().map(|rate| demand / rate).collect();
+    fn multiply_and<const WATCHED: bool>(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
+        let watched = if WATCHED { self.ratios.len() } else { 0 };
         let mut product = Product {
-            alone,
-            loads,
-            weights: Vec::with_capacity(population),
+            alone: Alone::of(demand / rates[rates.len() - 1], rates.len() - 1),
+            loads: rates[..rates.len() - 1].iter().map(|rate| demand / rate).collect(),
+            last: Scaled { value: 1.0, steps: 0 },
             shares: Shares {
-                queue_length: Vec::with_capacity(population),
-                busy: Vec::with_capacity(population),
+                queue_length: Vec::with_capacity(watched),
+                busy: Vec::with_capacity(watched),
             },
         };
-
         let mut n = 1;
-        while n <= population {
-            if n >= product.loads.len() && n + LANES <= population {
-                product.extend::<LANES>(n)?;
-                n += LANES;
-            } else {
-                product.extend::<1>(n)?;
-                n += 1;
+        for ratios in self.ratios.chunks_mut(CHUNK) {
+            product.alone.advance(ratios);
+            let mut rest = ratios;
+            while !rest.is_empty() {
+                let width = if n >= product.loads.len() && rest.len() >= LANES { LANES } else { 1 };
+                let (now, later) = rest.split_at_mut(width);
+                match width {
+                    LANES => product.extend::<LANES, WATCHED>(n, now)?,
+                    _ => product.extend::<1, WATCHED>(n, now)?,
+                }
+                rest = later;
+                n += width;
             }
-        }
-
-        let mut last = Scaled { value: 1.0, steps: 0 };
-        for (n, weight) in product.weights.iter().enumerate() {
-            self.ratios[n] = product.alone.ratios[n + 1] * weight.over(last);
-            last = *weight;
         }
         Some(product.shares)
     }
 }
 
-/// The series times its largest pole, by the power of z; index 0 is 1, or unused.
+/// The series times its largest pole, for a chunk of populations and as many before it as the
+/// station has different rates.
 struct Alone {
+    load: f64,
+    reach: usize,
+    /// t and λ of the last population.
+    state: (f64, f64),
+    /// The population that stands at the index `reach`.
+    start: usize,
     ratios: Vec<f64>,
     inverses: Vec<f64>,
     /// t_n, the probability that nobody is at the single server.
@@ -123,28 +136,58 @@ struct Alone {
 }
 
 impl Alone {
-    fn of(ratios: &[f64], s: f64) -> Alone {
-        let mut alone = Alone {
-            ratios: vec![1.0],
-            inverses: vec![0.0],
-            empty: vec![1.0],
-            busy: vec![0.0],
-            queue_length: vec![0.0],
-        };
-        let (mut empty, mut queue_length) = (1.0, 0.0);
+    fn of(load: f64, reach: usize) -> Alone {
+        let nobody = vec![0.0; reach];
+        let mut empty = nobody.clone();
+        // Of the populations before 1 only 0 is looked at.
+        if let Some(last) = empty.last_mut() {
+            *last = 1.0;
+        }
+        Alone {
+            load,
+            reach,
+            state: (1.0, 0.0),
+            start: 1,
+            ratios: nobody.clone(),
+            inverses: nobody.clone(),
+            empty,
+            busy: nobody.clone(),
+            queue_length: nobody,
+        }
+    }
+
+    /// Takes the next chunk in place of the one before.
+    fn advance(&mut self, ratios: &[f64]) {
+        let (mut empty, mut queue_length) = self.state;
+        let past = self.ratios.len() - self.reach;
+        for window in [
+            &mut self.ratios,
+            &mut self.inverses,
+            &mut self.empty,
+            &mut self.busy,
+            &mut self.queue_length,
+        ] {
+            window.drain(..past);
+        }
+        self.start += past;
         for ratio in ratios {
             let without = ratio * empty;
-            let with = s + without;
-            let busy = s / with;
+            let with = self.load + without;
+            let busy = self.load / with;
             empty = without / with;
             queue_length = busy * (1.0 + queue_length);
-            alone.ratios.push(with);
-            alone.inverses.push(with.recip());
-            alone.empty.push(empty);
-            alone.busy.push(busy);
-            alone.queue_length.push(queue_length);
+            self.ratios.push(with);
+            self.inverses.push(with.recip());
+            self.empty.push(empty);
+            self.busy.push(busy);
+            self.queue_length.push(queue_length);
         }
-        alone
+        self.state = (empty, queue_length);
+    }
+
+    /// Where the population n stands, which may be one of those before the chunk.
+    fn at(&self, n: usize) -> usize {
+        n + self.reach - self.start
     }
 }
 
@@ -157,7 +200,11 @@ struct Scaled {
 
 impl Scaled {
     fn over(self, other: Scaled) -> f64 {
-        self.value / other.value * STEP.powi(self.steps - other.steps)
+        let ratio = self.value / other.value;
+        match self.steps - other.steps {
+            0 => ratio,
+            steps => ratio * STEP.powi(steps),
+        }
     }
 }
 
@@ -177,36 +224,43 @@ struct Product {
     alone: Alone,
     /// a/μ(i) for the i of which the rate differs from the last.
     loads: Vec<f64>,
-    /// v_0 of every population.
-    weights: Vec<Scaled>,
+    /// v_0 of the last population.
+    last: Scaled,
     shares: Shares,
 }
 
 impl Product {
-    /// The populations n, …, n + N - 1.
-    fn extend<const N: usize>(&mut self, n: usize) -> Option<()> {
+    /// The populations n, …, n + N - 1, whose ratios are replaced.
+    fn extend<const N: usize, const WATCHED: bool>(
+        &mut self,
+        n: usize,
+        ratios: &mut [f64],
+    ) -> Option<()> {
         // Nobody has more customers at the station than there are.
         let first = self.loads.len().min(n);
         let mut v = [1.0; N];
-        let mut w = [0.0; N];
-        w.copy_from_slice(&self.alone.queue_length[n - first..][..N]);
+        let here = self.alone.at(n);
+        let mut w = lanes::<N>(&self.alone.queue_length[here - first..]);
+        // What v_0 counts of populations with somebody there.
+        let mut there = lanes::<N>(&self.alone.busy[here..]);
         let mut unit = [1.0; N];
         let mut steps = [0; N];
-        // What v_0 counts of populations with somebody there.
-        let mut there = [0.0; N];
-        there.copy_from_slice(&self.alone.busy[n..][..N]);
         for i in (0..first).rev() {
-            let inverses = &self.alone.inverses[n - i..][..N];
-            let empty = &self.alone.empty[n - i..][..N];
-            let mut in_range = true;
+            let inverses = lanes::<N>(&self.alone.inverses[here - i..]);
+            let empty = lanes::<N>(&self.alone.empty[here - i..]);
+            let load = self.loads[i];
+            let (mut least, mut most) = (f64::INFINITY, 0.0);
             for lane in 0..N {
-                let load = self.loads[i] * inverses[lane];
-                w[lane] = load * (w[lane] + v[lane]);
+                let load = load * inverses[lane];
+                if WATCHED {
+                    w[lane] = load * (w[lane] + v[lane]);
+                }
                 there[lane] = load * v[lane];
                 v[lane] = empty[lane] * unit[lane] + there[lane];
-                in_range &= v[lane] < LARGE && v[lane] > SMALL;
+                least = if v[lane] < least { v[lane] } else { least };
+                most += v[lane];
             }
-            if !in_range {
+            if !(least > SMALL && most < LARGE) {
                 for lane in 0..N {
                     let by = step(v[lane], steps[lane])?;
                     let factor = STEP.powi(-by);
@@ -218,10 +272,20 @@ impl Product {
             }
         }
         for lane in 0..N {
-            self.shares.busy.push(there[lane] / v[lane]);
-            self.shares.queue_length.push(w[lane] / v[lane]);
-            self.weights.push(Scaled { value: v[lane], steps: steps[lane] });
+            if WATCHED {
+                self.shares.busy.push(there[lane] / v[lane]);
+                self.shares.queue_length.push(w[lane] / v[lane]);
+            }
+            let weight = Scaled { value: v[lane], steps: steps[lane] };
+            ratios[lane] = self.alone.ratios[here + lane] * weight.over(self.last);
+            self.last = weight;
         }
         Some(())
     }
+}
+
+fn lanes<const N: usize>(numbers: &[f64]) -> [f64; N] {
+    let mut first = [0.0; N];
+    first.copy_from_slice(&numbers[..N]);
+    first
 }
