@@ -351,6 +351,15 @@ def test_a_law_of_single_request_types_is_drawn_apart() -> None:
     assert len(drawn(specs["law-throughput"], "view")) == 1
 
 
+def test_a_legend_of_many_factors_has_their_levels_below_their_names() -> None:
+    """Seed 002, table 2: whole labels were cut off on a narrow page just where they differ."""
+    chart = specifications(page_of("seed002_table2.csv"))["clients-throughput"]
+    colour = chart["encoding"]["color"]
+    assert colour["title"] == "middlewares, message_chars, connections"
+    assert {"1, 200, 20", "2, 2000, 40"} <= set(colour["scale"]["domain"])
+    assert {row["series"] for row in chart["data"]["values"]} == set(colour["scale"]["domain"])
+
+
 def test_a_diagnosis_that_was_made_is_drawn_and_not_made_again() -> None:
     table = measurements.parse("clients,throughput,response_ms\n4,100,40\n", "theirs.csv")
     found = replace(diagnose(table), warnings=("Only the one who made it knows of this.",))

@@ -28,13 +28,16 @@ class Sheet:
 
     @cached_property
     def series_title(self) -> str:
-        """Over a legend: the other factor where there is only one, so that its entries are its levels."""
-        factors = self.diagnosis.verdicts[0].factors
-        return next(iter(factors)) if len(factors) == 1 else "Configuration"
+        """Over a legend: the other factors, so that its entries are their levels, which a narrow page has room for."""
+        return ", ".join(self.diagnosis.verdicts[0].factors) or "Configuration"
+
+    @cached_property
+    def _levels(self) -> dict[str, str]:
+        return {one.label: ", ".join(map(str, one.factors.values())) for one in self.diagnosis.verdicts}
 
     def short(self, label: str) -> str:
-        """A combination's name below the legend's title."""
-        return label.removeprefix(f"{self.series_title} = ")
+        """A combination's name below the legend's title: its levels alone."""
+        return self._levels[label]
 
     @cached_property
     def short_labels(self) -> list[str]:
