@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from knee.report.charts.vega import Rows, Spec, clients_axis, highest, layered
 
-_LEGEND_CHARACTERS = 60
+_LEGEND_CHARACTERS = 44
+"""In a row of a legend: what a narrow page has room for, markers included."""
 
 
 def against_clients(
@@ -19,13 +20,13 @@ def against_clients(
     x = clients_axis(counts)
     colour: Spec = {}
     if series:
-        columns = max(1, _LEGEND_CHARACTERS // (4 + max(map(len, choices))))
+        columns = max(1, _LEGEND_CHARACTERS // (5 + max(map(len, choices))))
         colour["color"] = {
             "field": "series",
             "type": "nominal",
             "title": series,
             "scale": {"domain": list(choices)},
-            "legend": {"columns": columns, "labelLimit": 400, "titleOrient": "top"},
+            "legend": {"columns": columns, "labelLimit": 400, "titleLimit": 400, "titleOrient": "top"},
         }
     y = {"type": "quantitative", "title": title, "scale": {"domain": [0, 1.05 * highest(values)]}}
     return layered(
