@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,8 @@ import numpy as np
 from knee.queueing.errors import ArgumentError, UnstableError
 from knee.queueing.network import Floats, LoadDependent, Network, PerClass, Queue
 
-#: As many customers as an open network may hold.
-UNBOUNDED = sys.maxsize
+#: More customers than any station has servers or rates for.
+UNBOUNDED = 2**63
 
 
 @dataclass(frozen=True)
