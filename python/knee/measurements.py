@@ -64,6 +64,9 @@ RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_le
 
 ROWS_MAX = 1_000_000
 
+_LEVELS_SET = 4
+"""Fractions that anybody sets, such as the exponents of a Zipf distribution, have fewer levels or repeat."""
+
 _TEXT = frozenset({"request_type"})
 _WHOLE = frozenset({"repetition", "clients", "pipeline"})
 _WHOLE_MAX = 2**63 - 1
@@ -323,9 +326,16 @@ def _shortened(problems: list[str]) -> list[str]:
 def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     notes: list[str] = []
     unknown = [name for name in table.columns if name != "line" and not _is_known(name.removesuffix(ROUNDING))]
-    factors = [name for name in unknown if table[name].n_unique() > 1]
-    if constant := [f"{name} = {table[name][0]}" for name in unknown if name not in factors]:
+    varied = [name for name in unknown if table[name].n_unique() > 1]
+    if constant := [f"{name} = {table[name][0]}" for name in unknown if name not in varied]:
         notes.append(_left_out(constant))
+    measured = _measured(table, varied)
+    factors = [name for name in varied if name not in measured]
+    if measured:
+        notes.append(
+            f"Taken for measurements, as they differ in most rows and are no whole numbers: {', '.join(measured)}; "
+            "--map NAME=OURS says what they are, knee factorial --factor NAME that they are set."
+        )
     for name in ("clients", "pipeline", "request_type"):
         if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
             factors.append(name)
@@ -345,6 +355,19 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
         notes.append(f"think_ms is empty in {empty} of {table.height} rows: they count as an open loop.")
     responses = tuple(name for name in RESPONSES if name in table.columns)
     return Measurements(source, table, tuple(factors), responses, tuple(notes))
+
+
+def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
+    """Unknown columns that nobody set: fractions that differ in most rows, where other columns tell the rows apart."""
+    suspects = [
+        name
+        for name in varied
+        if table[name].dtype == pl.Float64 and table[name].n_unique() >= max(_LEVELS_SET, table.height / 2)
+    ]
+    others = [name for name in varied if name not in suspects]
+    if "clients" in table.columns and table["clients"].n_unique() > 1:
+        others.append("clients")
+    return suspects if others else []
 
 
 def _left_out(constant: Sequence[str]) -> str:

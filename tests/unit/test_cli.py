@@ -166,3 +166,16 @@ def test_a_table_of_stations_alone_has_no_response_to_explain() -> None:
     done = knee("factorial", str(DATA / "seed001_bottleneck.csv"))
     assert done.returncode == 2
     assert "no response to explain" in done.stderr
+
+
+def test_an_unknown_response_lists_the_files_own_columns() -> None:
+    done = knee("factorial", str(DATA / "seed001_figure4.csv"), "--response", "latency")
+    assert done.returncode == 2
+    (line,) = (line for line in done.stderr.splitlines() if "no column latency" in line)
+    assert "throughput" in line and "rounding" not in line and "point" not in line
+
+
+def test_a_page_in_no_directory_says_to_make_it(tmp_path: Path) -> None:
+    done = knee("report", str(DATA / "seed001_figure4.csv"), "--out", str(tmp_path / "absent" / "page.html"))
+    assert done.returncode == 1
+    assert "make its directory first" in done.stderr

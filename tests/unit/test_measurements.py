@@ -86,6 +86,24 @@ def test_constant_columns_are_left_out_and_said() -> None:
     assert found.notes[0] == "The same in every row, so no factor: host = m3.large."
 
 
+def test_unknown_measurements_are_no_factors_and_that_is_said() -> None:
+    rows = [(8, 1000, 8.0, 12.5), (16, 1900, 8.4, 14.25), (32, 2700, 11.9, 20.125), (64, 3000, 21.3, 40.0)]
+    text = "clients,throughput,response_ms,p99\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    found = parse(text, "x")
+    assert found.factors == ("clients",)
+    assert "p99" in found.table.columns
+    assert found.notes[0].startswith("Taken for measurements") and "p99" in found.notes[0]
+
+
+def test_fractions_that_somebody_set_are_factors() -> None:
+    alone = "theta,throughput\n" + "".join(f"{theta},{1000 * theta}\n" for theta in (0.5, 0.6, 0.7, 0.8, 0.99))
+    assert parse(alone, "x").factors == ("theta",)
+    crossed = "theta,servers,throughput\n" + "".join(
+        f"{theta},{servers},{1000 * theta}\n" for theta in (0.5, 0.8, 0.9, 0.99) for servers in (1, 2, 3)
+    )
+    assert parse(crossed, "x").factors == ("theta", "servers")
+
+
 def test_missing_repetitions_are_numbered_and_said() -> None:
     found = parse("servers,throughput\n1,10\n3,20\n1,11\n3,21\n", "x")
     assert found.table["repetition"].to_list() == [1, 1, 2, 2]

@@ -202,6 +202,7 @@ _REMEDIES = {
     errno.EROFS: "choose a writable place with --runs-dir",
     errno.EACCES: "choose a writable place with --runs-dir",
     errno.EPERM: "choose a writable place with --runs-dir",
+    errno.ENOENT: "make its directory first",
     errno.ENOTDIR: "choose another place with --runs-dir",
 }
 

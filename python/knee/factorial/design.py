@@ -19,6 +19,7 @@ from knee.errors import DesignError
 from knee.factorial import fraction as fractions
 from knee.factorial.fraction import Fraction
 from knee.factorial.transform import LETTERS, Floats
+from knee.measurements import ROUNDING
 
 Level = int | float | str | bool
 """One value of a factor."""
@@ -30,6 +31,9 @@ CELLS_MAX = 1 << 20
 
 RESPONSE_MAX = 1e100
 """And its inverse the smallest but zero: squares stay numbers."""
+
+_ADDED = frozenset({"line", "point"})
+"""Columns that no table of anybody's has: they were added on reading."""
 
 _NAMED_MAX = 5
 """Cells or rows that an error names one by one."""
@@ -185,8 +189,9 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
         raise DesignError(f"{len(factors)} factors: expected {fractions.FACTORS_MAX} at most; choose those that matter")
     for name in [*factors, response, *([] if run_order is None else [run_order])]:
         if name not in table.columns:
-            near = difflib.get_close_matches(name, table.columns, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(table.columns)}"
+            known = [column for column in table.columns if column not in _ADDED and not column.endswith(ROUNDING)]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(known)}"
             raise DesignError(f"no column {name}: {hint}")
     if table.is_empty():
         raise DesignError("no observations: the table is empty")
