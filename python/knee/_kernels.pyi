@@ -52,17 +52,17 @@ def lattice(
 
 # Name, parameters, and of quantiles their probabilities: exponential, deterministic, erlang (stages), hyperexponential
 # (probability of the slower kind), lognormal (deviation of the logarithm), samples, quantiles. All with mean 1.
-_Shape = tuple[str, list[float], list[float]]
+Shape = tuple[str, list[float], list[float]]
 # Mean, shape.
-_Time = tuple[float, _Shape]
+Time = tuple[float, Shape]
 # Population, None if open; thinking, or between arrivals; service at every station; the step of every position, without
 # meaning for position 0, the outside; from every position the probabilities to go to others.
-_Class = tuple[int | None, _Time, list[_Time], list[int], list[list[tuple[float, int]]]]
+Class = tuple[int | None, Time, list[Time], list[int], list[list[tuple[float, int]]]]
 
 def simulate(
     stations: list[tuple[int, list[float], int]],
     steps: list[list[int]],
-    classes: list[_Class],
+    classes: list[Class],
     *,
     seed: int,
     first_stream: int,

@@ -10,6 +10,8 @@ Times are in any one unit that the caller keeps to, and rates are per that unit.
     mixed        exact solutions with classes of both kinds
     approximate  Bard–Schweitzer and Linearizer
     bounds       asymptotic, balanced-job and geometric bounds
+    simulate     discrete-event simulation of all of these, and of finite queues and forks
+    shapes       distributions of the simulator's times
     single       one station: M/M/1, M/M/m, M/M/∞, M/M/m/K, M/G/1, G/G/m, M/H_2/1
 """
 
@@ -21,6 +23,18 @@ from knee.queueing.mixed import solve_mixed
 from knee.queueing.network import Delay, LoadDependent, Network, Queue, Station
 from knee.queueing.open import OpenSolution, solve_open
 from knee.queueing.routing import visits_from_routing
+from knee.queueing.shapes import (
+    Deterministic,
+    Erlang,
+    Exponential,
+    HyperExponential,
+    Lognormal,
+    Quantiles,
+    Samples,
+    Shape,
+)
+from knee.queueing.simulate import simulate
+from knee.queueing.simulation import Estimates, Simulation
 from knee.queueing.single import (
     MG1,
     MH21,
@@ -46,16 +60,26 @@ __all__ = [
     "ClosedSolution",
     "ConvergenceError",
     "Delay",
+    "Deterministic",
+    "Erlang",
+    "Estimates",
+    "Exponential",
     "GGm",
+    "HyperExponential",
     "LatticeSolution",
     "LoadDependent",
+    "Lognormal",
     "MMInfinity",
     "MMm",
     "MMmK",
     "Network",
     "OpenSolution",
+    "Quantiles",
     "Queue",
     "QueueingError",
+    "Samples",
+    "Shape",
+    "Simulation",
     "SingleStation",
     "SizeError",
     "SolvedStation",
@@ -66,6 +90,7 @@ __all__ = [
     "erlang_b",
     "erlang_c",
     "linearizer",
+    "simulate",
     "solve_classes",
     "solve_closed",
     "solve_mixed",

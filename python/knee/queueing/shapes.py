@@ -1,0 +1,164 @@
+"""How times scatter about their mean: what the simulator draws from.
+
+A shape has mean 1. The network says how long something takes, the shape how regularly.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from knee.queueing.errors import ArgumentError
+from knee.queueing.network import Floats
+
+#: The kernel's description of a shape: name, parameters, probabilities of quantiles.
+KernelShape = tuple[str, list[float], list[float]]
+
+STAGES_MAX = 1_000_000
+SCV_MAX = 1e6
+
+
+class Shape(ABC):
+    """A distribution of times with mean 1; `scv` is c², the variance over the squared mean."""
+
+    scv: float
+
+    @abstractmethod
+    def for_kernel(self) -> KernelShape:
+        """What `knee._kernels.simulate` takes."""
+
+
+@dataclass(frozen=True)
+class Exponential(Shape):
+    """What is left never depends on what is past; c² = 1."""
+
+    scv: float = field(default=1.0, init=False)
+
+    def for_kernel(self) -> KernelShape:
+        return ("exponential", [], [])
+
+
+@dataclass(frozen=True)
+class Deterministic(Shape):
+    """Always the same; c² = 0."""
+
+    scv: float = field(default=0.0, init=False)
+
+    def for_kernel(self) -> KernelShape:
+        return ("deterministic", [], [])
+
+
+@dataclass(frozen=True)
+class Erlang(Shape):
+    """`stages` exponential stages, one after the other; c² = 1 / stages."""
+
+    stages: int
+    scv: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        if int(self.stages) != self.stages or not 1 <= self.stages <= STAGES_MAX:
+            raise ArgumentError("stages", f"expected a whole number from 1 to {STAGES_MAX:,}, not {self.stages}")
+        object.__setattr__(self, "scv", 1 / self.stages)
+
+    def for_kernel(self) -> KernelShape:
+        return ("erlang", [float(self.stages)], [])
+
+
+@dataclass(frozen=True)
+class HyperExponential(Shape):
+    """One of two exponentials, a slow and a fast one, with half of the work in each (Whitt 1982, "balanced means").
+
+    The slow one's probability is p = (1 − √((c² − 1) / (c² + 1))) / 2, its mean 1 / 2p.
+    """
+
+    scv: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.scv <= SCV_MAX:
+            raise ArgumentError("scv", f"expected 1 to {SCV_MAX:,.0f}, not {self.scv}")
+
+    def for_kernel(self) -> KernelShape:
+        root = math.sqrt((self.scv - 1) / (self.scv + 1))
+        # (1 − r) / 2 without cancellation, as 1 − r² = 2 / (c² + 1).
+        return ("hyperexponential", [1 / ((self.scv + 1) * (1 + root))], [])
+
+
+@dataclass(frozen=True)
+class Lognormal(Shape):
+    """e to the power of a normal number, whose standard deviation is √ln(1 + c²)."""
+
+    scv: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scv <= SCV_MAX:
+            raise ArgumentError("scv", f"expected 0 to {SCV_MAX:,.0f}, not {self.scv}")
+
+    def for_kernel(self) -> KernelShape:
+        return ("lognormal", [math.sqrt(math.log1p(self.scv))], [])
+
+
+class Samples(Shape):
+    """Measured times, each of them equally likely; nothing is drawn between them or beyond.
+
+    Parameters
+    ----------
+    times
+        One or more in any unit, not all 0. `mean` is theirs in that unit, for the station: with
+        `samples = Samples(times)` it is `Queue("store", samples.mean)`.
+    """
+
+    def __init__(self, times: Sequence[float] | Floats) -> None:
+        values = _times("times", times)
+        self.mean = float(values.mean())
+        if self.mean == 0:
+            raise ArgumentError("times", "expected times that are not all 0")
+        self._values = values / self.mean
+        self.scv = float(self._values.var())
+
+    def for_kernel(self) -> KernelShape:
+        return ("samples", self._values.tolist(), [])
+
+
+class Quantiles(Shape):
+    """What is known of measured times by their quantiles; between two of them every time is equally likely.
+
+    Parameters
+    ----------
+    probabilities
+        Rising, the first 0 and the last 1: the least and the greatest time must be known.
+    times
+        The quantiles in any unit, not falling and not all 0. `mean` is in that unit, as of `Samples`.
+    """
+
+    def __init__(self, probabilities: Sequence[float] | Floats, times: Sequence[float] | Floats) -> None:
+        self._probabilities = np.asarray(probabilities, dtype=np.float64)
+        values = _times("times", times)
+        if self._probabilities.shape != values.shape or len(values) < 2:
+            raise ArgumentError("probabilities", f"expected one for each of two or more times, not {probabilities}")
+        steps = np.diff(self._probabilities)
+        if self._probabilities[0] != 0 or self._probabilities[-1] != 1 or not (steps > 0).all():
+            raise ArgumentError("probabilities", f"expected rising ones from 0 to 1, not {probabilities}")
+        if not (np.diff(values) >= 0).all():
+            raise ArgumentError("times", "expected quantiles that do not fall")
+        self.mean = float(steps @ (values[:-1] + values[1:]) / 2)
+        if self.mean == 0:
+            raise ArgumentError("times", "expected quantiles that are not all 0")
+        self._values = values / self.mean
+        low, high = self._values[:-1], self._values[1:]
+        self.scv = float(steps @ (low * low + low * high + high * high)) / 3 - 1
+
+    def for_kernel(self) -> KernelShape:
+        return ("quantiles", self._values.tolist(), self._probabilities.tolist())
+
+
+def _times(argument: str, times: Sequence[float] | Floats) -> Floats:
+    values = np.asarray(times, dtype=np.float64)
+    if values.ndim != 1 or not len(values):
+        raise ArgumentError(argument, "expected one or more times")
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise ArgumentError(argument, "expected finite times from 0")
+    return values

@@ -1,0 +1,368 @@
+"""A discrete-event simulator of the networks that the solvers take, and of what they cannot.
+
+The kernel is in crates/kernels. Docs: docs/methods/simulation.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from knee import _kernels
+from knee.intervals import LEVEL
+from knee.queueing.closed import checked_population, servers
+from knee.queueing.errors import ArgumentError, QueueingError
+from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station
+from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
+from knee.queueing.rounds import Rounds, per_class, plan_rounds
+from knee.queueing.shapes import Exponential, KernelShape, Shape
+from knee.queueing.simulation import Estimates, Simulation
+from knee.trim import mser5
+
+#: One shape for every class, or one for each.
+ShapePerClass = Shape | Sequence[Shape]
+
+Number = TypeVar("Number", int, float)
+
+#: What is observed where neither rounds nor a time are given.
+ROUNDS = 100_000
+REPLICATIONS_MAX = 10_000
+ROUNDS_MAX = 10_000_000_000
+PLACES_MAX = 2**32 - 2
+PLACES_UNLIMITED = 2**32 - 1
+
+PILOTS = 5
+# Streams that no replication takes.
+PILOTS_FIRST_STREAM = 2**32
+
+
+def simulate(
+    network: Network,
+    *,
+    populations: int | Sequence[int | None] | None = None,
+    arrival_rates: float | Sequence[float | None] | None = None,
+    service: Mapping[str, ShapePerClass] | None = None,
+    thinking: ShapePerClass = Exponential(),  # noqa: B008 - it is frozen
+    arrivals: ShapePerClass = Exponential(),  # noqa: B008 - it is frozen
+    places: Mapping[str, int] | None = None,
+    forks: Sequence[Sequence[str]] = (),
+    routing: ArrayLike | None = None,
+    rounds: int | None = None,
+    time: float | None = None,
+    warmup: float | None = None,
+    replications: int = 10,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> Simulation:
+    """Simulates a network in independent replications, on all processors.
+
+    A round of a customer goes through the network's stations in their order, V times to each, and once more with the
+    probability of V's fraction; or where `routing` leads. Queues and load-dependent stations serve first come, first
+    served. Closed customers start thinking, and stations empty.
+
+    Parameters
+    ----------
+    populations
+        N_c of each closed class, None for an open one; one number for the only class.
+    arrival_rates
+        λ_c of each open class, None for a closed one; one number for the only class.
+    service
+        By station, the shape of service times about the network's means; exponential where none is given. At
+        load-dependent stations it is that of the work, done at the speed of the moment.
+    thinking, arrivals
+        The shapes of think times and of the times between arrivals.
+    places
+        By station, how many customers it holds, those in service included. One that comes when it is full is refused:
+        its round is lost, and it leaves (open) or thinks before it tries again (closed).
+    forks
+        Stations that are visited at the same time, a sibling at each, wherever the first of them stands in the
+        network; the customer goes on when the last sibling is done. If one is refused the others do their work, and
+        then the round is lost.
+    routing
+        P_ij, the probability to go from i to j, with the outside as first row and column, then the stations in order,
+        of a fork only the first. For all classes (K + 1, K + 1), or each (C, K + 1, K + 1). Its visits must be the
+        network's.
+    rounds
+        How many completed rounds of all classes each replication observes; 100,000 unless `time` is given.
+    time
+        How long each replication observes, instead; only then may a network be unstable.
+    warmup
+        What each replication leaves out before, in rounds or, with `time`, in time. Otherwise MSER-5 (White 1997)
+        finds it on the mean of five pilot replications.
+    replications
+        R; one gives no intervals.
+    seed
+        Of the random numbers, 0 to 2⁶⁴ − 1. Replication i has a stream of its own, so the answers depend on the seed
+        alone. They may change with the version of this package.
+    level
+        Of the confidence intervals.
+
+    Raises
+    ------
+    ArgumentError
+        For any argument that cannot be right.
+    UnstableError
+        Without `time`, for the first station without a limit that open classes give more work than it can do.
+    QueueingError
+        Where pilots find no steady state, more than 2²⁴ customers and siblings are there at once, or a replication
+        takes more than 2³⁵ events.
+
+    References
+    ----------
+    Law & Kelton (2000), ch. 9; Jain (1991), ch. 24–26.
+    """
+    customers, rates = _populations(network, populations, arrival_rates), _rates(network, arrival_rates)
+    limits = _places(network, places or {}, customers)
+    way = plan_rounds(network, forks, routing)
+    _refuse_timeless(network, customers)
+    if time is None:
+        _refuse_overload(network, rates, limits)
+    observed = _length(rounds, time)
+    _refuse_run(warmup, time, replications, seed, level)
+
+    stations = [_station(station, limit) for station, limit in zip(network.stations, limits, strict=True)]
+    classes = _classes(network, way, customers, rates, service or {}, thinking, arrivals)
+
+    def run(first_stream: int, count: int, cut: float, *, has_series: bool) -> list[_Replication]:
+        try:
+            return _kernels.simulate(
+                stations,
+                way.steps,
+                classes,
+                seed=seed,
+                first_stream=first_stream,
+                replications=count,
+                warmup=cut,
+                observed=observed,
+                in_time=time is not None,
+                has_series=has_series,
+            )
+        except ValueError as error:
+            raise QueueingError(str(error)) from None
+
+    if warmup is None:
+        warmup = _found_warmup(run(PILOTS_FIRST_STREAM, PILOTS, 0.0, has_series=True), time is not None)
+    return _simulation(network, warmup, run(0, replications, warmup, has_series=False), level)
+
+
+_Replication = tuple[float, bytes, bytes, bytes, list[bytes], tuple[int, bytes, bytes] | None]
+
+
+def _simulation(network: Network, warmup: float, observed: Sequence[_Replication], level: float) -> Simulation:
+    """The estimates of what was counted."""
+    stations, classes = len(network.stations), len(network.classes)
+    duration = np.array([one[0] for one in observed])
+    completed, lost, response = np.moveaxis(
+        np.array([np.frombuffer(one[1]).reshape(classes, 3) for one in observed]), -1, 0
+    )
+    came, went, refused, stay, area = np.moveaxis(
+        np.array([np.frombuffer(one[2]).reshape(stations, classes, 5) for one in observed]), -1, 0
+    )
+    busy = np.array([np.frombuffer(one[3]) for one in observed])
+    visits = per_class(network, [station.visits for station in network.stations])
+    at_once = np.where([isinstance(station, LoadDependent) for station in network.stations], 1.0, servers(network))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        visit = np.where(visits > 0, stay / went, 0.0)
+        return Simulation(
+            network.names,
+            tuple(network.classes),
+            warmup,
+            duration,
+            throughput=Estimates.of(completed / duration[:, np.newaxis], level),
+            lost=Estimates.of(lost / (completed + lost), level),
+            response_time=Estimates.of(response / completed, level),
+            residence_time=Estimates.of(visits * visit, level),
+            queue_length=Estimates.of(area / duration[:, np.newaxis, np.newaxis], level),
+            utilisation=Estimates.of(busy / duration[:, np.newaxis] / at_once, level),
+            refused=Estimates.of(refused / (came + refused), level),
+            histograms=[[np.frombuffer(one).reshape(-1, 3) for one in replication[4]] for replication in observed],
+        )
+
+
+def _found_warmup(pilots: Sequence[_Replication], in_time: bool) -> float:
+    """Where MSER-5 cuts the mean of the pilots' response times. Raises QueueingError where nothing is steady."""
+    series = [pilot[5] for pilot in pilots if pilot[5] is not None]
+    # With equal times, pilots have different numbers of rounds, and windows of more or fewer rounds.
+    window = max(rounds for rounds, _, _ in series)
+    means, ends = [], []
+    for rounds, mean, end in series:
+        joined = window // rounds
+        count = len(mean) // 8 // joined
+        means.append(np.frombuffer(mean)[: count * joined].reshape(count, joined).mean(axis=1))
+        ends.append(np.frombuffer(end)[joined - 1 :: joined][:count])
+    shortest = min(len(mean) for mean in means)
+    truncation = mser5(np.mean([mean[:shortest] for mean in means], axis=0))
+    if truncation.windows is None:
+        raise ArgumentError("warmup", "a run is too short to find it: simulate 20 rounds or more, or give it")
+    if truncation.boundary:
+        raise QueueingError(
+            "response times still drift in the second half of the pilot replications: simulate more rounds or time, "
+            "or give warmup"
+        )
+    if not in_time:
+        return truncation.windows * window
+    return float(np.mean([end[truncation.windows - 1] for end in ends])) if truncation.windows else 0.0
+
+
+def _classes(
+    network: Network,
+    way: Rounds,
+    populations: Sequence[int | None],
+    rates: Floats,
+    service: Mapping[str, ShapePerClass],
+    thinking: ShapePerClass,
+    arrivals: ShapePerClass,
+) -> list[_kernels.Class]:
+    """What the kernel takes of every class."""
+    think_shapes = _shape_of_each("thinking", thinking, network)
+    arrival_shapes = _shape_of_each("arrivals", arrivals, network)
+    _refuse_strangers("service", service, network)
+    shapes = [_shape_of_each("service", service.get(name, Exponential()), network) for name in network.names]
+    times = per_class(network, [station.service_time for station in network.stations])
+    classes: list[_kernels.Class] = []
+    for index, population in enumerate(populations):
+        if population is None:
+            outside = (1 / float(rates[index]), arrival_shapes[index])
+        else:
+            outside = (float(network.think_times[index]), think_shapes[index])
+        at_stations = [(float(row[index]), each[index]) for row, each in zip(times, shapes, strict=True)]
+        route = way.routes[index]
+        classes.append((population, outside, at_stations, route.steps, route.ways))
+    return classes
+
+
+def _station(station: Station, limit: int) -> tuple[int, list[float], int]:
+    match station:
+        case Queue():
+            return station.servers, [], limit
+        case Delay():
+            return 0, [], limit
+        case LoadDependent():
+            return 1, station.speeds(UNBOUNDED) or [], limit
+        case _:
+            raise ArgumentError("network", f"{station.name!r} is no station that can be simulated")
+
+
+def _populations(
+    network: Network,
+    populations: int | Sequence[int | None] | None,
+    arrival_rates: float | Sequence[float | None] | None,
+) -> list[int | None]:
+    """N_c, None of open classes."""
+    each = _each("populations", populations, network)
+    rates = _each("arrival_rates", arrival_rates, network)
+    for name, population, rate in zip(network.classes, each, rates, strict=True):
+        if (population is None) == (rate is None):
+            raise ArgumentError(
+                "populations, arrival_rates", f"expected one of both for {name!r}, and None for the other"
+            )
+    return [None if value is None else checked_population("populations", value) for value in each]
+
+
+def _rates(network: Network, arrival_rates: float | Sequence[float | None] | None) -> Floats:
+    """λ_c, 0 of closed classes."""
+    each = _each("arrival_rates", arrival_rates, network)
+    rates = np.zeros(len(each))
+    open_ = [index for index, rate in enumerate(each) if rate is not None]
+    if open_:
+        names = [network.classes[index] for index in open_]
+        rates[open_] = checked_rates("arrival_rates", [rate for rate in each if rate is not None], names)
+    return rates
+
+
+def _each(argument: str, values: Number | Sequence[Number | None] | None, network: Network) -> list[Number | None]:
+    """A number for each class, or for the only one; None for what the class is not."""
+    each = list(values) if isinstance(values, Sequence) else [values]
+    if values is None:
+        each *= len(network.classes)
+    if len(each) != len(network.classes):
+        raise ArgumentError(argument, f"expected one for each of {list(network.classes)}, not {values}")
+    return each
+
+
+def _shape_of_each(argument: str, shapes: ShapePerClass, network: Network) -> list[KernelShape]:
+    each = [shapes] * len(network.classes) if isinstance(shapes, Shape) else list(shapes)
+    if len(each) != len(network.classes) or not all(isinstance(shape, Shape) for shape in each):
+        raise ArgumentError(argument, f"expected a shape, or one for each of {list(network.classes)}, not {shapes}")
+    return [shape.for_kernel() for shape in each]
+
+
+def _places(network: Network, places: Mapping[str, int], populations: Sequence[int | None]) -> list[int]:
+    """How many each station holds."""
+    _refuse_strangers("places", places, network)
+    limits = [PLACES_UNLIMITED] * len(network.stations)
+    visits = per_class(network, [station.visits for station in network.stations])
+    for index, station in enumerate(network.stations):
+        if station.name not in places:
+            continue
+        limit, least = places[station.name], station.servers if isinstance(station, Queue) else 1
+        if isinstance(station, Delay):
+            raise ArgumentError("places", f"{station.name!r} is a delay, which nobody waits at")
+        if int(limit) != limit or not least <= limit <= PLACES_MAX:
+            raise ArgumentError(
+                "places",
+                f"expected a whole number from {least}, who are served at once at {station.name!r}, not {limit}",
+            )
+        limits[index] = int(limit)
+        for name, population, think, count in zip(
+            network.classes, populations, network.think_times, visits[index], strict=True
+        ):
+            if population is not None and think == 0 and count > 0:
+                raise ArgumentError(
+                    "places", f"{name!r} would try {station.name!r} again at once, without end: give it a think_time"
+                )
+    return limits
+
+
+def _refuse_strangers(argument: str, named: Iterable[str], network: Network) -> None:
+    unknown = [name for name in named if name not in network.names]
+    if unknown:
+        raise ArgumentError(argument, f"{unknown[0]!r} is none of the stations {list(network.names)}")
+
+
+def _refuse_timeless(network: Network, populations: Sequence[int | None]) -> None:
+    takes = network.think_times + network.demands.sum(axis=0)
+    for name, population, time in zip(network.classes, populations, takes, strict=True):
+        if population is not None and time == 0:
+            raise ArgumentError("network", f"no station and no thinking takes any time of {name!r}")
+
+
+def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int]) -> None:
+    """Raises UnstableError. That some are lost before they come to a station is not taken into account."""
+    for station, offered, limit in zip(network.stations, network.demands @ rates, limits, strict=True):
+        speeds = station.speeds(UNBOUNDED)
+        if speeds is not None and limit == PLACES_UNLIMITED:
+            refuse_unstable(station.name, offered, speeds[-1])
+
+
+def _length(rounds: int | None, time: float | None) -> float:
+    """How long a replication is observed."""
+    if time is None:
+        rounds = ROUNDS if rounds is None else rounds
+        if int(rounds) != rounds or not 1 <= rounds <= ROUNDS_MAX:
+            raise ArgumentError("rounds", f"expected a whole number from 1 to {ROUNDS_MAX:,}, not {rounds}")
+        return float(rounds)
+    if rounds is not None:
+        raise ArgumentError("time", "expected rounds or time, not both")
+    if not (math.isfinite(time) and time > 0):
+        raise ArgumentError("time", f"expected a finite time above 0, not {time}")
+    return float(time)
+
+
+def _refuse_run(warmup: float | None, time: float | None, replications: int, seed: int, level: float) -> None:
+    if warmup is not None and not 0 <= warmup < math.inf:
+        raise ArgumentError("warmup", f"expected a finite number from 0, not {warmup}")
+    if warmup is not None and time is None and int(warmup) != warmup:
+        raise ArgumentError("warmup", f"expected a whole number of rounds, not {warmup}")
+    if int(replications) != replications or not 1 <= replications <= REPLICATIONS_MAX:
+        raise ArgumentError(
+            "replications", f"expected a whole number from 1 to {REPLICATIONS_MAX:,}, not {replications}"
+        )
+    if int(seed) != seed or not 0 <= seed < 2**64:
+        raise ArgumentError("seed", f"expected a whole number from 0 to 2^64 - 1, not {seed}")
+    if not 0 < level < 1:
+        raise ArgumentError("level", f"expected more than 0 and less than 1, not {level}")

@@ -1,0 +1,140 @@
+"""What independent replications of a simulation come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from knee.intervals import Interval
+from knee.queueing.errors import ArgumentError
+from knee.queueing.network import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Estimates with Student's t intervals over the replications (Law & Kelton 2000, §9.5.2).
+
+    Attributes
+    ----------
+    estimate, half_width
+        Of any shape; the half width is NaN with a single replication. Both are NaN where there was nothing to count.
+    replications
+        What each replication found, (R, …).
+    level
+        Of confidence.
+    """
+
+    estimate: Floats
+    half_width: Floats
+    replications: Floats
+    level: float
+
+    @classmethod
+    def of(cls, replications: Floats, level: float, estimate: Floats | None = None) -> Estimates:
+        """Means, or another estimate from all replications together with the scatter of each."""
+        count = len(replications)
+        mean = replications.mean(axis=0)
+        half_width = np.full(mean.shape, math.nan)
+        if count > 1:
+            student = float(stats.t.ppf((1 + level) / 2, count - 1))
+            half_width = student * replications.std(axis=0, ddof=1) / math.sqrt(count)
+        return cls(mean if estimate is None else estimate, half_width, replications, level)
+
+    @property
+    def low(self) -> Floats:
+        """Lower ends of the intervals."""
+        return self.estimate - self.half_width
+
+    @property
+    def high(self) -> Floats:
+        """Upper ends of the intervals."""
+        return self.estimate + self.half_width
+
+    def interval(self, *index: int) -> Interval:
+        """One of them, by its indices."""
+        estimate, half_width = float(self.estimate[index]), float(self.half_width[index])
+        known = math.isfinite(half_width)
+        low, high = (estimate - half_width, estimate + half_width) if known else (None, None)
+        return Interval(estimate, low, high, self.level, len(self.replications))
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """A network as it was simulated, with its warm-up cut off.
+
+    Attributes
+    ----------
+    stations, classes
+        Names of the axes, (K) and (C).
+    warmup
+        What was cut off of each replication: completed rounds of all classes, or time if that was asked for.
+    duration
+        How long each replication was observed, (R).
+    throughput
+        X_c, completed rounds per unit of time, (C).
+    lost
+        The share of rounds that ended at a station without a place, (C).
+    response_time
+        R_c of completed rounds, (C).
+    residence_time
+        V_kc times the mean time of a visit, waiting and served, (K, C). With forks their sum is more than R.
+    queue_length
+        Q_kc, the mean number at each station, waiting or served, (K, C); siblings count one by one.
+    utilisation
+        Of a queue the mean share of its servers that are busy, of a load-dependent station the share of time that
+        somebody is there, of a delay NaN, (K).
+    refused
+        The share of those who come to a station that find no place, (K, C).
+    """
+
+    stations: tuple[str, ...]
+    classes: tuple[str, ...]
+    warmup: float
+    duration: Floats
+    throughput: Estimates
+    lost: Estimates
+    response_time: Estimates
+    residence_time: Estimates
+    queue_length: Estimates
+    utilisation: Estimates
+    refused: Estimates
+    #: By replication and class: (buckets, 3), where each begins, where it ends, how many response times are in it.
+    histograms: Sequence[Sequence[Floats]]
+
+    def response_quantile(self, probability: float) -> Estimates:
+        """The response time that a share `probability` of completed rounds does not exceed, (C).
+
+        From the histograms of all replications together, which know every response time to 2⁻⁸ = 0.4 %; the interval
+        is from the scatter of the replications' own quantiles.
+
+        Raises
+        ------
+        ArgumentError
+            For a probability that is not between 0 and 1.
+        """
+        if not 0 < probability < 1:
+            raise ArgumentError("probability", f"expected more than 0 and less than 1, not {probability}")
+        each = np.array([[_quantile(one, probability) for one in classes] for classes in self.histograms])
+        together = [
+            _quantile(np.concatenate([classes[index] for classes in self.histograms]), probability)
+            for index in range(len(self.classes))
+        ]
+        return Estimates.of(each, self.throughput.level, np.array(together))
+
+
+def _quantile(histogram: Floats, probability: float) -> float:
+    """Interpolated within its bucket; buckets may come in any order and more than once."""
+    if not len(histogram):
+        return math.nan
+    begins, ends, counts = histogram[np.argsort(histogram[:, 0])].T
+    below = np.cumsum(counts)
+    rank = probability * below[-1]
+    # All pieces of a bucket that came more than once count as one.
+    begin = begins[np.searchsorted(below, rank)]
+    first, last = np.searchsorted(begins, begin, "left"), np.searchsorted(begins, begin, "right") - 1
+    before = below[first] - counts[first]
+    return float(begin + (ends[first] - begin) * (rank - before) / (below[last] - before))
