@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,10 +13,15 @@ import polars as pl
 from knee.errors import FitError
 from knee.intervals import Floats
 
-CLIENTS_MIN = 4
-"""Client counts below which nothing can be left out and still be predicted from the others."""
+CLIENTS_MIN = 3
+"""Client counts below which none lies between two others, to be left out and predicted from them."""
+
+THINK_SCATTER = 0.05
+"""Relative range of measured mean think times within which they are the same one: random ones scatter."""
 
 View = Literal["client", "middleware"]
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +58,32 @@ class Curve:
     def __len__(self) -> int:
         return int(self.customers.size)
 
-    @property
+    @cached_property
     def counts(self) -> list[float]:
         """The distinct client counts, ascending."""
         return sorted(set(self.customers.tolist()))
+
+    @property
+    def told(self) -> int:
+        """What a count says of a model: in a closed loop the client's response time follows from the throughput
+        (X = N / (R + Z)), and the middleware's, which lacks the way to it, does not."""
+        return 1 if self.view == "client" else 2
+
+    @cached_property
+    def alike(self) -> list[tuple[float, float, Mask]]:
+        """Think time, slots (NaN where not known) and the rows that have them: what one solution serves."""
+        keys = np.stack([self.think_ms, np.nan_to_num(self.slots, nan=-1.0)], axis=1)
+        return [
+            (float(think_ms), float(slots) if slots >= 0 else float("nan"), (keys == (think_ms, slots)).all(axis=1))
+            for think_ms, slots in np.unique(keys, axis=0)
+        ]
 
     @property
     def knows_slots(self) -> bool:
         """Whether the number of worker slots is known everywhere."""
         return bool(np.isfinite(self.slots).all())
 
-    def where(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Curve:
+    def where(self, rows: Mask) -> Curve:
         """The chosen rows."""
         return Curve(
             self.customers[rows],
@@ -93,7 +114,7 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     known = rows.filter(pl.col("throughput").is_finite() & (pl.col("throughput") > 0))
     if known.height and known["think_ms"].null_count() == known.height:
         raise FitError("the load is an open loop, and the models are of closed ones: measure with a think time instead")
-    known = known.filter(pl.col("think_ms").is_not_null())
+    known = known.filter(pl.col("think_ms").is_not_null() & pl.col("clients").is_not_null())
     view: View = "client"
     if "response_ms" in known.columns and known["response_ms"].is_not_null().any():
         known = known.filter(pl.col("response_ms").is_finite() & (pl.col("response_ms") > 0))
@@ -108,7 +129,7 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in known.columns else pl.lit(1)
     curve = Curve(
         customers=known.select((pl.col("clients") * pipeline).cast(pl.Float64).alias("n"))["n"].to_numpy(),
-        think_ms=known["think_ms"].cast(pl.Float64).to_numpy(),
+        think_ms=_think_ms(known),
         slots=_slots(known),
         throughput=known["throughput"].cast(pl.Float64).to_numpy(),
         response_ms=known["response_ms"].cast(pl.Float64).to_numpy(),
@@ -118,19 +139,31 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     if len(curve.counts) < CLIENTS_MIN:
         raise FitError(
             f"a model takes {CLIENTS_MIN} client counts or more, so that some can be left out and predicted from the "
-            f"others; there are {len(curve.counts)}: measure more"
+            f"others; there {'is' if len(curve.counts) == 1 else 'are'} {len(curve.counts)}: measure more"
         )
     return curve
 
 
+def _think_ms(rows: pl.DataFrame) -> Floats:
+    """Z of every row; their mean where they scatter about one."""
+    each = rows["think_ms"].cast(pl.Float64).to_numpy()
+    if each.size and np.ptp(each) <= THINK_SCATTER * each.mean():
+        return np.full(each.size, each.mean())
+    return np.asarray(each, dtype=np.float64)
+
+
 def _slots(rows: pl.DataFrame) -> Floats:
-    """Worker slots over all middlewares: workers times middlewares, under any of the names that they have."""
+    """Worker slots over all middlewares: workers times middlewares, under any of the names that they have.
+
+    NaN where nobody says, and where there is no middleware.
+    """
     workers, middlewares = (_first(rows, names) for names in (WORKERS, MIDDLEWARES))
     if workers is None:
         return np.full(rows.height, np.nan)
     each = rows[workers].cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy()
     count = 1.0 if middlewares is None else rows[middlewares].cast(pl.Float64, strict=False).fill_null(1.0).to_numpy()
-    return np.asarray(each * count, dtype=np.float64)
+    slots = np.asarray(each * count, dtype=np.float64)
+    return np.where(slots >= 1, slots, np.nan)
 
 
 WORKERS = ("workers", "middleware.workers")

@@ -8,7 +8,6 @@ the universal scalability law, which knows nothing of stations.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -19,9 +18,6 @@ from knee.queueing import Delay, LoadDependent, Network, Queue, erlang_c, solve_
 
 _LIGHT = 1e-3
 """Milliseconds that stand for no delay at all: parameters are fitted as logarithms."""
-
-_HALVINGS = 45
-"""Of an interval for a throughput: enough for all digits but a few."""
 
 
 class Model(ABC):
@@ -42,12 +38,12 @@ class Model(ABC):
 
     @abstractmethod
     def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
-        """N / X for N = 1, …, `customers`, in ms, shape (customers)."""
+        """N / X for N = 1, …, `customers`, in ms, shape (customers); `slots` is NaN where nobody knows of any."""
 
     def predict(self, values: Floats, curve: Curve) -> tuple[Floats, Floats]:
         """Throughput (requests/s) and response time (ms) of every row of a curve; its measurements are not read."""
         cycle = np.empty(len(curve))
-        for think_ms, slots, rows in _alike(curve):
+        for think_ms, slots, rows in curve.alike:
             solved = self.cycle_ms(values, int(curve.customers[rows].max()), think_ms, slots)
             cycle[rows] = solved[curve.customers[rows].astype(np.int64) - 1]
         outside = curve.think_ms + (self.outside_ms(values) if curve.view == "middleware" else 0.0)
@@ -56,13 +52,6 @@ class Model(ABC):
     def outside_ms(self, values: Floats) -> float:
         """What the middleware does not see of a client's cycle, besides the thinking."""
         return float(values[self.parameters.index("outside_ms")])
-
-
-def _alike(curve: Curve) -> Iterator[tuple[float, float, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
-    """Rows that one solution of a model serves."""
-    keys = np.stack([curve.think_ms, np.nan_to_num(curve.slots, nan=-1.0)], axis=1)
-    for think_ms, slots in np.unique(keys, axis=0):
-        yield float(think_ms), float(slots), (keys == (think_ms, slots)).all(axis=1)
 
 
 def _light_ms(curve: Curve) -> float:
@@ -115,24 +104,22 @@ class OpenMMm(Model):
 
     def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
         outside, service = values
-        delay = think_ms + outside
-        number = np.arange(1.0, customers + 1)
-        low, high = np.zeros(customers), np.minimum(slots / service, number / (delay + service))
         servers = round(slots)
-        utilisations, waits = _queueing(servers)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            rho = np.clip(middle * service / servers, 0, utilisations[-1])
-            response = service * (1 + np.interp(rho, utilisations, waits) / (servers * (1 - rho)))
-            too_many = middle * (delay + response) > number
-            low, high = np.where(too_many, low, middle), np.where(too_many, middle, high)
-        return np.asarray(number / ((low + high) / 2))
+        utilisation, waiting = _queueing(servers)
+        response = service * (1 + waiting / (servers * (1 - utilisation)))
+        throughput = utilisation * servers / service
+        # N = X (Z + outside + R(X)) rises with X, so it is turned round by looking it up.
+        cycle = think_ms + outside + response
+        return np.asarray(np.interp(np.arange(1.0, customers + 1), throughput * cycle, cycle))
 
 
 @cache
 def _queueing(servers: int) -> tuple[Floats, Floats]:
-    """Utilisations of M/M/m and the probability of waiting at each: what depends on neither rate."""
-    utilisation = 1 - np.geomspace(1, 1e-9, 400)
+    """Utilisations of M/M/m and the probability of waiting at each: what depends on neither rate.
+
+    So closely that what is looked up between them is off by less than one in ten thousand.
+    """
+    utilisation = 1 - np.geomspace(1, 1e-9, 1000)
     return utilisation, np.array([0.0, *(erlang_c(servers, servers * float(rho)) for rho in utilisation[1:])])
 
 
@@ -157,31 +144,36 @@ class ClosedNetwork(Model):
         outside, *slot, server = values
         stations = [Delay("outside", outside), Queue("server", server)]
         if slot:
-            stations.append(Queue("slots", slot[0], servers=max(1, round(slots))))
+            stations.append(Queue("slots", slot[0], servers=round(slots)))
         solution = solve_closed(Network(stations, think_ms), customers)
         return np.asarray(solution.populations / solution.throughput)
 
 
 class LoadDependentNetwork(Model):
-    """A delay, and worker slots that slow each other down: with j busy, each takes S (1 + α (j − 1)).
+    """A delay, and worker slots that slow each other down: with j busy, each takes S (1 + α max(0, j − k)).
 
     The slots, with everything that they wait for, are one flow-equivalent station (Chandy, Herzog & Woo 1975) of rate
-    j / (S (1 + α (j − 1))) up to its m slots, and constant beyond; α is the contention of Gunther's scalability law,
-    here among busy slots instead of clients, so that it holds for other numbers of slots.
-    Parameters: `outside_ms`; `slot_ms`, S of a slot alone; `contention`, α.
+    j / (S (1 + α max(0, j − k))) up to its m slots, and constant beyond. α is the contention of Gunther's scalability
+    law, here among busy slots instead of clients, so that it holds for other numbers of slots. Without an onset k is 1:
+    the first two already meet.
+    Parameters: `outside_ms`; `slot_ms`, S of a slot alone; `contention`, α; `onset`, k (with onset only).
     """
 
-    name = "load-dependent network"
-    parameters: tuple[str, ...] = ("outside_ms", "slot_ms", "contention")
+    def __init__(self, *, onset: bool) -> None:
+        self.onset = onset
+        self.name = "load-dependent network with onset" if onset else "load-dependent network"
+        self.parameters = ("outside_ms", "slot_ms", "contention", "onset")[: 4 if onset else 3]
 
     def start(self, curve: Curve) -> Floats:
         slot = max(_light_ms(curve) / 2, _LIGHT)
-        return np.array([slot, slot, min(1.0, max(1e-4, 1 / (slot * _capacity(curve))))])
+        contention = min(1.0, max(1e-4, 1 / (slot * _capacity(curve))))
+        return np.array([slot, slot, contention, slot * _capacity(curve)][: len(self.parameters)])
 
     def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
-        outside, slot, contention = values
-        busy = np.arange(1.0, (customers if slots < 1 else min(customers, round(slots))) + 1)
-        rates = busy / (slot * (1 + contention * (busy - 1)))
+        outside, slot, contention = values[:3]
+        onset = values[3] if self.onset else 1.0
+        busy = np.arange(1.0, (customers if np.isnan(slots) else min(customers, round(slots))) + 1)
+        rates = busy / (slot * (1 + contention * np.maximum(0, busy - onset)))
         stations = [Delay("outside", outside), LoadDependent("slots", rates.tolist())]
         solution = solve_closed(Network(stations, think_ms), customers)
         return np.asarray(solution.populations / solution.throughput)
@@ -210,7 +202,7 @@ class ScalabilityLaw(Model):
 
 
 def candidates(curve: Curve, *, slots_matter: bool = False) -> list[Model]:
-    """The models that a curve has the data for, simpler ones first: fewer parameters, then fewer assumptions.
+    """The models that a curve has the data for when a client count is left out, simpler ones first.
 
     Where the number of worker slots differs, or `slots_matter` because a prediction is for another one, only those
     that know of slots are left.
@@ -220,7 +212,7 @@ def candidates(curve: Curve, *, slots_matter: bool = False) -> list[Model]:
     if curve.knows_slots:
         models += [OpenMMm(), ClosedNetwork(slots=True)]
     if curve.knows_slots or not slots_matter:
-        models.append(LoadDependentNetwork())
+        models += [LoadDependentNetwork(onset=False), LoadDependentNetwork(onset=True)]
     if curve.view == "client" and not np.ptp(curve.think_ms) and not slots_matter:
         models.append(ScalabilityLaw())
-    return [model for model in models if len(model.parameters) < len(curve.counts)]
+    return [model for model in models if len(model.parameters) <= curve.told * (len(curve.counts) - 1)]

@@ -14,6 +14,9 @@ from knee.intervals import Floats
 RANGE = 1e5
 """How far from its start a parameter may go, as a factor."""
 
+TOLERANCE = 1e-8
+"""Relative change of squares and parameters at which the search ends."""
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -32,7 +35,7 @@ class Fit:
         return self.model.predict(self.values, curve)
 
 
-def fit_model(model: Model, curve: Curve, start: Floats | None = None) -> Fit:
+def fit_model(model: Model, curve: Curve, start: Floats | None = None, tolerance: float = TOLERANCE) -> Fit:
     """The parameters that minimise the squares of ln(predicted / measured), of throughput and response time alike.
 
     Relative errors weigh all client counts alike, which absolute ones would not. Parameters are searched as logarithms,
@@ -45,5 +48,7 @@ def fit_model(model: Model, curve: Curve, start: Floats | None = None) -> Fit:
         return np.asarray(np.log(np.concatenate(model.predict(np.exp(logs), curve))) - measured)
 
     span = np.log(RANGE)
-    found = least_squares(residuals, first, bounds=(first - span, first + span))
+    found = least_squares(
+        residuals, first, bounds=(first - span, first + span), ftol=tolerance, xtol=tolerance, gtol=tolerance
+    )
     return Fit(model, np.exp(found.x), float(np.sqrt(np.mean(found.fun**2))))

@@ -13,11 +13,19 @@ from knee.fit.curve import Curve
 from knee.fit.models import Model, candidates
 from knee.fit.search import Fit, fit_model
 from knee.intervals import Floats
+from knee.queueing import QueueingError
+
+TIE = 1.25
+"""How many times the best model's error a simpler one's may be: with few client counts the standard error of the
+difference is itself little but chance, and would excuse anything."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A model's cross-validation: each inner client count left out in turn and predicted from the others.
+    """A model's cross-validation: each client count but the smallest left out in turn and predicted from the others.
+
+    The largest is extrapolated from the smaller ones, as what is asked of the model later will mostly be. Without the
+    smallest nothing says what a request takes alone.
 
     Attributes
     ----------
@@ -27,63 +35,82 @@ class Trial:
         The client counts that were left out, ascending.
     throughput_error, response_error
         Relative errors of the predictions, predicted / measured − 1, mean over the rows of each left-out count.
-    edge_error
-        The same of throughput and response time at the largest client count, predicted from all smaller ones: what
-        extrapolation costs.
-    score
-        Root mean square of the logarithmic errors of the inner counts.
-    spread
-        Standard error of the squares' mean.
+    squares
+        Mean squares of the logarithmic errors of each left-out count, of throughput and response time together.
     """
 
     fit: Fit
     left_out: tuple[float, ...]
     throughput_error: Floats
     response_error: Floats
-    edge_error: tuple[float, float]
-    score: float
-    spread: float
+    squares: Floats
 
     @property
     def model(self) -> Model:
         """The model that was tried."""
         return self.fit.model
 
+    @property
+    def score(self) -> float:
+        """Root mean square of the logarithmic errors, all left-out counts alike."""
+        return math.sqrt(float(self.squares.mean()))
+
+    @property
+    def inner_error(self) -> float:
+        """The same between the smallest and the largest count."""
+        return math.sqrt(float(self.squares[:-1].mean()))
+
+    @property
+    def edge_error(self) -> float:
+        """The same of the largest count, which was extrapolated."""
+        return math.sqrt(float(self.squares[-1]))
+
+    def ties_with(self, best: Trial) -> bool:
+        """Whether nothing but chance may have made `best` the better one.
+
+        The mean difference of their squares lies within one standard error of it, paired by client count (Breiman,
+        Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error rule; paired, as all models meet the same
+        outliers), and the errors within a factor of TIE.
+        """
+        worse = self.squares - best.squares
+        error = float(worse.std(ddof=1)) / math.sqrt(worse.size)
+        return float(worse.mean()) <= error and self.score <= TIE * best.score
+
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Every model that there were data for, simplest first, and the one that was chosen.
-
-    The chosen one is the simplest whose mean squared error lies within one standard error of the best's (Breiman,
-    Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error rule).
-    """
+    """Every model that there were data for, simplest first, and the one that was chosen: the one with the fewest
+    parameters of those that tie with the best."""
 
     curve: Curve
     trials: tuple[Trial, ...]
     chosen: Trial
 
     @property
+    def best(self) -> Trial:
+        """The one that predicted best what it was not shown."""
+        return min(self.trials, key=lambda trial: trial.score)
+
+    @property
     def sentence(self) -> str:
         """Which model, and how well it predicts what it was not shown."""
-        inner = self.chosen
-        x, r = (100 * float(np.median(np.abs(errors))) for errors in (inner.throughput_error, inner.response_error))
-        best = min(self.trials, key=lambda trial: trial.score)
+        chosen = self.chosen
         why = (
             "it predicts best what it was not shown"
-            if best is inner
-            else f"the {best.model.name} does not predict what it was not shown better by more than chance"
+            if self.best is chosen
+            else f"the {self.best.model.name} does not predict what it was not shown better by more than chance"
         )
+        errors = (chosen.throughput_error, chosen.response_error)
+        x, r = (float(np.median(np.abs(error[:-1]))) for error in errors)
         return (
-            f"Model: {inner.model.name}, as {why}: left out, a client count is predicted within {x:.1f}% for "
-            f"throughput and {r:.1f}% for response time (median). The largest count, from the smaller ones: "
-            f"{inner.edge_error[0]:+.1%} and {inner.edge_error[1]:+.1%}."
+            f"Model: {chosen.model.name}, as {why}: left out, a client count is predicted within {x:.1%} for "
+            f"throughput and {r:.1%} for response time (median of {len(chosen.left_out) - 1}). The largest count, from "
+            f"the smaller ones: {errors[0][-1]:+.1%} and {errors[1][-1]:+.1%}."
         )
 
 
 def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
-    """Fit every model and choose among them by leaving out one inner client count at a time.
-
-    The smallest and the largest count stay in: without them the others would be extrapolated, which is told apart.
+    """Fit every model, and choose among them by what they predict of client counts left out, one at a time.
 
     Raises FitError where no model is left.
     """
@@ -91,36 +118,28 @@ def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
     if not tried:
         raise FitError("no model could be fitted: the throughputs and response times suit none of them")
     best = min(tried, key=lambda trial: trial.score)
-    enough = best.score**2 + best.spread
     chosen = min(
-        (trial for trial in tried if trial.score**2 <= enough),
+        (trial for trial in tried if trial is best or trial.ties_with(best)),
         key=lambda trial: (len(trial.model.parameters), trial.score),
     )
     return Selection(curve, tuple(tried), chosen)
 
 
 def _try(model: Model, curve: Curve) -> Trial | None:
-    fit = fit_model(model, curve)
-    if not math.isfinite(fit.error):
+    """The trial of a model; None where the search left what the model can be solved for."""
+    try:
+        fit = fit_model(model, curve)
+        errors = [_left_out(model, curve, count, fit) for count in curve.counts[1:]]
+    except (QueueingError, FloatingPointError):
         return None
-    inner = curve.counts[1:-1]
-    logs, throughput, response = [], [], []
-    for count in inner:
-        x, r = _left_out(model, curve, count, fit)
-        throughput.append(float(np.mean(np.exp(x))) - 1)
-        response.append(float(np.mean(np.exp(r))) - 1)
-        logs.append(float(np.mean(x**2) + np.mean(r**2)) / 2)
-    x, r = _left_out(model, curve, curve.counts[-1], fit)
-    squares = np.array(logs)
-    return Trial(
+    trial = Trial(
         fit=fit,
-        left_out=tuple(inner),
-        throughput_error=np.array(throughput),
-        response_error=np.array(response),
-        edge_error=(float(np.mean(np.exp(x))) - 1, float(np.mean(np.exp(r))) - 1),
-        score=math.sqrt(float(squares.mean())),
-        spread=float(squares.std(ddof=1)) / math.sqrt(squares.size) if squares.size > 1 else 0.0,
+        left_out=tuple(curve.counts[1:]),
+        throughput_error=np.array([float(np.mean(np.exp(x))) - 1 for x, _ in errors]),
+        response_error=np.array([float(np.mean(np.exp(r))) - 1 for _, r in errors]),
+        squares=np.array([float(np.mean(x**2) + np.mean(r**2)) / 2 for x, r in errors]),
     )
+    return trial if math.isfinite(fit.error) and np.isfinite(trial.squares).all() else None
 
 
 def _left_out(model: Model, curve: Curve, count: float, near: Fit) -> tuple[Floats, Floats]:

@@ -40,7 +40,8 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     where = " (seen by the middleware)" if system.selection.curve.view == "middleware" else ""
     lines = [
         f"{load}: {_between(forecast.throughput, 'requests/s')}, response time "
-        f"{_between(forecast.response_ms, 'ms')}{where}; {100 * system.level:g}% prediction intervals of one further run."
+        f"{_between(forecast.response_ms, 'ms')}{where}; {100 * system.level:g}% prediction intervals of one further "
+        "run."
     ]
     if forecast.outside:
         lines.append(

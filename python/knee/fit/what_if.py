@@ -18,6 +18,12 @@ from knee.intervals import LEVEL, Floats, Interval
 
 RESAMPLES = 100
 
+_TAIL = 0.05
+"""Of the resamples on either side of the quantiles that intervals are stretched from: further out few lie."""
+
+_RESAMPLE_TOLERANCE = 1e-4
+"""Of a resample's search, which starts at the solution nearby; far below what the resamples differ by."""
+
 CLIENTS = ("clients", "load.clients")
 THINK = ("think_ms", "workload.think_ms")
 PIPELINE = ("pipeline", "workload.pipeline")
@@ -62,19 +68,24 @@ class FittedSystem:
     label       the configuration in words; empty where nothing but the load and the slots varied
     parameters  of the chosen model, with their intervals
     draws       the chosen model's parameters in every resample, shape (resamples, parameters)
-    noise       logarithmic errors of throughput and response time that a further run may have, shape (n, 2)
+    misfit      logarithmic errors of throughput and response time at the points, widened, shape (points, 2)
+    scatter     those of the runs about their points, shape (n, 2)
+    drift       root mean square of how far the draws' predictions lie from the fit's at the measured points
     """
 
     label: str
     selection: Selection
     parameters: Mapping[str, Interval]
     draws: Floats
-    noise: Floats
+    misfit: Floats
+    scatter: Floats
+    drift: float
     level: float
 
     def forecast(self, scenario: Scenario, *, seed: int = 0) -> Forecast:
         """Predict a scenario. The interval has the parameters' uncertainty, and the error that a further run may have
-        against the model: it knows nothing of what the model leaves out."""
+        against the model: beyond the largest client count at least what cross-validation found there, and elsewhere at
+        least what it found between. It knows nothing of what the model leaves out."""
         return self.forecasts([scenario], seed=seed)[0]
 
     def forecasts(self, scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Forecast]:
@@ -82,12 +93,16 @@ class FittedSystem:
         curve, model = self.selection.curve, self.selection.chosen.model
         asked = _asked(curve, scenarios)
         throughput, response = self.selection.chosen.fit.predict(asked)
+        centre = np.array([throughput, response])
         rng = np.random.default_rng(seed)
-        several = np.array([model.predict(values, asked) for values in self.draws])
-        errors = self.noise[rng.integers(len(self.noise), size=(len(self.draws), len(scenarios)))]
-        several = several * np.exp(np.moveaxis(errors, 2, 1))
-        tail = _tail(curve, len(model.parameters), self.level)
-        low, high = np.quantile(several, [tail, 1 - tail], axis=0)
+        several = np.log(np.array([model.predict(values, asked) for values in self.draws]) / centre)
+        # The same errors for every scenario, so that a band over client counts is smooth.
+        errors = self.misfit[rng.integers(len(self.misfit), size=len(self.draws))]
+        errors = errors + self.scatter[rng.integers(len(self.scatter), size=len(self.draws))]
+        several += errors[:, :, np.newaxis] * self._widening(asked.customers, errors)
+        stretch = _stretch(curve, len(model.parameters), self.level)
+        low, high = (stretch * np.quantile(several, tail, axis=0) for tail in (_TAIL, 1 - _TAIL))
+        low, high = centre * np.exp(np.minimum(low, 0)), centre * np.exp(np.maximum(high, 0))
         return [
             Forecast(
                 scenario,
@@ -97,6 +112,15 @@ class FittedSystem:
             )
             for i, scenario in enumerate(scenarios)
         ]
+
+    def _widening(self, customers: Floats, errors: Floats) -> Floats:
+        """How many times the residuals a further run's errors are, so that with the parameters' drift they are not
+        smaller than cross-validation's; of every scenario."""
+        trial, residual = self.selection.chosen, float(np.sqrt(np.mean(errors**2)))
+        beyond = max(trial.inner_error, trial.edge_error)
+        found = np.where(customers > self.selection.curve.counts[-1], beyond, trial.inner_error)
+        needed = np.sqrt(np.maximum(0, found**2 - self.drift**2))
+        return np.maximum(1.0, needed / residual) if residual else np.ones_like(needed)
 
 
 def fit_systems(
@@ -226,39 +250,54 @@ def _outside(curve: Curve, scenario: Scenario) -> list[str]:
 def _fitted(label: str, selection: Selection, level: float, resamples: int, seed: int) -> FittedSystem:
     """Intervals by a bootstrap of residuals: what was measured, anew, from the model and its own errors.
 
-    Residuals are resampled in pairs of throughput and response time, widened for the degrees of freedom that the
-    parameters took, and for prediction to the error of cross-validation where that is larger (Davison & Hinkley 1997,
-    §6.3.3 and §7.3). Percentiles are expanded as in :func:`knee.intervals.pooled_bootstrap`.
+    A point's repetitions share what the model gets wrong there, so points are resampled, not rows: the mean logarithmic
+    residuals of each point's throughput and response time, in pairs, widened for the degrees of freedom that the
+    parameters took (Davison & Hinkley 1997, §6.3.3 and §7.3). What a further run may add is one of these and one
+    repetition's distance from its point.
     """
     curve, chosen = selection.curve, selection.chosen
     model, values = chosen.model, chosen.fit.values
     fitted = np.stack(chosen.fit.predict(curve), axis=1)
     logs = np.log(np.stack([curve.throughput, curve.response_ms], axis=1) / fitted)
-    spare = max(1, len(curve) - len(values))
-    logs = (logs - logs.mean(axis=0)) * np.sqrt(len(curve) / spare)
+    points, of_row = np.unique(curve.point, return_inverse=True)
+    misfit = np.array([logs[of_row == number].mean(axis=0) for number in range(points.size)])
+    scatter = logs - misfit[of_row]
+    facts = curve.told * points.size
+    misfit = (misfit - misfit.mean(axis=0)) * np.sqrt(facts / max(1, facts - len(values)))
     rng = np.random.default_rng(seed)
-    draws = []
-    for picked in rng.integers(len(curve), size=(resamples, len(curve))):
-        again = fitted * np.exp(logs[picked])
-        draws.append(fit_model(model, curve.measured(again[:, 0], again[:, 1]), values).values)
+    draws, deviations = [], []
+    for picked in rng.integers(points.size, size=(resamples, points.size)):
+        again = fitted * np.exp(misfit[picked][of_row])
+        fit = fit_model(model, curve.measured(again[:, 0], again[:, 1]), values, _RESAMPLE_TOLERANCE)
+        draws.append(fit.values)
+        deviations.append(np.log(np.stack(fit.predict(curve), axis=1) / fitted))
     parameters = np.array(draws)
-    tail = _tail(curve, len(values), level)
-    low, high = np.quantile(parameters, [tail, 1 - tail], axis=0)
-    spread = float(np.sqrt(np.mean(logs**2)))
-    noise = logs * max(1.0, chosen.score / spread) if spread else np.full_like(logs, chosen.score)
+    stretch = _stretch(curve, len(values), level)
+    logs_of = np.log(parameters) - np.log(values)
+    low, high = (values * np.exp(stretch * np.quantile(logs_of, tail, axis=0)) for tail in (_TAIL, 1 - _TAIL))
     return FittedSystem(
         label=label,
         selection=selection,
         parameters={
-            name: Interval(float(values[i]), float(low[i]), float(high[i]), level, len(curve))
+            name: Interval(
+                float(values[i]),
+                min(float(low[i]), float(values[i])),
+                max(float(high[i]), float(values[i])),
+                level,
+                len(curve),
+            )
             for i, name in enumerate(model.parameters)
         },
         draws=parameters,
-        noise=noise,
+        misfit=misfit,
+        scatter=scatter,
+        drift=float(np.sqrt(np.mean(np.square(deviations)))),
         level=level,
     )
 
 
-def _tail(curve: Curve, parameters: int, level: float) -> float:
-    spare = max(1, len(curve) - parameters)
-    return float(stats.norm.cdf(-stats.t.ppf((1 + level) / 2, spare)))
+def _stretch(curve: Curve, parameters: int, level: float) -> float:
+    """How much wider an interval of this level is than that of the resamples' _TAIL on both sides: t for z, as the
+    residuals' spread is itself uncertain, with the tails' shape taken for the normal one's beyond."""
+    spare = max(1, curve.told * np.unique(curve.point).size - parameters)
+    return float(stats.t.ppf((1 + level) / 2, spare) / stats.norm.ppf(1 - _TAIL))
