@@ -7,6 +7,7 @@ intervals at 99.99 %, so that of the 110 or so estimates one would miss with a p
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable
 
 import numpy as np
@@ -362,6 +363,23 @@ def test_a_million_clients_can_be_simulated() -> None:
     # They ask for 50 of 64 servers.
     assert result.throughput.estimate[0] == pytest.approx(50.0, rel=0.02)
     assert result.utilisation.estimate[0] == pytest.approx(50 / 64, rel=0.02)
+
+
+def test_an_interrupt_ends_it() -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise StopError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(StopError):
+            simulate(ONE, arrival_rates=0.5, warmup=0, rounds=10_000_000_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # What cannot be

@@ -109,7 +109,7 @@ impl Route {
         let inside = |&(probability, next): &(f64, u32)| {
             (0.0..=1.0).contains(&probability) && (next as usize) < steps.len()
         };
-        if ways.len() != steps.len() || !ways.iter().all(|ways| !ways.is_empty()) {
+        if steps.is_empty() || ways.len() != steps.len() || ways.iter().any(Vec::is_empty) {
             return argument("ways", "expected one or more from every position");
         }
         if !ways.iter().flatten().all(inside) {
@@ -233,4 +233,80 @@ impl Class {
 
 fn argument<T>(name: &'static str, problem: &'static str) -> Result<T, Error> {
     Err(Error::Argument { name, problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> Model {
+        let time = Time { mean: 1.0, shape: Shape::Exponential };
+        let source = Source::Open { between: time.clone() };
+        let route = Route::new(vec![0, 0], vec![vec![(1.0, 1)], vec![(1.0, 0)]]);
+        Model {
+            stations: vec![Station { service: Service::Servers(1), places: 1 }],
+            steps: vec![vec![0], vec![]],
+            classes: vec![Class { source, service: vec![time], route: route.expect("right") }],
+        }
+    }
+
+    #[test]
+    fn refuses_whatever_would_not_end_or_leave_an_array() {
+        assert_eq!(model().check(), Ok(()));
+        let wrong: [fn(&mut Model); 13] = [
+            |model| model.classes.clear(),
+            |model| model.steps[0] = vec![1],
+            |model| model.steps.clear(),
+            // A step without stations that leads to itself.
+            |model| {
+                let ways = vec![vec![(1.0, 1)], vec![(0.5, 1), (0.5, 0)]];
+                model.classes[0].route =
+                    Route::new(vec![0, 1], ways).expect("right but for the step");
+            },
+            // A round without a step.
+            |model| {
+                let ways = vec![vec![(0.5, 0), (0.5, 1)], vec![(1.0, 0)]];
+                model.classes[0].route =
+                    Route::new(vec![0, 0], ways).expect("right but for the way");
+            },
+            |model| model.stations[0].places = 0,
+            |model| model.stations[0].service = Service::Servers(0),
+            |model| model.stations[0].service = Service::Varying(vec![]),
+            |model| model.stations[0].service = Service::Varying(vec![1.0, 0.0]),
+            |model| model.classes[0].service.clear(),
+            |model| model.classes[0].service[0].mean = -1.0,
+            |model| model.classes[0].service[0].shape = Shape::Erlang(0),
+            |model| {
+                let never = Time { mean: 0.0, shape: Shape::Exponential };
+                model.classes[0].source = Source::Open { between: never };
+            },
+        ];
+        for (number, spoil) in wrong.iter().enumerate() {
+            let mut spoilt = model();
+            spoil(&mut spoilt);
+            assert!(matches!(spoilt.check(), Err(Error::Argument { .. })), "number {number}");
+        }
+    }
+
+    #[test]
+    fn refuses_routes_that_leave_their_positions() {
+        let wrong = [
+            (vec![], vec![]),
+            (vec![0, 0], vec![vec![(1.0, 1)]]),
+            (vec![0, 0], vec![vec![(1.0, 1)], vec![]]),
+            (vec![0, 0], vec![vec![(1.0, 2)], vec![(1.0, 0)]]),
+            (vec![0, 0], vec![vec![(f64::NAN, 1)], vec![(1.0, 0)]]),
+        ];
+        for (steps, ways) in wrong {
+            assert!(Route::new(steps.clone(), ways.clone()).is_err(), "{steps:?} {ways:?}");
+        }
+    }
+
+    #[test]
+    fn more_customers_than_are_allowed_are_refused_before_they_are_made() {
+        let mut model = model();
+        let think = Time { mean: 1.0, shape: Shape::Exponential };
+        model.classes[0].source = Source::Closed { population: CUSTOMERS_MAX as u32 + 1, think };
+        assert_eq!(model.check(), Err(Error::Crowded));
+    }
 }

@@ -244,6 +244,12 @@ fn a_round_without_all_of_its_siblings_is_lost() {
     assert_eq!(observed.visits[0].refused, 0);
 }
 
+/// A million clients take 64 MB with their events, as docs/methods/simulation.md says.
+#[test]
+fn a_customer_is_small() {
+    assert_eq!(size_of::<Token>(), 48);
+}
+
 #[test]
 fn memory_is_that_of_those_who_are_there() {
     let source = Source::Open { between: exponential(1.0) };
