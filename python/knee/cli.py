@@ -350,12 +350,16 @@ def predict_command(
     """Predict throughput and response time where nobody has measured, from the model that predicts best."""
     from knee import fit, measurements
     from knee.laws.foreign import configuration
+    from knee.laws.tables import stations
 
     asked = spec.parse_overrides([*(settings or []), *(more or [])])
     if several := [name for name, value in asked.items() if isinstance(value, list)]:
         raise SpecError(f"--set {several[0]}: expected one value, not a list")
     source = _opened(path, renames)
-    found = measurements.of_run(source) if isinstance(source, Dataset) else source
-    systems = fit.fit_systems(found.table, configuration(found), asked, level=level)
+    if isinstance(source, Dataset):
+        found, of_stations = measurements.of_run(source), stations(source)
+    else:
+        found, of_stations = source, None
+    systems = fit.fit_systems(found.table, configuration(found), asked, stations=of_stations, level=level)
     texts = [fit.render_text(system, system.forecast(scenario) if scenario else None) for system, scenario in systems]
     print("\n\n".join(texts))

@@ -4,6 +4,7 @@
     models     M/M/1, M/M/m, closed networks, the load-dependent network, the universal scalability law
     search     least squares
     selection  cross-validation over client counts, and the model that it chooses
+    stages     what a request needs of every stage between client and server
     what_if    predictions with intervals
     text       in words
 
@@ -14,8 +15,9 @@ from knee.fit.curve import CLIENTS_MIN, Curve, curve_of
 from knee.fit.models import Model, candidates
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
+from knee.fit.stages import Stage, Stages, stage_demands
 from knee.fit.text import render_text
-from knee.fit.what_if import FittedSystem, Forecast, Scenario, fit_systems
+from knee.fit.what_if import FittedSystem, Forecast, Scenario, configurations, fit_systems
 
 __all__ = [
     "CLIENTS_MIN",
@@ -26,11 +28,15 @@ __all__ = [
     "Model",
     "Scenario",
     "Selection",
+    "Stage",
+    "Stages",
     "Trial",
     "candidates",
+    "configurations",
     "curve_of",
     "fit_model",
     "fit_systems",
     "render_text",
     "select",
+    "stage_demands",
 ]

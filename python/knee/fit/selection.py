@@ -19,6 +19,9 @@ TIE = 1.25
 """How many times the best model's error a simpler one's may be: with few client counts the standard error of the
 difference is itself little but chance, and would excuse anything."""
 
+ALIKE = 1.05
+"""The same for models whose errors differ by too little for anybody to care, however surely."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -34,9 +37,10 @@ class Trial:
     left_out
         The client counts that were left out, ascending.
     throughput_error, response_error
-        Relative errors of the predictions, predicted / measured − 1, mean over the rows of each left-out count.
+        Relative errors of the predictions, predicted / measured − 1, geometric mean over the rows of each left-out count.
     squares
-        Mean squares of the logarithmic errors of each left-out count, of throughput and response time together.
+        Squares of the mean logarithmic errors at each left-out count, mean of throughput's and response time's. How
+        far the runs of a count lie apart is not in them: it is the same for every model.
     """
 
     fit: Fit
@@ -70,11 +74,12 @@ class Trial:
 
         The mean difference of their squares lies within one standard error of it, paired by client count (Breiman,
         Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error rule; paired, as all models meet the same
-        outliers), and the errors within a factor of TIE.
+        outliers), and the errors within a factor of TIE; or within one of ALIKE, whatever the rest.
         """
         worse = self.squares - best.squares
         error = float(worse.std(ddof=1)) / math.sqrt(worse.size)
-        return float(worse.mean()) <= error and self.score <= TIE * best.score
+        tie = float(worse.mean()) <= error and self.score <= TIE * best.score
+        return tie or self.score <= ALIKE * best.score
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +140,9 @@ def _try(model: Model, curve: Curve) -> Trial | None:
     trial = Trial(
         fit=fit,
         left_out=tuple(curve.counts[1:]),
-        throughput_error=np.array([float(np.mean(np.exp(x))) - 1 for x, _ in errors]),
-        response_error=np.array([float(np.mean(np.exp(r))) - 1 for _, r in errors]),
-        squares=np.array([float(np.mean(x**2) + np.mean(r**2)) / 2 for x, r in errors]),
+        throughput_error=np.array([float(np.exp(np.mean(x))) - 1 for x, _ in errors]),
+        response_error=np.array([float(np.exp(np.mean(r))) - 1 for _, r in errors]),
+        squares=np.array([float(np.mean(x) ** 2 + np.mean(r) ** 2) / 2 for x, r in errors]),
     )
     return trial if math.isfinite(fit.error) and np.isfinite(trial.squares).all() else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,10 @@ from knee.fit.curve import MIDDLEWARES, WORKERS, Curve, curve_of
 from knee.fit.models import candidates
 from knee.fit.search import fit_model
 from knee.fit.selection import Selection, select
+from knee.fit.stages import Stages, stage_demands
 from knee.intervals import LEVEL, Floats, Interval
+from knee.laws.foreign import ALL
+from knee.queueing import POPULATION_MAX
 
 RESAMPLES = 100
 
@@ -71,6 +75,7 @@ class FittedSystem:
     misfit      logarithmic errors of throughput and response time at the points, widened, shape (points, 2)
     scatter     those of the runs about their points, shape (n, 2)
     drift       root mean square of how far the draws' predictions lie from the fit's at the measured points
+    stages      what a request needs of every stage; with the most worker slots where their number was a factor
     """
 
     label: str
@@ -80,6 +85,7 @@ class FittedSystem:
     misfit: Floats
     scatter: Floats
     drift: float
+    stages: Stages
     level: float
 
     def forecast(self, scenario: Scenario, *, seed: int = 0) -> Forecast:
@@ -97,9 +103,9 @@ class FittedSystem:
         rng = np.random.default_rng(seed)
         several = np.log(np.array([model.predict(values, asked) for values in self.draws]) / centre)
         # The same errors for every scenario, so that a band over client counts is smooth.
-        errors = self.misfit[rng.integers(len(self.misfit), size=len(self.draws))]
-        errors = errors + self.scatter[rng.integers(len(self.scatter), size=len(self.draws))]
-        several += errors[:, :, np.newaxis] * self._widening(asked.customers, errors)
+        misfit = self.misfit[rng.integers(len(self.misfit), size=len(self.draws))]
+        scatter = self.scatter[rng.integers(len(self.scatter), size=len(self.draws))]
+        several += misfit[:, :, np.newaxis] * self._widening(asked.customers) + scatter[:, :, np.newaxis]
         stretch = _stretch(curve, len(model.parameters), self.level)
         low, high = (stretch * np.quantile(several, tail, axis=0) for tail in (_TAIL, 1 - _TAIL))
         low, high = centre * np.exp(np.minimum(low, 0)), centre * np.exp(np.maximum(high, 0))
@@ -113,10 +119,10 @@ class FittedSystem:
             for i, scenario in enumerate(scenarios)
         ]
 
-    def _widening(self, customers: Floats, errors: Floats) -> Floats:
-        """How many times the residuals a further run's errors are, so that with the parameters' drift they are not
-        smaller than cross-validation's; of every scenario."""
-        trial, residual = self.selection.chosen, float(np.sqrt(np.mean(errors**2)))
+    def _widening(self, customers: Floats) -> Floats:
+        """How many times the fit's own misfit a scenario's is, so that with the parameters' drift it is not smaller
+        than cross-validation's."""
+        trial, residual = self.selection.chosen, float(np.sqrt(np.mean(self.misfit**2)))
         beyond = max(trial.inner_error, trial.edge_error)
         found = np.where(customers > self.selection.curve.counts[-1], beyond, trial.inner_error)
         needed = np.sqrt(np.maximum(0, found**2 - self.drift**2))
@@ -128,6 +134,7 @@ def fit_systems(
     others: Sequence[str],
     settings: Mapping[str, Setting] | None = None,
     *,
+    stations: pl.DataFrame | None = None,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -145,6 +152,8 @@ def fit_systems(
     settings
         `clients`, `workers`, `think_ms` or `pipeline` (under these or the experiment file's names) to any value, and
         other factors to one of their measured levels. None, and there is no scenario: only the fits.
+    stations
+        :mod:`knee.laws.stations` of a run folder, for what a request needs of every stage.
 
     Raises
     ------
@@ -153,21 +162,49 @@ def fit_systems(
     """
     asked = dict(settings or {})
     own = {name for names in (CLIENTS, WORKERS, THINK, PIPELINE) for name in names}
-    configuration = [name for name in others if name not in own]
+    named = [name for name in others if name not in own]
     for name in set(asked) - own:
-        table = _chosen(table, name, asked[name], configuration)
+        table = _chosen(table, name, asked[name], named)
     slots_matter = any(name in WORKERS for name in asked)
-    groups = table.group_by(configuration, maintain_order=True) if configuration else [((), table)]
     found = []
-    for levels, rows in groups:
-        curve = curve_of(rows)
-        if slots_matter and not curve.knows_slots:
-            raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
-        selection = select(curve, candidates(curve, slots_matter=slots_matter))
-        label = ", ".join(f"{name} = {level}" for name, level in zip(configuration, levels, strict=True))
-        system = _fitted(label, selection, level, resamples, seed)
-        found.append((system, _scenario(rows, curve, asked) if asked else None))
+    for label, rows in configurations(table, others):
+        try:
+            curve = curve_of(rows)
+            if slots_matter and not curve.knows_slots:
+                raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
+            scenario = _scenario(rows, curve, asked) if asked else None
+            selection = select(curve, candidates(curve, slots_matter=slots_matter))
+        except FitError as error:
+            raise FitError(f"{label}: {error}" if label else str(error)) from None
+        stages = stage_demands(_most_slots(rows), stations, level=level, seed=seed)
+        found.append((_fitted(label, selection, stages, level, resamples, seed), scenario))
     return found
+
+
+def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
+    """The rows that one model is fitted to, and what tells them from the others in words.
+
+    Rows of one request type among several are left out: the clients of a closed loop wait for all of them.
+    """
+    if "request_type" in table.columns and table["request_type"].n_unique() > 1:
+        table = table.filter(pl.col("request_type").str.to_lowercase().is_in(list(ALL)))
+        if table.is_empty():
+            raise FitError("a model takes rows that count all requests together, with request_type all")
+    own = {name for names in (CLIENTS, WORKERS, THINK, PIPELINE) for name in names}
+    named = [name for name in others if name not in own and name != "request_type"]
+    if not named:
+        return [("", table)]
+    return [
+        (", ".join(f"{name} = {level}" for name, level in zip(named, levels, strict=True)), rows)
+        for levels, rows in table.group_by(named, maintain_order=True)
+    ]
+
+
+def _most_slots(rows: pl.DataFrame) -> pl.DataFrame:
+    name = next((name for name in WORKERS if name in rows.columns and rows[name].dtype.is_numeric()), None)
+    if name is None or rows[name].n_unique() < 2:
+        return rows
+    return rows.filter(pl.col(name) == pl.col(name).max())
 
 
 def _chosen(table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str]) -> pl.DataFrame:
@@ -182,15 +219,18 @@ def _chosen(table: pl.DataFrame, name: str, level: Setting, configuration: Seque
 
 
 def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:
-    name = next((name for name in names if name in asked), None)
-    if name is None:
+    given = [name for name in names if name in asked]
+    if not given:
         return None
-    value = asked[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= (0 if names is THINK else 1):
-        least = "a number from 0" if names is THINK else "a whole number from 1"
-        raise FitError(f"{name}: expected {least}, not {value}")
-    if names is not THINK and value != int(value):
-        raise FitError(f"{name}: expected a whole number from 1, not {value}")
+    if len(given) > 1:
+        raise FitError(f"{' and '.join(given)} are the same: set one of them")
+    name, value = given[0], asked[given[0]]
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if names is THINK:
+        if not known or float(value) < 0:
+            raise FitError(f"{name}: expected a number from 0, not {value}")
+    elif not known or not 1 <= float(value) <= POPULATION_MAX or float(value) % 1:
+        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}, not {value}")
     return float(value)
 
 
@@ -206,12 +246,15 @@ def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) ->
         slots = workers * (1.0 if name is None else float(rows[name][-1]))
     elif curve.knows_slots and np.ptp(curve.slots):
         raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
-    return Scenario(
+    scenario = Scenario(
         clients=float(curve.counts[-1]) / pipeline if clients is None else clients,
         pipeline=pipeline,
         think_ms=float(curve.think_ms.mean()) if think_ms is None else think_ms,
         slots=slots,
     )
+    if scenario.customers > POPULATION_MAX:
+        raise FitError(f"clients × pipeline: expected at most {POPULATION_MAX:,}, not {scenario.customers:,.0f}")
+    return scenario
 
 
 def _asked(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
@@ -247,7 +290,7 @@ def _outside(curve: Curve, scenario: Scenario) -> list[str]:
     return told
 
 
-def _fitted(label: str, selection: Selection, level: float, resamples: int, seed: int) -> FittedSystem:
+def _fitted(label: str, selection: Selection, stages: Stages, level: float, resamples: int, seed: int) -> FittedSystem:
     """Intervals by a bootstrap of residuals: what was measured, anew, from the model and its own errors.
 
     A point's repetitions share what the model gets wrong there, so points are resampled, not rows: the mean logarithmic
@@ -292,6 +335,7 @@ def _fitted(label: str, selection: Selection, level: float, resamples: int, seed
         misfit=misfit,
         scatter=scatter,
         drift=float(np.sqrt(np.mean(np.square(deviations)))),
+        stages=stages,
         level=level,
     )
 

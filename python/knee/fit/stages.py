@@ -1,0 +1,141 @@
+"""What a request needs of every stage between client and server, from stage times, CPU times and throughputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from knee.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
+from knee.trim import RUN
+
+RESAMPLES = 400
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage, from the client inwards.
+
+    servers      how many requests it serves at a time, all processes together; None for a delay
+    visits       V, how often a request of the clients comes to it (the forced flow law, X_k = V X)
+    light_ms     D, what a request needs in all visits, at the fewest clients
+    demand_ms    the same over all client counts together, every request alike
+    utilization  of its servers at the most clients; None for a delay
+    """
+
+    name: str
+    servers: float | None
+    visits: float
+    light_ms: Interval
+    demand_ms: Interval
+    utilization: float | None
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages that the measurements tell apart, and in words which ones they do not."""
+
+    found: tuple[Stage, ...]
+    missing: str
+
+
+def stage_demands(
+    rows: pl.DataFrame, stations: pl.DataFrame | None = None, *, level: float = LEVEL, seed: int = 0
+) -> Stages:
+    """The stages of one configuration, client counts and repetitions together.
+
+    A network is what one side waited for longer than the other worked: R − R_middleware, and a slot's service time −
+    the servers' own. The CPU time per request of net-threads and servers is the service demand law's U m / X. The
+    intervals are bootstraps over repetitions (:func:`knee.intervals.pooled_bootstrap`).
+
+    Parameters
+    ----------
+    rows
+        :mod:`knee.observations`, or a table of somebody else's with some of its columns.
+    stations
+        :mod:`knee.laws.stations` of the same runs; without it there are no CPU times.
+    """
+    rows = rows.filter(pl.col("throughput") > 0)
+    if stations is not None:
+        for tier in ("middleware", "store"):
+            busy_ms = (1000 * pl.col(f"_{tier}_busy") / pl.col("throughput")).alias(f"_{tier}_ms")
+            rows = rows.join(_threads(stations, tier), on=RUN, how="left").with_columns(busy_ms)
+        visits = stations.filter(pl.col("station") == "the stores").select(*RUN, pl.col("visits").alias("_visits"))
+        rows = rows.join(visits, on=RUN, how="left")
+    slots = pl.col("workers") * pl.col("middlewares")
+    found = []
+    for name, columns, each_ms, servers in (
+        ("client–middleware network", ("response_ms", "middleware_response_ms"), _difference, None),
+        ("net-threads", ("_middleware_ms", "_middleware_threads"), _first, pl.col("_middleware_threads")),
+        ("worker slots", ("service_ms", "workers", "middlewares"), _first, slots),
+        ("middleware–server network", ("service_ms", "store_service_ms"), _difference, None),
+        ("servers", ("_store_ms", "_store_threads"), _first, pl.col("_store_threads")),
+    ):
+        if not set(columns) <= set(rows.columns):
+            continue
+        known = rows.drop_nulls(columns) if servers is None else rows.drop_nulls(columns).filter(servers > 0)
+        if not known.is_empty():
+            found.append(_stage(name, known, each_ms(known, columns), servers, level, seed))
+    names = {stage.name for stage in found}
+    lacking = [name for name in NEEDS if name not in names]
+    return Stages(tuple(found), " ".join(f"{name[0].upper()}{name[1:]}: {NEEDS[name]}." for name in lacking))
+
+
+NEEDS = {
+    "client–middleware network": "not told apart without response_ms and middleware_response_ms",
+    "net-threads": "only a run folder has the CPU time of the middlewares' threads",
+    "worker slots": "not told apart without service_ms and the number of workers and middlewares",
+    "middleware–server network": "not told apart without service_ms and the servers' own service time",
+    "servers": "only a run folder has the CPU time of the servers' threads",
+}
+"""The stages from the client inwards, and what each takes."""
+
+_Each = Callable[[pl.DataFrame, Sequence[str]], Floats]
+
+
+def _first(rows: pl.DataFrame, columns: Sequence[str]) -> Floats:
+    return rows[columns[0]].cast(pl.Float64).to_numpy()
+
+
+def _difference(rows: pl.DataFrame, columns: Sequence[str]) -> Floats:
+    return np.asarray(_first(rows, columns) - _first(rows, columns[1:]))
+
+
+def _threads(stations: pl.DataFrame, tier: str) -> pl.DataFrame:
+    """Threads of all processes of a tier, and how many of them were busy on average, of every run."""
+    own = pl.col("station").str.starts_with(f"{tier}-") & pl.col("station").str.ends_with("'s threads")
+    return (
+        stations.filter(own & pl.col("utilization").is_not_null() & pl.col("servers").is_not_null())
+        .group_by(RUN)
+        .agg(
+            (pl.col("utilization") * pl.col("servers")).sum().alias(f"_{tier}_busy"),
+            pl.col("servers").sum().alias(f"_{tier}_threads"),
+        )
+    )
+
+
+def _stage(name: str, rows: pl.DataFrame, each_ms: Floats, servers: pl.Expr | None, level: float, seed: int) -> Stage:
+    rows = rows.with_columns(pl.Series("_each", each_ms))
+    samples = [
+        np.stack([own["_each"].to_numpy() * own["throughput"].to_numpy(), own["throughput"].to_numpy()], axis=1)
+        for own in rows.partition_by("point")
+    ]
+
+    def per_request(several: Sequence[Floats]) -> float:
+        total, requests = np.concatenate(several).sum(axis=0)
+        return float(total / requests)
+
+    light = rows.filter(pl.col("clients") == pl.col("clients").min())
+    most = rows.filter(pl.col("clients") == pl.col("clients").max())
+    count = None if servers is None else float(rows.select(servers.mean().alias("m"))["m"][0])
+    busy = (most["_each"] * most["throughput"]).mean()
+    return Stage(
+        name=name,
+        servers=count,
+        visits=float(rows["_visits"].mean()) if name == "servers" and rows["_visits"].null_count() == 0 else 1.0,  # type: ignore[arg-type]
+        light_ms=mean_interval(light["_each"].to_numpy(), level),
+        demand_ms=pooled_bootstrap(samples, per_request, level=level, resamples=RESAMPLES, seed=seed),
+        utilization=None if count is None else float(busy) / 1000 / count,  # type: ignore[arg-type]
+    )
