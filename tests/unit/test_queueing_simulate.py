@@ -208,7 +208,7 @@ def test_two_siblings_at_queues_are_as_flatto_and_hahn_say() -> None:
 
 def test_a_fork_stands_where_its_first_station_does_and_routing_names_it_once() -> None:
     network = Network([Queue("in", 0.1), Queue("a", 1.0), Delay("out", 0.5), Queue("b", 1.0)])
-    assert plan_rounds(network, [("b", "a")], None).steps == [[0], [3, 1], [2], []]
+    assert plan_rounds(network, [("b", "a")], None).steps == [[], [0], [3, 1], [2]]
     chain = [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]]
     by_order, by_matrix = (
         simulate(
@@ -217,6 +217,24 @@ def test_a_fork_stands_where_its_first_station_does_and_routing_names_it_once() 
         for routing in (None, chain)
     )
     assert np.array_equal(by_order.response_time.replications, by_matrix.response_time.replications)
+
+
+def test_sets_go_to_all_stores_while_gets_go_to_one() -> None:
+    names = ("store 1", "store 2", "store 3")
+    network = Network([Delay(name, (1.0, 2.0), visits=(1.0, 1 / 3)) for name in names], classes=("set", "get"))
+    anywhere = [[0, 1 / 3, 1 / 3, 1 / 3], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
+    result = simulate(
+        network,
+        arrival_rates=[0.5, 1.5],
+        forks={"set": [names]},
+        routing={"get": anywhere},
+        warmup=0,
+        rounds=40_000,
+        seed=19,
+    )
+    assert agrees(result.response_time, [1 + 1 / 2 + 1 / 3, 2.0])
+    assert agrees(result.residence_time, [[1.0, 2.0 / 3]] * 3)
+    assert agrees(result.throughput, [0.5, 1.5])
 
 
 def test_visits_are_whole_passes_and_one_more_with_the_fraction() -> None:
@@ -412,6 +430,8 @@ PAIR = Network([Queue("q", 1.0), Queue("r", 1.0, visits=2.0), Delay("d", 1.0)], 
         ("forks", lambda: simulate(PAIR, populations=3, forks=[["q", "q"]])),
         ("forks", lambda: simulate(PAIR, populations=3, forks=[["q", "r"]])),
         ("forks", lambda: simulate(TWO_CLASSES, populations=[1, 1], forks=[["q", "r"], ["r", "q"]])),
+        ("forks", lambda: simulate(TWO_CLASSES, populations=[1, 1], forks={"c": [["q", "r"]]})),
+        ("routing", lambda: simulate(TWO_CLASSES, populations=[1, 1], routing={"c": [[0, 1], [1, 0]]})),
         ("routing", lambda: simulate(ONE, arrival_rates=0.5, routing=[[0, 1, 0], [0, 0, 1], [1, 0, 0]])),
         ("routing", lambda: simulate(ONE, arrival_rates=0.5, routing=[[0, 1], [0.5, 0.5]])),
         ("routing", lambda: simulate(ONE, arrival_rates=0.5, routing=[[0, 1], [0.5, 0.4]])),

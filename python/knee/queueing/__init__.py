@@ -12,6 +12,8 @@ Times are in any one unit that the caller keeps to, and rates are per that unit.
     bounds       asymptotic, balanced-job and geometric bounds
     simulate     discrete-event simulation of all of these, and of finite queues and forks
     shapes       distributions of the simulator's times
+    rounds       its customers' ways: passes, forks, routing
+    simulation   what its replications come to
     single       one station: M/M/1, M/M/m, M/M/∞, M/M/m/K, M/G/1, G/G/m, M/H_2/1
 """
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +17,8 @@ from knee.queueing.routing import visits_from_routing
 PASSES_MAX = 100_000
 #: Visits that come from a matrix and those of the network may differ by this share.
 VISITS_TOLERANCE = 1e-6
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Route:
 class Rounds:
     """Every class's way.
 
-    steps   the stations that are visited at the same time, by index; the last step has none
+    steps   the stations that are visited at the same time, by index; the first step has none
     routes  of every class
     """
 
@@ -42,23 +45,43 @@ class Rounds:
     routes: list[Route]
 
 
-def plan_rounds(network: Network, forks: Sequence[Sequence[str]], routing: ArrayLike | None) -> Rounds:
+#: Groups of stations, by name, that are visited at the same time.
+Forks = Sequence[Sequence[str]]
+
+# The step without stations.
+_NOWHERE = 0
+
+
+def plan_rounds(
+    network: Network, forks: Forks | Mapping[str, Forks], routing: ArrayLike | Mapping[str, ArrayLike] | None
+) -> Rounds:
     """The rounds that `simulate` describes. Raises ArgumentError."""
-    groups = _groups(network, forks)
-    visits = _visits(network, groups)
-    steps = [*groups, []]
-    if routing is None:
-        return Rounds(steps, [_in_order(network.classes[index], visits[:, index]) for index in range(visits.shape[1])])
-    names = [" + ".join(network.names[station] for station in group) for group in groups]
-    matrices = np.asarray(routing, dtype=np.float64)
-    shape = (len(names) + 1, len(names) + 1)
-    if matrices.shape not in (shape, (len(network.classes), *shape)):
-        raise ArgumentError(
-            "routing",
-            f"expected rows and columns for the outside and {names}, for all classes or each, not {matrices.shape}",
-        )
-    each = np.broadcast_to(matrices, (len(network.classes), *shape))
-    return Rounds(steps, [_routed(names, matrix, visits[:, index]) for index, matrix in enumerate(each)])
+    steps: list[list[int]] = [[]]
+    routes = []
+    visits = per_class(network, [station.visits for station in network.stations])
+    forks_of_each, routing_of_each = _by_class("forks", forks, network), _by_class("routing", routing, network)
+    for index, name in enumerate(network.classes):
+        groups = _groups(network, forks_of_each[name] or (), visits[:, index])
+        steps += [group for group in groups if group not in steps]
+        numbers = [steps.index(group) for group in groups]
+        counts = visits[[group[0] for group in groups], index]
+        matrix = routing_of_each[name]
+        if matrix is None:
+            routes.append(_in_order(name, numbers, counts))
+        else:
+            labels = [" + ".join(network.names[station] for station in group) for group in groups]
+            routes.append(_routed(labels, np.asarray(matrix, np.float64), numbers, counts))
+    return Rounds(steps, routes)
+
+
+def _by_class(argument: str, given: Value | Mapping[str, Value], network: Network) -> dict[str, Value | None]:
+    """What is given for all classes, or by their names; None for classes that are not named."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(network.classes, given)
+    unknown = [name for name in given if name not in network.classes]
+    if unknown:
+        raise ArgumentError(argument, f"{unknown[0]!r} is none of the classes {list(network.classes)}")
+    return {name: given.get(name) for name in network.classes}
 
 
 def per_class(network: Network, values: Sequence[PerClass]) -> Floats:
@@ -66,7 +89,7 @@ def per_class(network: Network, values: Sequence[PerClass]) -> Floats:
     return np.array([np.broadcast_to(np.asarray(value, np.float64), len(network.classes)) for value in values])
 
 
-def _groups(network: Network, forks: Sequence[Sequence[str]]) -> list[list[int]]:
+def _groups(network: Network, forks: Forks, visits: Floats) -> list[list[int]]:
     """The stations of every step, in the network's order; a fork is where its first station is."""
     names = list(network.names)
     forked: dict[int, list[int]] = {}
@@ -79,56 +102,47 @@ def _groups(network: Network, forks: Sequence[Sequence[str]]) -> list[list[int]]
             if names.index(name) in forked or list(fork).count(name) > 1:
                 raise ArgumentError("forks", f"{name!r} occurs more than once")
         group = [names.index(name) for name in fork]
+        if not (visits[group] == visits[group[0]]).all():
+            raise ArgumentError("forks", f"{list(fork)} are visited at the same time, so expected equal visits to them")
         forked |= dict.fromkeys(group, group)
     groups = [forked.get(station, [station]) for station in range(len(names))]
     return [group for station, group in enumerate(groups) if station == min(group)]
 
 
-def _visits(network: Network, groups: Sequence[Sequence[int]]) -> Floats:
-    """How often a round of each class comes to each step, (steps, classes)."""
-    each = per_class(network, [station.visits for station in network.stations])
-    for group in groups:
-        if not (each[group] == each[group[0]]).all():
-            names = [network.names[station] for station in group]
-            raise ArgumentError("forks", f"{names} are visited at the same time, so expected equal visits to them")
-    return each[[group[0] for group in groups]]
-
-
-def _in_order(name: str, visits: Floats) -> Route:
+def _in_order(name: str, numbers: Sequence[int], visits: Floats) -> Route:
     """Every step as often as its visits say, one step after the other: ⌊V⌋ times, and once more with V − ⌊V⌋."""
     passes: list[tuple[int, float]] = []
-    for step, count in enumerate(visits.tolist()):
+    for number, count in zip(numbers, visits.tolist(), strict=True):
         whole = math.floor(count)
         if len(passes) + whole > PASSES_MAX:
             raise ArgumentError("visits", f"a round of {name!r} takes more than {PASSES_MAX:,} steps")
-        passes += [(step, 1.0)] * whole
+        passes += [(number, 1.0)] * whole
         if count > whole:
-            passes.append((step, count - whole))
-    nowhere = len(visits)
-    steps, ways = [nowhere], [[(1.0, 1)]]
-    for step, probability in passes or [(nowhere, 1.0)]:
+            passes.append((number, count - whole))
+    steps, ways = [_NOWHERE], [[(1.0, 1)]]
+    for number, probability in passes or [(_NOWHERE, 1.0)]:
         if probability < 1:
             ways.append([(probability, len(steps) + 1), (1 - probability, len(steps) + 2)])
-            steps.append(nowhere)
+            steps.append(_NOWHERE)
         ways.append([(1.0, len(steps) + 1)])
-        steps.append(step)
+        steps.append(number)
     # After the last one comes the outside.
     return Route(steps, [[(share, to % len(steps)) for share, to in row] for row in ways])
 
 
-def _routed(names: Sequence[str], matrix: Floats, visits: Floats) -> Route:
+def _routed(names: Sequence[str], matrix: Floats, numbers: Sequence[int], visits: Floats) -> Route:
     """The chain of a routing matrix, whose visits must be the network's."""
-    visited = [step for step, count in enumerate(visits.tolist()) if count > 0]
-    places = [0, *(step + 1 for step in visited)]
+    if matrix.shape != (len(names) + 1, len(names) + 1):
+        raise ArgumentError("routing", f"expected a row and a column for the outside and {names}, not {matrix.shape}")
+    visited = [place for place, count in enumerate(visits.tolist()) if count > 0]
+    places = [0, *(place + 1 for place in visited)]
     among = matrix[np.ix_(places, places)]
-    given = visits_from_routing([names[step] for step in visited], among)
-    for step in visited:
-        if not math.isclose(given[names[step]], visits[step], rel_tol=VISITS_TOLERANCE):
-            raise ArgumentError(
-                "routing",
-                f"leads to {given[names[step]]:.6g} visits to {names[step]!r}; the network has {visits[step]:g}",
-            )
+    given = visits_from_routing([names[place] for place in visited], among)
+    for place in visited:
+        name, count = names[place], visits[place]
+        if not math.isclose(given[name], count, rel_tol=VISITS_TOLERANCE):
+            raise ArgumentError("routing", f"leads to {given[name]:.6g} visits to {name!r}; the network has {count:g}")
     if among[0, 0] > 0:
         raise ArgumentError("routing", "expected every round to begin at a station, not to stay outside")
     ways = [[(float(p), to) for to, p in enumerate(row) if p > 0] for row in among]
-    return Route([len(names), *visited], ways)
+    return Route([_NOWHERE, *(numbers[place] for place in visited)], ways)

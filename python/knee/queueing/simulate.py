@@ -18,7 +18,7 @@ from knee.queueing.closed import checked_population, servers
 from knee.queueing.errors import ArgumentError, QueueingError
 from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station
 from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
-from knee.queueing.rounds import Rounds, per_class, plan_rounds
+from knee.queueing.rounds import Forks, Rounds, per_class, plan_rounds
 from knee.queueing.shapes import Exponential, KernelShape, Shape
 from knee.queueing.simulation import Estimates, Simulation
 from knee.trim import mser5
@@ -49,8 +49,8 @@ def simulate(
     thinking: ShapePerClass = Exponential(),  # noqa: B008 - it is frozen
     arrivals: ShapePerClass = Exponential(),  # noqa: B008 - it is frozen
     places: Mapping[str, int] | None = None,
-    forks: Sequence[Sequence[str]] = (),
-    routing: ArrayLike | None = None,
+    forks: Forks | Mapping[str, Forks] = (),
+    routing: ArrayLike | Mapping[str, ArrayLike] | None = None,
     rounds: int | None = None,
     time: float | None = None,
     warmup: float | None = None,
@@ -81,11 +81,11 @@ def simulate(
     forks
         Stations that are visited at the same time, a sibling at each, wherever the first of them stands in the
         network; the customer goes on when the last sibling is done. If one is refused the others do their work, and
-        then the round is lost.
+        then the round is lost. For all classes, or by class.
     routing
         P_ij, the probability to go from i to j, with the outside as first row and column, then the stations in order,
-        of a fork only the first. For all classes (K + 1, K + 1), or each (C, K + 1, K + 1). Its visits must be the
-        network's.
+        of a fork only the first, (K + 1, K + 1). For all classes, or by class; those that are not named go in order.
+        Its visits must be the network's.
     rounds
         How many completed rounds of all classes each replication observes; 100,000 unless `time` is given.
     time
