@@ -6,6 +6,7 @@
     selection  cross-validation over client counts, and the model that it chooses
     stages     what a request needs of every stage between client and server
     what_if    predictions with intervals
+    outlook    all of it over the client counts and beyond, for a report
     text       in words
 
 Formulas, assumptions and sources: docs/methods/fit.md.
@@ -13,10 +14,11 @@ Formulas, assumptions and sources: docs/methods/fit.md.
 
 from knee.fit.curve import CLIENTS_MIN, Curve, curve_of
 from knee.fit.models import Model, candidates
+from knee.fit.outlook import Outlook, Outlooks, outlooks
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
 from knee.fit.stages import Stage, Stages, stage_demands
-from knee.fit.text import render_text
+from knee.fit.text import parameter_sentence, render_text
 from knee.fit.what_if import FittedSystem, Forecast, Scenario, configurations, fit_systems
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "FittedSystem",
     "Forecast",
     "Model",
+    "Outlook",
+    "Outlooks",
     "Scenario",
     "Selection",
     "Stage",
@@ -36,6 +40,8 @@ __all__ = [
     "curve_of",
     "fit_model",
     "fit_systems",
+    "outlooks",
+    "parameter_sentence",
     "render_text",
     "select",
     "stage_demands",

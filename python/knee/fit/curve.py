@@ -116,7 +116,7 @@ def curve_of(rows: pl.DataFrame) -> Curve:
         raise FitError("the load is an open loop, and the models are of closed ones: measure with a think time instead")
     known = known.filter(pl.col("think_ms").is_not_null() & pl.col("clients").is_not_null())
     view: View = "client"
-    if "response_ms" in known.columns and known["response_ms"].is_not_null().any():
+    if "response_ms" in rows.columns and rows["response_ms"].is_not_null().any():
         known = known.filter(pl.col("response_ms").is_finite() & (pl.col("response_ms") > 0))
     elif {"queueing_ms", "service_ms"} <= set(known.columns):
         known = known.with_columns((pl.col("queueing_ms") + pl.col("service_ms")).alias("response_ms"))

@@ -37,7 +37,7 @@ class Trial:
     left_out
         The client counts that were left out, ascending.
     throughput_error, response_error
-        Relative errors of the predictions, predicted / measured − 1, geometric mean over the rows of each left-out count.
+        Relative errors of the predictions, predicted / measured − 1; geometric means over the rows of each count.
     squares
         Squares of the mean logarithmic errors at each left-out count, mean of throughput's and response time's. How
         far the runs of a count lie apart is not in them: it is the same for every model.

@@ -15,8 +15,7 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
     if forecast is not None:
         lines += forecast_lines(system, forecast)
     lines.append(system.selection.sentence)
-    parameters = "; ".join(_parameter(name, value) for name, value in system.parameters.items())
-    lines.append(f"Its parameters, with {100 * system.level:g}% intervals: {parameters}.")
+    lines.append(parameter_sentence(system))
     others = ", ".join(
         f"{trial.model.name} {trial.score:.1%}"
         for trial in sorted(system.selection.trials, key=lambda trial: trial.score)
@@ -28,6 +27,12 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
             f"{system.selection.chosen.score:.1%}; of the others: {others}."
         )
     return "\n".join([*lines, *stage_lines(system)])
+
+
+def parameter_sentence(system: FittedSystem) -> str:
+    """The chosen model's parameters with their intervals."""
+    parameters = "; ".join(_parameter(name, value) for name, value in system.parameters.items())
+    return f"Its parameters, with {100 * system.level:g}% intervals: {parameters}."
 
 
 def stage_lines(system: FittedSystem) -> list[str]:

@@ -1,0 +1,115 @@
+"""A fitted system from one client to twice as many as were measured, beside what was measured: what a report draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from knee.errors import FitError
+from knee.fit.what_if import FittedSystem, Forecast, Scenario, configurations, fit_systems
+from knee.intervals import LEVEL, Interval, counted, mean_interval
+from knee.queueing import POPULATION_MAX
+
+BEYOND = 2
+"""How many times the largest measured client count a model is asked for."""
+
+_STEPS = 40
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Means of the runs of one client count, with their intervals. `customers` are clients times pipeline."""
+
+    customers: float
+    throughput: Interval
+    response_ms: Interval
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """One fitted system at one number of worker slots and one think time.
+
+    label      tells it from the others; empty where there are none
+    forecasts  by customers, ascending; those beyond the measured counts have `outside`
+    """
+
+    label: str
+    system: FittedSystem
+    measured: tuple[Measured, ...]
+    forecasts: tuple[Forecast, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Outlooks:
+    """Every configuration that a model was fitted to, and a sentence for each that none was."""
+
+    systems: tuple[FittedSystem, ...]
+    shown: tuple[Outlook, ...]
+    unfitted: tuple[str, ...]
+
+
+def outlooks(
+    table: pl.DataFrame,
+    others: Sequence[str],
+    stations: pl.DataFrame | None = None,
+    *,
+    configurations_max: int,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Outlooks:
+    """Fit every configuration as far as the data go, at most `configurations_max` of them: see :func:`fit_systems`."""
+    systems: list[FittedSystem] = []
+    reasons: dict[str, str] = {}
+    try:
+        groups = configurations(table, others)
+    except FitError as error:
+        return Outlooks((), (), (f"No model: {error}.",))
+    named = [name for name in others if name in table.columns]
+    for label, rows in groups[:configurations_max]:
+        try:
+            ((system, _),) = fit_systems(rows, named, stations=stations, level=level, seed=seed)
+            systems.append(system)
+        except FitError as error:
+            reasons[label] = str(error).removeprefix(f"{label}: ")
+    if len(set(reasons.values())) == 1 and not systems:
+        unfitted = [f"No model: {next(iter(reasons.values()))}."]
+    else:
+        unfitted = [f"No model of {label}: {reason}." for label, reason in reasons.items()]
+    if len(groups) > configurations_max:
+        unfitted.append(
+            f"The first {configurations_max} of {counted(len(groups), 'configuration')} have a model here; "
+            "`knee predict` fits every one."
+        )
+    shown = tuple(outlook for system in systems for outlook in _outlooks(system, level, seed))
+    return Outlooks(tuple(systems), shown, tuple(unfitted))
+
+
+def _outlooks(system: FittedSystem, level: float, seed: int) -> list[Outlook]:
+    curve, found = system.selection.curve, []
+    for think_ms, slots, rows in curve.alike:
+        own = curve.where(rows)
+        facts = [
+            f"{name} = {value:g}"
+            for name, value, values in (
+                ("worker slots", slots, {slots for _, slots, _ in curve.alike}),
+                ("think_ms", think_ms, {think_ms for think_ms, _, _ in curve.alike}),
+            )
+            if len(values) > 1
+        ]
+        measured = [
+            Measured(
+                count,
+                mean_interval(own.throughput[own.customers == count], level),
+                mean_interval(own.response_ms[own.customers == count], level),
+            )
+            for count in own.counts
+        ]
+        last = min(POPULATION_MAX, BEYOND * own.counts[-1])
+        asked = {round(step) for step in np.geomspace(own.counts[0], last, _STEPS)} | {int(n) for n in own.counts}
+        scenarios = [Scenario(float(customers), 1.0, think_ms, slots) for customers in sorted(asked)]
+        forecasts = tuple(system.forecasts(scenarios, seed=seed))
+        found.append(Outlook(", ".join(filter(None, (system.label, *facts))), system, tuple(measured), forecasts))
+    return found
