@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -13,9 +14,11 @@ from knee.asymptotes import Knee, find_knee
 from knee.bottleneck import Bottleneck, Candidate, find_bottleneck
 from knee.errors import DesignError
 from knee.factorial import Findings, analyse
+from knee.fit import Outlooks, outlooks
 from knee.intervals import LEVEL, quantity
 from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_of_run
 from knee.laws.foreign import ALL, configuration
+from knee.laws.tables import stations
 from knee.measurements import Measurements
 from knee.observed import CLIENTS, Observed, observed_run, observed_table
 from knee.trim import RUN
@@ -28,6 +31,9 @@ EXPLAINED = ("throughput", "response_ms")
 
 VERDICTS_MAX = 64
 """Combinations of the other factors for which a knee is sought: more than a person reads."""
+
+MODELS_MAX = 8
+"""Configurations that get a model in a report: each takes a second or two."""
 
 _KNEE_NEEDS = {
     "clients": "the number of clients",
@@ -71,7 +77,14 @@ class Diagnosis:
     measurements: Measurements
     utilizations: pl.DataFrame
     cpu_shares: pl.DataFrame
+    others: tuple[str, ...]
+    stations: pl.DataFrame | None
     level: float
+
+    @cached_property
+    def outlooks(self) -> Outlooks:
+        """The models of at most MODELS_MAX configurations, and what they predict; fitted when first asked for."""
+        return outlooks(self.observations, self.others, self.stations, configurations_max=MODELS_MAX, level=self.level)
 
     @property
     def observations(self) -> pl.DataFrame:
@@ -126,6 +139,8 @@ def diagnose(
         measurements=found,
         utilizations=observed.utilizations,
         cpu_shares=observed.cpu_shares,
+        others=tuple(others),
+        stations=None if isinstance(source, Measurements) else stations(source),
         level=level,
     )
 

@@ -261,8 +261,9 @@ def test_an_interaction_that_is_drawn_explains_a_share_of_the_variation() -> Non
 def test_the_page_of_a_table_without_repetitions_has_lenths_margins() -> None:
     """Seed 002, table 2: clients and both responses, but two client counts and nothing repeated."""
     page = page_of("seed002_table2.csv")
-    assert headings(page) == ["Against clients", *LONE_FACTORS]
+    assert headings(page) == ["Against clients", "What if there were more clients?", *LONE_FACTORS]
     words = in_words(page)
+    assert words.count("No model: a model takes 3 client counts or more") == 1
     assert "Only 2 client counts were measured" in words
     assert words.count("Cannot tell the bottleneck: no utilisation was measured.") == 1
     assert "No column think_ms: clients are taken not to think, Z = 0." in words
@@ -320,10 +321,31 @@ def test_what_a_table_lacks_is_said_on_its_page(csv: str, says: str) -> None:
     draw(specifications(page))
 
 
+def test_the_page_draws_the_model_within_and_beyond_what_was_measured() -> None:
+    page = page_of("seed000_table16.csv")
+    words, charts = in_words(page), specifications(page)
+    assert "Model: load-dependent network, as it predicts best what it was not shown" in words
+    for name in ("model-throughput", "model-response_ms"):
+        bands = [layer for layer in charts[name]["layer"] if layer["mark"]["type"] == "area"]
+        inside, beyond = (sorted({row["clients"] for row in band["data"]["values"]}) for band in bands)
+        assert (inside[0], inside[-1]) == (6, 192)
+        assert (beyond[0], beyond[-1]) == (192, 384)
+        measured = charts[name]["layer"][-1]["data"]["values"]
+        assert [row["clients"] for row in measured] == [6, 24, 48, 96, 144, 192]
+    draw(charts)
+
+
+def test_two_client_counts_leave_no_model_and_say_so() -> None:
+    page = page_of("clients,throughput,response_ms\n1,100,10\n8,400,20\n")
+    assert "No model: a model takes 3 client counts or more" in in_words(page)
+    assert not [name for name in specifications(page) if name.startswith("model")]
+
+
 def test_a_table_of_somebody_elses_may_have_everything() -> None:
     page = page_of(closed_system())
     assert headings(page) == [
         "Against clients",
+        "What if there were more clients?",
         "Which factor matters?",
         "Do the numbers hold together?",
         "Resources",

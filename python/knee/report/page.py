@@ -14,7 +14,7 @@ import vl_convert
 from knee import __version__
 from knee.diagnose import Diagnosis, diagnose
 from knee.measurements import Measurements
-from knee.report import clients, distributions, factorial, laws, provenance, resources, timeline, verdict
+from knee.report import clients, distributions, factorial, laws, model, provenance, resources, timeline, verdict
 from knee.report.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def html(source: Dataset | Measurements, found: Diagnosis | None = None) -> str:
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
         ("clients", clients.title(sheet), clients.section(sheet)),
+        ("model", "What if there were more clients?", model.section(sheet)),
         ("factors", "Which factor matters?", factorial.section(sheet)),
         ("laws", "Do the numbers hold together?", laws.section(sheet)),
         ("percentiles", "Response-time distribution", distributions.section(sheet, dataset) if dataset else ""),

@@ -1,0 +1,60 @@
+"""A fitted model beside what it was fitted to, and beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knee.report.charts.vega import Rows, Spec, choose, clients_axis, layered
+
+
+def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -> Spec:
+    """Measured points with their intervals, the model's curve and its prediction band, for one series at a time.
+
+    `curve`: `clients, series, value, low, high, beyond`; what lies beyond the measured counts is drawn lighter, and
+    dashed. `measured`: `clients, series, value, low, high`, the latter two null without repetitions.
+    """
+    # A band of hopeless measurements would leave nothing of the curve to see.
+    top = min(max(row["high"] for row in curve), 2.5 * max(row["value"] for row in [*curve, *measured]))
+    y: Spec = {"type": "quantitative", "title": title, "scale": {"domain": [0, top]}}
+    x = {"field": "clients", "type": "quantitative"}
+    edge = [row for row in curve if not row["beyond"]]
+    last = {row["series"]: row for row in edge}
+    inside, outside = edge, [*last.values(), *(row for row in curve if row["beyond"])]
+    layers: list[Spec] = []
+    for values, opacity, dash in ((inside, 0.22, []), (outside, 0.1, [5, 4])):
+        layers += [
+            {
+                "data": {"values": values},
+                "mark": {"type": "area", "color": "@series", "opacity": opacity, "clip": True},
+                "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
+            },
+            {
+                "data": {"values": values},
+                "mark": {"type": "line", "color": "@series", "strokeWidth": 2, "strokeDash": dash, "clip": True},
+                "encoding": {"x": x, "y": y | {"field": "value"}},
+            },
+        ]
+    layers += [
+        {
+            "data": {"values": measured},
+            "transform": [{"filter": "datum.low != null"}],
+            "mark": {"type": "rule", "color": "@accent", "strokeWidth": 1.5, "clip": True},
+            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "data": {"values": measured},
+            "mark": {"type": "point", "filled": True, "color": "@accent", "size": 45, "opacity": 1, "clip": True},
+            "encoding": {
+                "x": x,
+                "y": y | {"field": "value"},
+                "tooltip": [
+                    {"field": "clients", "title": "clients"},
+                    {"field": "value", "title": "measured", "format": ",.4~r"},
+                    {"field": "low", "title": "interval from", "format": ",.4~r"},
+                    {"field": "high", "title": "to", "format": ",.4~r"},
+                ],
+            },
+        },
+    ]
+    chart = layered(layers, clients_axis(counts), height=240)
+    return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in curve)))

@@ -1,0 +1,205 @@
+"""What if there were more clients? Measurement, model and prediction, and the network that the model stands for."""
+
+from __future__ import annotations
+
+from html import escape
+
+from knee.fit import FittedSystem, Outlook, parameter_sentence
+from knee.intervals import Interval, number
+from knee.report.charts.model import model_band
+from knee.report.charts.vega import Rows
+from knee.report.sheet import Sheet
+from knee.report.tables import Cell, folded, table
+
+_BOX, _GAP, _HEIGHT = 148, 30, 118
+"""Pixels of the diagram's boxes and of the arrows between them."""
+
+
+def section(sheet: Sheet) -> str:
+    """Curves, diagram and words of every fitted system; one line where there is none; empty where nobody varied the
+    clients."""
+    if len(sheet.counts) < 2:
+        return ""
+    found = sheet.diagnosis.outlooks
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.unfitted)
+    if not found.shown:
+        return words
+    return (
+        "".join(_words(system) for system in found.systems)
+        + f'<div class="grid">{"".join(_figures(sheet, found.shown))}</div>'
+        + "".join(_network(system, sheet.diagnosis.level) for system in found.systems)
+        + words
+        + _predictions(found.shown)
+        + "".join(_trials(system) for system in found.systems)
+    )
+
+
+def _words(system: FittedSystem) -> str:
+    heading = f"<h3>{escape(system.label)}</h3>" if system.label else ""
+    return f"{heading}<p>{escape(system.selection.sentence)}</p><p>{escape(parameter_sentence(system))}</p>"
+
+
+def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
+    seen = " by the middleware" if shown[0].system.selection.curve.view == "middleware" else ""
+    measured_at = {int(one.customers) for outlook in shown for one in outlook.measured}
+    counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
+    said = (
+        f"Dots are measured, the line is the model, the band where {sheet.diagnosis.level:.0%} of further runs should "
+        "lie. Dashed: beyond what was measured, where something that the model does not know may begin to limit."
+    )
+    figures = []
+    for quantity, title in (
+        ("throughput", "Throughput (requests/s)"),
+        ("response_ms", f"Response time{f' seen{seen}' if seen else ''} (ms)"),
+    ):
+        curve: Rows = [
+            _row(forecast.scenario.customers, outlook.label, getattr(forecast, quantity))
+            | {"beyond": forecast.scenario.customers > outlook.measured[-1].customers}
+            for outlook in shown
+            for forecast in outlook.forecasts
+        ]
+        measured = [
+            _row(one.customers, outlook.label, getattr(one, quantity)) for outlook in shown for one in outlook.measured
+        ]
+        figures.append(sheet.figure(f"model-{quantity}", model_band(curve, measured, title, counts), said))
+    return figures
+
+
+def _row(customers: float, series: str, interval: Interval) -> dict[str, object]:
+    return {
+        "clients": int(customers),
+        "series": series,
+        "value": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+    }
+
+
+def _network(system: FittedSystem, level: float) -> str:
+    stages = system.stages
+    if not stages.found:
+        return f'<p class="facts">{escape(stages.missing)}</p>' if stages.missing else ""
+    name = f", {system.label}" if system.label else ""
+    caption = (
+        f"What a request passes{name}: dashed boxes are delays at which nobody queues, the bars the share of servers "
+        "that are busy at the most clients. Times are what a request needs in all its visits, over all client counts."
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            stage.name,
+            stage.visits,
+            stage.servers,
+            stage.light_ms,
+            stage.demand_ms,
+            None if stage.utilization is None else f"{stage.utilization:.1%}",
+        )
+        for stage in stages.found
+    ]
+    header = (
+        "stage",
+        "visits",
+        "servers",
+        "ms at the fewest clients",
+        "ms over all counts",
+        "busy at the most clients",
+    )
+    missing = f'<p class="facts">{escape(stages.missing)}</p>' if stages.missing else ""
+    return (
+        f'<figure class="wide"><div class="scroll">{_diagram(system)}</div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        + folded(f"What a request needs of every stage{name}", table(header, rows) + missing)
+    )
+
+
+def _diagram(system: FittedSystem) -> str:
+    """Boxes from the clients inwards, in the page's own colours."""
+    stages, curve = system.stages, system.selection.curve
+    thinking = f"thinking {number(float(curve.think_ms.mean()))} ms" if curve.think_ms.any() else "not thinking"
+    width = (len(stages.found) + 1) * (_BOX + _GAP) - _GAP
+    parts = [_box(0, "clients", [f"up to {curve.counts[-1]:g}", thinking], None, delay=True)]
+    for place, stage in enumerate(stages.found, start=1):
+        left = place * (_BOX + _GAP)
+        facts = [f"{number(stage.demand_ms.estimate)} ms"]
+        if stage.servers is not None:
+            facts.append(f"{stage.servers:g} of them" if stage.servers != 1 else "one of them")
+        parts.append(
+            f'<path d="M{left - _GAP + 4} {_HEIGHT / 2}h{_GAP - 10}m-6 -5l6 5l-6 5" fill="none" stroke="var(--muted)"/>'
+        )
+        parts.append(_box(left, stage.name, facts, stage.utilization, delay=stage.servers is None))
+    return (
+        f'<svg viewBox="-2 -2 {width + 4} {_HEIGHT + 4}" width="{width + 4}" height="{_HEIGHT + 4}" role="img" '
+        f'aria-label="The stages from the clients inwards" font-size="13" fill="var(--ink)">{"".join(parts)}</svg>'
+    )
+
+
+def _box(left: int, name: str, facts: list[str], busy: float | None, *, delay: bool) -> str:
+    centre = left + _BOX / 2
+    dashed = ' stroke-dasharray="5 4"' if delay else ""
+    # A network's name is too long for one line.
+    lines = [(line, "600") for line in (name.rsplit(" ", 1) if delay else [name])] + [(fact, "400") for fact in facts]
+    text = "".join(
+        f'<text x="{centre}" y="{22 + 19 * i}" text-anchor="middle" font-weight="{weight}">{escape(line)}</text>'
+        for i, (line, weight) in enumerate(lines)
+    )
+    bar = ""
+    if busy is not None:
+        full = _BOX - 24
+        place = f'x="{left + 12}" y="{_HEIGHT - 14}" height="6"'
+        bar = (
+            f'<rect {place} width="{full}" fill="var(--line)"/>'
+            f'<rect {place} width="{full * min(1.0, max(0.0, busy)):.1f}" fill="var(--accent)"/>'
+            f'<text x="{centre}" y="{_HEIGHT - 20}" text-anchor="middle" fill="var(--muted)">{busy:.0%} busy</text>'
+        )
+    return (
+        f'<rect x="{left}" y="0" width="{_BOX}" height="{_HEIGHT}" rx="6" fill="var(--panel)" stroke="var(--muted)"'
+        f"{dashed}/>{text}{bar}"
+    )
+
+
+def _predictions(shown: tuple[Outlook, ...]) -> str:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            outlook.label,
+            int(forecast.scenario.customers),
+            *_ends(forecast.throughput),
+            *_ends(forecast.response_ms),
+            "; ".join(forecast.outside),
+        )
+        for outlook in shown
+        for forecast in outlook.forecasts
+    ]
+    header = (
+        "configuration",
+        "clients",
+        "requests/s",
+        "from",
+        "to",
+        "response ms",
+        "from",
+        "to",
+        "outside of the measured",
+    )
+    kept = [i for i in range(len(header)) if any(row[i] != "" for row in rows)]
+    return folded("Predictions", table([header[i] for i in kept], [[row[i] for i in kept] for row in rows]))
+
+
+def _ends(interval: Interval) -> tuple[Cell, ...]:
+    return interval.estimate, interval.low, interval.high
+
+
+def _trials(system: FittedSystem) -> str:
+    chosen = system.selection.chosen
+    rows: list[tuple[Cell, ...]] = [
+        (
+            trial.model.name,
+            len(trial.model.parameters),
+            f"{trial.fit.error:.1%}",
+            f"{trial.score:.1%}",
+            f"{trial.edge_error:.1%}",
+            "yes" if trial is chosen else "",
+        )
+        for trial in sorted(system.selection.trials, key=lambda trial: trial.score)
+    ]
+    header = ("model", "parameters", "error shown everything", "left out", "largest count", "chosen")
+    name = f", {system.label}" if system.label else ""
+    return folded(f"The models that were tried{name}", table(header, rows))
