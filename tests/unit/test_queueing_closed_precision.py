@@ -122,7 +122,51 @@ def test_servers_given_as_rates_are_the_same_station() -> None:
     assert as_servers.queue_length == pytest.approx(as_rates.queue_length, rel=1e-11)
 
 
-def test_rates_too_far_apart_are_refused_instead_of_being_answered_wrongly() -> None:
-    cliff = Network([LoadDependent("cliff", [*[1.0] * 400, 1e-4]), Queue("disk", 1.0)], 1.0)
+def power_series(rates: list[float], population: int) -> list[Decimal]:
+    coefficients = [Decimal(1)]
+    for there in range(1, population + 1):
+        coefficients.append(coefficients[-1] / Decimal(rates[min(there, len(rates)) - 1]))
+    return coefficients
+
+
+def product(one: list[Decimal], other: list[Decimal]) -> list[Decimal]:
+    return [sum((one[j] * other[n - j] for j in range(n + 1)), Decimal(0)) for n in range(len(one))]
+
+
+def universal(population: int, rate: float, contention: float, coherency: float) -> list[float]:
+    """Rates by the Universal Scalability Law, which fall behind their peak."""
+    return [rate * n / (1 + contention * (n - 1) + coherency * n * (n - 1)) for n in range(1, population + 1)]
+
+
+@pytest.mark.parametrize(
+    ("think_time", "rates"),
+    [
+        (0.0, [universal(500, 10.0, 0.02, 1e-4), [1000.0]]),
+        (10.0, [universal(500, 1.0, 0.05, 2e-3), [7.0]]),
+        (1.0, [[*[1.0] * 400, 1e-4], [1.0]]),
+        (50.0, [[*[3.0] * 300, *[0.5] * 100], [2.0, 1e-7], [1.0]]),
+        (0.0, [universal(500, 1.0, 0.1, 0.01)]),
+    ],
+)
+def test_rates_that_fall_far(think_time: float, rates: list[list[float]]) -> None:
+    population = 500
+    network = Network([LoadDependent(f"{index}", each) for index, each in enumerate(rates)], think_time)
+    solution = solve_closed(network, population)
+    with decimal.localcontext(CONTEXT):
+        thinking = [Decimal(1)]
+        for n in range(1, population + 1):
+            thinking.append(thinking[-1] * Decimal(think_time) / n)
+        without = thinking
+        for others in rates[1:]:
+            without = product(without, power_series(others, population))
+        alone = power_series(rates[0], population)
+        whole = product(without, alone)
+        throughput = [before / after for before, after in pairwise(whole)]
+        there = [j * alone[j] * without[population - j] / whole[-1] for j in range(population + 1)]
+        assert solution.throughput == pytest.approx([float(x) for x in throughput], rel=1e-13)
+        assert solution.queue_length[-1, 0] == pytest.approx(float(sum(there)), rel=1e-12)
+
+
+def test_numbers_out_of_range_are_refused_instead_of_being_answered_wrongly() -> None:
     with pytest.raises(QueueingError, match="orders of magnitude"):
-        solve_closed(cliff, 2000)
+        solve_closed(Network([Queue("disk", 1e-310)]), 5)

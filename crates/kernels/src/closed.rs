@@ -10,6 +10,9 @@ pub const POPULATION_MAX: usize = 1_000_000;
 /// Terms that the series of load-dependent stations may take in all: some ten seconds.
 const TERMS_MAX: u128 = 10_000_000_000;
 
+/// Numbers that a solution may hold: 320 MB.
+const VALUES_MAX: u128 = 40_000_000;
+
 /// The solution for every population; index n - 1 is the population n.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
@@ -27,7 +30,7 @@ pub struct Closed {
 /// # Errors
 ///
 /// A population of 0 or above [`POPULATION_MAX`], a negative or infinite time, nothing that takes
-/// time, more than [`TERMS_MAX`] terms, or numbers that leave their range.
+/// time, more than [`TERMS_MAX`] terms or [`VALUES_MAX`] values, or numbers that leave their range.
 pub fn closed(
     population: usize,
     think_time: f64,
@@ -80,6 +83,10 @@ fn check(population: usize, think_time: f64, stations: &[(f64, Station)]) -> Res
     }
     if think_time == 0.0 && stations.iter().all(|(demand, _)| *demand == 0.0) {
         return Err(Error::Argument { name: "demands", problem: "nothing takes any time" });
+    }
+    let values = population as u128 * (1 + 2 * stations.len() as u128);
+    if values > VALUES_MAX {
+        return Err(Error::TooLarge { values, values_max: VALUES_MAX });
     }
     let others = stations.iter().filter(|(_, station)| station.is_load_dependent());
     let depth = others.clone().count().max(1).ilog2() + 1;

@@ -19,8 +19,8 @@ pub enum Error {
         /// How many are allowed.
         values_max: u128,
     },
-    /// Demands and rates differ by so many orders of magnitude that 64-bit numbers cannot carry
-    /// their products.
+    /// Demands and rates differ by so many orders of magnitude, or a station has so many servers, that
+    /// 64-bit numbers cannot carry their products.
     Range,
 }
 
@@ -32,7 +32,8 @@ impl fmt::Display for Error {
                 write!(f, "the solution takes {values} values, more than {values_max}")
             }
             Error::Range => f.write_str(
-                "demands and rates differ by too many orders of magnitude for 64-bit numbers",
+                "demands and rates differ by too many orders of magnitude, or a station has too many \
+                 servers, for 64-bit numbers",
             ),
         }
     }

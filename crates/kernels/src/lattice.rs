@@ -19,6 +19,15 @@ use crate::station::{Station, checked_time};
 /// Numbers that a solution may hold while it is made: 320 MB.
 const VALUES_MAX: u128 = 40_000_000;
 
+/// Probabilities are carried as so many times themselves, 2^960, as p(0) becomes very small before
+/// the probabilities that follow from it cease to matter.
+const UNIT: f64 = f64::from_bits((1023 + 960) << 52);
+/// What a probability that was lost, below 10^-308/UNIT, may be multiplied with before it matters:
+/// the logarithm of 10^280 UNIT.
+const GROWTH_MAX: f64 = 645.0 + 665.0;
+/// How far the sum of all probabilities may be from 1.
+const ROUNDING: f64 = 1e-9;
+
 /// The solution for every combination of populations from 0 on: the state of populations n is
 /// Σ_c n_c Π_{d>c} (N_d + 1), the last class running fastest.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,14 +58,19 @@ pub fn lattice(
     let dependent: Vec<usize> = (0..queues.len()).filter(|&k| queues[k].tracked > 0).collect();
     let space = Space::of(populations);
 
+    if queues.iter().any(|queue| queue.growth > GROWTH_MAX) {
+        return Err(Error::Range);
+    }
+
     // Every set of load-dependent stations that may be absent, from all of them to none.
     let sets = 1_usize << dependent.len();
     let mut throughputs: Vec<Vec<f64>> = vec![Vec::new(); sets];
     for absent in (1..sets).rev() {
-        let (throughput, _) = sweep(&space, think_times, &queues, &dependent, absent, &throughputs);
+        let (throughput, _) =
+            sweep(&space, think_times, &queues, &dependent, absent, &throughputs)?;
         throughputs[absent] = throughput;
     }
-    let (throughput, arrival) = sweep(&space, think_times, &queues, &dependent, 0, &throughputs);
+    let (throughput, arrival) = sweep(&space, think_times, &queues, &dependent, 0, &throughputs)?;
     if throughput.iter().chain(&arrival).all(|value| value.is_finite()) {
         Ok(Lattice { throughput, arrival })
     } else {
@@ -166,6 +180,12 @@ struct Queue<'a> {
     /// What p(j) adds to A beyond `slope` (1 + Q).
     weights: Vec<f64>,
     slope: f64,
+    /// Whether all probabilities are tracked.
+    complete: bool,
+    /// The logarithm of how many times p(0) a probability that is tracked can become: what the station
+    /// does is at most μ(L), so that p(j) grows to Π μ(L)/μ(i) times p(0). Where all are tracked their sum
+    /// tells.
+    growth: f64,
 }
 
 impl<'a> Queue<'a> {
@@ -178,14 +198,19 @@ impl<'a> Queue<'a> {
             demands,
             inverse_rates: (1..=tracked).map(|j| rate(j).recip()).collect(),
             tracked,
-            weights: (1..=tracked).map(|j| j as f64 * (rate(j).recip() - slope)).collect(),
+            weights: (1..=tracked).map(|j| j as f64 * (rate(j).recip() - slope) / UNIT).collect(),
             slope,
+            complete,
+            growth: match complete {
+                true => 0.0,
+                false => (1..tracked).map(|j| (station.last_rate() / rate(j)).ln()).sum(),
+            },
         }
     }
 }
 
 /// The recursion over all states, without the load-dependent stations that are `absent`. Returns
-/// throughputs and A.
+/// throughputs and A, or [`Error::Range`] where probabilities were lost.
 fn sweep(
     space: &Space,
     think_times: &[f64],
@@ -193,7 +218,7 @@ fn sweep(
     dependent: &[usize],
     absent: usize,
     throughputs: &[Vec<f64>],
-) -> (Vec<f64>, Vec<f64>) {
+) -> Result<(Vec<f64>, Vec<f64>), Error> {
     let (classes, width) = (think_times.len(), queues.len());
     let bit = |k: usize| dependent.iter().position(|&other| other == k).map_or(0, |at| 1 << at);
     let present: Vec<usize> = (0..width).filter(|&k| bit(k) & absent == 0).collect();
@@ -237,7 +262,7 @@ fn sweep(
             if queue.tracked > 0 {
                 let (past, now) = probabilities[k].split_at_mut(state * queue.tracked);
                 let now = &mut now[..queue.tracked];
-                now[0] = 1.0;
+                now[0] = UNIT;
                 if let Some(&c) = there.first() {
                     let other = &without[k][state * classes..][..classes];
                     // Somebody without other work is always there.
@@ -256,11 +281,17 @@ fn sweep(
                         now[j] += load * queue.inverse_rates[j - 1] * before[j - 1];
                     }
                 }
+                if queue.complete
+                    && there.len() == customers.iter().filter(|&&n| n > 0).count()
+                    && (now.iter().sum::<f64>() / UNIT - 1.0).abs() > ROUNDING
+                {
+                    return Err(Error::Range);
+                }
                 held += queue.weights.iter().zip(&*now).map(|(weight, p)| weight * p).sum::<f64>();
             }
             arrival[state * width + k] = held;
         }
         space.advance(&mut customers);
     }
-    (throughput, arrival)
+    Ok((throughput, arrival))
 }

@@ -42,11 +42,7 @@ fn closed(
     rates: Vec<Vec<f64>>,
 ) -> PyResult<Solution<'_>> {
     let solution = py.detach(|| {
-        let stations = demands
-            .into_iter()
-            .zip(rates)
-            .map(|(demand, rates)| Ok((demand, Station::new(rates)?)))
-            .collect::<Result<Vec<_>, Error>>()?;
+        let stations = stations(demands, rates)?;
         crate::closed(population, think_time, &stations)
     })?;
     let columns = |column: fn(&crate::Shares) -> &Vec<f64>| {
@@ -69,15 +65,23 @@ fn lattice(
     rates: Vec<Vec<f64>>,
 ) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
     let solution = py.detach(|| {
-        let stations = demands
-            .into_iter()
-            .zip(rates)
-            .map(|(demands, rates)| Ok((demands, Station::new(rates)?)))
-            .collect::<Result<Vec<_>, Error>>()?;
+        let stations = stations(demands, rates)?;
         crate::lattice(&populations, &think_times, &stations)
     })?;
     let array = |values: &Vec<f64>| bytes(py, [values.as_slice()].into_iter());
     Ok((array(&solution.throughput)?, array(&solution.arrival)?))
+}
+
+/// Stations of these demands, of one class or by class.
+fn stations<D>(demands: Vec<D>, rates: Vec<Vec<f64>>) -> Result<Vec<(D, Station)>, Error> {
+    if demands.len() != rates.len() {
+        return Err(Error::Argument { name: "rates", problem: "expected those of every station" });
+    }
+    demands
+        .into_iter()
+        .zip(rates)
+        .map(|(demand, rates)| Ok((demand, Station::new(rates)?)))
+        .collect()
 }
 
 /// Rows of numbers, one after the other.

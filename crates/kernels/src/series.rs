@@ -86,7 +86,13 @@ impl Series {
     /// where v_i stands for i or more customers at the station. The same for the number of customers
     /// beyond i, w_i = (a/μ(i+1))/r_{n-i} (v_{i+1} + w_{i+1}), starts with w_{L-1} at what the single
     /// server holds: λ_n = s/r_n (1 + λ_{n-1}).
+    ///
+    /// All v_i are at least Π_{j>i} min(1, μ(L)/μ(j)), so that they leave their range only where
+    /// rates fall far.
     fn multiply_and<const WATCHED: bool>(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
+        if fall(rates) < SMALL {
+            return self.multiply_falling(demand, rates);
+        }
         let watched = if WATCHED { self.ratios.len() } else { 0 };
         let mut product = Product {
             alone: Alone::of(demand / rates[rates.len() - 1], rates.len() - 1),
@@ -114,6 +120,73 @@ impl Series {
         }
         Some(product.shares)
     }
+
+    /// The same where rates fall so far that μ(L) says nothing of the station with few customers.
+    ///
+    /// Here the n-th coefficient is taken over g_n, not h_n, so that every sum is at least 1 and can
+    /// only grow: with r_n the ratios of g,
+    ///
+    /// ```text
+    /// u_0,   u_i = 1 + (a/μ(i+1))/r_{n-i} u_{i+1},   u_{L-1} = 1/t_{n-L+1},   u_n = 1 where n < L
+    /// ```
+    fn multiply_falling(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
+        let reach = rates.len() - 1;
+        let loads: Vec<f64> = rates.iter().map(|rate| demand / rate).collect();
+        let others = self.ratios.clone();
+        let population = others.len();
+        let mut shares = Shares {
+            queue_length: Vec::with_capacity(population),
+            busy: Vec::with_capacity(population),
+        };
+        if others.first() == Some(&0.0) {
+            // There is no other station, so that everybody is here.
+            for n in 1..=population {
+                self.ratios[n - 1] = loads[reach.min(n - 1)];
+                shares.queue_length.push(n as f64);
+                shares.busy.push(1.0);
+            }
+            return Some(shares);
+        }
+        // Of the single server of load a/μ(L), with the population n - L + 1: 1/t and λ.
+        let (mut beyond, mut waiting) = (Scaled { value: 1.0, steps: 0 }, 0.0);
+        let mut last = Scaled { value: 1.0, steps: 0 };
+        for n in 1..=population {
+            if n > reach {
+                let ratio = others[n - reach - 1];
+                let with = loads[reach] + ratio / beyond.value * STEP.powi(-beyond.steps);
+                beyond = Scaled { value: beyond.value * (with / ratio), ..beyond }.normal()?;
+                waiting = loads[reach] / with * (1.0 + waiting);
+            }
+            let mut u = beyond;
+            let mut w = waiting * u.value;
+            let mut there = 0.0;
+            let mut unit = STEP.powi(-u.steps);
+            for i in (0..reach.min(n)).rev() {
+                let load = loads[i] / others[n - i - 1];
+                w = load * (w + u.value);
+                there = load * u.value;
+                u.value = unit + there;
+                if !(w < LARGE && u.value < LARGE) {
+                    if !(w.is_finite() && u.value.is_finite()) {
+                        return None;
+                    }
+                    (w, there) = (w / STEP, there / STEP);
+                    u = Scaled { value: u.value / STEP, steps: u.steps + 1 };
+                    unit = STEP.powi(-u.steps);
+                }
+            }
+            shares.queue_length.push(w / u.value);
+            shares.busy.push(there / u.value);
+            self.ratios[n - 1] = others[n - 1] * u.over(last);
+            last = u;
+        }
+        Some(shares)
+    }
+}
+
+/// How far below the first sum the station's rates can bring a later one: Π min(1, μ(L)/μ(j)).
+fn fall(rates: &[f64]) -> f64 {
+    rates.iter().map(|rate| (rates[rates.len() - 1] / rate).min(1.0)).product()
 }
 
 /// The series times its largest pole, for a chunk of populations and as many before it as the
@@ -204,6 +277,15 @@ impl Scaled {
         match self.steps - other.steps {
             0 => ratio,
             steps => ratio * STEP.powi(steps),
+        }
+    }
+
+    /// The same number, back in range; nothing where it has left the range for good.
+    fn normal(self) -> Option<Scaled> {
+        match self.value {
+            value if !value.is_finite() => None,
+            value if value >= LARGE => Some(Scaled { value: value / STEP, steps: self.steps + 1 }),
+            _ => Some(self),
         }
     }
 }

@@ -137,8 +137,43 @@ fn refused() {
     }
     let long = Station::new((1..=200_000).map(f64::from).collect()).expect("rates");
     assert!(matches!(closed(200_000, 1.0, &[(1.0, long)]), Err(Error::TooLarge { .. })));
-    let cliff = Station::new([vec![1.0; 400], vec![1e-4]].concat()).expect("rates");
-    assert_eq!(closed(2000, 1.0, &[disk(), (1.0, cliff)]), Err(Error::Range));
+    let many = vec![disk(); 20];
+    assert!(matches!(closed(POPULATION_MAX, 1.0, &many), Err(Error::TooLarge { .. })));
+    assert_eq!(closed(5, 0.0, &[(1e-310, Station::of_servers(1))]), Err(Error::Range));
+}
+
+#[test]
+fn rates_that_fall_far() {
+    // 400 servers that all but stop once the 401st customer comes, before another one of rate 1.
+    let cliff = [vec![1.0; 400], vec![1e-4]].concat();
+    let stations = [(1.0, cliff), (1.0, vec![1.0])];
+    let solution = closed(2000, 0.0, &solvable(&stations)).expect("in range");
+    // Among equal ones nobody has a preference; beyond the cliff nobody comes back.
+    assert_close(solution.throughput[399], 400.0 / 401.0, 1e-13);
+    assert_close(solution.stations[0].queue_length[399], 200.0, 1e-13);
+    assert_close(solution.throughput[1999], 1e-4, 1e-12);
+    assert_close(solution.stations[0].queue_length[1999], 2000.0 - 1e-4 / (1.0 - 1e-4), 1e-12);
+    // Alone, everybody is there.
+    let alone = closed(2000, 0.0, &solvable(&stations[..1])).expect("in range");
+    assert_eq!((alone.throughput[399], alone.throughput[400]), (1.0, 1e-4));
+    assert_eq!(alone.stations[0].queue_length[1999], 2000.0);
+}
+
+#[test]
+fn probabilities_that_vanish_before_they_matter() {
+    // That nobody of 1000 customers is at the pool has a probability of 10^-391, of which 1000 customers
+    // more make 10^-4.
+    let pool = [(900.0, Station::of_servers(1000)), (1.0, Station::of_servers(1))];
+    let one = closed(2000, 0.0, &pool).expect("in range");
+    let by_class = |pool: &[(f64, Station)]| -> Vec<(Vec<f64>, Station)> {
+        pool.iter().map(|(demand, station)| (vec![*demand], station.clone())).collect()
+    };
+    let all = lattice(&[2000], &[0.0], &by_class(&pool)).expect("in range");
+    for n in 1..=2000 {
+        assert_close(all.throughput[n], one.throughput[n - 1], 1e-12);
+    }
+    let larger = [(1800.0, Station::of_servers(2000)), (1.0, Station::of_servers(1))];
+    assert_eq!(lattice(&[3000], &[0.0], &by_class(&larger)), Err(Error::Range));
 }
 
 #[test]
