@@ -243,9 +243,9 @@ def _measure(
         rate = throughput * (0.5 if second < warming_s else 1.0)
         before, asked = asked, asked + rate
         window = run | {"second": START + second, "elapsed_s": float(second), "seconds": 1.0}
-        for op, share in (("get", 0.9), ("set", 0.1)):
-            # Fractions are carried on, so that the types keep their shares.
-            count = round(asked * share) - round(before * share)
+        # All seconds alike, and fractions of the sets carried on, so that the types keep their shares.
+        sets = round(asked * 0.1) - round(before * 0.1)
+        for op, count in (("get", round(rate) - sets), ("set", sets)):
             frames["windows"].append(
                 window
                 | _window("load", "load-0", op, count)
