@@ -35,12 +35,12 @@ class Trial:
     fit
         To all client counts.
     left_out
-        The client counts that were left out, ascending.
+        The client count of every point that was left out, ascending: several points share one where the slots differ.
     throughput_error, response_error
-        Relative errors of the predictions, predicted / measured − 1; geometric means over the rows of each count.
+        Relative errors of the predictions, predicted / measured − 1; geometric means over the runs of each point.
     squares
-        Squares of the mean logarithmic errors at each left-out count, mean of throughput's and response time's. How
-        far the runs of a count lie apart is not in them: it is the same for every model.
+        Of each left-out count, mean over its points of the squared mean logarithmic errors, of throughput and response
+        time together. How far the runs of a point lie apart is not in them: it is the same for every model.
     """
 
     fit: Fit
@@ -106,11 +106,13 @@ class Selection:
             else f"the {self.best.model.name} does not predict what it was not shown better by more than chance"
         )
         errors = (chosen.throughput_error, chosen.response_error)
-        x, r = (float(np.median(np.abs(error[:-1]))) for error in errors)
+        largest = np.array(chosen.left_out) == chosen.left_out[-1]
+        x, r = (float(np.median(np.abs(error[~largest]))) for error in errors)
+        x_edge, r_edge = (float(np.median(error[largest])) for error in errors)
         return (
             f"Model: {chosen.model.name}, as {why}: left out, a client count is predicted within {x:.1%} for "
-            f"throughput and {r:.1%} for response time (median of {len(chosen.left_out) - 1}). The largest count, from "
-            f"the smaller ones: {errors[0][-1]:+.1%} and {errors[1][-1]:+.1%}."
+            f"throughput and {r:.1%} for response time (median of {int((~largest).sum())}). The largest count, from "
+            f"the smaller ones: {x_edge:+.1%} and {r_edge:+.1%}."
         )
 
 
@@ -139,17 +141,19 @@ def _try(model: Model, curve: Curve) -> Trial | None:
         return None
     trial = Trial(
         fit=fit,
-        left_out=tuple(curve.counts[1:]),
-        throughput_error=np.array([float(np.exp(np.mean(x))) - 1 for x, _ in errors]),
-        response_error=np.array([float(np.exp(np.mean(r))) - 1 for _, r in errors]),
-        squares=np.array([float(np.mean(x) ** 2 + np.mean(r) ** 2) / 2 for x, r in errors]),
+        left_out=tuple(count for count, logs in zip(curve.counts[1:], errors, strict=True) for _ in logs),
+        throughput_error=np.exp(np.concatenate(errors)[:, 0]) - 1,
+        response_error=np.exp(np.concatenate(errors)[:, 1]) - 1,
+        squares=np.array([float(np.mean(logs**2)) for logs in errors]),
     )
     return trial if math.isfinite(fit.error) and np.isfinite(trial.squares).all() else None
 
 
-def _left_out(model: Model, curve: Curve, count: float, near: Fit) -> tuple[Floats, Floats]:
-    """Logarithmic errors of throughput and response time at a client count, predicted from the others."""
+def _left_out(model: Model, curve: Curve, count: float, near: Fit) -> Floats:
+    """Mean logarithmic errors at a client count, predicted from the others: of its points, throughput and response
+    time, shape (points, 2)."""
     out = curve.customers == count
-    fit = fit_model(model, curve.where(~out), near.values)
-    throughput, response_ms = fit.predict(curve.where(out))
-    return np.log(throughput / curve.throughput[out]), np.log(response_ms / curve.response_ms[out])
+    fit, own = fit_model(model, curve.where(~out), near.values), curve.where(out)
+    throughput, response_ms = fit.predict(own)
+    logs = np.log(np.stack([throughput / own.throughput, response_ms / own.response_ms], axis=1))
+    return np.array([logs[own.point == point].mean(axis=0) for point in np.unique(own.point)])
