@@ -152,6 +152,29 @@ def test_mixed_unstable() -> None:
         solve_mixed(Network([Queue("disk", 1.0)], 1.0, OPEN_CLOSED), (None, 5), (1.0, None))
 
 
+@pytest.mark.parametrize("rates", [[*[1e5] * 100, 1.0], [*[1e-5] * 100, 1.0]])
+def test_mixed_with_rates_too_far_apart(rates: list[float]) -> None:
+    with pytest.raises(ArgumentError, match=r"usl\.rates"):
+        solve_mixed(Network([LoadDependent("usl", rates)], 1.0, OPEN_CLOSED), (None, 5), (0.5, None))
+
+
+@pytest.mark.parametrize("rate", [380.0, 399.9])
+def test_mixed_with_many_servers_close_to_saturation(rate: float) -> None:
+    network = Network([Queue("pool", 1.0, servers=400)], 1.0, OPEN_CLOSED)
+    solution = solve_mixed(network, (None, 1000), (rate, None))
+    # Without clients the pool is an M/M/m; with a thousand they get what the others leave.
+    assert solution.residence_time[0, 0, 0] == pytest.approx(MMm(rate, 1.0, 400).mean_response, rel=1e-10)
+    assert solution.throughput[1000, 1] == pytest.approx(400 - rate, rel=1e-6)
+    clients = solution.queue_length[1000, 0, 1] + solution.throughput[1000, 1]
+    assert clients == pytest.approx(1000, rel=1e-10)
+
+
+@pytest.mark.parametrize("rate", [1e-10, 1e-17])
+def test_hardly_ever_busy(rate: float) -> None:
+    solution = solve_open(Network([LoadDependent("usl", [1.0, 2.0]), LoadDependent("one", [1.0])]), rate)
+    assert solution.utilisation == pytest.approx([rate, rate], rel=1e-9, abs=0)
+
+
 def test_mixed_with_too_many_servers() -> None:
     with pytest.raises(ArgumentError, match="pool: expected at most 400"):
         solve_mixed(Network([Queue("pool", 1.0, servers=401)], 1.0, OPEN_CLOSED), (None, 5), (1.0, None))

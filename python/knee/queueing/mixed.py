@@ -12,7 +12,6 @@ positive numbers only. A single server is left with the rate 1 − ρ.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -25,6 +24,7 @@ from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
 
 # The coefficients of more would leave the range of numbers.
 RATES_MAX = 400
+LEAST = 1e-280
 
 
 def solve_mixed(
@@ -109,28 +109,38 @@ def _left(network: Network, index: int, load: float) -> list[float] | None:
         raise ArgumentError(
             station.name, f"expected at most {RATES_MAX} servers or rates where open classes come, not {len(speeds)}"
         )
-    return left_speeds(np.array(speeds), load)
+    left = left_speeds(np.array(speeds), load)
+    if left is None:
+        raise ArgumentError(f"{station.name}.rates", "expected rates that differ by fewer orders of magnitude")
+    return left
 
 
-def left_speeds(speeds: Floats, load: float) -> list[float]:
-    """E_{n−1}/E_n for n = 1, 2, …, the last one for more, where `load` is below the last speed."""
+def left_speeds(speeds: Floats, load: float) -> list[float] | None:
+    """E_{n−1}/E_n for n = 1, 2, …, the last one for more, where `load` is below the last speed.
+
+    None where E_n leaves the range of numbers.
+    """
     last = float(speeds[-1])
-    share, grow = load / last, last / (last - load)
-    coefficients = np.concatenate(([1.0], np.cumprod(last / speeds)))
+    share, spare = load / last, (last - load) / last
+    with np.errstate(over="ignore"):
+        coefficients = np.concatenate(([1.0], np.cumprod(last / speeds)))
+    # About another point 1/(1 − x) is a series of 1/(1 − ρ), whose powers would leave the range of numbers: E_n of them
+    # is taken as E_n (1 − ρ)^n.
+    shrunk = spare ** np.arange(len(speeds) + (speeds > last).any())
     if (speeds <= last).all():
         # f = P/(1 − x/μ(L)), and P has no negative coefficient.
         polynomial = coefficients[:-1] * np.concatenate(([1.0], 1 - speeds[:-1] / last))
-        weights = _geometric(_about(polynomial, share), grow)
-        most = last - load
+        weights = np.cumsum(_about(polynomial, share) * shrunk)
     else:
         # f = Σ_{j<L} f_j x^j + f_L x^L/(1 − x/μ(L)).
         tail = np.zeros(len(coefficients))
-        tail[-1] = coefficients[-1] * grow
+        tail[-1] = coefficients[-1] / spare
         head = np.append(_about(coefficients[:-1], share), 0.0)
-        weights = head + _geometric(_about(tail, share), grow)
-        most = math.inf
-    # Rounding must not put a rate above the last where rates only grow.
-    return [min(last * fewer / weight, most) for fewer, weight in pairwise(weights.tolist())] + [last - load]
+        weights = head * shrunk + np.cumsum(_about(tail, share) * shrunk)
+    if not (weights > LEAST).all() or not np.isfinite(weights).all():
+        return None
+    # Sums only grow in the first case, so that no rate is above the last there.
+    return [(last - load) * (fewer / weight) for fewer, weight in pairwise(weights.tolist())] + [last - load]
 
 
 def _about(coefficients: Floats, point: float) -> Floats:
@@ -140,12 +150,3 @@ def _about(coefficients: Floats, point: float) -> Floats:
         for index in range(len(shifted) - 2, first - 1, -1):
             shifted[index] += point * shifted[index + 1]
     return np.array(shifted)
-
-
-def _geometric(coefficients: Floats, ratio: float) -> Floats:
-    """The polynomial times 1/(1 − ratio·x), to its degree."""
-    product, carried = [], 0.0
-    for coefficient in coefficients:
-        carried = float(coefficient) + ratio * carried
-        product.append(carried)
-    return np.array(product)

@@ -80,30 +80,32 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
         if speeds is None:
             continue
         refuse_unstable(station.name, offered[index], speeds[-1])
-        arrival, empty = _alone(offered[index], np.array(speeds))
+        arrival, busy = _alone(offered[index], np.array(speeds))
         residence_time[index] *= arrival
         if isinstance(station, Queue):
             utilisation[index] = offered[index] / station.servers
         elif isinstance(station, LoadDependent):
-            utilisation[index] = 1 - empty
+            utilisation[index] = busy
     return OpenSolution(network.names, tuple(network.classes), rates, residence_time, utilisation)
 
 
 def _alone(offered: float, speeds: Floats) -> tuple[float, float]:
-    """What a unit of demand takes of a customer that arrives at a station, and the probability to find nobody.
+    """What a unit of demand takes of a customer that arrives at a station, and the probability to find somebody.
 
     Σ_n (n + 1)/μ(n + 1) p(n) with p(n) ∝ Π_{i≤n} a/μ(i), a geometric series of ratio ρ = a/μ(L) from L − 1 on.
     """
     if offered == 0:
-        return 1 / speeds[0], 1.0
+        return 1 / speeds[0], 0.0
     logarithms = np.concatenate(([0.0], np.cumsum(np.log(offered / speeds[:-1]))))
     weights = np.exp(logarithms - logarithms.max())
-    spare = 1 - offered / speeds[-1]
+    # As a difference of what is exact: near saturation 1 − ρ would have fewer digits left.
+    spare = (speeds[-1] - offered) / speeds[-1]
     last = len(speeds)
     total = weights[:-1].sum() + weights[-1] / spare
     taken = (weights[:-1] * np.arange(1, last) / speeds[:-1]).sum()
     taken += weights[-1] / speeds[-1] * (last + (1 - spare) / spare) / spare
-    return float(taken / total), float(weights[0] / total)
+    busy = weights[1:-1].sum() + weights[-1] / spare if last > 1 else offered / speeds[0] / spare
+    return float(taken / total), float(busy / total)
 
 
 def refuse_unstable(station: str, offered: float, speed: float) -> None:
