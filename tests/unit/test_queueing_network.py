@@ -31,6 +31,9 @@ from knee.queueing import ArgumentError, Delay, LoadDependent, Network, Queue, v
         (lambda: Queue("a", 1.0, visits=-0.5), "a.visits"),
         (lambda: Queue("a", 1.0, servers=0), "a.servers"),
         (lambda: Queue("a", 1.0, servers=10**9), "a.servers"),
+        (lambda: LoadDependent("a", [1e-320]), "a.rates"),
+        (lambda: Network([Queue("a", 1e300, visits=1e300)]), "a.visits"),
+        (lambda: Network([Delay("a", 1e-300, visits=1e-300)]), "a.visits"),
         (lambda: Queue("a", 1.0, servers=2.5), "a.servers"),  # type: ignore[arg-type]
         (lambda: Delay("a", math.nan), "a.service_time"),
         (lambda: LoadDependent("a", []), "a.rates"),
@@ -64,6 +67,10 @@ def test_demands_are_visits_times_service_times() -> None:
 def test_a_network_is_a_value() -> None:
     assert Network([Queue("a", [1.0, 2.0])], classes=["x", "y"]) == Network([Queue("a", (1, 2))], classes=("x", "y"))
     assert hash(Network([LoadDependent("a", [1, 2])])) == hash(Network((LoadDependent("a", (1.0, 2.0)),)))
+
+
+def test_a_whole_number_of_servers_may_be_a_float() -> None:
+    assert Queue("a", 1.0, servers=2.0).speeds(3) == [1.0, 2.0]  # type: ignore[arg-type]
 
 
 def test_central_server() -> None:
@@ -101,6 +108,8 @@ def test_what_goes_in_comes_out(weights: list[list[float]]) -> None:
         ([[0, 1], [math.nan, 1]], "cpu", "probabilities"),
         ([[1, 0], [1, 0]], "cpu", "'disk': never reached from 'cpu'"),
         ([[0.5, 0.5], [0, 1]], "cpu", "'disk': never left again for 'cpu'"),
+        ([[0, 1, 0], [1e-12, 0, 1], [0, 1, 0]], None, "so few customers come back to 'the outside'"),
+        ([[0, 1, 0], [1e-14, 1 - 1e-14, 0], [1, 0, 0]], None, "never reached"),
         ([[0, 1, 0], [1, 0, 0], [1, 0, 0]], None, "'disk': never reached from 'the outside'"),
     ],
 )
@@ -108,6 +117,11 @@ def test_routing_refused(routing: object, reference: str | None, words: str) -> 
     with pytest.raises(ArgumentError, match=words) as refusal:
         visits_from_routing(["cpu", "disk"], routing, reference)  # type: ignore[arg-type]
     assert refusal.value.argument == "routing"
+
+
+def test_a_name_that_occurs_twice() -> None:
+    with pytest.raises(ArgumentError, match="stations: 'cpu' occurs more than once"):
+        visits_from_routing(["cpu", "cpu"], [[0, 0.5, 0.5], [1, 0, 0], [1, 0, 0]])
 
 
 def test_unknown_reference() -> None:

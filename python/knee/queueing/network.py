@@ -65,6 +65,7 @@ class Queue(Station):
             raise ArgumentError(
                 f"{self.name}.servers", f"expected a whole number from 1 to {SERVERS_MAX:,}, not {self.servers}"
             )
+        object.__setattr__(self, "servers", int(self.servers))
 
     def speeds(self, population: int) -> list[float] | None:
         if self.servers > 1 and population <= self.servers:
@@ -92,6 +93,8 @@ class LoadDependent(Station):
         if not rates or not all(rate > 0 and math.isfinite(rate) for rate in rates):
             raise ArgumentError(f"{self.name}.rates", f"expected one or more finite rates above 0, not {list(rates)}")
         object.__setattr__(self, "rates", rates)
+        if not math.isfinite(1 / rates[0]):
+            raise ArgumentError(f"{self.name}.rates", f"expected a first rate with a finite inverse, not {rates[0]}")
         object.__setattr__(self, "service_time", 1 / rates[0])
         super().__post_init__()
 
@@ -121,7 +124,7 @@ class Network:
     ------
     ArgumentError
         For a network without stations, names that occur twice, per-class values that are not one for each class,
-        and times that are negative or not finite.
+        and times that are negative or not finite or, times visits, out of the range of numbers.
     """
 
     stations: Sequence[Station]
@@ -139,7 +142,16 @@ class Network:
             raise ArgumentError("classes", "expected one or more")
         _refuse_times("think_time", self.think_time)
         # Their lengths are checked where they are taken.
-        _ = self.demands, self.think_times
+        _ = self.think_times
+        for station, row in zip(self.stations, self.demands, strict=True):
+            visits = self._each(f"{station.name}.visits", station.visits)
+            time = self._each(f"{station.name}.service_time", station.service_time)
+            if not np.isfinite(row).all() or ((row == 0) & (visits > 0) & (time > 0)).any():
+                raise ArgumentError(
+                    f"{station.name}.visits",
+                    f"expected visits times service time within the range of numbers, not {station.visits} times "
+                    f"{station.service_time}",
+                )
 
     @classmethod
     def routed(
@@ -162,13 +174,14 @@ class Network:
     @property
     def demands(self) -> Floats:
         """D_kc = V_kc S_kc, (stations, classes)."""
-        return np.array(
-            [
-                self._each(f"{station.name}.visits", station.visits)
-                * self._each(f"{station.name}.service_time", station.service_time)
-                for station in self.stations
-            ]
-        )
+        with np.errstate(over="ignore", under="ignore"):
+            return np.array(
+                [
+                    self._each(f"{station.name}.visits", station.visits)
+                    * self._each(f"{station.name}.service_time", station.service_time)
+                    for station in self.stations
+                ]
+            )
 
     @property
     def think_times(self) -> Floats:

@@ -11,6 +11,7 @@ from knee.queueing.errors import ArgumentError
 
 # Rows are written in decimals: 0.33 + 0.33 + 0.34.
 ROW_TOLERANCE = 1e-9
+RETURN_TOLERANCE = 1e-4
 
 
 def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: str | None = None) -> dict[str, float]:
@@ -31,8 +32,11 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     ------
     ArgumentError
         For a matrix of another shape, numbers that are no probabilities, rows that do not sum to one, stations that
-        nobody reaches, and stations from which nobody comes back.
+        nobody reaches, and stations from which nobody, or hardly anybody, comes back; for names that occur twice.
     """
+    twice = sorted({name for name in stations if stations.count(name) > 1})
+    if twice:
+        raise ArgumentError("stations", f"{', '.join(map(repr, twice))} occurs more than once")
     names = list(stations) if reference is not None else ["the outside", *stations]
     probabilities = np.asarray(routing, dtype=np.float64)
     _refuse(names, probabilities)
@@ -50,8 +54,14 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     visits = np.ones(len(names))
     if others:
         among = probabilities[np.ix_(others, others)]
-        visits[others] = np.linalg.solve(np.eye(len(others)) - among.T, probabilities[start, others])
-    return {name: float(visits[names.index(name)]) for name in stations}
+        try:
+            visits[others] = np.linalg.solve(np.eye(len(others)) - among.T, probabilities[start, others])
+        except np.linalg.LinAlgError:
+            visits[others] = np.inf
+    # Whoever leaves the start comes back to it, unless rounding decides on the way whether anybody does.
+    if not ((visits > 0) & np.isfinite(visits)).all() or abs(visits @ probabilities[:, start] - 1) > RETURN_TOLERANCE:
+        raise ArgumentError("routing", f"so few customers come back to {names[start]!r} that visits cannot be told")
+    return dict(zip(stations, visits[0 if reference is not None else 1 :].tolist(), strict=True))
 
 
 def _refuse(names: Sequence[str], probabilities: NDArray[np.float64]) -> None:
