@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -84,6 +85,15 @@ def test_not_settled_is_said(method: Method) -> None:
         method(network, [10_000], iterations_max=7)
     assert failure.value.change > 0
     assert failure.value.iterations == 7
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, 10.0])
+def test_a_tolerance_that_stops_anywhere_or_nowhere(method: Method, tolerance: float) -> None:
+    with pytest.raises(ArgumentError, match="tolerance"):
+        method(Network([Queue("a", 1.0), Queue("b", 0.1)]), [10], tolerance=tolerance)
+    with pytest.raises(ArgumentError, match="iterations_max"):
+        method(Network([Queue("a", 1.0), Queue("b", 0.1)]), [10], iterations_max=0)
 
 
 @pytest.mark.parametrize("method", METHODS)

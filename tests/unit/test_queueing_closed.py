@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,16 @@ def test_too_many_different_rates() -> None:
     with pytest.raises(SizeError, match="200,000 states") as refusal:
         solve_closed(network, 200_000)
     assert refusal.value.values > refusal.value.limit
+
+
+def test_more_stations_than_memory() -> None:
+    for station in (Queue("k", 1.0), Delay("k", 1.0)):
+        network = Network([replace(station, name=f"{k}") for k in range(50)], 1.0)
+        with pytest.raises(SizeError, match="1,000,000 states"):
+            solve_closed(network, POPULATION_MAX)
+    classes = [f"{c}" for c in range(20)]
+    with pytest.raises(SizeError, match="1,048,576 states"):
+        solve_classes(Network([Queue(f"{k}", 1.0) for k in range(15)], 1.0, classes), [1] * 20)
 
 
 def test_a_population_for_every_class() -> None:

@@ -16,6 +16,8 @@ from knee.queueing.errors import ArgumentError, ConvergenceError
 from knee.queueing.network import Floats, LoadDependent, Network, Queue
 
 TOLERANCE = 1e-10
+TOLERANCE_MAX = 1e-3
+"""Beyond it a solution may have stopped wherever it began."""
 ITERATIONS_MAX = 100_000
 
 
@@ -70,7 +72,8 @@ def bard_schweitzer(
     Raises
     ------
     ArgumentError
-        For populations that are not one of 1 or more for each class, and load-dependent stations.
+        For populations that are not one of 1 or more for each class, load-dependent stations, and a tolerance that is
+        not above 0 and at most 0.001.
     ConvergenceError
         Where queue lengths still change by more than `tolerance` of the population after `iterations_max` iterations.
 
@@ -129,9 +132,13 @@ def linearizer(
 
 
 class _Iteration:
-    """How often an approximation has been round."""
+    """How often an approximation has been round. Raises ArgumentError."""
 
     def __init__(self, method: str, tolerance: float, most: int) -> None:
+        if not 0 < tolerance <= TOLERANCE_MAX:
+            raise ArgumentError("tolerance", f"expected above 0 and at most {TOLERANCE_MAX}, not {tolerance}")
+        if not most >= 1:
+            raise ArgumentError("iterations_max", f"expected 1 or more, not {most}")
         self.method, self.tolerance, self.most = method, tolerance, most
         self.done = 0
 

@@ -17,6 +17,8 @@ from knee.queueing.errors import ArgumentError, QueueingError, SizeError
 from knee.queueing.network import Floats, LoadDependent, Network, Queue
 
 POPULATION_MAX: int = _kernels.POPULATION_MAX
+#: Of one array of a solution: 320 MB.
+VALUES_MAX = 40_000_000
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
     if not (demands.any() or think_time):
         raise ArgumentError("network", "no station and no thinking takes any time, so the throughput has no bound")
 
+    _refuse_size(population, (population, len(demands)), "take fewer customers or stations")
     speeds = [station.speeds(population) for station in network.stations]
     queues = [index for index, speed in enumerate(speeds) if speed is not None]
     delays = [index for index, speed in enumerate(speeds) if speed is None]
@@ -134,7 +137,9 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
         )
     except _kernels.TooLargeError as error:
         values, limit = error.args
-        raise SizeError(population, values, limit, "give stations fewer different rates") from None
+        raise SizeError(
+            population, values, limit, "give stations fewer different rates, or take fewer customers"
+        ) from None
     except ValueError as error:
         raise QueueingError(str(error)) from None
 
@@ -193,6 +198,7 @@ def solve_states(
     queues = [index for index, speed in enumerate(speeds) if speed is not None]
     delays = [index for index, speed in enumerate(speeds) if speed is None]
     shape = tuple(population + 1 for population in populations)
+    _refuse_size(math.prod(shape), (*shape, *demands.shape), "take linearizer() or fewer customers")
     try:
         throughput, arrival = _kernels.lattice(
             list(populations),
@@ -208,6 +214,13 @@ def solve_states(
     everywhere = np.ones((*shape, len(demands)))
     everywhere[..., queues] = np.frombuffer(arrival).reshape(*shape, len(queues))
     return np.frombuffer(throughput).reshape(*shape, len(populations)), everywhere
+
+
+def _refuse_size(states: int, residence_times: tuple[int, ...], remedy: str) -> None:
+    """Raises SizeError where the residence times alone are more numbers than are kept."""
+    values = math.prod(residence_times)
+    if values > VALUES_MAX:
+        raise SizeError(states, values, VALUES_MAX, remedy)
 
 
 def residence_times(arrival: Floats, demands: Floats) -> Floats:
