@@ -1,4 +1,4 @@
-"""The bounds hold the exact throughput, and the geometric ones are the tightest."""
+"""The bounds hold the exact throughput, and the geometric ones are the tightest without think time."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def test_geometric_bounds_are_the_tightest_without_thinking(demands: list[float]
     assert bounds.geometric is not None
     assert bounds.geometric[0] >= bounds.balanced[0] * (1 - ROUNDING)
     assert bounds.geometric[0] >= bounds.asymptotic[0] * (1 - ROUNDING)
+    assert bounds.geometric[1] <= bounds.balanced[1] * (1 + ROUNDING)
 
 
 def test_geometric_bounds_are_close_where_the_bottleneck_is_alone() -> None:

@@ -381,7 +381,10 @@ def test_a_crowded_loss_system_loses_all_but_what_it_serves() -> None:
 
 def test_tails_far_out_are_zero_and_cheap() -> None:
     for station in SOLVED:
-        assert station.response_tail(1e9) == station.waiting_tail(1e9) == 0
+        for time in (1e9, 1e308):
+            assert station.response_tail(time) == station.waiting_tail(time) == 0
+    for fast in (MMm(5.0, 10.0, 2), MMmK(5.0, 10.0, 2, 5), MMmK(5.0, 10.0, 1, 5), MH21(5.0, (10.0, 20.0), 0.5)):
+        assert fast.response_tail(1e308) == fast.waiting_tail(1e308) == 0
 
 
 # Bad input.

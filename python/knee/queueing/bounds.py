@@ -21,7 +21,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class ClosedBounds:
-    """Bounds on X at a population; the geometric ones are the tightest, and None where a queue has several servers."""
+    """Bounds on X at a population; the geometric ones are None where a queue has several servers.
+
+    Without think time those are the tightest; with it the balanced-job bounds may be tighter at small populations.
+    """
 
     population: int
     asymptotic: Interval

@@ -11,6 +11,9 @@ from knee.queueing.single.arguments import check_count, check_customers, check_r
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.station import SolvedStation
 
+#: exp(−x) is 0 for a float from here on, where x may be infinite.
+NOBODY_LEFT = 1e4
+
 
 @dataclass(frozen=True)
 class MMm(SolvedStation):
@@ -107,6 +110,8 @@ class MMm(SolvedStation):
         """
         check_time(time)
         slow, fast = sorted((self.service_rate, self._spare_rate))
+        if slow * time > NOBODY_LEFT:
+            return 0.0
         apart = (fast - slow) * time
         both = math.exp(-fast * time)
         both += fast * time * math.exp(-slow * time) * (-math.expm1(-apart) / apart if apart else 1.0)

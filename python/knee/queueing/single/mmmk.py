@@ -146,6 +146,9 @@ class MMmK(SolvedStation):
         """
         check_time(time)
         events, stays = self.servers * self.service_rate * time, 1 - 1 / self.servers
+        # Later than any customer, and than numbers can count.
+        if not math.isfinite(events):
+            return 0.0
         places = self.capacity - self.servers
         # Outside, every term is below the least float beside the largest one, or by itself.
         spread = 40 * math.sqrt(events) + 100
