@@ -59,6 +59,16 @@ def test_close_to_exact(method: Method, worst: float, network: Network, populati
 
 
 @pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=30, deadline=None)
+@given(networks(3), st.tuples(st.integers(1, 12), st.integers(1, 12)))
+def test_several_servers_are_as_close_as_their_stand_in(
+    method: Method, network: Network, populations: tuple[int, int]
+) -> None:
+    exact = solve_classes(network, populations).throughput[populations]
+    assert method(network, populations).throughput == pytest.approx(exact, rel=0.3)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_one_customer_waits_for_nobody(method: Method) -> None:
     network = Network([Queue("a", 1.0), Queue("b", 2.0), Delay("net", 3.0)], 4.0)
     assert method(network, [1]).throughput == pytest.approx([0.1], rel=1e-12)
