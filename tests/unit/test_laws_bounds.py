@@ -233,3 +233,24 @@ def test_full_software_servers_yield_to_the_saturated_resource_beneath_them() ->
     idle = stations.with_columns(utilization=pl.col("utilization") / 2)
     (report,) = service_demands(observations, pl.concat([idle, slots]))
     assert report.bottleneck is not None and report.bottleneck.station == "slots"
+
+
+def test_bottlenecks_of_several_configurations_are_counted_in_one_sentence() -> None:
+    observations, stations = network({12: 0.0, 11: 0.0, 10: 0.0}, repetitions=3)
+    labelled = observations.with_columns(disks=pl.col("point") + 1)
+    disk = stations.filter(pl.col("station") == "disk").select("point", "repetition", pl.col("utilization").alias("_u"))
+    # At the third point the CPU is as busy as the disk, but for chance.
+    alike = (
+        stations.join(disk, on=["point", "repetition"])
+        .with_columns(
+            utilization=pl.when((pl.col("point") == 2) & (pl.col("station") == "CPU"))
+            .then(pl.col("_u") * (1 + 0.01 * (pl.col("repetition") - 2)))
+            .otherwise("utilization")
+        )
+        .drop("_u")
+    )
+    report = check_laws(labelled, stations=alike, by=["disks"])
+    assert (
+        "By service demand the bottleneck is disk in 2 of 3 configurations; nobody can tell the bottleneck in 1 of 3."
+        in report.sentences
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -215,7 +216,8 @@ def _stations(checks: Sequence[StationCheck], labels: Labels, tolerance: float) 
             )
         else:
             stations_ = list(dict.fromkeys(check.station for check in chosen))
-            at = stations_[0] if len(stations_) == 1 else f"all {len(stations_)} stations that it can be checked at"
+            all_of = "both" if len(stations_) == 2 else f"all {len(stations_)}"
+            at = stations_[0] if len(stations_) == 1 else f"{all_of} stations that it can be checked at"
             found.append(f"{_capital(law)} holds at {at}, at {counted(len({c.point for c in chosen}), 'point')}.")
     return found
 
@@ -247,14 +249,12 @@ def _demands(reports: Sequence[DemandReport]) -> list[str]:
     if len(reports) == 1:
         found.append(_bottleneck(reports[0]))
     elif reports:
-        named: dict[str, list[str]] = {}
-        for report in reports:
-            named.setdefault(report.bottleneck.station if report.bottleneck else "", []).append(report.label)
-        parts = [
-            f"{station or 'nobody can tell which'} in {len(labels)} of {len(reports)} configurations"
-            for station, labels in sorted(named.items(), key=lambda item: -len(item[1]))
-        ]
-        found.append(f"By service demand the bottleneck is {', '.join(parts)}.")
+        named = Counter(report.bottleneck.station for report in reports if report.bottleneck)
+        parts = [f"{station} in {count}" for station, count in named.most_common()]
+        told = f"the bottleneck is {', '.join(parts)} of {len(reports)} configurations" if parts else ""
+        open_ = len(reports) - named.total()
+        doubt = f"nobody can tell the bottleneck in {open_} of {len(reports)}" if open_ else ""
+        found.append(f"By service demand {'; '.join(part for part in (told, doubt) if part)}.")
     broken = [(report, check) for report in reports for check in report.bounds if check.verdict == "violated"]
     if broken:
         report, check = max(broken, key=lambda pair: pair[1].excess.estimate)
