@@ -192,8 +192,26 @@ ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01)
         (ROWS.with_columns(throughput=pl.lit(float("nan"))), "3 client counts or more"),
         (ROWS.with_columns(response_ms=pl.lit(float("nan"))), "3 client counts or more"),
         (ROWS.with_columns(request_type=pl.Series(["read", "write"] * 4 + ["read"])), "request_type all"),
+        (ROWS.with_columns(pl.col("clients") * 10**9), "clients: .*at most 1,000,000, not 64,000,000,000"),
+        (ROWS.with_columns(pl.col("clients") * 10**9, pipeline=pl.lit(10**9)), "clients: .*at most 1,000,000"),
+        (ROWS.with_columns(workers=pl.Series(["few", "many", "more"] * 3)), "workers: they differ"),
+        (ROWS.with_columns(pl.col("response_ms") / 1000), "one closed loop: .* 0.001 times clients / throughput"),
+        (ROWS.with_columns(think_ms=pl.lit(500.0)), "one closed loop"),
     ],
-    ids=["two counts", "open loop", "no response", "no clients", "NaN throughput", "NaN response", "no total"],
+    ids=[
+        "two counts",
+        "open loop",
+        "no response",
+        "no clients",
+        "NaN throughput",
+        "NaN response",
+        "no total",
+        "billions",
+        "billions times billions",
+        "workers in words",
+        "seconds",
+        "thinking that was not",
+    ],
 )
 def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
     with pytest.raises(FitError, match=says):
@@ -211,6 +229,8 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"clients": True}, "clients: expected a whole number"),
         ({"clients": "many"}, "clients: expected a whole number"),
         ({"think_ms": -1}, "think_ms: expected a number from 0"),
+        ({"think_ms": 1e300}, "think_ms: expected a number from 0 to"),
+        ({"clients": 10**400}, "clients: expected a whole number"),
         ({"clients": 4, "load.clients": 5}, "are the same"),
         ({"clients": 1000, "pipeline": 10_000}, "clients × pipeline: expected at most"),
         ({"colour": 4}, "no model knows what colour does.*expected one of clients, workers, think_ms, pipeline, disk"),
@@ -221,6 +241,26 @@ def test_what_cannot_be_asked_is_named(settings: dict[str, int | float | str | b
     rows = pl.concat([ROWS.with_columns(disk=pl.lit("ssd")), ROWS.with_columns(disk=pl.lit("hdd"))])
     with pytest.raises(FitError, match=says):
         fit_systems(rows, ["disk"], settings, resamples=2)
+
+
+def test_another_think_time_is_not_asked_of_the_scalability_law() -> None:
+    """It has none: the throughput would stay, and the response time be what the thinking leaves of the cycle."""
+    rows = table(ScalabilityLaw(), (6.0, 0.05, 0.0008), 0.01)
+    ((system, scenario),) = fit_systems(rows, [], {"clients": 32, "think_ms": 500}, resamples=20)
+    assert "universal scalability law" not in {trial.model.name for trial in system.selection.trials}
+    assert scenario is not None
+    forecast = system.forecast(scenario)
+    assert forecast.response_ms.estimate > 5
+    assert forecast.throughput.estimate == pytest.approx(32_000 / (500 + forecast.response_ms.estimate))
+    ((same, _),) = fit_systems(rows, [], {"clients": 32, "think_ms": 0}, resamples=2)
+    assert "universal scalability law" in {trial.model.name for trial in same.selection.trials}
+
+
+@pytest.mark.parametrize("level", [2, 2.0])
+def test_a_level_is_a_number_however_it_is_written(level: float) -> None:
+    rows = pl.concat([ROWS.with_columns(disks=pl.lit(2.0)), ROWS.with_columns(disks=pl.lit(2.5))])
+    ((system, _),) = fit_systems(rows, ["disks"], {"disks": level}, resamples=2)
+    assert system.label == "disks = 2.0"
 
 
 def test_a_level_that_was_measured_chooses_its_rows() -> None:

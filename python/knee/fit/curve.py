@@ -12,12 +12,16 @@ import polars as pl
 
 from knee.errors import FitError
 from knee.intervals import Floats
+from knee.queueing import POPULATION_MAX
 
 CLIENTS_MIN = 3
 """Client counts below which none lies between two others, to be left out and predicted from them."""
 
 THINK_SCATTER = 0.05
 """Relative range of measured mean think times within which they are the same one: random ones scatter."""
+
+LAW_FACTOR = 1.5
+"""How far the interactive law may be off in the median before measurements are not of one loop. Seeds: within 1 %."""
 
 View = Literal["client", "middleware"]
 
@@ -106,7 +110,8 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     Raises
     ------
     FitError
-        Where there is no closed loop, no response time, or fewer than CLIENTS_MIN client counts, naming what lacks.
+        Where there is no closed loop, no response time, or fewer than CLIENTS_MIN client counts, naming what lacks;
+        where there are too many clients, slots nobody can count, or times and throughputs of different loops.
     """
     for name in ("clients", "throughput"):
         if name not in rows.columns:
@@ -126,9 +131,9 @@ def curve_of(rows: pl.DataFrame) -> Curve:
         raise FitError(
             "a model takes response_ms, or queueing_ms and service_ms: measure them, or name them with --map"
         )
-    pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in known.columns else pl.lit(1)
+    pipeline = pl.col("pipeline").fill_null(1).cast(pl.Float64) if "pipeline" in known.columns else pl.lit(1.0)
     curve = Curve(
-        customers=known.select((pl.col("clients") * pipeline).cast(pl.Float64).alias("n"))["n"].to_numpy(),
+        customers=known.select((pl.col("clients").cast(pl.Float64) * pipeline).alias("n"))["n"].to_numpy(),
         think_ms=_think_ms(known),
         slots=_slots(known),
         throughput=known["throughput"].cast(pl.Float64).to_numpy(),
@@ -141,7 +146,30 @@ def curve_of(rows: pl.DataFrame) -> Curve:
             f"a model takes {CLIENTS_MIN} client counts or more, so that some can be left out and predicted from the "
             f"others; there {'is' if len(curve.counts) == 1 else 'are'} {len(curve.counts)}: measure more"
         )
+    if curve.counts[-1] > POPULATION_MAX:
+        raise FitError(f"clients: models are solved for at most {POPULATION_MAX:,}, not {curve.counts[-1]:,.0f}")
+    workers = _first(known, WORKERS)
+    if workers is not None and known[workers].n_unique() > 1 and not curve.knows_slots:
+        raise FitError(f"{workers}: they differ, so every row needs their number, from 1")
+    _check_loop(curve)
     return curve
+
+
+def _check_loop(curve: Curve) -> None:
+    """The interactive law, N = X (R + Z): the middleware's R may be shorter than the client's, and never longer."""
+    loop_ms = 1000 * curve.customers / curve.throughput
+    logs = np.log((curve.response_ms + curve.think_ms) / loop_ms)
+    off = float(np.median(logs))
+    if off > np.log(LAW_FACTOR) or (curve.view == "client" and off < -np.log(LAW_FACTOR)):
+        raise FitError(
+            f"clients, throughput and response time are not of one closed loop: response and think time together are "
+            f"{np.exp(off):.2g} times clients / throughput (median): check their units, think_ms, and whose they are"
+        )
+
+
+def same_think(asked_ms: float, measured_ms: Floats) -> bool:
+    """Whether a think time is the measured ones' mean, as far as those may scatter."""
+    return bool(abs(asked_ms - measured_ms.mean()) <= THINK_SCATTER * measured_ms.mean())
 
 
 def _think_ms(rows: pl.DataFrame) -> Floats:
@@ -157,13 +185,20 @@ def _slots(rows: pl.DataFrame) -> Floats:
 
     NaN where nobody says, and where there is no middleware.
     """
-    workers, middlewares = (_first(rows, names) for names in (WORKERS, MIDDLEWARES))
+    workers = _first(rows, WORKERS)
     if workers is None:
         return np.full(rows.height, np.nan)
     each = rows[workers].cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy()
-    count = 1.0 if middlewares is None else rows[middlewares].cast(pl.Float64, strict=False).fill_null(1.0).to_numpy()
-    slots = np.asarray(each * count, dtype=np.float64)
+    slots = np.asarray(each * middlewares_of(rows), dtype=np.float64)
     return np.where(slots >= 1, slots, np.nan)
+
+
+def middlewares_of(rows: pl.DataFrame) -> Floats:
+    """How many middlewares every row has; one where nobody says."""
+    name = _first(rows, MIDDLEWARES)
+    if name is None:
+        return np.ones(rows.height)
+    return rows[name].cast(pl.Float64, strict=False).fill_null(1.0).to_numpy()
 
 
 WORKERS = ("workers", "middleware.workers")

@@ -201,11 +201,11 @@ class ScalabilityLaw(Model):
         return 0.0
 
 
-def candidates(curve: Curve, *, slots_matter: bool = False) -> list[Model]:
+def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool = False) -> list[Model]:
     """The models that a curve has the data for when a client count is left out, simpler ones first.
 
     Where the number of worker slots differs, or `slots_matter` because a prediction is for another one, only those
-    that know of slots are left.
+    that know of slots are left. The same of think times, of which the universal scalability law knows nothing.
     """
     slots_matter |= curve.knows_slots and bool(np.ptp(curve.slots))
     models: list[Model] = [] if slots_matter else [OpenMM1(), ClosedNetwork(slots=False)]
@@ -213,6 +213,6 @@ def candidates(curve: Curve, *, slots_matter: bool = False) -> list[Model]:
         models += [OpenMMm(), ClosedNetwork(slots=True)]
     if curve.knows_slots or not slots_matter:
         models += [LoadDependentNetwork(onset=False), LoadDependentNetwork(onset=True)]
-    if curve.view == "client" and not np.ptp(curve.think_ms) and not slots_matter:
+    if curve.view == "client" and not np.ptp(curve.think_ms) and not slots_matter and not think_matters:
         models.append(ScalabilityLaw())
     return [model for model in models if len(model.parameters) <= curve.told * (len(curve.counts) - 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import polars as pl
 from scipy import stats
 
 from knee.errors import FitError
-from knee.fit.curve import MIDDLEWARES, WORKERS, Curve, curve_of
+from knee.fit.curve import THINK_SCATTER, WORKERS, Curve, curve_of, middlewares_of, same_think
 from knee.fit.models import candidates
 from knee.fit.search import fit_model
 from knee.fit.selection import Selection, select
@@ -31,6 +30,9 @@ _RESAMPLE_TOLERANCE = 1e-4
 CLIENTS = ("clients", "load.clients")
 THINK = ("think_ms", "workload.think_ms")
 PIPELINE = ("pipeline", "workload.pipeline")
+
+THINK_MAX_MS = 10**9
+"""Eleven days: of far longer cycles the response time would be lost in the rounding."""
 
 Setting = int | float | str | bool
 
@@ -173,7 +175,8 @@ def fit_systems(
             if slots_matter and not curve.knows_slots:
                 raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
             scenario = _scenario(rows, curve, asked) if asked else None
-            selection = select(curve, candidates(curve, slots_matter=slots_matter))
+            think_matters = scenario is not None and not same_think(scenario.think_ms, curve.think_ms)
+            selection = select(curve, candidates(curve, slots_matter=slots_matter, think_matters=think_matters))
         except FitError as error:
             raise FitError(f"{label}: {error}" if label else str(error)) from None
         stages = stage_demands(_most_slots(rows), stations, level=level, seed=seed)
@@ -211,7 +214,8 @@ def _chosen(table: pl.DataFrame, name: str, level: Setting, configuration: Seque
     if name not in configuration:
         known = ", ".join([CLIENTS[0], WORKERS[0], THINK[0], PIPELINE[0], *configuration])
         raise FitError(f"no model knows what {name} does, and it was no factor: expected one of {known}")
-    rows = table.filter(pl.col(name).cast(pl.String) == str(level))
+    # Of 2 and 2.0, and of the text 2, nobody says which one is meant.
+    rows = table.filter(pl.Series([value == level or str(value) == str(level) for value in table[name]]))
     if rows.is_empty():
         levels = ", ".join(str(value) for value in table[name].unique().sort().to_list())
         raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
@@ -225,11 +229,11 @@ def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None
     if len(given) > 1:
         raise FitError(f"{' and '.join(given)} are the same: set one of them")
     name, value = given[0], asked[given[0]]
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    known = isinstance(value, int | float) and not isinstance(value, bool)
     if names is THINK:
-        if not known or float(value) < 0:
-            raise FitError(f"{name}: expected a number from 0, not {value}")
-    elif not known or not 1 <= float(value) <= POPULATION_MAX or float(value) % 1:
+        if not known or not 0 <= value <= THINK_MAX_MS:  # type: ignore[operator]
+            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}, not {value}")
+    elif not known or not 1 <= value <= POPULATION_MAX or value % 1:  # type: ignore[operator]
         raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}, not {value}")
     return float(value)
 
@@ -242,8 +246,7 @@ def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) ->
         pipeline = float(rows["pipeline"].drop_nulls().max() or 1) if "pipeline" in rows.columns else 1.0  # type: ignore[arg-type]
     slots = float(curve.slots[-1])
     if workers is not None:
-        name = next((name for name in MIDDLEWARES if name in rows.columns), None)
-        slots = workers * (1.0 if name is None else float(rows[name][-1]))
+        slots = workers * float(middlewares_of(rows)[-1])
     elif curve.knows_slots and np.ptp(curve.slots):
         raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
     scenario = Scenario(
@@ -273,8 +276,12 @@ def _asked(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
 
 def _outside(curve: Curve, scenario: Scenario) -> list[str]:
     told = []
+    # Many clients were measured here only if they were with these slots and this think time.
+    alike = curve.slots == scenario.slots if curve.knows_slots else np.ones(len(curve), dtype=bool)
+    alike &= np.isclose(curve.think_ms, scenario.think_ms, rtol=THINK_SCATTER)
+    customers = curve.customers[alike] if alike.any() else curve.customers
     for name, value, measured in (
-        ("clients × pipeline" if scenario.pipeline > 1 else "clients", scenario.customers, curve.customers),
+        ("clients × pipeline" if scenario.pipeline > 1 else "clients", scenario.customers, customers),
         ("worker slots", scenario.slots, curve.slots),
         ("think time", scenario.think_ms, curve.think_ms),
     ):
