@@ -60,7 +60,7 @@ class Erlang(Shape):
     scv: float = field(init=False)
 
     def __post_init__(self) -> None:
-        if int(self.stages) != self.stages or not 1 <= self.stages <= STAGES_MAX:
+        if not 1 <= self.stages <= STAGES_MAX or int(self.stages) != self.stages:
             raise ArgumentError("stages", f"expected a whole number from 1 to {STAGES_MAX:,}, not {self.stages}")
         object.__setattr__(self, "scv", 1 / self.stages)
 

@@ -133,7 +133,7 @@ def simulate(
                 stations,
                 way.steps,
                 classes,
-                seed=seed,
+                seed=int(seed),
                 first_stream=first_stream,
                 replications=count,
                 warmup=cut,
@@ -146,7 +146,7 @@ def simulate(
 
     if warmup is None:
         warmup = _found_warmup(run(PILOTS_FIRST_STREAM, PILOTS, 0.0, has_series=True), time is not None)
-    return _simulation(network, warmup, run(0, replications, warmup, has_series=False), level)
+    return _simulation(network, warmup, run(0, int(replications), warmup, has_series=False), level)
 
 
 _Replication = tuple[float, bytes, bytes, bytes, list[bytes], tuple[int, bytes, bytes] | None]
@@ -285,7 +285,13 @@ def _each(argument: str, values: Number | Sequence[Number | None] | None, networ
 
 
 def _shape_of_each(argument: str, shapes: ShapePerClass, network: Network) -> list[KernelShape]:
-    each = [shapes] * len(network.classes) if isinstance(shapes, Shape) else list(shapes)
+    each = (
+        [shapes] * len(network.classes)
+        if isinstance(shapes, Shape)
+        else list(shapes)
+        if isinstance(shapes, Sequence)
+        else []
+    )
     if len(each) != len(network.classes) or not all(isinstance(shape, Shape) for shape in each):
         raise ArgumentError(argument, f"expected a shape, or one for each of {list(network.classes)}, not {shapes}")
     return [shape.for_kernel() for shape in each]
@@ -302,7 +308,7 @@ def _places(network: Network, places: Mapping[str, int], populations: Sequence[i
         limit, least = places[station.name], station.servers if isinstance(station, Queue) else 1
         if isinstance(station, Delay):
             raise ArgumentError("places", f"{station.name!r} is a delay, which nobody waits at")
-        if int(limit) != limit or not least <= limit <= PLACES_MAX:
+        if not least <= limit <= PLACES_MAX or int(limit) != limit:
             raise ArgumentError(
                 "places",
                 f"expected a whole number from {least}, who are served at once at {station.name!r}, not {limit}",
@@ -343,7 +349,7 @@ def _length(rounds: int | None, time: float | None) -> float:
     """How long a replication is observed."""
     if time is None:
         rounds = ROUNDS if rounds is None else rounds
-        if int(rounds) != rounds or not 1 <= rounds <= ROUNDS_MAX:
+        if not 1 <= rounds <= ROUNDS_MAX or int(rounds) != rounds:
             raise ArgumentError("rounds", f"expected a whole number from 1 to {ROUNDS_MAX:,}, not {rounds}")
         return float(rounds)
     if rounds is not None:
@@ -356,13 +362,13 @@ def _length(rounds: int | None, time: float | None) -> float:
 def _refuse_run(warmup: float | None, time: float | None, replications: int, seed: int, level: float) -> None:
     if warmup is not None and not 0 <= warmup < math.inf:
         raise ArgumentError("warmup", f"expected a finite number from 0, not {warmup}")
-    if warmup is not None and time is None and int(warmup) != warmup:
-        raise ArgumentError("warmup", f"expected a whole number of rounds, not {warmup}")
-    if int(replications) != replications or not 1 <= replications <= REPLICATIONS_MAX:
+    if warmup is not None and time is None and (warmup > ROUNDS_MAX or int(warmup) != warmup):
+        raise ArgumentError("warmup", f"expected a whole number of rounds up to {ROUNDS_MAX:,}, not {warmup}")
+    if not 1 <= replications <= REPLICATIONS_MAX or int(replications) != replications:
         raise ArgumentError(
             "replications", f"expected a whole number from 1 to {REPLICATIONS_MAX:,}, not {replications}"
         )
-    if int(seed) != seed or not 0 <= seed < 2**64:
+    if not 0 <= seed < 2**64 or int(seed) != seed:
         raise ArgumentError("seed", f"expected a whole number from 0 to 2^64 - 1, not {seed}")
     if not 0 < level < 1:
         raise ArgumentError("level", f"expected more than 0 and less than 1, not {level}")
