@@ -31,6 +31,9 @@ check: $(VENV)/dev
 
 bench: build $(VENV)/dev
 	tests/peers.sh
+	$(BIN)/python -m bench.sign_table
+	$(BIN)/python -m bench.queueing
+	$(BIN)/python -m bench.simulate
 	$(BIN)/python -m bench
 
 fuzz:
