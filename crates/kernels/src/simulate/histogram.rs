@@ -7,9 +7,12 @@ const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - DIGITS;
 
 /// Counts of times that are not negative, in log-linear buckets as HdrHistogram's (Tene): the
 /// bucket of a number is its exponent and the first [`DIGITS`] digits of its mantissa.
-/// Only buckets between the least and the greatest value take memory, at most 4 MB.
+/// Only buckets between the least value above 0 and the greatest take memory, some 2 KB for each
+/// doubling. Times of 0 are counted apart: between 0 and 1 there are 260,000 buckets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
+    /// In bucket 0, which ends below the least normal number.
+    zeros: u64,
     /// The bucket of `counts[0]`; bucket b begins at the number whose bits are b · 2^44.
     first: usize,
     counts: Vec<u64>,
@@ -30,11 +33,18 @@ impl Histogram {
     pub fn buckets(&self) -> impl Iterator<Item = [f64; 3]> {
         let begin = |index| f64::from_bits(((self.first + index) as u64) << SHIFT);
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        counted.map(move |(index, &count)| [begin(index), begin(index + 1), count as f64])
+        let counted =
+            counted.map(move |(index, &count)| [begin(index), begin(index + 1), count as f64]);
+        let zeros = (self.zeros > 0).then(|| [0.0, f64::from_bits(1 << SHIFT), self.zeros as f64]);
+        zeros.into_iter().chain(counted)
     }
 
     #[cold]
     fn record_beyond(&mut self, bucket: usize) {
+        if bucket == 0 {
+            self.zeros += 1;
+            return;
+        }
         if self.counts.is_empty() {
             self.first = bucket;
         }
@@ -74,5 +84,15 @@ mod tests {
             let total: f64 = histogram.buckets().map(|[_, _, count]| count).sum();
             prop_assert_eq!(total, values.len() as f64);
         }
+    }
+
+    /// Ten thousand replications keep one each.
+    #[test]
+    fn a_time_of_0_takes_no_memory_up_to_the_next() {
+        let mut histogram = Histogram::default();
+        [0.0, 1.0, 0.0, 1.0].into_iter().for_each(|value| histogram.record(value));
+        assert_eq!(histogram.counts.len(), 1);
+        let buckets: Vec<_> = histogram.buckets().map(|[begin, _, count]| (begin, count)).collect();
+        assert_eq!(buckets, [(0.0, 2.0), (1.0, 2.0)]);
     }
 }
