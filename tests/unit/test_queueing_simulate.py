@@ -438,6 +438,7 @@ PAIR = Network([Queue("q", 1.0), Queue("r", 1.0, visits=2.0), Delay("d", 1.0)], 
         ("routing", lambda: simulate(ONE, arrival_rates=0.5, routing=[[0, 1, 0], [0, 0, 1], [1, 0, 0]])),
         ("routing", lambda: simulate(ONE, arrival_rates=0.5, routing=[[0, 1], [0.5, 0.5]])),
         ("routing", lambda: simulate(ONE, arrival_rates=0.5, routing=[[0, 1], [0.5, 0.4]])),
+        ("routing", lambda: simulate(ONE, arrival_rates=0.5, routing=[[0, 1], [1]])),  # type: ignore[list-item]
         ("visits", lambda: simulate(Network([Delay("d", 1.0, visits=1e9)]), arrival_rates=0.5)),
         ("rounds", lambda: simulate(ONE, arrival_rates=0.5, rounds=0)),
         ("rounds", lambda: simulate(ONE, arrival_rates=0.5, rounds=1.5)),  # type: ignore[arg-type]
@@ -461,6 +462,8 @@ PAIR = Network([Queue("q", 1.0), Queue("r", 1.0, visits=2.0), Delay("d", 1.0)], 
         ("times", lambda: Samples([])),
         ("times", lambda: Samples([1.0, -1.0])),
         ("times", lambda: Samples([0.0, 0.0])),
+        ("times", lambda: Samples([1e308, 1e308])),
+        ("times", lambda: Quantiles([0.0, 1.0], [1e308, 1e308])),
         ("times", lambda: Quantiles([0.0, 1.0], [2.0, 1.0])),
         ("probabilities", lambda: Quantiles([0.1, 1.0], [1.0, 2.0])),
         ("probabilities", lambda: Quantiles([0.0, 0.5, 1.0], [1.0, 2.0])),
@@ -471,6 +474,17 @@ def test_a_wrong_argument_is_named(argument: str, call: Callable[[], object]) ->
     with pytest.raises(ArgumentError) as caught:
         call()
     assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    ("service_time", "think_time"),
+    # Without the clock's limit: 5e-9 instead of 1e-6, 0, and a throughput of 0.
+    [(1e-6, 1e9), (1e-17, 1.0), (1e307, 0.0)],
+)
+def test_times_that_the_clock_cannot_tell_are_refused(service_time: float, think_time: float) -> None:
+    network = Network([Queue("q", service_time)], think_time=think_time)
+    with pytest.raises(ArgumentError, match=r"^network: a round of 'customers' asks for"):
+        simulate(network, populations=3, warmup=0, rounds=20_000, replications=2)
 
 
 def test_an_overload_without_an_end_names_rho_and_the_station() -> None:

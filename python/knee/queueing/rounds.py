@@ -70,7 +70,7 @@ def plan_rounds(
             routes.append(_in_order(name, numbers, counts))
         else:
             labels = [" + ".join(network.names[station] for station in group) for group in groups]
-            routes.append(_routed(labels, np.asarray(matrix, np.float64), numbers, counts))
+            routes.append(_routed(labels, _matrix(matrix), numbers, counts))
     return Rounds(steps, routes)
 
 
@@ -128,6 +128,13 @@ def _in_order(name: str, numbers: Sequence[int], visits: Floats) -> Route:
         steps.append(number)
     # After the last one comes the outside.
     return Route(steps, [[(share, to % len(steps)) for share, to in row] for row in ways])
+
+
+def _matrix(routing: ArrayLike) -> Floats:
+    try:
+        return np.asarray(routing, np.float64)
+    except ValueError:
+        raise ArgumentError("routing", "expected rows of equally many probabilities") from None
 
 
 def _routed(names: Sequence[str], matrix: Floats, numbers: Sequence[int], visits: Floats) -> Route:

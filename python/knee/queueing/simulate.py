@@ -34,6 +34,8 @@ REPLICATIONS_MAX = 10_000
 ROUNDS_MAX = 10_000_000_000
 PLACES_MAX = 2**32 - 2
 PLACES_UNLIMITED = 2**32 - 1
+#: The last bit of the clock is at most this share of what a round asks for.
+CLOCK_TOLERANCE = 1e-3
 
 PILOTS = 5
 # Streams that no replication takes.
@@ -146,7 +148,9 @@ def simulate(
 
     if warmup is None:
         warmup = _found_warmup(run(PILOTS_FIRST_STREAM, PILOTS, 0.0, has_series=True), time is not None)
-    return _simulation(network, warmup, run(0, int(replications), warmup, has_series=False), level)
+    result = _simulation(network, warmup, run(0, int(replications), warmup, has_series=False), level)
+    _refuse_coarse(network, float(result.duration.max()) * (1 + warmup / observed))
+    return result
 
 
 _Replication = tuple[float, bytes, bytes, bytes, list[bytes], tuple[int, bytes, bytes] | None]
@@ -285,13 +289,7 @@ def _each(argument: str, values: Number | Sequence[Number | None] | None, networ
 
 
 def _shape_of_each(argument: str, shapes: ShapePerClass, network: Network) -> list[KernelShape]:
-    each = (
-        [shapes] * len(network.classes)
-        if isinstance(shapes, Shape)
-        else list(shapes)
-        if isinstance(shapes, Sequence)
-        else []
-    )
+    each = list(shapes) if isinstance(shapes, Sequence) else [shapes] * len(network.classes)
     if len(each) != len(network.classes) or not all(isinstance(shape, Shape) for shape in each):
         raise ArgumentError(argument, f"expected a shape, or one for each of {list(network.classes)}, not {shapes}")
     return [shape.for_kernel() for shape in each]
@@ -335,6 +333,18 @@ def _refuse_timeless(network: Network, populations: Sequence[int | None]) -> Non
     for name, population, time in zip(network.classes, populations, takes, strict=True):
         if population is not None and time == 0:
             raise ArgumentError("network", f"no station and no thinking takes any time of {name!r}")
+
+
+def _refuse_coarse(network: Network, until: float) -> None:
+    """What is shorter than the last of the clock's 53 bits would be observed as nothing, or as too much."""
+    for name, time in zip(network.classes, network.demands.sum(axis=0), strict=True):
+        # NaN where the clock left the range of numbers.
+        if time > 0 and not np.spacing(until) <= CLOCK_TOLERANCE * time:
+            raise ArgumentError(
+                "network",
+                f"a round of {name!r} asks for {time:g}, too little for a clock that comes to {until:g}: simulate "
+                "less, or times that are closer together",
+            )
 
 
 def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int]) -> None:
