@@ -151,7 +151,10 @@ def _try(model: Model, curve: Curve) -> Trial | None:
 
 def _left_out(model: Model, curve: Curve, count: float, near: Fit) -> Floats:
     """Mean logarithmic errors at a client count, predicted from the others: of its points, throughput and response
-    time, shape (points, 2)."""
+    time, shape (points, 2).
+
+    The search begins at the fit to all counts, `near`: what only the one left out determines stays as that one made it.
+    """
     out = curve.customers == count
     fit, own = fit_model(model, curve.where(~out), near.values), curve.where(out)
     throughput, response_ms = fit.predict(own)

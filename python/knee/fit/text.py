@@ -56,11 +56,11 @@ def stage_lines(system: FittedSystem) -> list[str]:
 def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     """The prediction, and how far outside of what was measured it lies."""
     scenario = forecast.scenario
-    load = f"At {scenario.clients:g} clients"
+    load = f"At {scenario.clients:,.10g} clients"
     if scenario.pipeline > 1:
-        load += f" with {scenario.pipeline:g} requests in flight each"
+        load += f" with {scenario.pipeline:,.10g} requests in flight each"
     if scenario.slots == scenario.slots:
-        load += f", {scenario.slots:g} worker slots"
+        load += f", {scenario.slots:,.10g} worker slots"
     if scenario.think_ms:
         load += f", {number(scenario.think_ms)} ms of thinking"
     where = " (seen by the middleware)" if system.selection.curve.view == "middleware" else ""
