@@ -103,7 +103,7 @@ class Selection:
         why = (
             "it predicts best what it was not shown"
             if self.best is chosen
-            else f"the {self.best.model.name} does not predict what it was not shown better by more than chance"
+            else f"the {self.best.model.name} does not predict what it was not shown surely or noticeably better"
         )
         errors = (chosen.throughput_error, chosen.response_error)
         largest = np.array(chosen.left_out) == chosen.left_out[-1]
