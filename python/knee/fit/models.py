@@ -36,6 +36,13 @@ class Model(ABC):
     def start(self, curve: Curve) -> Floats:
         """Where to begin the search: the parameters that the lightest and the largest measurement suggest."""
 
+    def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network | None:
+        """The closed network that the model solves for up to `customers`; None of a law that has no stations.
+
+        Times are in milliseconds; `slots` is NaN where nobody knows of any.
+        """
+        return None
+
     @abstractmethod
     def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
         """N / X for N = 1, …, `customers`, in ms, shape (customers); `slots` is NaN where nobody knows of any."""
@@ -63,6 +70,11 @@ def _light_ms(curve: Curve) -> float:
 
 def _capacity(curve: Curve) -> float:
     return float(curve.throughput.max()) / 1000
+
+
+def _solved_cycle_ms(network: Network, customers: int) -> Floats:
+    solution = solve_closed(network, customers)
+    return np.asarray(solution.populations / solution.throughput)
 
 
 class OpenMM1(Model):
@@ -140,13 +152,15 @@ class ClosedNetwork(Model):
         rest = max(_light_ms(curve) - server, _LIGHT)
         return np.array([rest / 2, rest / 2, server] if self.needs_slots else [rest, server])
 
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+    def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network:
         outside, *slot, server = values
         stations = [Delay("outside", outside), Queue("server", server)]
         if slot:
-            stations.append(Queue("slots", slot[0], servers=round(slots)))
-        solution = solve_closed(Network(stations, think_ms), customers)
-        return np.asarray(solution.populations / solution.throughput)
+            stations.insert(1, Queue("slots", slot[0], servers=round(slots)))
+        return Network(stations, think_ms)
+
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        return _solved_cycle_ms(self.network(values, customers, think_ms, slots), customers)
 
 
 class LoadDependentNetwork(Model):
@@ -169,14 +183,15 @@ class LoadDependentNetwork(Model):
         contention = min(1.0, max(1e-4, 1 / (slot * _capacity(curve))))
         return np.array([slot, slot, contention, slot * _capacity(curve)][: len(self.parameters)])
 
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+    def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network:
         outside, slot, contention = values[:3]
         onset = values[3] if self.onset else 1.0
         busy = np.arange(1.0, (customers if np.isnan(slots) else min(customers, round(slots))) + 1)
         rates = busy / (slot * (1 + contention * np.maximum(0, busy - onset)))
-        stations = [Delay("outside", outside), LoadDependent("slots", rates.tolist())]
-        solution = solve_closed(Network(stations, think_ms), customers)
-        return np.asarray(solution.populations / solution.throughput)
+        return Network([Delay("outside", outside), LoadDependent("slots", rates.tolist())], think_ms)
+
+    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+        return _solved_cycle_ms(self.network(values, customers, think_ms, slots), customers)
 
 
 class ScalabilityLaw(Model):
