@@ -5,6 +5,9 @@ POPULATION_MAX: int
 class TooLargeError(ValueError):
     """More values than are allowed; `args` are how many there would be and how many may be."""
 
+class LostError(ValueError):
+    """Far more rounds are lost than completed; `args` are how many were, of both."""
+
 def closed(
     population: int, think_time: float, demands: list[float], rates: list[list[float]]
 ) -> tuple[bytes, bytes, bytes]:
@@ -97,6 +100,8 @@ def simulate(
 
     Raises
     ------
+    LostError
+        Where more than a thousand times as many rounds are lost as are to be completed, and more than a million.
     ValueError
         For an argument that cannot be right, or more requests at once or events than are allowed.
     """

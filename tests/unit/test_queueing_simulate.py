@@ -383,6 +383,14 @@ def test_a_million_clients_can_be_simulated() -> None:
     assert result.utilisation.estimate[0] == pytest.approx(50 / 64, rel=0.02)
 
 
+def test_rounds_that_are_nearly_all_lost_are_given_up() -> None:
+    network = Network([Queue("store", 4000.0)])
+    with pytest.raises(QueueingError, match=r"99\.9\d* % of the rounds were lost.* time= .*more places"):
+        simulate(network, arrival_rates=1.0, places={"store": 1}, warmup=0, rounds=1000, replications=2)
+    result = simulate(network, arrival_rates=1.0, places={"store": 1}, warmup=0, time=1_000_000.0, replications=2)
+    assert result.lost.estimate[0] == pytest.approx(4000 / 4001, abs=1e-4)
+
+
 def test_an_interrupt_ends_it() -> None:
     class StopError(Exception):
         pass

@@ -103,6 +103,7 @@ fn bytes<'py, 'row>(
 fn _kernels(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("POPULATION_MAX", crate::POPULATION_MAX)?;
     module.add("TooLargeError", module.py().get_type::<TooLargeError>())?;
+    module.add("LostError", module.py().get_type::<simulation::LostError>())?;
     module.add_function(wrap_pyfunction!(closed, module)?)?;
     module.add_function(wrap_pyfunction!(lattice, module)?)?;
     module.add_function(wrap_pyfunction!(simulation::simulate, module)?)

@@ -60,7 +60,8 @@ pub struct Plan {
 /// How long a part of a replication is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// Until so many rounds are complete, of all classes together.
+    /// Until so many rounds are complete, of all classes together; not if a thousand times as many are
+    /// lost, and more than a million.
     Rounds(u64),
     /// So much time.
     Time(f64),
@@ -71,8 +72,8 @@ pub enum Length {
 ///
 /// # Errors
 ///
-/// What cannot be simulated, more requests at once or more events than are allowed, and the end
-/// before the end once `cancelled` is set.
+/// What cannot be simulated, more requests at once or more events than are allowed, rounds of which
+/// hardly any is completed, and the end before the end once `cancelled` is set.
 pub fn simulate(
     model: &Model,
     plan: &Plan,

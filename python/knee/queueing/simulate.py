@@ -89,7 +89,8 @@ def simulate(
         of a fork only the first, (K + 1, K + 1). For all classes, or by class; those that are not named go in order.
         Its visits must be the network's.
     rounds
-        How many completed rounds of all classes each replication observes; 100,000 unless `time` is given.
+        How many completed rounds of all classes each replication observes; 100,000 unless `time` is given. Where more
+        than 1000 are lost for each of them, and more than a million in all, waiting for them is given up.
     time
         How long each replication observes, instead; only then may a network be unstable.
     warmup
@@ -110,8 +111,8 @@ def simulate(
     UnstableError
         Without `time`, for the first station without a limit that open classes give more work than it can do.
     QueueingError
-        Where pilots find no steady state, more than 2²⁴ customers and siblings are there at once, or a replication
-        takes more than 2³⁵ events.
+        Where pilots find no steady state, without `time` nearly all rounds are lost, more than 2²⁴ customers and
+        siblings are there at once, or a replication takes more than 2³⁵ events.
 
     References
     ----------
@@ -143,6 +144,12 @@ def simulate(
                 in_time=time is not None,
                 has_series=has_series,
             )
+        except _kernels.LostError as error:
+            lost, completed = error.args
+            raise QueueingError(
+                f"{100 * lost / (lost + completed):.7g} % of the rounds were lost, {lost:,} while {completed:,} were "
+                "completed, so that so many would take too long: give time= instead of rounds, or more places"
+            ) from None
         except ValueError as error:
             raise QueueingError(str(error)) from None
 

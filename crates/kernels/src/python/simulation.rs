@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -40,9 +41,19 @@ type ReplicationResult<'py> = (
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
-        PyValueError::new_err(error.to_string())
+        match error {
+            Error::Lost { lost, completed } => LostError::new_err((lost, completed)),
+            _ => PyValueError::new_err(error.to_string()),
+        }
     }
 }
+
+create_exception!(
+    _kernels,
+    LostError,
+    PyValueError,
+    "Far more rounds are lost than completed: (lost, completed)."
+);
 
 /// Simulates a network several times over.
 #[pyfunction]

@@ -14,6 +14,12 @@ const NONE: u32 = u32::MAX;
 /// Events between two looks at whether somebody wants the end.
 const EVENTS_BETWEEN_LOOKS: u32 = 4096;
 
+/// Rounds that may be lost for each one that is to be completed: a network that loses more of them
+/// would run for hours.
+const LOST_PER_ROUND: u64 = 1000;
+/// Rounds that may be lost however few are to be completed, before the first ones come through.
+const LOST_ANYWAY: u64 = 1_000_000;
+
 /// A customer, one of the siblings into which a customer forked, or the source of an open class.
 /// Every token has one event ahead of it at most.
 #[derive(Clone, Debug)]
@@ -82,6 +88,7 @@ pub(super) struct Engine<'a> {
     visits: Vec<Visits>,
     began: f64,
     completed: u64,
+    lost: u64,
     series: Option<Series>,
 }
 
@@ -119,6 +126,7 @@ impl<'a> Engine<'a> {
             visits: vec![Visits::default(); model.stations.len() * model.classes.len()],
             began: 0.0,
             completed: 0,
+            lost: 0,
             series: has_series.then(Series::new),
         };
         for (class, customers) in model.classes.iter().enumerate() {
@@ -140,24 +148,30 @@ impl<'a> Engine<'a> {
         match length {
             Length::Rounds(rounds) => {
                 let enough = self.completed.saturating_add(rounds);
-                self.run_while(|engine| engine.completed < enough)
+                let lost_max = rounds.saturating_mul(LOST_PER_ROUND).max(LOST_ANYWAY);
+                self.run_while(|engine| engine.completed < enough, lost_max)
             }
             Length::Time(time) => {
                 let until = self.now + time;
-                self.run_while(|engine| engine.next_time() <= until)?;
+                self.run_while(|engine| engine.next_time() <= until, u64::MAX)?;
                 self.now = until;
                 Ok(())
             }
         }
     }
 
-    fn run_while(&mut self, goes_on: impl Fn(&Self) -> bool) -> Result<(), Error> {
+    fn run_while(&mut self, goes_on: impl Fn(&Self) -> bool, lost_max: u64) -> Result<(), Error> {
+        let (completed_before, lost_before) = (self.completed, self.lost);
         loop {
             if self.cancelled.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
             if self.events.scheduled() > EVENTS_MAX {
                 return Err(Error::Endless);
+            }
+            let lost = self.lost - lost_before;
+            if lost > lost_max {
+                return Err(Error::Lost { lost, completed: self.completed - completed_before });
             }
             for _ in 0..EVENTS_BETWEEN_LOOKS {
                 if !goes_on(self) {
@@ -318,6 +332,7 @@ impl<'a> Engine<'a> {
     fn lose(&mut self, customer: u32) {
         let class = self.tokens[customer as usize].class;
         self.rounds[class as usize].lost += 1;
+        self.lost += 1;
         self.go_out(customer);
     }
 

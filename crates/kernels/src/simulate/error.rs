@@ -18,6 +18,13 @@ pub enum Error {
     Crowded,
     /// A replication takes more events than are allowed.
     Endless,
+    /// Far more rounds are lost than completed, so that it would hardly come to an end.
+    Lost {
+        /// How many were.
+        lost: u64,
+        /// How many were completed meanwhile.
+        completed: u64,
+    },
     /// Somebody asked for the end before it came.
     Interrupted,
 }
@@ -30,6 +37,9 @@ impl fmt::Display for Error {
                 write!(f, "more than {CUSTOMERS_MAX} requests are in the network at once")
             }
             Error::Endless => write!(f, "a replication takes more than {EVENTS_MAX} events"),
+            Error::Lost { lost, completed } => {
+                write!(f, "{lost} rounds were lost while {completed} were completed")
+            }
             Error::Interrupted => f.write_str("the simulation was interrupted"),
         }
     }

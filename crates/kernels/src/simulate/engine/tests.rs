@@ -268,3 +268,26 @@ fn an_interrupted_replication_says_so() {
     let mut engine = Engine::new(&model, Random::stream(0, 0), false, &cancelled).expect("few");
     assert_eq!(engine.run(Length::Time(1.0)), Err(Error::Interrupted));
 }
+
+/// A service of 3000 rounds' time at the only place: one customer in 3000 is served.
+#[test]
+fn rounds_that_are_nearly_all_lost_are_given_up() {
+    let constant = |mean| Time { mean, shape: Shape::Deterministic };
+    let model = |service| {
+        let full = Station { service: Service::Servers(1), places: 1 };
+        let source = Source::Open { between: constant(1.0) };
+        in_order(vec![full], vec![vec![0]], source, constant(service))
+    };
+    let model_3000 = model(3000.0);
+    let Err(Error::Lost { lost, completed }) = engine(&model_3000, 1).run(Length::Rounds(2000))
+    else {
+        panic!("it waited for all of them");
+    };
+    assert!((2_000_000..2_010_000).contains(&lost), "{lost}");
+    assert_eq!(completed, lost / 2999);
+    // However many they are: few rounds may wait for the first, and a given time always ends.
+    engine(&model_3000, 1).run(Length::Rounds(300)).expect("less than a million are lost");
+    engine(&model_3000, 1).run(Length::Time(3e6)).expect("time passes");
+    let model_900 = model(900.0);
+    engine(&model_900, 1).run(Length::Rounds(2000)).expect("not so many are lost");
+}
