@@ -33,8 +33,9 @@ class Model(ABC):
     needs_slots = False
 
     @abstractmethod
-    def start(self, curve: Curve) -> Floats:
-        """Where to begin the search: the parameters that the lightest and the largest measurement suggest."""
+    def starts(self, curve: Curve) -> list[Floats]:
+        """Where to begin the search: the parameters that the lightest and the largest measurement suggest, once for
+        everything that may limit the throughput."""
 
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network | None:
         """The closed network that the model solves for up to `customers`; None of a law that has no stations.
@@ -86,9 +87,9 @@ class OpenMM1(Model):
     name = "M/M/1"
     parameters: tuple[str, ...] = ("outside_ms", "service_ms")
 
-    def start(self, curve: Curve) -> Floats:
+    def starts(self, curve: Curve) -> list[Floats]:
         service = 0.9 / _capacity(curve)
-        return np.array([max(_light_ms(curve) - service, _LIGHT), service])
+        return [np.array([max(_light_ms(curve) - service, _LIGHT), service])]
 
     def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
         outside, service = values
@@ -110,9 +111,9 @@ class OpenMMm(Model):
     parameters: tuple[str, ...] = ("outside_ms", "service_ms")
     needs_slots = True
 
-    def start(self, curve: Curve) -> Floats:
+    def starts(self, curve: Curve) -> list[Floats]:
         service = max(_light_ms(curve) / 2, _LIGHT)
-        return np.array([service, service])
+        return [np.array([service, service])]
 
     def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
         outside, service = values
@@ -147,10 +148,14 @@ class ClosedNetwork(Model):
         self.name = "closed network with worker slots" if slots else "closed network"
         self.parameters = ("outside_ms", "slot_ms", "server_ms") if slots else ("outside_ms", "server_ms")
 
-    def start(self, curve: Curve) -> Floats:
+    def starts(self, curve: Curve) -> list[Floats]:
         server = 0.9 / _capacity(curve)
         rest = max(_light_ms(curve) - server, _LIGHT)
-        return np.array([rest / 2, rest / 2, server] if self.needs_slots else [rest, server])
+        if not self.needs_slots:
+            return [np.array([rest, server])]
+        # Either the server limits, or the slots do.
+        slot = 0.9 * float(curve.slots.max()) / _capacity(curve)
+        return [np.array([rest / 2, rest / 2, server]), np.array([rest / 2, slot, server / 10])]
 
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network:
         outside, *slot, server = values
@@ -178,10 +183,14 @@ class LoadDependentNetwork(Model):
         self.name = "load-dependent network with onset" if onset else "load-dependent network"
         self.parameters = ("outside_ms", "slot_ms", "contention", "onset")[: 4 if onset else 3]
 
-    def start(self, curve: Curve) -> Floats:
+    def starts(self, curve: Curve) -> list[Floats]:
         slot = max(_light_ms(curve) / 2, _LIGHT)
-        contention = min(1.0, max(1e-4, 1 / (slot * _capacity(curve))))
-        return np.array([slot, slot, contention, slot * _capacity(curve)][: len(self.parameters)])
+        busy = slot * _capacity(curve)
+        start = [slot, slot, min(1.0, max(1e-4, 1 / busy))]
+        if not self.onset:
+            return [np.array(start)]
+        # Either they meet only where throughput stops rising, or as without an onset.
+        return [np.array([*start, onset]) for onset in (max(busy, 1.0), 1.0)]
 
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network:
         outside, slot, contention = values[:3]
@@ -203,9 +212,9 @@ class ScalabilityLaw(Model):
     name = "universal scalability law"
     parameters: tuple[str, ...] = ("alone_ms", "contention", "coherency")
 
-    def start(self, curve: Curve) -> Floats:
+    def starts(self, curve: Curve) -> list[Floats]:
         alone = _light_ms(curve) + float(curve.think_ms.min())
-        return np.array([alone, min(1.0, 1 / (alone * _capacity(curve))), 1e-6])
+        return [np.array([alone, min(1.0, 1 / (alone * _capacity(curve))), 1e-6])]
 
     def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
         alone, contention, coherency = values
@@ -217,17 +226,22 @@ class ScalabilityLaw(Model):
 
 
 def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool = False) -> list[Model]:
-    """The models that a curve has the data for when a client count is left out, simpler ones first.
+    """The models that a curve has the data for when a client count is left out: those with fewer parameters first, and
+    of equally many those that contradict the least of what is known of a closed loop, whose population is finite.
 
     Where the number of worker slots differs, or `slots_matter` because a prediction is for another one, only those
     that know of slots are left. The same of think times, of which the universal scalability law knows nothing.
     """
     slots_matter |= curve.knows_slots and bool(np.ptp(curve.slots))
-    models: list[Model] = [] if slots_matter else [OpenMM1(), ClosedNetwork(slots=False)]
-    if curve.knows_slots:
-        models += [OpenMMm(), ClosedNetwork(slots=True)]
-    if curve.knows_slots or not slots_matter:
-        models += [LoadDependentNetwork(onset=False), LoadDependentNetwork(onset=True)]
-    if curve.view == "client" and not np.ptp(curve.think_ms) and not slots_matter and not think_matters:
-        models.append(ScalabilityLaw())
-    return [model for model in models if len(model.parameters) <= curve.told * (len(curve.counts) - 1)]
+    one_think = not np.ptp(curve.think_ms) and not think_matters
+    tried: list[tuple[Model, bool]] = [
+        (ClosedNetwork(slots=False), not slots_matter),
+        (OpenMM1(), not slots_matter),
+        (OpenMMm(), curve.knows_slots),
+        (ClosedNetwork(slots=True), curve.knows_slots),
+        (LoadDependentNetwork(onset=False), curve.knows_slots or not slots_matter),
+        (ScalabilityLaw(), curve.view == "client" and one_think and not slots_matter),
+        (LoadDependentNetwork(onset=True), curve.knows_slots or not slots_matter),
+    ]
+    facts = curve.told * (len(curve.counts) - 1)
+    return [model for model, suits in tried if suits and len(model.parameters) <= facts]

@@ -84,8 +84,9 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Every model that there were data for, simplest first, and the one that was chosen: the one with the fewest
-    parameters of those that tie with the best."""
+    """Every model that there were data for, in the order of :func:`knee.fit.models.candidates`, and the one that was
+    chosen: of those that tie with the best the one with the fewest parameters. Of equally many parameters the better
+    one, or where that makes no difference the first."""
 
     curve: Curve
     trials: tuple[Trial, ...]
@@ -125,10 +126,11 @@ def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
     if not tried:
         raise FitError("no model could be fitted: the throughputs and response times suit none of them")
     best = min(tried, key=lambda trial: trial.score)
-    chosen = min(
-        (trial for trial in tried if trial is best or trial.ties_with(best)),
-        key=lambda trial: (len(trial.model.parameters), trial.score),
-    )
+    tied = [trial for trial in tried if trial is best or trial.ties_with(best)]
+    fewest = min(len(trial.model.parameters) for trial in tied)
+    simplest = [trial for trial in tied if len(trial.model.parameters) == fewest]
+    nearest = min(trial.score for trial in simplest)
+    chosen = next(trial for trial in simplest if trial.score <= ALIKE * nearest)
     return Selection(curve, tuple(tried), chosen)
 
 
@@ -136,7 +138,7 @@ def _try(model: Model, curve: Curve) -> Trial | None:
     """The trial of a model; None where the search left what the model can be solved for."""
     try:
         fit = fit_model(model, curve)
-        errors = [_left_out(model, curve, count, fit) for count in curve.counts[1:]]
+        errors = [_left_out(model, curve, count) for count in curve.counts[1:]]
     except (QueueingError, FloatingPointError):
         return None
     trial = Trial(
@@ -149,14 +151,14 @@ def _try(model: Model, curve: Curve) -> Trial | None:
     return trial if math.isfinite(fit.error) and np.isfinite(trial.squares).all() else None
 
 
-def _left_out(model: Model, curve: Curve, count: float, near: Fit) -> Floats:
+def _left_out(model: Model, curve: Curve, count: float) -> Floats:
     """Mean logarithmic errors at a client count, predicted from the others: of its points, throughput and response
     time, shape (points, 2).
 
-    The search begins at the fit to all counts, `near`: what only the one left out determines stays as that one made it.
+    The search knows nothing of the fit to all counts: what only the one left out determines would stay as that made it.
     """
     out = curve.customers == count
-    fit, own = fit_model(model, curve.where(~out), near.values), curve.where(out)
+    fit, own = fit_model(model, curve.where(~out)), curve.where(out)
     throughput, response_ms = fit.predict(own)
     logs = np.log(np.stack([throughput / own.throughput, response_ms / own.response_ms], axis=1))
     return np.array([logs[own.point == point].mean(axis=0) for point in np.unique(own.point)])

@@ -1,0 +1,71 @@
+"""Which model is chosen: by what it says of client counts that it has not seen, and by nothing that chance decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knee import measurements
+from knee.fit import Curve, Model, candidates, curve_of, fit_model, select
+from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def seed000_table(number: int) -> Curve:
+    return curve_of(measurements.read(DATA / f"seed000_table{number}.csv").table)
+
+
+def predicted(model: Model, curve: Curve, count: float) -> tuple[float, float]:
+    """What cross-validation predicted of a client count, from what it says the error was."""
+    (trial,) = select(curve, [model]).trials
+    index = trial.left_out.index(count)
+    (row,) = np.flatnonzero(curve.customers == count)
+    return (
+        float((1 + trial.throughput_error[index]) * curve.throughput[row]),
+        float((1 + trial.response_error[index]) * curve.response_ms[row]),
+    )
+
+
+@pytest.mark.parametrize("model", candidates(seed000_table(15)), ids=lambda model: model.name)
+def test_what_is_left_out_has_no_say_in_its_own_prediction(model: Model) -> None:
+    curve = seed000_table(15)
+    for count in curve.counts[1:]:
+        other = np.where(curve.customers == count, 1.3, 1.0)
+        otherwise = curve.measured(curve.throughput * other, curve.response_ms / other)
+        np.testing.assert_allclose(predicted(model, curve, count), predicted(model, otherwise, count), rtol=1e-12)
+
+
+def test_slots_that_limit_are_found_as_well_as_a_server_that_does() -> None:
+    """Table 22: from a start where the server limits, the search ends at an error of 0.05."""
+    fit = fit_model(ClosedNetwork(slots=True), seed000_table(22))
+    assert fit.error < 0.02
+    outside_ms, slot_ms, server_ms = fit.values
+    assert 16 / slot_ms == pytest.approx(2.97, rel=0.02)  # requests/ms: eight workers on each of two middlewares
+    assert server_ms < slot_ms / 16
+
+
+def test_of_equally_many_parameters_rounding_chooses_nothing() -> None:
+    """Table 13 without its third count: two models of three parameters are as good as each other."""
+    curve = seed000_table(13)
+    curve = curve.where(curve.customers != 24)
+    slots, load_dependent = ClosedNetwork(slots=True), LoadDependentNetwork(onset=False)
+    errors = [select(curve, [model]).chosen.score for model in (slots, load_dependent)]
+    assert max(errors) < 1.05 * min(errors)
+    assert select(curve, [slots, load_dependent]).chosen.model is slots
+    assert select(curve, [load_dependent, slots]).chosen.model is load_dependent
+
+
+def test_of_equally_many_parameters_the_better_is_chosen() -> None:
+    """Table 23 without its largest count: the closed network is one part in five worse, which fewer would excuse."""
+    curve = seed000_table(23)
+    chosen = select(curve.where(curve.customers < 72), [ClosedNetwork(slots=False), OpenMM1()]).chosen
+    assert chosen.model.name == "M/M/1"
+
+
+def test_simpler_models_come_first() -> None:
+    for number in (15, 21):
+        sizes = [len(model.parameters) for model in candidates(seed000_table(number))]
+        assert sizes == sorted(sizes)
