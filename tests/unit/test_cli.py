@@ -5,23 +5,57 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from knee import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICKSTART = str(REPOSITORY / "experiments" / "quickstart.toml")
 
 
-def knee(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Done:
+    """What a command that has ended leaves behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Knee = Callable[..., Done]
+
+
+@pytest.fixture
+def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Knee:
+    """Runs the command line in this process, which has loaded it: a fresh one takes a second to."""
+
+    def run(*arguments: str, cwd: Path | None = None, **environment: str) -> Done:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["knee", *arguments])
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            if cwd is not None:
+                patch.chdir(cwd)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        return Done(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same as a process of its own, as a shell starts it."""
     return subprocess.run(
         [sys.executable, "-m", "knee", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY / "python"), **environment},
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY / "python")},
     )
 
 
@@ -40,7 +74,7 @@ def knee(*arguments: str, cwd: Path | None = None, **environment: str) -> subpro
         (["factorial", "absent.csv"], "absent.csv: cannot be read: No such file or directory"),
     ],
 )
-def test_bad_input_exits_with_2_and_a_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_bad_input_exits_with_2_and_a_line(knee: Knee, arguments: list[str], says: str, tmp_path: Path) -> None:
     done = knee(*arguments, KNEE_BIN_DIR=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
@@ -50,14 +84,14 @@ def test_bad_input_exits_with_2_and_a_line(arguments: list[str], says: str, tmp_
 DATA = REPOSITORY / "tests" / "data"
 
 
-def test_factorial_explains_a_csv_of_somebody_elses() -> None:
+def test_factorial_explains_a_csv_of_somebody_elses(knee: Knee) -> None:
     """Seed 000, table 27."""
     done = knee("factorial", str(DATA / "seed000_table27.csv"))
     assert done.returncode == 0, done.stderr
     assert "What moved throughput most: workers." in done.stdout
 
 
-def test_factorial_audits_published_effects_per_response() -> None:
+def test_factorial_audits_published_effects_per_response(knee: Knee) -> None:
     """Seed 002, table 2: one throughput is misprinted, the response times are sound."""
     effects = DATA / "seed002_table2_effects.csv"
     done = knee("factorial", str(DATA / "seed002_table2.csv"), "--effects", str(effects))
@@ -66,14 +100,14 @@ def test_factorial_audits_published_effects_per_response() -> None:
     assert "response_ms: All 16 published effects follow" in done.stdout
 
 
-def test_missing_programs_are_told_before_anything_starts(tmp_path: Path) -> None:
+def test_missing_programs_are_told_before_anything_starts(knee: Knee, tmp_path: Path) -> None:
     done = knee("run", QUICKSTART, "--runs-dir", str(tmp_path / "runs"), KNEE_BIN_DIR=str(tmp_path))
     assert done.returncode == 2
     assert "knee-load is not installed" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def test_every_problem_of_a_file_is_on_a_line_of_its_own(tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_on_a_line_of_its_own(knee: Knee, tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text('[experiment]\nname = "a b"\n[system]\nload = { hsts = 1 }\nstore = {}\n')
     done = knee("run", str(file), KNEE_BIN_DIR=str(tmp_path))
@@ -99,11 +133,18 @@ def test_an_interrupt_while_the_command_is_loaded_leaves_no_traceback(tmp_path: 
 
 
 def test_the_version() -> None:
-    assert knee("--version").stdout == "knee 0.1.0\n"
+    done = fresh("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "knee 0.1.0\n", "")
+
+
+def test_a_process_ends_as_its_command_does() -> None:
+    done = fresh("laws", "/nowhere")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "knee: /nowhere: there is no such run folder\n"
 
 
 @pytest.mark.parametrize("command", ["diagnose", "report"])
-def test_a_csv_stands_for_a_run(command: str, tmp_path: Path) -> None:
+def test_a_csv_stands_for_a_run(knee: Knee, command: str, tmp_path: Path) -> None:
     """Jain (1991), example 18.1: a response that is none of ours until it is mapped."""
     csv = str(DATA / "jain_example_18_1.csv")
     unmapped = knee(command, csv, cwd=tmp_path)
@@ -116,7 +157,7 @@ def test_a_csv_stands_for_a_run(command: str, tmp_path: Path) -> None:
     assert "No knee can be looked for without the number of clients" in said
 
 
-def test_a_report_is_written_over_a_report_and_over_nothing_else(tmp_path: Path) -> None:
+def test_a_report_is_written_over_a_report_and_over_nothing_else(knee: Knee, tmp_path: Path) -> None:
     csv = str(DATA / "seed001_figure4.csv")
     page = tmp_path / "seed001_figure4.html"
     for _ in range(2):
@@ -132,7 +173,7 @@ def test_a_report_is_written_over_a_report_and_over_nothing_else(tmp_path: Path)
     assert "What moved throughput most: database." in elsewhere.read_text()
 
 
-def test_a_run_folders_columns_cannot_be_mapped(tmp_path: Path) -> None:
+def test_a_run_folders_columns_cannot_be_mapped(knee: Knee, tmp_path: Path) -> None:
     done = knee("diagnose", str(tmp_path), "--map", "a=b")
     assert done.returncode == 2
     assert "--map renames the columns of a CSV" in done.stderr
@@ -147,7 +188,9 @@ def test_a_run_folders_columns_cannot_be_mapped(tmp_path: Path) -> None:
         ("effect,throughput\nA,1\n", ["--response", "throughput"], "every response of that file"),
     ],
 )
-def test_an_audit_that_cannot_be_is_refused(effects: str, options: list[str], says: str, tmp_path: Path) -> None:
+def test_an_audit_that_cannot_be_is_refused(
+    knee: Knee, effects: str, options: list[str], says: str, tmp_path: Path
+) -> None:
     published = tmp_path / "effects.csv"
     published.write_text(effects)
     done = knee("factorial", str(DATA / "seed001_figure4.csv"), "--effects", str(published), *options)
@@ -155,27 +198,27 @@ def test_an_audit_that_cannot_be_is_refused(effects: str, options: list[str], sa
     assert says in done.stderr
 
 
-def test_a_run_folder_has_no_columns_to_rename(tmp_path: Path) -> None:
+def test_a_run_folder_has_no_columns_to_rename(knee: Knee, tmp_path: Path) -> None:
     for command in ("laws", "factorial"):
         done = knee(command, str(tmp_path), "--map", "tps=throughput")
         assert done.returncode == 2
         assert "--map renames the columns of a CSV" in done.stderr
 
 
-def test_a_table_of_stations_alone_has_no_response_to_explain() -> None:
+def test_a_table_of_stations_alone_has_no_response_to_explain(knee: Knee) -> None:
     done = knee("factorial", str(DATA / "seed001_bottleneck.csv"))
     assert done.returncode == 2
     assert "no response to explain" in done.stderr
 
 
-def test_an_unknown_response_lists_the_files_own_columns() -> None:
+def test_an_unknown_response_lists_the_files_own_columns(knee: Knee) -> None:
     done = knee("factorial", str(DATA / "seed001_figure4.csv"), "--response", "latency")
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if "no column latency" in line)
     assert "throughput" in line and "rounding" not in line and "point" not in line
 
 
-def test_a_page_in_no_directory_says_to_make_it(tmp_path: Path) -> None:
+def test_a_page_in_no_directory_says_to_make_it(knee: Knee, tmp_path: Path) -> None:
     done = knee("report", str(DATA / "seed001_figure4.csv"), "--out", str(tmp_path / "absent" / "page.html"))
     assert done.returncode == 1
     assert "make its directory first" in done.stderr
