@@ -34,6 +34,7 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench.sign_table
 	$(BIN)/python -m bench.queueing
 	$(BIN)/python -m bench.simulate
+	$(BIN)/python -m bench.held_back 20
 	$(BIN)/python -m bench
 
 fuzz:
