@@ -346,6 +346,33 @@ def predict_command(
     ] = None,
     renames: _Renames = None,
     level: _ConfidenceLevel = 0.95,
+    simulated: Annotated[
+        bool, typer.Option("--simulate", help="Also simulate it: quantiles, and what the options below assume.")
+    ] = False,
+    service: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="How service times scatter: deterministic, exponential (unless given), erlang:STAGES, hyper:C2, "
+            "lognormal:C2.",
+        ),
+    ] = None,
+    thinking: Annotated[str | None, typer.Option(metavar="SHAPE", help="The same of think times.")] = None,
+    places: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Places to wait for a slot; who finds none is refused and thinks again."),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1000, metavar="N", help="Requests that a replication counts; 100,000, or two of every client, or more."
+        ),
+    ] = None,
+    replications: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Simulations with random numbers of their own; 10 unless given."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Of all random numbers.")] = 0,
 ) -> None:
     """Predict throughput and response time where nobody has measured, from the model that predicts best."""
     from knee import fit, measurements
@@ -355,11 +382,44 @@ def predict_command(
     asked = spec.parse_overrides([*(settings or []), *(more or [])])
     if several := [name for name, value in asked.items() if isinstance(value, list)]:
         raise SpecError(f"--set {several[0]}: expected one value, not a list")
-    source = _opened(path, renames)
-    if isinstance(source, Dataset):
-        found, of_stations = measurements.of_run(source), stations(source)
-    else:
-        found, of_stations = source, None
-    systems = fit.fit_systems(found.table, configuration(found), asked, stations=of_stations, level=level)
-    texts = [fit.render_text(system, system.forecast(scenario) if scenario else None) for system, scenario in systems]
-    print("\n\n".join(texts))
+    simulation = {
+        "service": service,
+        "thinking": thinking,
+        "places": places,
+        "rounds": rounds,
+        "replications": replications,
+    }
+    if not simulated and (given := [name for name, value in simulation.items() if value is not None]):
+        raise SpecError(f"--{given[0]} is of a simulation: add --simulate")
+    if simulated and not asked:
+        raise SpecError("--simulate: say what, such as --set load.clients=1000")
+    assumptions = fit.Assumptions(
+        fit.parse_shape("--service", service or "exponential"),
+        None if thinking is None else fit.parse_shape("--thinking", thinking),
+        places,
+    )
+    try:
+        source = _opened(path, renames)
+        if isinstance(source, Dataset):
+            found, of_stations = measurements.of_run(source), stations(source)
+        else:
+            found, of_stations = source, None
+        systems = fit.fit_systems(
+            found.table, configuration(found), asked, stations=of_stations, level=level, seed=seed
+        )
+        for number, (system, scenario) in enumerate(systems):
+            forecast = system.forecast(scenario, seed=seed) if scenario else None
+            print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
+            if simulated and scenario is not None:
+                plan = fit.simulate_plan(
+                    system,
+                    scenario,
+                    assumptions,
+                    rounds=rounds,
+                    replications=fit.REPLICATIONS if replications is None else replications,
+                    seed=seed,
+                )
+                print(fit.render_plan(system, plan), flush=True)
+    except KeyboardInterrupt:
+        print("knee: interrupted", file=sys.stderr)
+        raise typer.Exit(130) from None

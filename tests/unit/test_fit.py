@@ -3,11 +3,10 @@ what cannot be fitted or asked is named."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import polars as pl
 import pytest
+from loops import SLOTS, fitted, table
 from synthetic import System, synthetic_dataset
 
 from knee import measurements
@@ -29,9 +28,6 @@ from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1, OpenMM
 from knee.intervals import Floats
 from knee.laws.tables import stations
 
-COUNTS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
-SLOTS = 16
-
 TRUE: tuple[tuple[Model, tuple[float, ...]], ...] = (
     (OpenMM1(), (4.0, 0.5)),
     (OpenMMm(), (3.0, 5.0)),
@@ -41,39 +37,6 @@ TRUE: tuple[tuple[Model, tuple[float, ...]], ...] = (
     (LoadDependentNetwork(onset=True), (3.0, 4.0, 0.1, 6.0)),
     (ScalabilityLaw(), (6.0, 0.05, 0.0008)),
 )
-
-
-def table(
-    model: Model,
-    values: tuple[float, ...],
-    noise: float = 0.0,
-    *,
-    seed: int = 0,
-    repetitions: int = 1,
-    counts: tuple[int, ...] = COUNTS,
-    view: str = "client",
-) -> pl.DataFrame:
-    """What a system that is the model would show, with relative noise on its throughput; N = X (R + Z) holds."""
-    rng = np.random.default_rng(seed)
-    cycle = model.cycle_ms(np.array(values), max(counts), 0.0, float(SLOTS))
-    rows = []
-    for repetition in range(1, repetitions + 1):
-        for point, count in enumerate(counts):
-            response = cycle[count - 1] * np.exp(rng.normal(0, noise))
-            row = {"point": point, "repetition": repetition, "clients": count, "throughput": 1000 * count / response}
-            row |= {"think_ms": 0.0, "workers": SLOTS, "middlewares": 1}
-            if view == "client":
-                row["response_ms"] = response
-            else:
-                inside = (response - values[0]) * np.exp(rng.normal(0, noise))
-                row |= {"queueing_ms": inside / 2, "service_ms": inside / 2}
-            rows.append(row)
-    return pl.DataFrame(rows)
-
-
-def fitted(rows: pl.DataFrame, settings: Mapping[str, int | float | str | bool] | None = None) -> FittedSystem:
-    ((system, _),) = fit_systems(rows, [], settings)
-    return system
 
 
 @pytest.mark.parametrize(("model", "values"), TRUE, ids=lambda value: getattr(value, "name", ""))
@@ -159,6 +122,39 @@ def test_predictions_beyond_the_measured_say_how_far(systems: list[FittedSystem]
     assert beyond.outside == ("clients: 640 is 10.0 times the largest that was measured",)
 
 
+def test_far_beyond_the_measured_numbers_are_written_out(systems: list[FittedSystem]) -> None:
+    (beyond,) = systems[0].forecasts([Scenario(64_000.0, 1.0, 0.0, float(SLOTS))])
+    assert beyond.outside == ("clients: 64,000 is 1,000.0 times the largest that was measured",)
+
+
+def test_requests_in_flight_that_nobody_measured_are_said() -> None:
+    """As many in flight as were measured with more clients, but not by so few."""
+    ((system, scenario),) = fit_systems(ROWS, [], {"clients": 16, "pipeline": 2}, resamples=2)
+    assert scenario is not None
+    (said,) = system.forecast(scenario).outside
+    assert said.startswith("requests in flight per client: 2, and only 1 was measured")
+    ((system, scenario),) = fit_systems(ROWS.with_columns(pipeline=pl.lit(1)), [], {"clients": 16}, resamples=2)
+    assert scenario is not None and not system.forecast(scenario).outside
+
+
+def test_of_several_think_times_one_must_be_asked_for() -> None:
+    def cycle(think_ms: float) -> pl.DataFrame:
+        model = ClosedNetwork(slots=False)
+        rows = table(model, (5.0, 0.4))
+        solved = model.cycle_ms(np.array((5.0, 0.4)), 64, think_ms, float("nan"))[rows["clients"].to_numpy() - 1]
+        return rows.with_columns(
+            throughput=1000 * pl.col("clients") / pl.Series(solved),
+            response_ms=pl.Series(solved) - think_ms,
+            think_ms=pl.lit(think_ms),
+        )
+
+    rows = pl.concat([cycle(0.0), cycle(20.0).with_columns(pl.col("point") + 20)])
+    with pytest.raises(FitError, match="the think time was a factor: say for which"):
+        fit_systems(rows, [], {"clients": 16}, resamples=2)
+    ((_, scenario),) = fit_systems(rows, [], {"clients": 16, "think_ms": 20}, resamples=2)
+    assert scenario is not None and scenario.think_ms == 20
+
+
 def test_more_workers_are_asked_of_models_that_know_of_them_only() -> None:
     rows = table(LoadDependentNetwork(onset=False), (3.0, 4.0, 0.02), 0.01, repetitions=2, view="middleware")
     ((system, scenario),) = fit_systems(rows, [], {"workers": 32, "clients": 128})
@@ -195,6 +191,7 @@ ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01)
         (ROWS.with_columns(pl.col("clients") * 10**9), "clients: .*at most 1,000,000, not 64,000,000,000"),
         (ROWS.with_columns(pl.col("clients") * 10**9, pipeline=pl.lit(10**9)), "clients: .*at most 1,000,000"),
         (ROWS.with_columns(workers=pl.Series(["few", "many", "more"] * 3)), "workers: they differ"),
+        (ROWS.with_columns(middlewares=pl.lit("two")), "middlewares: expected their number in every row"),
         (ROWS.with_columns(pl.col("response_ms") / 1000), "one closed loop: .* 0.001 times clients / throughput"),
         (ROWS.with_columns(think_ms=pl.lit(500.0)), "one closed loop"),
     ],
@@ -209,6 +206,7 @@ ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01)
         "billions",
         "billions times billions",
         "workers in words",
+        "middlewares in words",
         "seconds",
         "thinking that was not",
     ],
@@ -308,3 +306,9 @@ def test_intervals_never_narrow_beyond_the_measured(systems: list[FittedSystem])
     for system in systems[:5]:
         widths = bands(system)
         assert widths[2] >= widths[1] * 0.999
+        further = [Scenario(float(count), 1.0, 0.0, float(SLOTS)) for count in (65, 128, 640, 6_400, 64_000)]
+        for quantity in ("throughput", "response_ms"):
+            found = [getattr(forecast, quantity) for forecast in system.forecasts(further)]
+            ratios = [one.high / one.low for one in found]
+            assert (np.diff(ratios) >= -0.001 * np.array(ratios[:-1])).all(), ratios
+        assert ratios[-1] > ratios[0], "a thousand times the largest count is no surer than the next one"

@@ -6,6 +6,7 @@
     selection  cross-validation over client counts, and the model that it chooses
     stages     what a request needs of every stage between client and server
     what_if    predictions with intervals
+    plan       a prediction simulated, with what no formula covers
     outlook    all of it over the client counts and beyond, for a report
     text       in words
 
@@ -15,14 +16,17 @@ Formulas, assumptions and sources: docs/methods/fit.md.
 from knee.fit.curve import CLIENTS_MIN, Curve, curve_of
 from knee.fit.models import Model, candidates
 from knee.fit.outlook import Outlook, Outlooks, outlooks
+from knee.fit.plan import REPLICATIONS, Assumptions, Plan, parse_shape, simulate_plan
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
 from knee.fit.stages import Stage, Stages, stage_demands
-from knee.fit.text import parameter_sentence, render_text
+from knee.fit.text import parameter_sentence, render_plan, render_text
 from knee.fit.what_if import FittedSystem, Forecast, Scenario, configurations, fit_systems
 
 __all__ = [
     "CLIENTS_MIN",
+    "REPLICATIONS",
+    "Assumptions",
     "Curve",
     "Fit",
     "FittedSystem",
@@ -30,6 +34,7 @@ __all__ = [
     "Model",
     "Outlook",
     "Outlooks",
+    "Plan",
     "Scenario",
     "Selection",
     "Stage",
@@ -42,7 +47,10 @@ __all__ = [
     "fit_systems",
     "outlooks",
     "parameter_sentence",
+    "parse_shape",
+    "render_plan",
     "render_text",
     "select",
+    "simulate_plan",
     "stage_demands",
 ]

@@ -194,11 +194,16 @@ def _slots(rows: pl.DataFrame) -> Floats:
 
 
 def middlewares_of(rows: pl.DataFrame) -> Floats:
-    """How many middlewares every row has; one where nobody says."""
+    """How many middlewares every row has; one where nobody says. Raises FitError for words."""
     name = _first(rows, MIDDLEWARES)
     if name is None:
         return np.ones(rows.height)
-    return rows[name].cast(pl.Float64, strict=False).fill_null(1.0).to_numpy()
+    try:
+        return rows[name].cast(pl.Float64).fill_null(1.0).to_numpy()
+    except pl.exceptions.InvalidOperationError:
+        raise FitError(
+            f"{name}: expected their number in every row, as worker slots are workers × middlewares"
+        ) from None
 
 
 WORKERS = ("workers", "middleware.workers")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+from knee.fit.plan import Plan
 from knee.fit.what_if import FittedSystem, Forecast
 from knee.intervals import Interval, number
+from knee.queueing import Shape
+
+_DIGITS = 5
 
 UNDETERMINED = 1e4
 """Times its lower end from which the upper one says that a parameter does not matter: its logarithm wanders off."""
@@ -27,6 +33,72 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
             f"{system.selection.chosen.score:.1%}; of the others: {others}."
         )
     return "\n".join([*lines, *stage_lines(system)])
+
+
+def render_plan(system: FittedSystem, plan: Plan) -> str:
+    """A simulated scenario: what was simulated, the exact solution beside it, and what its intervals do not know."""
+    chosen, model, assumed = system.selection.chosen, plan.trial.model, plan.assumptions
+    what = f"Simulated: the {model.name}{_slots_words(plan)}"
+    if plan.instead:
+        what += f", as {plan.instead}; error on what was left out {plan.trial.score:.1%} instead of {chosen.score:.1%}"
+    lines = [f"{what}."]
+    times = f"{_shape_words(assumed.service)} service times"
+    if assumed.thinking is not None:
+        times += f", {_shape_words(assumed.thinking)} think times"
+    if assumed.places is not None:
+        times += f", {assumed.places:,} places to wait and the rest refused, to think and come again"
+    lines.append(
+        f"With {times}; {plan.replications} replications of {plan.rounds:,} rounds after {plan.warmup:,} that are left "
+        f"out; seed {plan.seed}."
+    )
+    if not assumed.exact:
+        lines.append("The exact solution beside it is of exponential service times, with places for everybody.")
+    where = ", seen by the middleware" if system.selection.curve.view == "middleware" else ""
+    throughput, response = (number(value, _DIGITS) for value in plan.exact)
+    rows = [
+        ("throughput (requests/s)", f"{_fine(plan.throughput)}; exact {throughput}"),
+        (f"mean response time (ms{where})", f"{_fine(plan.response_ms)}; exact {response}"),
+        *((f"{100 * share:g}% of them within (ms)", _fine(value)) for share, value in plan.quantiles_ms.items()),
+        *((f"{name} busy", _share(value)) for name, value in plan.utilisation.items()),
+    ]
+    if plan.refused is not None:
+        rows.append(("rounds refused", _share(plan.refused)))
+    width = max(len(name) for name, _ in rows)
+    lines += [f"  {name:<{width}}  {value}" for name, value in rows]
+    lines.append(
+        f"These {100 * system.level:g}% intervals are of the simulation's noise alone, not of the parameters or the "
+        "model: the prediction intervals above are. How response times scatter follows from the assumed service times "
+        "and a constant delay outside; it was not measured."
+    )
+    return "\n".join(lines)
+
+
+def _slots_words(plan: Plan) -> str:
+    if plan.slot_ms is None:
+        return ""
+    return f" with slots of {number(plan.slot_ms, _DIGITS)} ms each, which gives its throughput at this load"
+
+
+def _shape_words(shape: Shape) -> str:
+    return f"{type(shape).__name__.lower()} (c² = {shape.scv:.3g})"
+
+
+def _fine(interval: Interval) -> str:
+    """With its ends, to two digits of their distance: simulated intervals are narrower than measured ones."""
+    digits = _DIGITS
+    if interval.half_width:
+        digits = max(
+            3, 2 + math.floor(math.log10(abs(interval.estimate))) - math.floor(math.log10(interval.half_width))
+        )
+    estimate, low, high = (
+        number(value, digits) for value in (interval.estimate, interval.low or 0.0, interval.high or 0.0)
+    )
+    return f"{estimate} ({low} to {high})"
+
+
+def _share(interval: Interval) -> str:
+    estimate, low, high = interval.estimate, interval.low or 0.0, interval.high or 0.0
+    return f"{estimate:.2%} ({max(0.0, low):.2%} to {min(1.0, high):.2%})"
 
 
 def parameter_sentence(system: FittedSystem) -> str:

@@ -12,12 +12,12 @@ from scipy import stats
 from knee.errors import FitError
 from knee.fit.curve import THINK_SCATTER, WORKERS, Curve, curve_of, middlewares_of, same_think
 from knee.fit.models import candidates
-from knee.fit.search import fit_model
+from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, select
 from knee.fit.stages import Stages, stage_demands
 from knee.intervals import LEVEL, Floats, Interval
 from knee.laws.foreign import ALL
-from knee.queueing import POPULATION_MAX
+from knee.queueing import POPULATION_MAX, Network
 
 RESAMPLES = 100
 
@@ -49,7 +49,7 @@ class Scenario:
     @property
     def customers(self) -> float:
         """N: every request in flight is one."""
-        return self.clients * self.pipeline
+        return float(round(self.clients * self.pipeline))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,7 @@ class FittedSystem:
     scatter     those of the runs about their points, shape (n, 2)
     drift       root mean square of how far the draws' predictions lie from the fit's at the measured points
     stages      what a request needs of every stage; with the most worker slots where their number was a factor
+    pipelines   how many requests each client kept in flight, every number that was measured
     """
 
     label: str
@@ -88,7 +89,16 @@ class FittedSystem:
     scatter: Floats
     drift: float
     stages: Stages
+    pipelines: tuple[float, ...]
     level: float
+
+    def network(self, scenario: Scenario) -> Network | None:
+        """The chosen model's network for :func:`knee.queueing.solve_closed` and :func:`knee.queueing.simulate` with
+        `populations=round(scenario.customers)`, times in ms; None of a model that has no stations.
+
+        The load-dependent station is served as one: how long a request is in a slot, :mod:`knee.fit.plan` says.
+        """
+        return network_of(self.selection.chosen.fit, scenario)
 
     def forecast(self, scenario: Scenario, *, seed: int = 0) -> Forecast:
         """Predict a scenario. The interval has the parameters' uncertainty, and the error that a further run may have
@@ -99,7 +109,7 @@ class FittedSystem:
     def forecasts(self, scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Forecast]:
         """Several at once: a client count more costs nothing, as a solution is for all up to the largest."""
         curve, model = self.selection.curve, self.selection.chosen.model
-        asked = _asked(curve, scenarios)
+        asked = as_curve(curve, scenarios)
         throughput, response = self.selection.chosen.fit.predict(asked)
         centre = np.array([throughput, response])
         rng = np.random.default_rng(seed)
@@ -116,17 +126,23 @@ class FittedSystem:
                 scenario,
                 Interval(float(throughput[i]), float(low[0, i]), float(high[0, i]), self.level, len(curve)),
                 Interval(float(response[i]), float(low[1, i]), float(high[1, i]), self.level, len(curve)),
-                tuple(_outside(curve, scenario)),
+                tuple(_outside(curve, self.pipelines, scenario)),
             )
             for i, scenario in enumerate(scenarios)
         ]
 
     def _widening(self, customers: Floats) -> Floats:
         """How many times the fit's own misfit a scenario's is, so that with the parameters' drift it is not smaller
-        than cross-validation's."""
+        than cross-validation's.
+
+        The largest count's error came over the distance ln(N_last / N_before): it is that of a slope which the smaller
+        counts show wrong, and further out it grows as far as that slope stays wrong, with the logarithm of the clients.
+        """
         trial, residual = self.selection.chosen, float(np.sqrt(np.mean(self.misfit**2)))
-        beyond = max(trial.inner_error, trial.edge_error)
-        found = np.where(customers > self.selection.curve.counts[-1], beyond, trial.inner_error)
+        before, last = self.selection.curve.counts[-2:]
+        steps = np.maximum(1.0, np.log(customers / last) / np.log(last / before))
+        beyond = np.maximum(trial.inner_error, trial.edge_error * steps)
+        found = np.where(customers > last, beyond, trial.inner_error)
         needed = np.sqrt(np.maximum(0, found**2 - self.drift**2))
         return np.maximum(1.0, needed / residual) if residual else np.ones_like(needed)
 
@@ -180,7 +196,7 @@ def fit_systems(
         except FitError as error:
             raise FitError(f"{label}: {error}" if label else str(error)) from None
         stages = stage_demands(_most_slots(rows), stations, level=level, seed=seed)
-        found.append((_fitted(label, selection, stages, level, resamples, seed), scenario))
+        found.append((_fitted(label, selection, stages, _pipelines(rows), level, resamples, seed), scenario))
     return found
 
 
@@ -239,19 +255,19 @@ def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None
 
 
 def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) -> Scenario:
-    """What is asked for; what is not is as it was measured, the largest client count included."""
+    """What is asked for; what is not is as it was measured, with the most clients and requests in flight."""
     clients, pipeline = _setting(asked, CLIENTS), _setting(asked, PIPELINE)
     workers, think_ms = _setting(asked, WORKERS), _setting(asked, THINK)
-    if pipeline is None:
-        pipeline = float(rows["pipeline"].drop_nulls().max() or 1) if "pipeline" in rows.columns else 1.0  # type: ignore[arg-type]
     slots = float(curve.slots[-1])
     if workers is not None:
         slots = workers * float(middlewares_of(rows)[-1])
     elif curve.knows_slots and np.ptp(curve.slots):
         raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
+    if think_ms is None and np.ptp(curve.think_ms):
+        raise FitError("the think time was a factor: say for which, with --set think_ms=…")
     scenario = Scenario(
-        clients=float(curve.counts[-1]) / pipeline if clients is None else clients,
-        pipeline=pipeline,
+        clients=float(rows.filter(pl.col("throughput") > 0)["clients"].max()) if clients is None else clients,  # type: ignore[arg-type]
+        pipeline=_pipelines(rows)[-1] if pipeline is None else pipeline,
         think_ms=float(curve.think_ms.mean()) if think_ms is None else think_ms,
         slots=slots,
     )
@@ -260,7 +276,14 @@ def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) ->
     return scenario
 
 
-def _asked(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
+def _pipelines(rows: pl.DataFrame) -> tuple[float, ...]:
+    """The numbers of requests in flight per client, ascending; one where nobody says."""
+    if "pipeline" not in rows.columns:
+        return (1.0,)
+    return tuple(rows["pipeline"].fill_null(1).cast(pl.Float64).unique().sort().to_list())
+
+
+def as_curve(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
     """Scenarios as rows of a curve."""
     nothing = np.full(len(scenarios), np.nan)
     return Curve(
@@ -274,7 +297,12 @@ def _asked(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
     )
 
 
-def _outside(curve: Curve, scenario: Scenario) -> list[str]:
+def network_of(fit: Fit, scenario: Scenario) -> Network | None:
+    """A fitted model's network for a scenario; None of a model that has no stations."""
+    return fit.model.network(fit.values, round(scenario.customers), scenario.think_ms, scenario.slots)
+
+
+def _outside(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> list[str]:
     told = []
     # Many clients were measured here only if they were with these slots and this think time.
     alike = curve.slots == scenario.slots if curve.knows_slots else np.ones(len(curve), dtype=bool)
@@ -288,16 +316,34 @@ def _outside(curve: Curve, scenario: Scenario) -> list[str]:
         low, high = float(np.min(measured)), float(np.max(measured))
         if value > high * 1.001:
             told.append(
-                f"{name}: {value:g} is {value / high:.1f} times the largest that was measured"
+                f"{name}: {_plain(value)} is {value / high:,.1f} times the largest that was measured"
                 if high
-                else f"{name}: {value:g}, and only 0 was measured"
+                else f"{name}: {_plain(value)}, and only 0 was measured"
             )
         elif value < low * 0.999:
-            told.append(f"{name}: {value:g} is {value / low:.2f} times the smallest that was measured")
+            told.append(f"{name}: {_plain(value)} is {value / low:.2g} times the smallest that was measured")
+    if scenario.pipeline not in pipelines:
+        had = " or ".join(_plain(pipeline) for pipeline in pipelines)
+        told.append(
+            f"requests in flight per client: {_plain(scenario.pipeline)}, and only {had} was measured; the models take "
+            "each for a client of its own"
+        )
     return told
 
 
-def _fitted(label: str, selection: Selection, stages: Stages, level: float, resamples: int, seed: int) -> FittedSystem:
+def _plain(value: float) -> str:
+    return f"{value:,.10g}"
+
+
+def _fitted(
+    label: str,
+    selection: Selection,
+    stages: Stages,
+    pipelines: tuple[float, ...],
+    level: float,
+    resamples: int,
+    seed: int,
+) -> FittedSystem:
     """Intervals by a bootstrap of residuals: what was measured, anew, from the model and its own errors.
 
     A point's repetitions share what the model gets wrong there, so points are resampled, not rows: the mean logarithmic
@@ -343,6 +389,7 @@ def _fitted(label: str, selection: Selection, stages: Stages, level: float, resa
         scatter=scatter,
         drift=float(np.sqrt(np.mean(np.square(deviations)))),
         stages=stages,
+        pipelines=pipelines,
         level=level,
     )
 

@@ -1,0 +1,199 @@
+"""Plans: the fitted network is simulated, agrees with its exact solution, and says what it cannot do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from loops import SLOTS, fitted, table
+
+from knee.errors import FitError
+from knee.fit import Assumptions, FittedSystem, Plan, Scenario, parse_shape, render_plan, simulate_plan
+from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1, ScalabilityLaw
+from knee.queueing import Deterministic, Erlang, Exponential, HyperExponential, Lognormal, Shape, simulate, solve_closed
+
+ROUNDS = 20_000
+
+
+@pytest.fixture(scope="module")
+def closed() -> FittedSystem:
+    return fitted(table(ClosedNetwork(slots=True), (3.0, 8.0, 0.4), 0.002, view="middleware"), {"workers": SLOTS})
+
+
+@pytest.fixture(scope="module")
+def dependent() -> FittedSystem:
+    rows = table(LoadDependentNetwork(onset=False), (3.0, 4.0, 0.08), 0.002, view="middleware")
+    return fitted(rows, {"workers": SLOTS})
+
+
+@pytest.fixture(scope="module", params=["closed", "dependent"])
+def system(request: pytest.FixtureRequest) -> FittedSystem:
+    found: FittedSystem = request.getfixturevalue(request.param)
+    return found
+
+
+def scenario(clients: int, think_ms: float = 0.0, slots: float = SLOTS) -> Scenario:
+    return Scenario(float(clients), 1.0, think_ms, slots)
+
+
+def holds(plan: Plan) -> None:
+    """Both intervals hold the exact solution, four of their half widths wide: seeds are fixed, and chance is not."""
+    for interval, exact in zip((plan.throughput, plan.response_ms), plan.exact, strict=True):
+        assert interval.half_width is not None
+        assert 0 < interval.half_width < 0.05 * exact
+        assert abs(interval.estimate - exact) < 2 * interval.half_width
+
+
+@pytest.mark.parametrize("asked", [scenario(1), scenario(12), scenario(40), scenario(300), scenario(400, 50.0)])
+def test_a_simulated_plan_agrees_with_the_exact_solution(system: FittedSystem, asked: Scenario) -> None:
+    plan = simulate_plan(system, asked, rounds=ROUNDS)
+    assert plan.trial is system.selection.chosen and not plan.instead
+    holds(plan)
+    median, *_, last = (plan.quantiles_ms[share].estimate for share in (0.5, 0.95, 0.99))
+    assert 0 < median < last
+    assert plan.refused is None
+    assert 0 < plan.utilisation["slots"].estimate <= 1
+
+
+def test_the_fitted_network_is_there_for_solver_and_simulator(system: FittedSystem) -> None:
+    """From Python, for whatever else somebody wants of it: the flow-equivalent station itself, as it was fitted."""
+    asked = scenario(40, 5.0)
+    network = system.network(asked)
+    assert network is not None
+    exact = solve_closed(network, 40).throughput[-1]
+    assert 1000 * exact == pytest.approx(system.forecast(asked).throughput.estimate)
+    found = simulate(network, populations=40, rounds=ROUNDS).throughput.interval(0)
+    assert found.half_width is not None
+    assert abs(found.estimate - exact) < 2 * found.half_width
+
+
+def test_the_clients_see_the_way_to_the_slots_and_the_middleware_does_not(closed: FittedSystem) -> None:
+    rows = table(ClosedNetwork(slots=True), (3.0, 8.0, 0.4), 0.002)
+    clients = fitted(rows, {"workers": SLOTS})
+    for think_ms in (0.0, 20.0):
+        seen = simulate_plan(clients, scenario(8, think_ms), rounds=ROUNDS)
+        inside = simulate_plan(closed, scenario(8, think_ms), rounds=ROUNDS)
+        holds(seen)
+        holds(inside)
+        assert 2 < seen.quantiles_ms[0.5].estimate - inside.quantiles_ms[0.5].estimate < 4
+
+
+def test_slots_that_slow_each_other_down_take_longer_the_more_are_busy(dependent: FittedSystem) -> None:
+    times = [simulate_plan(dependent, scenario(count), rounds=1000).slot_ms for count in (1, 4, 40, 1000)]
+    alone, _, _, full = times
+    assert times == sorted(times)  # type: ignore[type-var]
+    _, slot, contention = dependent.selection.chosen.fit.values
+    assert alone == pytest.approx(slot)
+    assert full == pytest.approx(slot * (1 + contention * (SLOTS - 1)))
+    # One in a slot is alone for an exponential time: of a single server as fast as all, the median would be less.
+    half = simulate_plan(dependent, scenario(1), rounds=ROUNDS).quantiles_ms[0.5].estimate
+    assert half == pytest.approx(math.log(2) * slot, rel=0.05)
+
+
+def test_regular_service_waits_less_and_irregular_more(closed: FittedSystem) -> None:
+    shapes: tuple[Shape, ...] = (Deterministic(), Exponential(), HyperExponential(9.0))
+    times = [
+        simulate_plan(closed, scenario(40, 10.0), Assumptions(shape), rounds=ROUNDS).quantiles_ms[0.99].estimate
+        for shape in shapes
+    ]
+    assert times[0] < 0.8 * times[1] < 0.6 * times[2]
+
+
+@pytest.mark.parametrize("think_ms", [0.0, 20.0])
+def test_whoever_finds_no_place_is_refused_and_the_others_wait_less(dependent: FittedSystem, think_ms: float) -> None:
+    free = simulate_plan(dependent, scenario(100, think_ms), rounds=ROUNDS)
+    tight = simulate_plan(dependent, scenario(100, think_ms), Assumptions(places=10), rounds=ROUNDS)
+    assert tight.refused is not None and tight.refused.estimate > 0.1
+    assert tight.response_ms.estimate < free.response_ms.estimate / 2
+    assert tight.throughput.estimate == pytest.approx(free.throughput.estimate, rel=0.03)
+    words = render_plan(dependent, tight)
+    assert "10 places to wait and the rest refused" in words and "rounds refused" in words
+    wide = simulate_plan(dependent, scenario(100, think_ms), Assumptions(places=100), rounds=ROUNDS)
+    assert wide.refused is not None and wide.refused.estimate == 0
+
+
+def test_a_model_without_stations_gives_way_to_the_best_with_some() -> None:
+    rows = table(OpenMM1(), (4.0, 0.5), 0.002).drop("workers")
+    system = fitted(rows)
+    assert system.selection.chosen.model.name == "M/M/1"
+    assert system.network(scenario(20)) is None
+    plan = simulate_plan(system, scenario(20, 0.0, math.nan), rounds=ROUNDS)
+    assert plan.trial.model.name == "closed network"
+    holds(plan)
+    words = render_plan(system, plan)
+    assert "Simulated: the closed network, as the M/M/1 has no stations; error on what was left out" in words
+
+
+def test_slots_that_nobody_counted_cannot_be_simulated() -> None:
+    rows = table(ScalabilityLaw(), (6.0, 0.05, 0.0008), 0.002).drop("workers")
+    system = fitted(rows)
+    trial = next(trial for trial in system.selection.trials if trial.model.name == "load-dependent network")
+    system = replace(system, selection=replace(system.selection, trials=(trial,), chosen=trial))
+    with pytest.raises(FitError, match=r"no network to simulate: .* does not know how many slots"):
+        simulate_plan(system, scenario(20, 0.0, math.nan))
+
+
+def test_a_hundred_thousand_clients_get_past_the_start(dependent: FittedSystem) -> None:
+    """All begin thinking and arrive together: the first round of each sees a shorter queue than later ones."""
+    plan = simulate_plan(dependent, scenario(100_000), replications=3)
+    assert plan.warmup == plan.rounds == 200_000
+    assert plan.response_ms.estimate == pytest.approx(plan.exact[1], rel=0.005)
+    assert plan.throughput.estimate == pytest.approx(plan.exact[0], rel=0.005)
+
+
+def test_the_same_seed_gives_the_same_plan(closed: FittedSystem) -> None:
+    first, again, other = (simulate_plan(closed, scenario(20), rounds=1000, seed=seed) for seed in (7, 7, 8))
+    assert first.throughput == again.throughput != other.throughput
+    assert "seed 7" in render_plan(closed, first)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("deterministic", Deterministic()),
+        ("exponential", Exponential()),
+        ("erlang:4", Erlang(4)),
+        ("hyper:2.5", HyperExponential(2.5)),
+        ("lognormal:0.5", Lognormal(0.5)),
+    ],
+)
+def test_shapes_as_a_person_writes_them(text: str, shape: Shape) -> None:
+    assert parse_shape("--service", text) == shape
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gamma", "erlang", "erlang:", "erlang:0", "erlang:2.5", "hyper:0.5", "lognormal:nan", "exponential:2"]
+)
+def test_shapes_that_are_none_are_named(text: str) -> None:
+    with pytest.raises(FitError, match=f"^--service.*{text}"):
+        parse_shape("--service", text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "assumptions", "options", "says"),
+    [
+        (scenario(20), Assumptions(places=-1), {}, "places: expected a whole number from 0"),
+        (scenario(20), Assumptions(), {"rounds": 10}, "rounds: expected a whole number from 1,000"),
+        (scenario(20), Assumptions(), {"replications": 1}, "replications: expected a whole number from 2"),
+        (scenario(20), Assumptions(), {"seed": -1}, "seed: expected a whole number from 0"),
+        (scenario(20), Assumptions(thinking=Erlang(2)), {}, "thinking: there is no think time"),
+        (scenario(20, 5.0), Assumptions(thinking=Deterministic()), {}, "stay in step with how they started"),
+        (scenario(20), Assumptions(), {"rounds": 10**9}, "take fewer rounds"),
+        (scenario(10**6), Assumptions(places=0), {}, "as most of those without a place come again after 3"),
+        (scenario(10**5, 9.0), Assumptions(thinking=Erlang(10**5)), {}, "think times of more spread"),
+    ],
+)
+def test_what_cannot_be_simulated_is_named(
+    closed: FittedSystem, asked: Scenario, assumptions: Assumptions, options: dict[str, int], says: str
+) -> None:
+    with pytest.raises(FitError, match=says):
+        simulate_plan(closed, asked, assumptions, **options)
+
+
+def test_words_say_what_the_intervals_do_not_know(closed: FittedSystem) -> None:
+    words = render_plan(closed, simulate_plan(closed, scenario(20), Assumptions(Erlang(4)), rounds=1000))
+    assert "erlang (c² = 0.25) service times" in words
+    assert "of the simulation's noise alone, not of the parameters or the model" in words
+    assert "The exact solution beside it is of exponential service times" in words
+    assert "seen by the middleware" in words
