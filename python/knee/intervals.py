@@ -68,6 +68,28 @@ def mean_interval(values: Sequence[float] | Floats, level: float = LEVEL) -> Int
     return Interval(mean, mean - half_width, mean + half_width, level, count)
 
 
+def mean_intervals(values: Floats, starts: npt.NDArray[np.intp], level: float = LEVEL) -> list[Interval]:
+    """:func:`mean_interval` of many groups at once; a group is the values from one of `starts` to the next."""
+    _check_level(level)
+    if not starts.size:
+        return []
+    finite = np.isfinite(values)
+    counts = np.add.reduceat(finite, starts, dtype=np.intp)
+    known = np.where(finite, values, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = np.add.reduceat(known, starts) / counts
+        deviations = np.where(finite, known - np.repeat(means, np.diff(starts, append=values.size)), 0.0)
+        spreads = np.sqrt(np.add.reduceat(deviations * deviations, starts) / (counts - 1))
+    found = []
+    for mean, spread, count in zip(means.tolist(), spreads.tolist(), counts.tolist(), strict=True):
+        if count < 2:
+            found.append(Interval(mean if count else math.nan, None, None, level, count))
+            continue
+        half_width = _student(level, count - 1) * spread / math.sqrt(count)
+        found.append(Interval(mean, mean - half_width, mean + half_width, level, count))
+    return found
+
+
 def difference_interval(
     minuend: Sequence[float] | Floats, subtrahend: Sequence[float] | Floats, level: float = LEVEL
 ) -> Interval:

@@ -7,30 +7,85 @@ measurement itself excludes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import polars as pl
 
 from knee.intervals import counted
-from knee.laws.residual import measured
 
 MIX = "the types do not occur as often as the visits declare"
 SUM = "the types do not add up to the rows for all requests: one is missing, or was counted otherwise"
 
 
-def likely_causes(rows: pl.DataFrame, throughput_residual: float) -> tuple[str, ...]:
-    """What may break the interactive law of all requests at a point; `rows` are its repetitions.
+@dataclass(frozen=True)
+class Traces:
+    """What the repetitions of a point have to say of why they break the law; None where not all of them say it.
 
-    They have `rest_ms`, what a client does between two requests. `throughput_residual` is N / (R + Z) / X − 1:
-    above zero, fewer requests were made than N clients that wait R and think Z would have made, so part of their time
-    is in neither; below zero, more were in flight than N.
+    runs          how many repetitions there are
+    reconnects    of all of them, as far as they say
+    never_lost    whether all of them say how often their clients reconnected
+    connected     the fewest clients that started
+    declared      clients
+    drifted       repetitions that were not steady, as far as that was tested
+    steadiness    whether it was tested in all of them
+    observed_s    mean length of the observation
+    response_s    mean response time
+    missing_ms    N / X − R − Z, what each request's cycle lacks, on average
+    pipelined     whether the requests in flight of each client are known
+    """
+
+    runs: int
+    reconnects: int
+    never_lost: bool
+    connected: int | None
+    declared: int
+    drifted: int
+    steadiness: bool
+    observed_s: float | None
+    response_s: float
+    missing_ms: float
+    pipelined: bool
+
+
+def traces(runs: pl.DataFrame) -> dict[int, Traces]:
+    """The traces at every point; its runs have `rest_ms`, what a client does between two requests."""
+
+    def column(name: str) -> pl.Expr:
+        return pl.col(name) if name in runs.columns else pl.lit(None)
+
+    def known(name: str) -> pl.Expr:
+        return pl.col(name).is_not_null().all() if name in runs.columns else pl.lit(value=False)
+
+    cycle_ms = 1000 * pl.col("clients") * column("pipeline").fill_null(1) / pl.col("throughput")
+    found = runs.group_by("point").agg(
+        pl.len().alias("runs"),
+        column("reconnects").sum().fill_null(0).cast(pl.Int64).alias("reconnects"),
+        known("reconnects").alias("never_lost"),
+        pl.when(known("clients_connected")).then(column("clients_connected").min()).alias("connected"),
+        pl.col("clients").max().alias("declared"),
+        column("unsteady").sum().fill_null(0).cast(pl.Int64).alias("drifted"),
+        known("unsteady").alias("steadiness"),
+        pl.when(known("observed_s")).then(column("observed_s").mean()).alias("observed_s"),
+        (pl.col("response_ms").mean() / 1000).alias("response_s"),
+        (cycle_ms - pl.col("response_ms") - pl.col("rest_ms")).mean().alias("missing_ms"),
+    )
+    pipelined = "pipeline" in runs.columns
+    return {row.pop("point"): Traces(**row, pipelined=pipelined) for row in found.iter_rows(named=True)}
+
+
+def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
+    """What may break the interactive law of all requests at a point.
+
+    `throughput_residual` is N / (R + Z) / X − 1: above zero, fewer requests were made than N clients that wait R and
+    think Z would have made, so part of their time is in neither; below zero, more were in flight than N.
 
     Errors are no cause: an error is an answer, and counts with its time like every other.
     """
     few = throughput_residual > 0
-    traces = (*(_losses(rows) if few else ()), *_drift(rows), *_straddling(rows, throughput_residual))
-    suspects = (*(_too_few(rows) if few else _too_many(rows)),)
-    untested = () if measured(rows, "unsteady") else ("the run is not steady: warm-up was not cut off",)
-    return (*traces, *suspects, *untested)
+    found = (*(_losses(left) if few else ()), *_drift(left), *_straddling(left, throughput_residual))
+    suspects = (*(_too_few(left) if few else _too_many(left)),)
+    untested = () if left.steadiness else ("the run is not steady: warm-up was not cut off",)
+    return (*found, *suspects, *untested)
 
 
 def slower_middleware(excess: float) -> str:
@@ -41,61 +96,40 @@ def slower_middleware(excess: float) -> str:
     )
 
 
-def _losses(rows: pl.DataFrame) -> Iterator[str]:
+def _losses(left: Traces) -> Iterator[str]:
     """Traces of clients that did less than they should have."""
-    if (reconnects := _total(rows, "reconnects")) > 0:
-        yield f"{counted(int(reconnects), 'reconnect')}: requests were lost, their time was not counted"
-    if measured(rows, "clients_connected"):
-        connected = float(rows["clients_connected"].min())  # type: ignore[arg-type]
-        declared = float(rows["clients"].max())  # type: ignore[arg-type]
-        if connected < declared:
-            yield f"only {connected:.0f} of {declared:.0f} clients started"
+    if left.reconnects > 0:
+        yield f"{counted(left.reconnects, 'reconnect')}: requests were lost, their time was not counted"
+    if left.connected is not None and left.connected < left.declared:
+        yield f"only {left.connected} of {left.declared} clients started"
 
 
-def _drift(rows: pl.DataFrame) -> Iterator[str]:
-    if (unsteady := _total(rows, "unsteady")) > 0:
-        yield f"{unsteady:.0f} of {rows.height} runs drifted beyond their warm-up (MSER-5): it was not cut off whole"
+def _drift(left: Traces) -> Iterator[str]:
+    if left.drifted > 0:
+        yield f"{left.drifted} of {left.runs} runs drifted beyond their warm-up (MSER-5): it was not cut off whole"
 
 
-def _straddling(rows: pl.DataFrame, residual: float) -> Iterator[str]:
+def _straddling(left: Traces, residual: float) -> Iterator[str]:
     """Requests at both ends of the observation, where they make up half of what is to be explained or more."""
-    if not measured(rows, "observed_s", "response_ms"):
-        return
-    observed_s, response_s = (rows.select(pl.col("observed_s").mean(), pl.col("response_ms").mean() / 1000)).row(0)
-    if 2 * response_s / observed_s >= abs(residual) / 2:
+    if left.observed_s is not None and 2 * left.response_s / left.observed_s >= abs(residual) / 2:
         yield (
-            f"the observed {observed_s:.3g} s are short beside response times of {response_s:.2g} s: a request across "
-            "one of their ends is counted on one side only"
+            f"the observed {left.observed_s:.3g} s are short beside response times of {left.response_s:.2g} s: a "
+            "request across one of their ends is counted on one side only"
         )
 
 
-def _too_few(rows: pl.DataFrame) -> Iterator[str]:
-    missing = _missing_ms(rows)
-    gap = f" ({missing:.3g} ms a request)" if missing is not None else ""
+def _too_few(left: Traces) -> Iterator[str]:
     # Without a reconnect no request was lost for good: its client would have waited for it.
-    lost = "" if measured(rows, "reconnects") else "requests that were lost; "
+    lost = "" if left.never_lost else "requests that were lost; "
     yield (
-        f"clients spent time{gap} that is in neither response nor think time: coordinated omission, where the "
-        f"clock starts when a late request is sent and not when it is due; {lost}or a load "
-        "generator that is itself busy"
+        f"clients spent time ({left.missing_ms:.3g} ms a request) that is in neither response nor think time: "
+        f"coordinated omission, where the clock starts when a late request is sent and not when it is due; {lost}or a "
+        "load generator that is itself busy"
     )
     yield "not all clients were running all the time"
 
 
-def _too_many(rows: pl.DataFrame) -> Iterator[str]:
-    how = "" if "pipeline" in rows.columns else ": an open loop, or pipelining"
+def _too_many(left: Traces) -> Iterator[str]:
+    how = "" if left.pipelined else ": an open loop, or pipelining"
     yield f"more requests in flight than declared{how}"
     yield "response times count time in which the client was not waiting"
-
-
-def _total(rows: pl.DataFrame, column: str) -> float:
-    return float(rows[column].sum() or 0) if column in rows.columns else 0.0
-
-
-def _missing_ms(rows: pl.DataFrame) -> float | None:
-    """N / X − R − Z, what each request's cycle lacks, on average over the repetitions."""
-    if not measured(rows, "clients", "throughput", "response_ms", "rest_ms"):
-        return None
-    pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
-    gap = 1000 * pl.col("clients") * pipeline / pl.col("throughput") - pl.col("response_ms") - pl.col("rest_ms")
-    return float(rows.select(gap.alias("gap"))["gap"].mean())  # type: ignore[arg-type]

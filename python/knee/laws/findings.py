@@ -10,7 +10,7 @@ import polars as pl
 from knee.intervals import LEVEL
 from knee.laws.demands import DemandReport, service_demands
 from knee.laws.flow import ConservationCheck, conserved
-from knee.laws.interactive import InteractiveCheck, interactive_law, usable
+from knee.laws.interactive import USABLE, InteractiveCheck, interactive_law
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import StationCheck, station_laws
 from knee.laws.text import sentences
@@ -69,28 +69,15 @@ def check_laws(
             .alias("unsteady")
         )
         runs = runs.join(drifting, on=RUN, how="left", maintain_order="left")
-    interactive: list[InteractiveCheck] = []
-    of_stations: list[StationCheck] = []
-    conservation: list[ConservationCheck] = []
-    labels: dict[int, str] = {}
-    unusable: list[tuple[int, int, int]] = []
-    complete = {"clients", "throughput", "response_ms"} <= set(runs.columns)
-    types_at, stations_at = _by_point(types), _by_point(stations)
-    for (point,), rows in runs.sort("point", "repetition").group_by("point", maintain_order=True):
-        labels[int(point)] = ", ".join(f"{name} = {rows[name][0]}" for name in by)
-        interactive += interactive_law(
-            rows,
-            types_at.get(int(point)),
-            tolerance=tolerance,
-            level=level,
-        )
-        if complete and (missing := rows.height - usable(rows).height):
-            unusable.append((int(point), int(rows["clients"][0]), missing))
-        if int(point) in stations_at:
-            of_stations += station_laws(rows, stations_at[int(point)], tolerance=tolerance, level=level)
-        balance = conserved(rows, level=level)
-        if balance is not None:
-            conservation.append(balance)
+    runs = runs.sort(RUN)
+    firsts = runs.unique("point", keep="first", maintain_order=True).select("point", *by)
+    labels = {
+        point: ", ".join(f"{name} = {level}" for name, level in zip(by, levels, strict=True))
+        for point, *levels in firsts.iter_rows()
+    }
+    interactive = interactive_law(runs, types, tolerance=tolerance, level=level)
+    of_stations = [] if stations is None else station_laws(runs, stations, tolerance=tolerance, level=level)
+    conservation = conserved(runs, level=level)
     demands = [] if stations is None else service_demands(runs, stations, by, tolerance=tolerance, level=level)
     return LawReport(
         tuple(interactive),
@@ -99,9 +86,15 @@ def check_laws(
         tuple(demands),
         labels,
         tolerance,
-        tuple(sentences(interactive, of_stations, conservation, demands, labels, unusable, tolerance)),
+        tuple(sentences(interactive, of_stations, conservation, demands, labels, _unusable(runs), tolerance)),
     )
 
 
-def _by_point(table: pl.DataFrame | None) -> dict[int, pl.DataFrame]:
-    return {} if table is None else {int(own["point"][0]): own for own in table.partition_by("point")}
+def _unusable(runs: pl.DataFrame) -> list[tuple[int, int, int]]:
+    """The points of which the interactive law leaves runs out, with their clients and how many runs."""
+    if not {"clients", "throughput", "response_ms"} <= set(runs.columns):
+        return []
+    missing = runs.group_by("point", maintain_order=True).agg(
+        pl.col("clients").first(), (~USABLE).sum().alias("missing")
+    )
+    return missing.filter(pl.col("missing") > 0).rows()

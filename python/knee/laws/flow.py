@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from knee.intervals import LEVEL, Interval, mean_interval
-from knee.laws.residual import Verdict, measured
+from knee.intervals import LEVEL, Interval, mean_intervals
+from knee.laws.residual import Verdict, grouped, measured_throughout
 
 CONSERVATION_TOLERANCE = 0.005
 """Largest relative difference between what clients and middlewares counted over the whole run."""
@@ -27,16 +28,19 @@ class ConservationCheck:
     verdict: Verdict
 
 
-def conserved(rows: pl.DataFrame, *, level: float = LEVEL) -> ConservationCheck | None:
-    """Middlewares answer what clients asked (Jain 1991, §33.2: job flow balance). None without middlewares."""
-    if not measured(rows, "middleware_total", "load_total"):
-        return None
-    ratios = rows["middleware_total"] / rows["load_total"]
-    apart = float((ratios - 1).abs().max())  # type: ignore[arg-type]
-    return ConservationCheck(
-        point=int(rows["point"][0]),
-        clients=int(rows["clients"][0]),
-        ratio=mean_interval(ratios.to_numpy(), level),
-        apart=apart,
-        verdict="holds" if apart <= CONSERVATION_TOLERANCE else "violated",
-    )
+def conserved(runs: pl.DataFrame, *, level: float = LEVEL) -> list[ConservationCheck]:
+    """Middlewares answer what clients asked (Jain 1991, §33.2: job flow balance), at every point that has them."""
+    table, starts = grouped(measured_throughout(runs, "middleware_total", "load_total"))
+    if not starts.size:
+        return []
+    ratios = (table["middleware_total"] / table["load_total"]).to_numpy()
+    return [
+        ConservationCheck(point, clients, ratio, apart, "holds" if apart <= CONSERVATION_TOLERANCE else "violated")
+        for point, clients, ratio, apart in zip(
+            table["point"].gather(starts).to_list(),
+            table["clients"].gather(starts).to_list(),
+            mean_intervals(ratios, starts, level),
+            np.fmax.reduceat(np.abs(ratios - 1), starts).tolist(),
+            strict=True,
+        )
+    ]

@@ -7,15 +7,26 @@ think time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
-from knee.intervals import LEVEL, Floats, Interval, mean_interval
-from knee.laws.causes import MIX, SUM, likely_causes, slower_middleware
-from knee.laws.residual import TOLERANCE, Comparison, Verdict, compare, judge, measured, worst
+from knee.intervals import LEVEL, Floats, Interval, mean_intervals
+from knee.laws.causes import MIX, SUM, likely_causes, slower_middleware, traces
+from knee.laws.residual import (
+    TOLERANCE,
+    Comparison,
+    Starts,
+    Verdict,
+    compare,
+    grouped,
+    judge,
+    measured_throughout,
+    worst,
+)
 from knee.measurements import ROUNDING
 from knee.trim import RUN
 
@@ -58,83 +69,87 @@ class InteractiveCheck:
 
 
 def interactive_law(
-    rows: pl.DataFrame, types: pl.DataFrame | None = None, *, tolerance: float = TOLERANCE, level: float = LEVEL
+    runs: pl.DataFrame, types: pl.DataFrame | None = None, *, tolerance: float = TOLERANCE, level: float = LEVEL
 ) -> list[InteractiveCheck]:
-    """The law at one point, for all requests and, where there are two types or more, for each.
+    """The law at every point, for all requests and, where there are two types or more, for each; by points.
 
     With pipelining each request in flight is a customer of its own: N is clients · pipeline. In an open loop the law
     has no N and does not apply.
 
     Parameters
     ----------
-    rows
-        The point's repetitions: `point, repetition, clients, think_ms, throughput, response_ms`, and where known
-        `pipeline` and the middlewares' columns (:mod:`knee.observations`).
+    runs
+        A row per point and repetition: `point, repetition, clients, think_ms, throughput, response_ms`, and where
+        known `pipeline` and the middlewares' columns (:mod:`knee.observations`).
     types
         Their request types, a row each: `point, repetition, request_type, throughput, response_ms` and where known
         `visits` per cycle of a client and the middlewares' columns. Without `visits` the throughputs take their
         place, and every type's law is then the law of all requests in other words.
     """
-    if not {"clients", "throughput", "response_ms"} <= set(rows.columns):
+    if not {"clients", "throughput", "response_ms"} <= set(runs.columns):
         return []
-    known = usable(rows)
-    if known.is_empty():
-        return []
+    known = runs.filter(USABLE).sort(RUN)
     closed = known.filter(pl.col("think_ms").is_not_null()).with_columns(pl.col("think_ms").alias("rest_ms"))
-    if closed.is_empty():
-        return [_open_loop(known, level)]
-    together = [
-        replace(check, causes=check.causes or likely_causes(closed, check.throughput.residual.estimate))
-        if check.verdict == "violated"
-        else check
-        for check in _views(closed, None, tolerance, level)
-    ]
-    if types is None:
-        return together
-    of_types = _whole(types.join(closed.select(*RUN, *_shared(closed)), on=RUN, how="inner"))
-    if of_types["request_type"].n_unique() < 2:
-        return together
-    broken = [check for check in together if check.verdict == "violated"]
-    declared = measured(of_types, "visits")
-    # Where all requests together obey the law, only how they are shared out among the types is left to be wrong.
-    causes = broken[0].causes if broken else (MIX if declared else SUM,)
-    single = [
-        check
-        for _, own in _with_rest(of_types, declared=declared).group_by("request_type", maintain_order=True)
-        for check in _views(own, str(own["request_type"][0]), tolerance, level, declared=declared)
-    ]
-    return together + [
-        replace(check, causes=check.causes or causes) if check.verdict == "violated" else check for check in single
-    ]
+    opened = known.join(closed, on="point", how="anti")
+    together = _explained(_views(closed, tolerance, level), closed)
+    of_types = [] if types is None else _of_types(types, closed, together, tolerance, level)
+    return sorted([*together, *of_types, *_open_loops(opened, level)], key=lambda check: check.point)
 
 
-_USABLE = (pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()).fill_null(
+USABLE = (pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()).fill_null(
     value=False
 )
+"""The rows whose throughput and response time are there, and the throughput not zero."""
 
 
-def usable(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows whose throughput and response time are there, and the throughput not zero."""
-    return rows.filter(_USABLE)
+def _explained(checks: list[InteractiveCheck], closed: pl.DataFrame) -> list[InteractiveCheck]:
+    """The checks of all requests, each violation with its likely causes."""
+    broken = {check.point for check in checks if check.verdict == "violated" and not check.causes}
+    left = traces(closed.filter(pl.col("point").is_in(broken)))
+    return [
+        replace(check, causes=likely_causes(left[check.point], check.throughput.residual.estimate))
+        if check.verdict == "violated" and not check.causes
+        else check
+        for check in checks
+    ]
 
 
-def _shared(rows: pl.DataFrame) -> list[str]:
-    return [name for name in _OF_ALL_TYPES if name in rows.columns]
+def _of_types(
+    types: pl.DataFrame, closed: pl.DataFrame, together: list[InteractiveCheck], tolerance: float, level: float
+) -> list[InteractiveCheck]:
+    """The checks of single types, at the points that have two or more; `together` are those of all requests."""
+    shared = [name for name in _OF_ALL_TYPES if name in closed.columns]
+    whole = _whole(types.join(closed.select(*RUN, *shared), on=RUN, how="inner", maintain_order="left"))
+    whole = whole.filter(pl.col("request_type").n_unique().over("point") >= 2)
+    declared = pl.col("visits").is_not_null().all().over("point") if "visits" in whole.columns else pl.lit(value=False)
+    checks = _views(_with_rest(whole.with_columns(declared.alias("declared"))), tolerance, level)
+    broken: dict[int, tuple[str, ...]] = {}
+    for check in together:
+        if check.verdict == "violated":
+            broken.setdefault(check.point, check.causes)
+
+    def causes(check: InteractiveCheck) -> tuple[str, ...]:
+        # Where all requests together obey the law, only how they are shared out among the types is left to be wrong.
+        return check.causes or broken.get(check.point) or (MIX if check.visits_declared else SUM,)
+
+    return [replace(check, causes=causes(check)) if check.verdict == "violated" else check for check in checks]
 
 
 def _whole(types: pl.DataFrame) -> pl.DataFrame:
     """The runs of which every type is known: else a part of the cycle is missing, and passes for no time at all."""
-    there = pl.col("request_type").n_unique().over(RUN) == pl.col("request_type").n_unique()
-    return types.filter(_USABLE.all().over(RUN) & there)
+    there = pl.col("request_type").n_unique().over(RUN) == pl.col("request_type").n_unique().over("point")
+    return types.filter(USABLE.all().over(RUN) & there)
 
 
-def _with_rest(types: pl.DataFrame, *, declared: bool) -> pl.DataFrame:
+def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
     """Add `rest_ms`, what a client does between two requests of a type, per request of it, and its rounding.
 
     In a cycle a client makes V_d requests of type d and thinks after each: the rest is
-    (Z Σ V_d + Σ_{d ≠ c} V_d R_d) / V_c.
+    (Z Σ V_d + Σ_{d ≠ c} V_d R_d) / V_c. Where the visits were not `declared` the throughputs take their place.
     """
-    visits = pl.col("visits" if declared else "throughput")
+    visits = pl.col("throughput")
+    if "visits" in types.columns:
+        visits = pl.when("declared").then(pl.col("visits").cast(pl.Float64)).otherwise(visits)
 
     def rest(response: pl.Expr, think: pl.Expr) -> pl.Expr:
         whole = (visits * response).sum().over(RUN) - visits * response
@@ -146,31 +161,46 @@ def _with_rest(types: pl.DataFrame, *, declared: bool) -> pl.DataFrame:
     return types.with_columns(columns)
 
 
-def _views(
-    rows: pl.DataFrame, request_type: str | None, tolerance: float, level: float, *, declared: bool = False
-) -> list[InteractiveCheck]:
-    checks = [_check(rows, "client", request_type, tolerance, level, declared=declared)]
-    if measured(rows, *_COLUMNS["middleware"]):
-        seen = _check(rows, "middleware", request_type, tolerance, level, declared=declared)
-        if (excess := _excess(rows, tolerance, level)) is not None:
-            # The law cannot show this, since the round trip is taken from the same difference.
-            seen = replace(seen, verdict="violated", causes=(slower_middleware(excess),))
-        checks.append(seen)
-    return checks
+def _views(rows: pl.DataFrame, tolerance: float, level: float) -> list[InteractiveCheck]:
+    """The checks from both views of every point and, where the rows have one, request type; not explained yet."""
+    keys = ["request_type"] if "request_type" in rows.columns and "declared" in rows.columns else []
+    rows, starts = grouped(rows, *keys)
+    checks = _checks(rows, starts, "client", keys, tolerance, level)
+    seen, starts = grouped(measured_throughout(rows, *_COLUMNS["middleware"], by=["point", *keys]), *keys)
+    for check, excess in zip(
+        _checks(seen, starts, "middleware", keys, tolerance, level),
+        _excesses(seen, starts, tolerance, level),
+        strict=True,
+    ):
+        # The law cannot show an excess, since the round trip is taken from the same difference.
+        causes = () if excess is None else (slower_middleware(excess),)
+        checks.append(check if excess is None else replace(check, verdict="violated", causes=causes))
+    if not keys:
+        return checks
+    order = {group: number for number, group in enumerate((check.point, check.request_type) for check in checks)}
+    return sorted(checks, key=lambda check: order[check.point, check.request_type])
 
 
-def _excess(rows: pl.DataFrame, tolerance: float, level: float) -> float | None:
+def _excesses(rows: pl.DataFrame, starts: Starts, tolerance: float, level: float) -> list[float | None]:
     """By which share the middlewares' response time surely exceeds the clients', None where it does not."""
+    if not starts.size:
+        return []
     names = ("response_ms", "middleware_response_ms")
     rounded = [name + ROUNDING for name in names if name + ROUNDING in rows.columns]
-    seen = compare(rows.select(*names, *rounded), "response_ms", lambda of: of["middleware_response_ms"], level)
-    above = seen.residual.estimate > 0 and judge(seen.residual, tolerance, seen.rounding) == "violated"
-    return seen.residual.estimate if above else None
+    table = rows.select(*names, *rounded)
+    return [
+        seen.residual.estimate
+        if seen.residual.estimate > 0 and judge(seen.residual, tolerance, seen.rounding) == "violated"
+        else None
+        for seen in compare(table, starts, "response_ms", lambda of: of["middleware_response_ms"], level)
+    ]
 
 
-def _check(
-    rows: pl.DataFrame, view: View, request_type: str | None, tolerance: float, level: float, *, declared: bool
-) -> InteractiveCheck:
+def _checks(
+    rows: pl.DataFrame, starts: Starts, view: View, keys: Sequence[str], tolerance: float, level: float
+) -> list[InteractiveCheck]:
+    if not starts.size:
+        return []
     throughput, response_ms = _COLUMNS[view]
     pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
     names = {"rest": "rest_ms", "x": throughput, "r": response_ms}
@@ -185,26 +215,44 @@ def _check(
             if column + ROUNDING in rows.columns
         ),
     )
-    if rows.height == 1 and measured(rows, "observed_s"):
+    if "observed_s" in rows.columns:
         # How far requests across the two ends of the observation move its count, at random: a repetition would show it.
-        table = table.with_columns((pl.col("n").sqrt() / rows["observed_s"]).alias("x" + ROUNDING))
-    of_throughput = compare(table, "x", _throughput, level)
-    of_response = compare(table, "r", _response_ms, level)
-    return InteractiveCheck(
-        point=int(rows["point"][0]),
-        clients=int(rows["clients"][0]),
-        view=view,
-        request_type=request_type,
-        visits_declared=declared,
-        think_ms=mean_interval(_think_ms({name: table[name].to_numpy() for name in names}), level),
-        throughput=of_throughput,
-        response_ms=of_response,
-        verdict=worst(
-            judge(of_throughput.residual, tolerance, of_throughput.rounding),
-            judge(of_response.residual, tolerance, of_response.rounding),
-        ),
-        causes=(),
-    )
+        alone = (pl.len().over("point", *keys) == 1) & pl.col("observed_s").is_not_null()
+        ends = (pl.col("clients") * pipeline).sqrt() / pl.col("observed_s")
+        digits = pl.col(throughput + ROUNDING) if throughput + ROUNDING in rows.columns else pl.lit(0.0)
+        table = table.with_columns(
+            rows.select(pl.when(alone).then(ends).otherwise(digits).alias("x" + ROUNDING)).to_series()
+        )
+    think_ms = _think_ms({name: table[name].cast(pl.Float64).to_numpy() for name in names})
+    first = rows.select(
+        "point",
+        "clients",
+        *(("request_type", "declared") if keys else (pl.lit(None).alias("type"), pl.lit(value=False).alias("known"))),
+    )[starts]
+    return [
+        InteractiveCheck(
+            point=point,
+            clients=clients,
+            view=view,
+            request_type=request_type,
+            visits_declared=declared,
+            think_ms=interval,
+            throughput=of_throughput,
+            response_ms=of_response,
+            verdict=worst(
+                judge(of_throughput.residual, tolerance, of_throughput.rounding),
+                judge(of_response.residual, tolerance, of_response.rounding),
+            ),
+            causes=(),
+        )
+        for (point, clients, request_type, declared), interval, of_throughput, of_response in zip(
+            first.iter_rows(),
+            mean_intervals(think_ms, starts, level),
+            compare(table, starts, "x", _throughput, level),
+            compare(table, starts, "r", _response_ms, level),
+            strict=True,
+        )
+    ]
 
 
 def _think_ms(of: Mapping[str, Floats]) -> Floats:
@@ -220,21 +268,33 @@ def _response_ms(of: Mapping[str, Floats]) -> Floats:
     return 1000 * of["n"] / of["x"] - _think_ms(of)
 
 
-def _open_loop(rows: pl.DataFrame, level: float) -> InteractiveCheck:
-    nothing = Interval(math.nan, None, None, level, rows.height)
+def _open_loops(rows: pl.DataFrame, level: float) -> list[InteractiveCheck]:
+    rows, starts = grouped(rows)
+    if not starts.size:
+        return []
+    means = [mean_intervals(rows[name].to_numpy(), starts, level) for name in ("throughput", "response_ms")]
 
-    def alone(column: str) -> Comparison:
-        return Comparison(mean_interval(rows[column].to_numpy(), level), nothing, nothing)
+    def alone(measured: Interval, runs: int) -> Comparison:
+        nothing = Interval(math.nan, None, None, level, runs)
+        return Comparison(measured, nothing, nothing)
 
-    return InteractiveCheck(
-        point=int(rows["point"][0]),
-        clients=int(rows["clients"][0]),
-        view="client",
-        request_type=None,
-        visits_declared=False,
-        think_ms=nothing,
-        throughput=alone("throughput"),
-        response_ms=alone("response_ms"),
-        verdict="does not apply",
-        causes=("open loop: clients do not wait for answers, so N does not limit X",),
-    )
+    return [
+        InteractiveCheck(
+            point=point,
+            clients=clients,
+            view="client",
+            request_type=None,
+            visits_declared=False,
+            think_ms=Interval(math.nan, None, None, level, runs),
+            throughput=alone(throughput, runs),
+            response_ms=alone(response_ms, runs),
+            verdict="does not apply",
+            causes=("open loop: clients do not wait for answers, so N does not limit X",),
+        )
+        for (point, clients), runs, throughput, response_ms in zip(
+            rows.select("point", "clients")[starts].iter_rows(),
+            np.diff(starts, append=rows.height).tolist(),
+            *means,
+            strict=True,
+        )
+    ]

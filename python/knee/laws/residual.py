@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from scipy import stats
 
-from knee.intervals import Floats, Interval, mean_interval
+from knee.intervals import Floats, Interval, mean_intervals
 from knee.measurements import ROUNDING
 
 TOLERANCE = 0.02
@@ -22,6 +23,9 @@ Verdict = Literal["holds", "violated", "cannot tell", "does not apply"]
 
 Law = Callable[[Mapping[str, Floats]], Floats]
 """Predicts one quantity, per repetition, from columns by their names."""
+
+Starts = npt.NDArray[np.intp]
+"""The rows at which the groups of a table begin."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +51,24 @@ class Comparison:
         return half_width + self.rounding
 
 
-def compare(table: pl.DataFrame, measured: str, law: Law, level: float) -> Comparison:
-    """Compare a column with a law's prediction of it; `table` has one row per repetition.
+def grouped(table: pl.DataFrame, *keys: str) -> tuple[pl.DataFrame, Starts]:
+    """The table by points, at each the groups of equal `keys` in the order of their first rows; where they begin."""
+    numbered = table.with_row_index("_row")
+    table = numbered.sort("point", pl.col("_row").min().over("point", *keys), "_row").drop("_row")
+    same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("point", *keys)).fill_null(value=False)
+    return table, np.flatnonzero(table.select((~same).alias("begins"))["begins"].to_numpy())
+
+
+def compare(table: pl.DataFrame, starts: Starts, measured: str, law: Law, level: float) -> list[Comparison]:
+    """Compare a column with a law's prediction of it, in every group of rows; each row is a repetition.
 
     A column NAME may have one NAME + ROUNDING beside it, which says how far its numbers may have been rounded.
 
     Rounding is propagated as the sum of what each input's rounding changes by itself, which is its worst case to
     first order (Taylor 1997, eq. 3.4).
     """
+    if not starts.size:
+        return []
     values = {name: table[name].cast(pl.Float64).to_numpy() for name in table.columns}
     with np.errstate(divide="ignore", invalid="ignore"):
         predicted = law(values)
@@ -65,12 +79,18 @@ def compare(table: pl.DataFrame, measured: str, law: Law, level: float) -> Compa
                 moved = {**values, name: values[name] + half_digit}
                 rounding += np.nan_to_num(np.abs(law(moved) / moved[measured] - 1 - residual))
     known = np.isfinite(residual)
-    return Comparison(
-        mean_interval(values[measured], level),
-        mean_interval(predicted, level),
-        mean_interval(residual, level),
-        float(rounding[known].mean()) if known.any() else 0.0,
-    )
+    counts = np.add.reduceat(known, starts, dtype=np.intp)
+    roundings = np.add.reduceat(np.where(known, rounding, 0.0), starts) / np.maximum(counts, 1)
+    return [
+        Comparison(*of_group)
+        for of_group in zip(
+            mean_intervals(values[measured], starts, level),
+            mean_intervals(predicted, starts, level),
+            mean_intervals(residual, starts, level),
+            roundings.tolist(),
+            strict=True,
+        )
+    ]
 
 
 def judge(residual: Interval, tolerance: float, rounding: float = 0.0) -> Verdict:
@@ -113,6 +133,8 @@ def worst(*verdicts: Verdict) -> Verdict:
     return "does not apply"
 
 
-def measured(rows: pl.DataFrame, *columns: str) -> bool:
-    """Whether the columns are there, without a gap."""
-    return all(name in rows.columns and rows[name].null_count() == 0 for name in columns)
+def measured_throughout(table: pl.DataFrame, *columns: str, by: Sequence[str] = ("point",)) -> pl.DataFrame:
+    """The rows of those groups in which the columns have no gap."""
+    if not set(columns) <= set(table.columns):
+        return table.clear()
+    return table.filter(pl.all_horizontal(pl.col(name).is_not_null().all().over(list(by)) for name in columns))

@@ -17,13 +17,14 @@ Everything but the keys may be null.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from knee.intervals import LEVEL, Floats
-from knee.laws.residual import TOLERANCE, Comparison, Law, Verdict, compare, judge, measured
+from knee.laws.residual import TOLERANCE, Comparison, Law, Starts, Verdict, compare, grouped, judge
 from knee.measurements import ROUNDING
 from knee.trim import RUN
 
@@ -92,48 +93,78 @@ Q_k = X_k W_k (Little 1961), U_k = X_k S_k / m_k, X_k = V_k X (Denning & Buzen 1
 
 
 def station_laws(
-    rows: pl.DataFrame, stations: pl.DataFrame, *, tolerance: float = TOLERANCE, level: float = LEVEL
+    runs: pl.DataFrame, stations: pl.DataFrame, *, tolerance: float = TOLERANCE, level: float = LEVEL
 ) -> list[StationCheck]:
-    """Every law that the columns allow at the stations of one point.
+    """Every law that the columns allow at every station, by points.
 
-    `rows` are the point's repetitions, `stations` a table as above; other points in it are left out, and of each law
-    the repetitions that lack one of its quantities.
+    `runs` has a row per point and repetition, `stations` is a table as above; other runs in it are left out, and of
+    each law the repetitions that lack one of its quantities.
     """
-    system = [pl.col("throughput").alias("system_throughput")] if "throughput" in rows.columns else []
-    shared = rows.select(*RUN, *system)
-    if "throughput" + ROUNDING in rows.columns:
-        shared = shared.with_columns(rows["throughput" + ROUNDING].alias("system_throughput" + ROUNDING))
-    checks = []
-    flows = _with_flow(stations.with_columns(pl.col("servers").fill_null(1.0)).join(shared, on=RUN, how="inner"))
-    for (station,), own in flows.group_by("station", maintain_order=True):
-        for law, quantity, inputs, predict, resolution in _LAWS:
-            names = (quantity, *inputs)
-            if not set(names) <= set(own.columns) or (known := own.drop_nulls(names)).is_empty():
-                continue
-            rounded = [name + ROUNDING for name in names if measured(known, name + ROUNDING)]
-            comparison = compare(known.select(*names, *rounded), quantity, predict, level)
-            checks.append(
-                StationCheck(
-                    point=int(rows["point"][0]),
-                    clients=int(rows["clients"][0]) if "clients" in rows.columns else None,
-                    station=str(station),
-                    law=law,
-                    comparison=comparison,
-                    verdict=_verdict(comparison, known, quantity, resolution, tolerance),
-                )
+    system = [pl.col("throughput").alias("system_throughput")] if "throughput" in runs.columns else []
+    if "throughput" + ROUNDING in runs.columns:
+        system.append(pl.col("throughput" + ROUNDING).alias("system_throughput" + ROUNDING))
+    clients = pl.col("clients") if "clients" in runs.columns else pl.lit(None, pl.Int64).alias("clients")
+    shared = runs.select(*RUN, clients.first().over("point"), *system)
+    flows = _with_flow(
+        stations.with_columns(pl.col("servers").fill_null(1.0)).join(shared, on=RUN, how="inner", maintain_order="left")
+    )
+    flows, starts = grouped(flows, "station")
+    ends = np.append(starts, flows.height)
+    flows = flows.with_columns(pl.Series("group", np.repeat(np.arange(starts.size), np.diff(ends))))
+    checks: list[tuple[int, StationCheck]] = []
+    for law, quantity, inputs, predict, resolution in _LAWS:
+        names = (quantity, *inputs)
+        if not set(names) <= set(flows.columns):
+            continue
+        known = flows.drop_nulls(names)
+        # How far a quantity was rounded is known of all of a station's repetitions, or of none.
+        rounded = [name + ROUNDING for name in names if name + ROUNDING in flows.columns]
+        known = known.with_columns(
+            pl.when(pl.col(name).is_not_null().all().over("group")).then(name) for name in rounded
+        )
+        known, starts = grouped(known, "station")
+        comparisons = compare(known.select(*names, *rounded), starts, quantity, predict, level)
+        verdicts = _verdicts(comparisons, known, starts, quantity, resolution, tolerance)
+        checks += [
+            (group, StationCheck(point, clients, station, law, comparison, verdict))
+            for (group, point, clients, station), comparison, verdict in zip(
+                known.select("group", "point", "clients", "station")[starts].iter_rows(),
+                comparisons,
+                verdicts,
+                strict=True,
             )
-    return checks
+        ]
+    return [check for _, check in sorted(checks, key=lambda numbered: numbered[0])]
 
 
-def _verdict(
-    comparison: Comparison, known: pl.DataFrame, quantity: str, resolution: float, tolerance: float
-) -> Verdict:
+def _verdicts(
+    comparisons: Sequence[Comparison],
+    known: pl.DataFrame,
+    starts: Starts,
+    quantity: str,
+    resolution: float,
+    tolerance: float,
+) -> list[Verdict]:
+    if not comparisons:
+        return []
+    most = np.fmax.reduceat(known[quantity].to_numpy(), starts)
+    rounded = np.zeros(starts.size)
+    if quantity + ROUNDING in known.columns:
+        halves = known[quantity + ROUNDING].to_numpy()
+        rounded = np.nan_to_num(np.fmax.reduceat(halves, starts))
+    return [
+        _verdict(comparison, largest, half, resolution, tolerance)
+        for comparison, largest, half in zip(comparisons, most.tolist(), rounded.tolist(), strict=True)
+    ]
+
+
+def _verdict(comparison: Comparison, most: float, rounded: float, resolution: float, tolerance: float) -> Verdict:
+    """The verdict on a quantity of which `most` was measured, and `rounded` by so much."""
     apart = abs(comparison.predicted.estimate - comparison.measured.estimate)
     if apart <= resolution:
         return "holds"
-    if known[quantity].max() == 0:
+    if most == 0:
         # Nothing is a share of zero, but what was measured as zero may have been rounded to it.
-        rounded = float(known[quantity + ROUNDING].max()) if measured(known, quantity + ROUNDING) else 0.0  # type: ignore[arg-type]
         return "violated" if apart > resolution + rounded else "cannot tell"
     return judge(comparison.residual, tolerance, comparison.rounding)
 
