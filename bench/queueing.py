@@ -21,6 +21,15 @@ POOLS = Network(
 CLASSES = Network(
     [Queue(f"station {k}", (0.1 + 0.1 * k, 0.5 - 0.1 * k, 0.3)) for k in range(5)], 1.0, ("get", "set", "multi-get")
 )
+# The same work by slower servers, four at each.
+CLASSES_4 = Network(
+    [
+        Queue(station.name, [4 * time for time in np.ravel(station.service_time)], servers=4)
+        for station in CLASSES.stations
+    ],
+    1.0,
+    CLASSES.classes,
+)
 
 
 def main() -> None:
@@ -31,6 +40,7 @@ def main() -> None:
         "  Linearizer, N = 1,000 only": lambda: float(linearizer(POOLS, [1000]).throughput[0]),
         "1, 8 and 16 servers, N = 1..100,000": lambda: float(solve_closed(POOLS, 100_000).throughput[-1]),
         "3 classes of 20, 5 stations": lambda: float(solve_classes(CLASSES, [20] * 3).throughput[20, 20, 20].sum()),
+        "  of 4 servers": lambda: float(solve_classes(CLASSES_4, [20] * 3).throughput[20, 20, 20].sum()),
         "  textbook, in NumPy": lambda: textbook_classes(CLASSES, 20),
         "  Linearizer, (20, 20, 20) only": lambda: float(linearizer(CLASSES, [20] * 3).throughput.sum()),
     }

@@ -1,4 +1,7 @@
-"""Exact solvers of closed networks, and a simulator, from crates/kernels. Arrays are the bytes of 64-bit numbers."""
+"""Exact solvers of closed networks, and a simulator, from crates/kernels. Arrays are the bytes of 64-bit numbers.
+
+What a signal's handler raises, KeyboardInterrupt for one, ends any of them.
+"""
 
 POPULATION_MAX: int
 
@@ -32,7 +35,7 @@ def closed(
 
 def lattice(
     populations: list[int], think_times: list[float], demands: list[list[float]], rates: list[list[float]]
-) -> tuple[bytes, bytes]:
+) -> tuple[bytes, bytes, bytes]:
     """Solves a closed network of several classes for all populations up to these.
 
     Parameters
@@ -42,13 +45,13 @@ def lattice(
 
     Returns
     -------
-    Throughput, (N_1 + 1, …, N_C + 1, classes), and the residence time of one unit of demand that arrives there,
-    (N_1 + 1, …, N_C + 1, stations).
+    Throughput, (N_1 + 1, …, N_C + 1, classes); the residence time of one unit of demand that arrives there, and the
+    probability that somebody is there, (N_1 + 1, …, N_C + 1, stations).
 
     Raises
     ------
     TooLargeError
-        For more values than are allowed.
+        For more values, or terms of load-dependent stations' polynomials, than are allowed.
     ValueError
         For an argument that cannot be right, or numbers out of range.
     """
@@ -75,7 +78,7 @@ def simulate(
     in_time: bool,
     has_series: bool,
 ) -> list[tuple[float, bytes, bytes, bytes, list[bytes], tuple[int, bytes, bytes] | None]]:
-    """Simulates a network several times over, on all processors; an interrupt ends it.
+    """Simulates a network several times over, on all processors.
 
     Parameters
     ----------

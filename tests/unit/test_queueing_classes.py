@@ -54,6 +54,12 @@ def test_every_state(network: Network, populations: tuple[int, int]) -> None:
     assert solution.throughput[populations] == pytest.approx([float(x) for x in exact.throughput], rel=1e-12)
     lengths = np.array(exact.queue_length[:-1], dtype=float)
     assert solution.queue_length[populations] == pytest.approx(lengths, rel=1e-12, abs=1e-15)
+    for index, station in enumerate(network.stations):
+        if isinstance(station, LoadDependent):
+            busy = float(exact.busy[index])
+            assert solution.utilisation[(*populations, index)] == pytest.approx(busy, rel=1e-12, abs=0)
+        else:
+            assert np.isnan(solution.utilisation[(*populations, index)]) == isinstance(station, Delay)
 
 
 @settings(max_examples=40, deadline=None)
@@ -95,9 +101,25 @@ def test_too_many_states_are_counted() -> None:
     assert refusal.value.states == 101**4
 
 
-def test_every_further_load_dependent_station_doubles_the_size() -> None:
+def test_many_load_dependent_stations() -> None:
+    stations = [Queue(f"{k}", 0.3 + 0.1 * k, servers=2 + k % 3) for k in range(20)]
+    solution = solve_classes(Network(stations, classes=CLASSES), [20, 10])
+    alone = solve_closed(Network(stations), 30)
+    assert solution.throughput[20, 10].sum() == pytest.approx(alone.throughput[-1], rel=1e-13)
+    assert solution.queue_length[20, 10].sum(axis=1) == pytest.approx(alone.queue_length[-1], rel=1e-12)
+
+
+def test_too_many_terms_are_counted() -> None:
+    falling = LoadDependent("usl", [2.0, 1.0])
     with pytest.raises(SizeError):
-        solve_classes(Network([Queue(f"{k}", 1.0, servers=2) for k in range(20)], classes=CLASSES), [10, 10])
+        solve_classes(Network([falling]), [200_000])
+
+
+def test_a_station_that_is_hardly_ever_busy_keeps_its_digits() -> None:
+    network = Network([LoadDependent("usl", [1e12, 2e12, 1.5e12])], 1.0, CLASSES)
+    solution = solve_classes(network, [2, 1])
+    # Three customers who think for 1, each there for 1e-12.
+    assert solution.utilisation[2, 1, 0] == pytest.approx(3e-12, rel=1e-11)
 
 
 def test_a_class_that_nothing_takes_time_of() -> None:

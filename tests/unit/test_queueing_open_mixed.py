@@ -72,8 +72,13 @@ def test_rates_refused(rates: float) -> None:
         solve_open(Network([Queue("disk", 0.1)]), rates)
 
 
-def sums_over_states(station: Station, speed: list[float], rate: float, clients: int) -> tuple[float, float, float]:
-    """Throughput of the clients, and both classes' mean numbers at a station; clients think for 1."""
+def sums_over_states(
+    station: Station, speed: list[float], rate: float, clients: int
+) -> tuple[float, float, float, float]:
+    """Throughput of the clients, both classes' mean numbers at a station, and how likely somebody is there.
+
+    Clients think for 1.
+    """
     (open_demand, closed_demand) = np.broadcast_to(station.service_time, 2)
     # Customers of the open class beyond these weigh nothing.
     weight = np.zeros((clients + 1, 600))
@@ -88,7 +93,8 @@ def sums_over_states(station: Station, speed: list[float], rate: float, clients:
     states = weight * thinking[:, np.newaxis]
     throughput = (weight[:-1] * fewer[:, np.newaxis]).sum() / states.sum()
     closed = (states.sum(axis=1) * np.arange(clients + 1)).sum() / states.sum()
-    return throughput, (states.sum(axis=0) * np.arange(weight.shape[1])).sum() / states.sum(), closed
+    opened = (states.sum(axis=0) * np.arange(weight.shape[1])).sum() / states.sum()
+    return throughput, opened, closed, 1 - states[0, 0] / states.sum()
 
 
 @pytest.mark.parametrize(
@@ -103,9 +109,12 @@ def sums_over_states(station: Station, speed: list[float], rate: float, clients:
 def test_mixed_against_every_state(station: Station, speed: list[float]) -> None:
     rate, clients = 0.9, 6
     solution = solve_mixed(Network([station], 1.0, OPEN_CLOSED), (None, clients), (rate, None))
-    throughput, open_there, closed_there = sums_over_states(station, speed, rate, clients)
+    throughput, open_there, closed_there, busy = sums_over_states(station, speed, rate, clients)
     assert solution.throughput[clients] == pytest.approx([rate, throughput], rel=1e-10)
     assert solution.queue_length[clients, 0] == pytest.approx([open_there, closed_there], rel=1e-10)
+    if isinstance(station, LoadDependent):
+        assert solution.utilisation[clients, 0] == pytest.approx(busy, rel=1e-10)
+        assert solution.utilisation[0, 0] == pytest.approx(solve_open(Network([station]), rate).utilisation[0])
 
 
 def test_without_clients_a_mixed_network_is_open() -> None:

@@ -25,16 +25,18 @@ pub struct Closed {
 /// Solves a closed network for the populations 1, …, `population`.
 ///
 /// `think_time` is the mean time at the delays, `stations` are the others, each with its demand: the
-/// mean number of visits times the time that its rates refer to.
+/// mean number of visits times the time that its rates refer to. `goes_on` is asked now and then.
 ///
 /// # Errors
 ///
 /// A population of 0 or above [`POPULATION_MAX`], a negative or infinite time, nothing that takes
-/// time, more than [`TERMS_MAX`] terms or [`VALUES_MAX`] values, or numbers that leave their range.
+/// time, more than [`TERMS_MAX`] terms or [`VALUES_MAX`] values, numbers that leave their range, and
+/// the end before the end where `goes_on` wants it.
 pub fn closed(
     population: usize,
     think_time: f64,
     stations: &[(f64, Station)],
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Closed, Error> {
     check(population, think_time, stations)?;
 
@@ -55,7 +57,7 @@ pub fn closed(
     let mut shares: Vec<Shares> = stations.iter().map(|_| nothing()).collect();
     let whole = match others.is_empty() {
         true => base,
-        false => multiply_each_last(base, &others, stations, &mut shares)?,
+        false => multiply_each_last(base, &others, stations, &mut shares, goes_on)?,
     };
     let throughput: Vec<f64> = whole.ratios().iter().map(|ratio| ratio.recip()).collect();
     for (index, load) in servers {
@@ -108,25 +110,26 @@ fn multiply_each_last(
     indices: &[usize],
     stations: &[(f64, Station)],
     shares: &mut [Shares],
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Series, Error> {
     if let [index] = *indices {
         let (demand, station) = &stations[index];
         let mut whole = series;
-        shares[index] = whole.multiply_last(*demand, station.rates()).ok_or(Error::Range)?;
+        shares[index] = whole.multiply_last(*demand, station.rates(), goes_on)?;
         return Ok(whole);
     }
     let multiplied = |mut series: Series, indices: &[usize]| {
         for &index in indices {
             let (demand, station) = &stations[index];
-            series.multiply(*demand, station.rates()).ok_or(Error::Range)?;
+            series.multiply(*demand, station.rates(), goes_on)?;
         }
         Ok(series)
     };
     let (some, rest) = indices.split_at(indices.len() / 2);
     let with_some = multiplied(series.clone(), some)?;
     let with_rest = multiplied(series, rest)?;
-    multiply_each_last(with_rest, some, stations, shares)?;
-    multiply_each_last(with_some, rest, stations, shares)
+    multiply_each_last(with_rest, some, stations, shares, goes_on)?;
+    multiply_each_last(with_some, rest, stations, shares, goes_on)
 }
 
 /// A single server among others: an arriving customer finds what is there with one customer less

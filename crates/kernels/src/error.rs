@@ -22,6 +22,8 @@ pub enum Error {
     /// Demands and rates differ by so many orders of magnitude, or a station has so many servers, that
     /// 64-bit numbers cannot carry their products.
     Range,
+    /// Somebody asked for the end before it came.
+    Interrupted,
 }
 
 impl fmt::Display for Error {
@@ -35,6 +37,7 @@ impl fmt::Display for Error {
                 "demands and rates differ by too many orders of magnitude, or a station has too many \
                  servers, for 64-bit numbers",
             ),
+            Error::Interrupted => f.write_str("the solution was interrupted"),
         }
     }
 }

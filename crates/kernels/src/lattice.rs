@@ -1,17 +1,25 @@
-//! Closed networks with several classes of customers, by mean value analysis.
+//! Closed networks with several classes of customers.
 //!
-//! A customer that arrives finds the station as it is with one customer of its class less (Reiser &
-//! Lavenberg 1980), so its residence time in population n is a_ck A_k(n - 1_c), where A_k is what
-//! the station then takes for one unit of demand:
+//! A station of rates μ(j), the largest of them M, has the generating function
 //!
 //! ```text
-//! A_k = Σ_j (j + 1)/μ(j + 1) p(j) = (1 + Q)/μ(L) + Σ_{j<L-1} (j + 1) (1/μ(j + 1) - 1/μ(L)) p(j)
+//! F(u) = Σ_j u^j / Π_{i≤j} μ(i) = P(u)/(1 - u/M),   P(u) = Σ_j ε_j u^j / Π_{i≤j} μ(i),   ε_j = 1 - μ(j)/M
 //! ```
 //!
-//! Where rates only grow, every term is positive. The textbooks' p(0) = 1 - Σ p(j) is what breaks
-//! down; here it is the ratio of normalising constants without the station and with it, carried
-//! forward as p(0|n) = p(0|n - 1_c) X_c(n)/X'_c(n) with X' the throughputs without the station
-//! (Reiser 1981). So the network is solved without every set of load-dependent stations as well.
+//! with ε_0 = 1 and u = Σ_c a_c z_c, where class c has the demand a_c. So a network is one of single
+//! servers, which mean value analysis solves (Reiser & Lavenberg 1980), times polynomials without a
+//! negative coefficient. These are multiplied in by Horner's scheme, over the constants of the
+//! network before, so that nothing is subtracted and little leaves the range of numbers:
+//!
+//! ```text
+//! v_j(n) = ε_j + Σ_c a_c/μ(j + 1) X_c(n) v_{j+1}(n - 1_c)
+//! ```
+//!
+//! and the throughput becomes X_c(n) v_0(n - 1_c)/v_0(n). P ends with the last rate if that is the
+//! largest; otherwise it goes on as far as there are customers.
+//!
+//! What a unit of demand takes of a customer that arrives, A = Σ_j (j + 1)/μ(j + 1) p(j), is the
+//! derivative of F in the place of F, over the network's constants: F'/F = P'/P + (1/M)/(1 - u/M).
 
 use crate::Error;
 use crate::station::{Station, checked_time};
@@ -19,14 +27,17 @@ use crate::station::{Station, checked_time};
 /// Numbers that a solution may hold while it is made: 320 MB.
 const VALUES_MAX: u128 = 40_000_000;
 
-/// Probabilities are carried as so many times themselves, 2^960, as p(0) becomes very small before
-/// the probabilities that follow from it cease to matter.
-const UNIT: f64 = f64::from_bits((1023 + 960) << 52);
-/// What a probability that was lost, below 10^-308/UNIT, may be multiplied with before it matters:
-/// the logarithm of 10^280 UNIT.
-const GROWTH_MAX: f64 = 645.0 + 665.0;
-/// How far the sum of all probabilities may be from 1.
-const ROUNDING: f64 = 1e-9;
+/// Terms that the polynomials of load-dependent stations may take in all: some ten seconds.
+const TERMS_MAX: u128 = 10_000_000_000;
+
+/// States between two looks at whether to go on.
+const STATES_BETWEEN_LOOKS: usize = 1 << 14;
+
+/// States whose sums are taken at a time, so that they stay in the processor's cache.
+const CHUNK: usize = 1024;
+
+/// What a polynomial that grows by more than e^600 is carried in, 2^-960.
+const SMALL_UNIT: f64 = f64::from_bits((1023 - 960) << 52);
 
 /// The solution for every combination of populations from 0 on: the state of populations n is
 /// Σ_c n_c Π_{d>c} (N_d + 1), the last class running fastest.
@@ -36,46 +47,45 @@ pub struct Lattice {
     pub throughput: Vec<f64>,
     /// A by state and station: the residence time of one unit of demand that arrives in that state.
     pub arrival: Vec<f64>,
+    /// By state and station: the probability that somebody is there.
+    pub busy: Vec<f64>,
 }
 
 /// Solves a closed network for all populations up to `populations`, one for each class.
 ///
-/// `think_times` are by class; every station has its demands by class.
+/// `think_times` are by class; every station has its demands by class. `goes_on` is asked now and
+/// then.
 ///
 /// # Errors
 ///
 /// No class, lengths that differ, a negative or infinite time, a class that nothing takes time of,
-/// more than [`VALUES_MAX`] values, or numbers that leave their range.
+/// more than [`VALUES_MAX`] values or [`TERMS_MAX`] terms, numbers that leave their range, and the
+/// end before the end where `goes_on` wants it.
 pub fn lattice(
     populations: &[usize],
     think_times: &[f64],
     stations: &[(Vec<f64>, Station)],
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Lattice, Error> {
     check(populations, think_times, stations)?;
+    let space = Space::of(populations);
     let everybody: usize = populations.iter().sum();
     let queues: Vec<Queue<'_>> =
         stations.iter().map(|(demands, station)| Queue::of(demands, station, everybody)).collect();
-    let dependent: Vec<usize> = (0..queues.len()).filter(|&k| queues[k].tracked > 0).collect();
-    let space = Space::of(populations);
+    let dependent: Vec<usize> = (0..queues.len()).filter(|&k| !queues[k].is_server()).collect();
 
-    if queues.iter().any(|queue| queue.growth > GROWTH_MAX) {
-        return Err(Error::Range);
+    let mut solver = Solver {
+        goes_on,
+        shares: vec![Shares::default(); queues.len()],
+        work: Work::of(&space),
+        space,
+        queues,
+    };
+    let mut throughput = solver.servers(think_times)?;
+    if !dependent.is_empty() {
+        throughput = solver.multiply_each_last(throughput, &dependent)?;
     }
-
-    // Every set of load-dependent stations that may be absent, from all of them to none.
-    let sets = 1_usize << dependent.len();
-    let mut throughputs: Vec<Vec<f64>> = vec![Vec::new(); sets];
-    for absent in (1..sets).rev() {
-        let (throughput, _) =
-            sweep(&space, think_times, &queues, &dependent, absent, &throughputs)?;
-        throughputs[absent] = throughput;
-    }
-    let (throughput, arrival) = sweep(&space, think_times, &queues, &dependent, 0, &throughputs)?;
-    if throughput.iter().chain(&arrival).all(|value| value.is_finite()) {
-        Ok(Lattice { throughput, arrival })
-    } else {
-        Err(Error::Range)
-    }
+    solver.solution(throughput)
 }
 
 fn check(
@@ -106,36 +116,41 @@ fn check(
             });
         }
     }
-    let values = values(populations, stations);
-    if values > VALUES_MAX {
-        return Err(Error::TooLarge { values, values_max: VALUES_MAX });
+    let (values, terms) = size(populations, stations);
+    for (values, values_max) in [(values, VALUES_MAX), (terms, TERMS_MAX)] {
+        if values > values_max {
+            return Err(Error::TooLarge { values, values_max });
+        }
     }
     Ok(())
 }
 
-/// How many numbers the solution of a network holds while it is made.
-fn values(populations: &[usize], stations: &[(Vec<f64>, Station)]) -> u128 {
+/// How many numbers the solution holds while it is made, and how many terms it sums for load-dependent
+/// stations.
+fn size(populations: &[usize], stations: &[(Vec<f64>, Station)]) -> (u128, u128) {
     let everybody = populations.iter().fold(0_usize, |sum, n| sum.saturating_add(*n));
     let states =
         populations.iter().fold(1_u128, |product, &n| product.saturating_mul(n as u128 + 1));
-    let tracked = stations
-        .iter()
-        .map(|(_, station)| tracked(station, everybody) as u128)
-        .filter(|&counts| counts > 0);
-    let sets = 1_u128.checked_shl(tracked.clone().count() as u32).unwrap_or(u128::MAX);
-    let throughputs = sets.saturating_mul(populations.len() as u128);
-    states
-        .saturating_mul(throughputs.saturating_add(stations.len() as u128 + tracked.sum::<u128>()))
+    let degrees = stations.iter().map(|(_, station)| degree(station, everybody) as u128);
+    let dependent = degrees.clone().filter(|&degree| degree > 0).count();
+    let (classes, stations) = (populations.len() as u128, stations.len() as u128);
+    let depth = u128::from(dependent.max(1).next_power_of_two().ilog2());
+    // Throughputs on every level of halving and in the solution; two arrays of every station there, and
+    // two that each load-dependent one leaves; four of work.
+    let held = classes * (depth + 2) + 2 * stations + 2 * dependent as u128 + 4;
+    // Once on every level, and twice as the last one.
+    let terms = degrees.sum::<u128>().saturating_mul(depth + 2).saturating_mul(classes);
+    (states.saturating_mul(held), states.saturating_mul(terms))
 }
 
-/// How many of a station's probabilities p(0), p(1), … the recursion needs: all of them where the
-/// last rate is not the largest, as the terms of the shorter sum would have either sign.
-fn tracked(station: &Station, everybody: usize) -> usize {
-    let last = station.last_rate();
-    match station.rates().iter().all(|&rate| rate <= last) {
-        true if !station.is_load_dependent() => 0,
-        true => (station.rates().len() - 1).min(everybody.saturating_add(1)),
-        false => everybody.saturating_add(1),
+/// The degree of a station's polynomial, as far as so many customers and one who arrives see it.
+fn degree(station: &Station, everybody: usize) -> usize {
+    let rates = station.rates();
+    let most = station.largest_rate();
+    match rates.iter().rposition(|&rate| rate != most) {
+        None => 0,
+        Some(last) if last + 1 < rates.len() => (last + 1).min(everybody.saturating_add(1)),
+        Some(_) => everybody.saturating_add(1),
     }
 }
 
@@ -171,127 +186,270 @@ impl Space {
     }
 }
 
-/// A station as the recursion takes it.
+/// A station as a single server of its largest rate, and the polynomial that puts this right.
 struct Queue<'a> {
     demands: &'a [f64],
-    /// 1/μ(1), 1/μ(2), …, as many as probabilities are tracked.
-    inverse_rates: Vec<f64>,
-    tracked: usize,
-    /// What p(j) adds to A beyond `slope` (1 + Q).
-    weights: Vec<f64>,
+    /// 1/M.
     slope: f64,
-    /// Whether all probabilities are tracked.
-    complete: bool,
-    /// The logarithm of how many times p(0) a probability that is tracked can become: what the station
-    /// does is at most μ(L), so that p(j) grows to Π μ(L)/μ(i) times p(0). Where all are tracked their sum
-    /// tells.
-    growth: f64,
+    /// 1/μ(1), …, 1/μ(degree), and what is not looked at.
+    inverse_rates: Vec<f64>,
+    /// The coefficients of P - 1, over 1/Π μ(i): 0 and ε_1, …, ε_degree.
+    steps: Vec<f64>,
+    /// Those of P': (j + 1) ε_{j+1}/μ(j + 1) from j = 0 to the degree - 1.
+    slopes: Vec<f64>,
+    /// What the sums are carried in.
+    unit: f64,
 }
 
 impl<'a> Queue<'a> {
     fn of(demands: &'a [f64], station: &Station, everybody: usize) -> Queue<'a> {
-        let tracked = tracked(station, everybody);
+        let degree = degree(station, everybody);
+        let most = station.largest_rate();
         let rate = |j: usize| station.rates()[j.min(station.rates().len()) - 1];
-        let complete = tracked > everybody;
-        let slope = if complete { 0.0 } else { station.last_rate().recip() };
+        let step = |j: usize| (most - rate(j)) / most;
+        // As the single server does no more than M, no sum is larger than this power of e.
+        let growth: f64 = (1..=degree).map(|j| (most / rate(j)).ln()).sum();
+        let unit = if growth > 600.0 { SMALL_UNIT } else { 1.0 };
         Queue {
             demands,
-            inverse_rates: (1..=tracked).map(|j| rate(j).recip()).collect(),
-            tracked,
-            weights: (1..=tracked).map(|j| j as f64 * (rate(j).recip() - slope) / UNIT).collect(),
-            slope,
-            complete,
-            growth: match complete {
-                true => 0.0,
-                false => (1..tracked).map(|j| (station.last_rate() / rate(j)).ln()).sum(),
-            },
+            slope: most.recip(),
+            inverse_rates: (1..=degree + 1).map(|j| rate(j).recip()).collect(),
+            steps: std::iter::once(0.0).chain((1..=degree).map(|j| step(j) * unit)).collect(),
+            slopes: (1..=degree).map(|j| j as f64 * step(j) / rate(j) * unit).collect(),
+            unit,
         }
+    }
+
+    fn is_server(&self) -> bool {
+        self.slopes.is_empty()
     }
 }
 
-/// The recursion over all states, without the load-dependent stations that are `absent`. Returns
-/// throughputs and A, or [`Error::Range`] where probabilities were lost.
-fn sweep(
-    space: &Space,
-    think_times: &[f64],
-    queues: &[Queue<'_>],
-    dependent: &[usize],
-    absent: usize,
-    throughputs: &[Vec<f64>],
-) -> Result<(Vec<f64>, Vec<f64>), Error> {
-    let (classes, width) = (think_times.len(), queues.len());
-    let bit = |k: usize| dependent.iter().position(|&other| other == k).map_or(0, |at| 1 << at);
-    let present: Vec<usize> = (0..width).filter(|&k| bit(k) & absent == 0).collect();
-    // A class may have no work left: its customers are nowhere then.
-    let working: Vec<usize> = (0..classes)
-        .filter(|&c| think_times[c] > 0.0 || present.iter().any(|&k| queues[k].demands[c] > 0.0))
-        .collect();
-    let without: Vec<&[f64]> =
-        (0..width).map(|k| throughputs[absent | bit(k)].as_slice()).collect();
+/// What multiplying a station in last tells of it, by state; nothing of single servers.
+#[derive(Clone, Default)]
+struct Shares {
+    /// P'/P.
+    slope: Vec<f64>,
+    /// The probability that somebody is there.
+    busy: Vec<f64>,
+}
 
-    let mut throughput = vec![0.0; space.states * classes];
-    let mut arrival = vec![0.0; space.states * width];
-    let mut probabilities: Vec<Vec<f64>> = (0..width)
-        .map(|k| vec![0.0; if bit(k) & absent == 0 { space.states * queues[k].tracked } else { 0 }])
-        .collect();
+/// Two levels of Horner's scheme, by state. They begin with room for the neighbours of states without
+/// a customer of some class, whatever is there: that class has no throughput.
+struct Work {
+    room: usize,
+    now: Vec<f64>,
+    next: Vec<f64>,
+}
 
-    let mut customers = vec![0; classes];
-    let mut there = Vec::with_capacity(classes);
-    for state in 0..space.states {
-        there.clear();
-        there.extend(working.iter().copied().filter(|&c| customers[c] > 0));
-        let rates = &mut throughput[state * classes..][..classes];
-        for c in 0..classes {
-            if customers[c] > 0 {
-                rates[c] = f64::INFINITY;
+impl Work {
+    fn of(space: &Space) -> Work {
+        let room = space.strides[0];
+        let level = || vec![0.0; room + space.states];
+        Work { room, now: level(), next: level() }
+    }
+
+    fn level(&self) -> &[f64] {
+        &self.now[self.room..]
+    }
+
+    fn level_mut(&mut self) -> &mut [f64] {
+        &mut self.now[self.room..]
+    }
+}
+
+struct Solver<'a> {
+    goes_on: &'a dyn Fn() -> bool,
+    space: Space,
+    queues: Vec<Queue<'a>>,
+    shares: Vec<Shares>,
+    work: Work,
+}
+
+impl Solver<'_> {
+    fn look(&self) -> Result<(), Error> {
+        if (self.goes_on)() { Ok(()) } else { Err(Error::Interrupted) }
+    }
+
+    /// Throughputs by class and state of the network in which every station is a single server.
+    fn servers(&self, think_times: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
+        let (space, width) = (&self.space, self.queues.len());
+        let loads: Vec<Vec<f64>> = (0..think_times.len())
+            .map(|c| self.queues.iter().map(|queue| queue.demands[c] * queue.slope).collect())
+            .collect();
+        let mut throughput = vec![vec![0.0; space.states]; loads.len()];
+        // 1 + Q by state and station.
+        let mut arrival = vec![1.0; space.states * width];
+        let mut customers = vec![0; loads.len()];
+        for state in 0..space.states {
+            if state % STATES_BETWEEN_LOOKS == 0 {
+                self.look()?;
             }
-        }
-        for &c in &there {
-            let before = &arrival[(state - space.strides[c]) * width..][..width];
-            let residence: f64 = present.iter().map(|&k| queues[k].demands[c] * before[k]).sum();
-            rates[c] = customers[c] as f64 / (think_times[c] + residence);
-        }
-        for &k in &present {
-            let queue = &queues[k];
-            let mut length = 0.0;
-            for &c in &there {
-                let before = arrival[(state - space.strides[c]) * width + k];
-                length += rates[c] * queue.demands[c] * before;
-            }
-            let mut held = queue.slope * (1.0 + length);
-            if queue.tracked > 0 {
-                let (past, now) = probabilities[k].split_at_mut(state * queue.tracked);
-                let now = &mut now[..queue.tracked];
-                now[0] = UNIT;
-                if let Some(&c) = there.first() {
-                    let other = &without[k][state * classes..][..classes];
-                    // Somebody without other work is always there.
-                    now[0] = match there.iter().any(|&c| other[c].is_infinite()) {
-                        true => 0.0,
-                        false => {
-                            past[(state - space.strides[c]) * queue.tracked] * (rates[c] / other[c])
-                        }
-                    };
+            let (past, now) = arrival.split_at_mut(state * width);
+            let now = &mut now[..width];
+            for (c, loads) in loads.iter().enumerate().filter(|&(c, _)| customers[c] > 0) {
+                let before = &past[(state - space.strides[c]) * width..][..width];
+                let residence: f64 = loads.iter().zip(before).map(|(load, one)| load * one).sum();
+                let rate = customers[c] as f64 / (think_times[c] + residence);
+                throughput[c][state] = rate;
+                for ((now, load), before) in now.iter_mut().zip(loads).zip(before) {
+                    *now += rate * load * before;
                 }
-                for &c in &there {
-                    let load = rates[c] * queue.demands[c];
-                    let before =
-                        &past[(state - space.strides[c]) * queue.tracked..][..queue.tracked];
-                    for j in 1..queue.tracked {
-                        now[j] += load * queue.inverse_rates[j - 1] * before[j - 1];
+            }
+            space.advance(&mut customers);
+        }
+        Ok(throughput)
+    }
+
+    /// Multiplies the polynomials of these stations in, each of them last once: see
+    /// `closed::multiply_each_last`.
+    fn multiply_each_last(
+        &mut self,
+        throughput: Vec<Vec<f64>>,
+        stations: &[usize],
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        if let [station] = *stations {
+            return self.multiply_last(throughput, station);
+        }
+        let (some, rest) = stations.split_at(stations.len() / 2);
+        let mut with_some = throughput.clone();
+        for &station in some {
+            self.multiply(&mut with_some, station)?;
+        }
+        let mut with_rest = throughput;
+        for &station in rest {
+            self.multiply(&mut with_rest, station)?;
+        }
+        self.multiply_each_last(with_rest, some)?;
+        self.multiply_each_last(with_some, rest)
+    }
+
+    /// Multiplies a station's polynomial in.
+    fn multiply(&mut self, throughput: &mut [Vec<f64>], station: usize) -> Result<(), Error> {
+        self.horner(throughput, station, |queue| &queue.steps)?;
+        self.replace(throughput, station)
+    }
+
+    /// The same, and keeps what that tells of the station.
+    fn multiply_last(
+        &mut self,
+        mut throughput: Vec<Vec<f64>>,
+        station: usize,
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        self.horner(&throughput, station, |queue| &queue.slopes)?;
+        let mut slope = self.work.level().to_vec();
+        self.horner(&throughput, station, |queue| &queue.steps)?;
+        // (F - 1)/F = (P - 1 + u/M)/P.
+        let mut busy = self.work.level().to_vec();
+        let queue = &self.queues[station];
+        for (rates, demand) in throughput.iter().zip(queue.demands) {
+            let load = demand * queue.slope * queue.unit;
+            for (busy, rate) in busy.iter_mut().zip(rates) {
+                *busy += load * rate;
+            }
+        }
+        self.replace(&mut throughput, station)?;
+        for ((slope, busy), sum) in slope.iter_mut().zip(&mut busy).zip(self.work.level()) {
+            *slope /= sum;
+            *busy /= sum;
+        }
+        self.shares[station] = Shares { slope, busy };
+        Ok(throughput)
+    }
+
+    /// A polynomial, over the constants of the network of these throughputs.
+    fn horner(
+        &mut self,
+        throughput: &[Vec<f64>],
+        station: usize,
+        coefficients: for<'q> fn(&'q Queue<'_>) -> &'q Vec<f64>,
+    ) -> Result<(), Error> {
+        let queue = &self.queues[station];
+        let classes: Vec<(&[f64], f64, usize)> = throughput
+            .iter()
+            .zip(queue.demands)
+            .zip(&self.space.strides)
+            .filter(|((_, demand), _)| **demand > 0.0)
+            .map(|((rates, demand), stride)| (rates.as_slice(), *demand, *stride))
+            .collect();
+        let mut coefficients = coefficients(queue).iter().zip(&queue.inverse_rates).rev();
+        // That of the highest power.
+        if let Some((&coefficient, _)) = coefficients.next() {
+            self.work.level_mut().fill(coefficient);
+        }
+        for (&coefficient, &inverse_rate) in coefficients {
+            self.look()?;
+            let Work { room, now, next } = &mut self.work;
+            for (number, sums) in next[*room..].chunks_mut(CHUNK).enumerate() {
+                let first = number * CHUNK;
+                sums.fill(coefficient);
+                for &(rates, demand, stride) in &classes {
+                    let load = demand * inverse_rate;
+                    let (rates, before) = (&rates[first..], &now[*room + first - stride..]);
+                    for ((sum, rate), before) in sums.iter_mut().zip(rates).zip(before) {
+                        *sum += load * rate * before;
                     }
                 }
-                if queue.complete
-                    && there.len() == customers.iter().filter(|&&n| n > 0).count()
-                    && (now.iter().sum::<f64>() / UNIT - 1.0).abs() > ROUNDING
-                {
-                    return Err(Error::Range);
-                }
-                held += queue.weights.iter().zip(&*now).map(|(weight, p)| weight * p).sum::<f64>();
             }
-            arrival[state * width + k] = held;
+            std::mem::swap(now, next);
         }
-        space.advance(&mut customers);
+        Ok(())
     }
-    Ok((throughput, arrival))
+
+    /// Puts the 1 to a polynomial without it, and the throughputs with it in the place of those before.
+    fn replace(&mut self, throughput: &mut [Vec<f64>], station: usize) -> Result<(), Error> {
+        let unit = self.queues[station].unit;
+        self.work.level_mut().iter_mut().for_each(|sum| *sum += unit);
+        let Work { room, now, .. } = &self.work;
+        if !self.work.level().iter().all(|sum| sum.is_finite()) {
+            return Err(Error::Range);
+        }
+        for (rates, stride) in throughput.iter_mut().zip(&self.space.strides) {
+            let neighbours = now[room - stride..].iter().zip(&now[*room..]);
+            for (rate, (before, sum)) in rates.iter_mut().zip(neighbours) {
+                *rate *= before / sum;
+            }
+        }
+        Ok(())
+    }
+
+    /// What stations do at these throughputs.
+    fn solution(self, rates: Vec<Vec<f64>>) -> Result<Lattice, Error> {
+        let (classes, width) = (rates.len(), self.queues.len());
+        let mut throughput = vec![0.0; self.space.states * classes];
+        let mut arrival = vec![1.0; self.space.states * width];
+        let mut busy = vec![0.0; self.space.states * width];
+        for state in 0..self.space.states {
+            let (past, now) = arrival.split_at_mut(state * width);
+            let busy = &mut busy[state * width..][..width];
+            for (c, stride) in self.space.strides.iter().enumerate() {
+                let rate = rates[c][state];
+                throughput[state * classes + c] = rate;
+                if rate > 0.0 {
+                    let before = &past[(state - stride) * width..][..width];
+                    for (k, queue) in self.queues.iter().enumerate() {
+                        let load = rate * queue.demands[c] * queue.slope;
+                        busy[k] += load;
+                        now[k] += load * before[k];
+                    }
+                }
+            }
+        }
+        for (k, queue) in self.queues.iter().enumerate() {
+            let arrival = arrival[k..].iter_mut().step_by(width);
+            let shares = &self.shares[k];
+            for (state, arrival) in arrival.enumerate() {
+                *arrival *= queue.slope;
+                if !queue.is_server() {
+                    *arrival += shares.slope[state];
+                    busy[state * width + k] = shares.busy[state];
+                }
+            }
+        }
+        if throughput.iter().chain(&arrival).all(|value| value.is_finite()) {
+            Ok(Lattice { throughput, arrival, busy })
+        } else {
+            Err(Error::Range)
+        }
+    }
 }

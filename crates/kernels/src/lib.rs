@@ -7,7 +7,8 @@
 //! * [`closed`]: one class of customers, every population up to N, in ratios of successive
 //!   normalising constants ([`Series`]).
 //!
-//! * [`lattice`]: several classes, every combination of populations, by mean value analysis.
+//! * [`lattice`]: several classes, every combination of populations, by mean value analysis of single
+//!   servers and polynomials that put the others right.
 //!
 //! * [`Station`]: what both know of a station.
 //!

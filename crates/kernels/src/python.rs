@@ -3,6 +3,9 @@
 //! Arrays leave as the bytes of 64-bit numbers in the machine's order, which NumPy reads where they
 //! are. `python/knee/_kernels.pyi` types it.
 
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -19,15 +22,21 @@ create_exception!(
     "More values than are allowed: (values, values_max)."
 );
 
-/// One solution: throughput by population, then queue length and busy share by station and
-/// population.
-type Solution<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+/// How long an interrupt may wait.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Of one class: throughput by population, then queue length and busy share by station and
+/// population. Of several: throughput by state and class, then arrival and busy share by state and
+/// station.
+type Arrays<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
         match error {
             Error::TooLarge { values, values_max } => TooLargeError::new_err((values, values_max)),
-            Error::Argument { .. } | Error::Range => PyValueError::new_err(error.to_string()),
+            Error::Argument { .. } | Error::Range | Error::Interrupted => {
+                PyValueError::new_err(error.to_string())
+            }
         }
     }
 }
@@ -40,10 +49,10 @@ fn closed(
     think_time: f64,
     demands: Vec<f64>,
     rates: Vec<Vec<f64>>,
-) -> PyResult<Solution<'_>> {
-    let solution = py.detach(|| {
+) -> PyResult<Arrays<'_>> {
+    let solution = interruptible(py, |goes_on| {
         let stations = stations(demands, rates)?;
-        crate::closed(population, think_time, &stations)
+        crate::closed(population, think_time, &stations, goes_on)
     })?;
     let columns = |column: fn(&crate::Shares) -> &Vec<f64>| {
         bytes(py, solution.stations.iter().map(|shares| column(shares).as_slice()))
@@ -63,13 +72,37 @@ fn lattice(
     think_times: Vec<f64>,
     demands: Vec<Vec<f64>>,
     rates: Vec<Vec<f64>>,
-) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
-    let solution = py.detach(|| {
+) -> PyResult<Arrays<'_>> {
+    let solution = interruptible(py, |goes_on| {
         let stations = stations(demands, rates)?;
-        crate::lattice(&populations, &think_times, &stations)
+        crate::lattice(&populations, &think_times, &stations, goes_on)
     })?;
     let array = |values: &Vec<f64>| bytes(py, [values.as_slice()].into_iter());
-    Ok((array(&solution.throughput)?, array(&solution.arrival)?))
+    Ok((array(&solution.throughput)?, array(&solution.arrival)?, array(&solution.busy)?))
+}
+
+/// Solves without holding the interpreter, and lets it look for signals now and then. What they raise
+/// goes on as it is.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    solve: impl FnOnce(&dyn Fn() -> bool) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    py.detach(|| {
+        let looked = Cell::new(Instant::now());
+        let signal = Cell::new(None);
+        let result = solve(&|| {
+            if looked.get().elapsed() < LOOK_EVERY {
+                return true;
+            }
+            let checked = Python::attach(|py| py.check_signals());
+            looked.set(Instant::now());
+            checked.map_err(|raised| signal.set(Some(raised))).is_ok()
+        });
+        match signal.into_inner() {
+            Some(raised) => Err(raised),
+            None => Ok(result?),
+        }
+    })
 }
 
 /// Stations of these demands, of one class or by class.

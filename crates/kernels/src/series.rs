@@ -13,6 +13,8 @@
 //! Multiplying by a station's series needs sums and products of positive numbers only, so that no
 //! digit cancels.
 
+use crate::Error;
+
 /// Beyond these a partial sum is brought back by a power of two.
 const LARGE: f64 = 1e150;
 const SMALL: f64 = 1e-150;
@@ -63,17 +65,33 @@ impl Series {
         }
     }
 
-    /// Multiplies by the series of a station with demand `demand` > 0. Returns nothing where a number
-    /// leaves its range.
-    #[must_use]
-    pub fn multiply(&mut self, demand: f64, rates: &[f64]) -> Option<()> {
-        self.multiply_and::<false>(demand, rates).map(|_| ())
+    /// Multiplies by the series of a station with demand `demand` > 0, asking now and then whether it
+    /// `goes_on`.
+    ///
+    /// # Errors
+    ///
+    /// Numbers that leave their range, and the end before the end.
+    pub fn multiply(
+        &mut self,
+        demand: f64,
+        rates: &[f64],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        self.multiply_and::<false>(demand, rates, goes_on).map(|_| ())
     }
 
     /// As [`multiply`](Series::multiply), and says what the station does in the network then.
-    #[must_use]
-    pub fn multiply_last(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
-        self.multiply_and::<true>(demand, rates)
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn multiply_last(
+        &mut self,
+        demand: f64,
+        rates: &[f64],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Shares, Error> {
+        self.multiply_and::<true>(demand, rates, goes_on)
     }
 
     /// Take first the single server that has the station's largest load, h = g/(1 - sz), with
@@ -89,9 +107,14 @@ impl Series {
     ///
     /// All v_i are at least Π_{j>i} min(1, μ(L)/μ(j)), so that they leave their range only where
     /// rates fall far.
-    fn multiply_and<const WATCHED: bool>(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
+    fn multiply_and<const WATCHED: bool>(
+        &mut self,
+        demand: f64,
+        rates: &[f64],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Shares, Error> {
         if fall(rates) < SMALL {
-            return self.multiply_falling(demand, rates);
+            return self.multiply_falling(demand, rates, goes_on);
         }
         let watched = if WATCHED { self.ratios.len() } else { 0 };
         let mut product = Product {
@@ -105,20 +128,24 @@ impl Series {
         };
         let mut n = 1;
         for ratios in self.ratios.chunks_mut(CHUNK) {
+            if !goes_on() {
+                return Err(Error::Interrupted);
+            }
             product.alone.advance(ratios);
             let mut rest = ratios;
             while !rest.is_empty() {
                 let width = if n >= product.loads.len() && rest.len() >= LANES { LANES } else { 1 };
                 let (now, later) = rest.split_at_mut(width);
                 match width {
-                    LANES => product.extend::<LANES, WATCHED>(n, now)?,
-                    _ => product.extend::<1, WATCHED>(n, now)?,
+                    LANES => product.extend::<LANES, WATCHED>(n, now),
+                    _ => product.extend::<1, WATCHED>(n, now),
                 }
+                .ok_or(Error::Range)?;
                 rest = later;
                 n += width;
             }
         }
-        Some(product.shares)
+        Ok(product.shares)
     }
 
     /// The same where rates fall so far that μ(L) says nothing of the station with few customers.
@@ -129,7 +156,12 @@ impl Series {
     /// ```text
     /// u_0,   u_i = 1 + (a/μ(i+1))/r_{n-i} u_{i+1},   u_{L-1} = 1/t_{n-L+1},   u_n = 1 where n < L
     /// ```
-    fn multiply_falling(&mut self, demand: f64, rates: &[f64]) -> Option<Shares> {
+    fn multiply_falling(
+        &mut self,
+        demand: f64,
+        rates: &[f64],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Shares, Error> {
         let reach = rates.len() - 1;
         let loads: Vec<f64> = rates.iter().map(|rate| demand / rate).collect();
         let others = self.ratios.clone();
@@ -145,16 +177,21 @@ impl Series {
                 shares.queue_length.push(n as f64);
                 shares.busy.push(1.0);
             }
-            return Some(shares);
+            return Ok(shares);
         }
         // Of the single server of load a/μ(L), with the population n - L + 1: 1/t and λ.
         let (mut beyond, mut waiting) = (Scaled { value: 1.0, steps: 0 }, 0.0);
         let mut last = Scaled { value: 1.0, steps: 0 };
         for n in 1..=population {
+            if n % CHUNK == 1 && !goes_on() {
+                return Err(Error::Interrupted);
+            }
             if n > reach {
                 let ratio = others[n - reach - 1];
                 let with = loads[reach] + ratio / beyond.value * STEP.powi(-beyond.steps);
-                beyond = Scaled { value: beyond.value * (with / ratio), ..beyond }.normal()?;
+                beyond = Scaled { value: beyond.value * (with / ratio), ..beyond }
+                    .normal()
+                    .ok_or(Error::Range)?;
                 waiting = loads[reach] / with * (1.0 + waiting);
             }
             let mut u = beyond;
@@ -168,7 +205,7 @@ impl Series {
                 u.value = unit + there;
                 if !(w < LARGE && u.value < LARGE) {
                     if !(w.is_finite() && u.value.is_finite()) {
-                        return None;
+                        return Err(Error::Range);
                     }
                     (w, there) = (w / STEP, there / STEP);
                     u = Scaled { value: u.value / STEP, steps: u.steps + 1 };
@@ -180,7 +217,7 @@ impl Series {
             self.ratios[n - 1] = others[n - 1] * u.over(last);
             last = u;
         }
-        Some(shares)
+        Ok(shares)
     }
 }
 

@@ -37,6 +37,10 @@ impl Station {
         self.rates[self.rates.len() - 1]
     }
 
+    pub(crate) fn largest_rate(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+
     /// Whether the rate depends on the number of customers.
     pub(crate) fn is_load_dependent(&self) -> bool {
         self.rates.iter().any(|&rate| rate != self.rates[0])

@@ -1,7 +1,25 @@
 //! The solvers against plain convolution of small networks, against each other, and what they refuse.
 
-use knee_kernels::{Error, POPULATION_MAX, Station, closed, lattice};
+use std::cell::Cell;
+
+use knee_kernels::{Closed, Error, Lattice, POPULATION_MAX, Station};
 use proptest::prelude::*;
+
+fn closed(
+    population: usize,
+    think_time: f64,
+    stations: &[(f64, Station)],
+) -> Result<Closed, Error> {
+    knee_kernels::closed(population, think_time, stations, &|| true)
+}
+
+fn lattice(
+    populations: &[usize],
+    think_times: &[f64],
+    stations: &[(Vec<f64>, Station)],
+) -> Result<Lattice, Error> {
+    knee_kernels::lattice(populations, think_times, stations, &|| true)
+}
 
 /// Normalising constants 0, …, N by convolution (Buzen 1973), which small networks allow.
 fn constants(population: usize, think_time: f64, stations: &[(f64, Vec<f64>)]) -> Vec<f64> {
@@ -78,6 +96,12 @@ proptest! {
         let all = lattice(&[population], &[think_time], &by_class).expect("in range");
         for n in 1..=population {
             assert_close(all.throughput[n], one.throughput[n - 1], 1e-11);
+            for (k, shares) in one.stations.iter().enumerate() {
+                assert_close(all.busy[n * stations.len() + k], shares.busy[n - 1], 1e-11);
+                let arrival = all.arrival[(n - 1) * stations.len() + k];
+                let length = one.throughput[n - 1] * stations[k].0 * arrival;
+                assert_close(length, shares.queue_length[n - 1], 1e-11);
+            }
         }
     }
 
@@ -121,7 +145,7 @@ fn a_sum_that_leaves_the_range_of_numbers_comes_back() {
 #[test]
 fn refused() {
     let disk = || (1.0, Station::of_servers(1));
-    let name = |result: Result<_, Error>| match result.map(|_: knee_kernels::Closed| ()) {
+    let name = |result: Result<_, Error>| match result.map(|_: Closed| ()) {
         Err(Error::Argument { name, .. }) => name,
         other => panic!("{other:?}"),
     };
@@ -190,4 +214,23 @@ fn refused_of_several_classes() {
     assert!(!is_refused(&[1, 1], &[0.0, 0.0], &[disk()]));
     let most = [usize::MAX, usize::MAX];
     assert!(matches!(lattice(&most, &[0.0, 0.0], &[disk()]), Err(Error::TooLarge { .. })));
+}
+
+/// Whoever asks for the end gets it at the next look, at whatever the solver is.
+#[test]
+fn interrupted() {
+    let falling = Station::new([vec![1.0; 400], vec![1e-4]].concat()).expect("rates");
+    for station in [Station::of_servers(8), falling] {
+        for looks in 0..4 {
+            let left = Cell::new(looks);
+            let goes_on = || left.replace(left.get() - 1) > 0;
+            let two = [(1.0, station.clone()), (1.0, Station::of_servers(3))];
+            let result = knee_kernels::closed(5000, 1.0, &two, &goes_on);
+            assert_eq!(result, Err(Error::Interrupted));
+            left.set(looks);
+            let two = two.map(|(demand, station)| (vec![demand; 2], station));
+            let result = knee_kernels::lattice(&[100, 200], &[1.0; 2], &two, &goes_on);
+            assert_eq!(result, Err(Error::Interrupted));
+        }
+    }
 }

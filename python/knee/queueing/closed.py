@@ -74,7 +74,7 @@ class LatticeSolution:
     residence_time
         V_kc W_kc, (N_1 + 1, …, N_C + 1, K, C).
     utilisation
-        As of a `ClosedSolution`, of all classes together, for queues only, (N_1 + 1, …, N_C + 1, K).
+        As of a `ClosedSolution`, of all classes together, (N_1 + 1, …, N_C + 1, K).
     """
 
     stations: tuple[str, ...]
@@ -166,18 +166,18 @@ def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSoluti
 
     References
     ----------
-    Reiser & Lavenberg (1980), Journal of the ACM 27(2); Reiser (1981), Performance Evaluation 1(1), for the
-    probabilities of load-dependent stations; Bolch, Greiner, de Meer & Trivedi (2006), §8.2.
+    Reiser & Lavenberg (1980), Journal of the ACM 27(2), for single servers; Baskett, Chandy, Muntz & Palacios (1975),
+    Journal of the ACM 22(2), for the product form that load-dependent stations are multiplied into.
     """
     if len(populations) != len(network.classes):
         raise ArgumentError("populations", f"expected one for each of {list(network.classes)}, not {populations}")
     customers = [checked_population("populations", population) for population in populations]
     demands, think_times = network.demands, network.think_times
     speeds = [station.speeds(sum(customers)) for station in network.stations]
-    throughput, arrival = solve_states(customers, think_times, demands, speeds, network.classes)
+    throughput, arrival, busy = solve_states(customers, think_times, demands, speeds, network.classes)
 
     residence_time = residence_times(arrival, demands)
-    utilisation = throughput @ demands.T / servers(network)
+    utilisation = shares(network, throughput, busy)
     return LatticeSolution(network.names, tuple(network.classes), think_times, throughput, residence_time, utilisation)
 
 
@@ -187,8 +187,10 @@ def solve_states(
     demands: Floats,
     speeds: Sequence[Sequence[float] | None],
     classes: Sequence[str],
-) -> tuple[Floats, Floats]:
-    """Throughputs (N_1 + 1, …, C), and what a unit of demand that arrives at a station takes, (N_1 + 1, …, K).
+) -> tuple[Floats, Floats, Floats]:
+    """Throughputs, (N_1 + 1, …, C); of stations what a unit of demand that arrives takes, and when somebody is there.
+
+    Both are (N_1 + 1, …, K); at delays the latter, a share of time, is NaN.
 
     Raises ArgumentError, SizeError.
     """
@@ -200,7 +202,7 @@ def solve_states(
     shape = tuple(population + 1 for population in populations)
     _refuse_size(math.prod(shape), (*shape, *demands.shape), "take linearizer() or fewer customers")
     try:
-        throughput, arrival = _kernels.lattice(
+        throughput, arrival, busy = _kernels.lattice(
             list(populations),
             (think_times + demands[delays].sum(axis=0)).tolist(),
             demands[queues].tolist(),
@@ -211,9 +213,10 @@ def solve_states(
         raise SizeError(math.prod(shape), values, limit, "take linearizer() or fewer customers") from None
     except ValueError as error:
         raise QueueingError(str(error)) from None
-    everywhere = np.ones((*shape, len(demands)))
-    everywhere[..., queues] = np.frombuffer(arrival).reshape(*shape, len(queues))
-    return np.frombuffer(throughput).reshape(*shape, len(populations)), everywhere
+    taken, held = np.ones((*shape, len(demands))), np.full((*shape, len(demands)), np.nan)
+    taken[..., queues] = np.frombuffer(arrival).reshape(*shape, len(queues))
+    held[..., queues] = np.frombuffer(busy).reshape(*shape, len(queues))
+    return np.frombuffer(throughput).reshape(*shape, len(populations)), taken, held
 
 
 def _refuse_size(states: int, residence_times: tuple[int, ...], remedy: str) -> None:
@@ -231,6 +234,12 @@ def residence_times(arrival: Floats, demands: Floats) -> Floats:
         more = (slice(None),) * index + (slice(1, None),)
         found[(*more, ..., index)] = arrival[fewer]
     return np.asarray(found * demands)
+
+
+def shares(network: Network, throughput: Floats, busy: Floats) -> Floats:
+    """The utilisation of every station, from throughputs by class and from when somebody is there, (…, K)."""
+    dependent = [isinstance(station, LoadDependent) for station in network.stations]
+    return np.where(dependent, busy, throughput @ network.demands.T / servers(network))
 
 
 def servers(network: Network) -> Floats:

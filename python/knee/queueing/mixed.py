@@ -17,10 +17,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from knee.queueing.closed import LatticeSolution, checked_population, residence_times, servers, solve_states
+from knee.queueing.closed import LatticeSolution, checked_population, residence_times, shares, solve_states
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats, Network
-from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
+from knee.queueing.open import UNBOUNDED, alone, checked_rates, refuse_unstable
 
 # The coefficients of more would leave the range of numbers.
 RATES_MAX = 400
@@ -75,7 +75,7 @@ def solve_mixed(
 
     demands = network.demands
     offered = demands[:, open_] @ rates
-    throughput, arrival = solve_states(
+    throughput, arrival, busy = solve_states(
         customers,
         network.think_times[closed],
         demands[:, closed],
@@ -94,7 +94,15 @@ def solve_mixed(
         network.think_times,
         everything,
         residence_time,
-        everything @ demands.T / servers(network),
+        shares(network, everything, busy + (1 - busy) * _busy_alone(network, offered)),
+    )
+
+
+def _busy_alone(network: Network, offered: Floats) -> Floats:
+    """How likely an open customer is at a station without closed ones: as they weigh E_0, that is 1 − 1/E_0, (K)."""
+    speeds = [station.speeds(UNBOUNDED) for station in network.stations]
+    return np.array(
+        [0.0 if speed is None else alone(load, np.array(speed))[1] for speed, load in zip(speeds, offered, strict=True)]
     )
 
 

@@ -80,7 +80,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
         if speeds is None:
             continue
         refuse_unstable(station.name, offered[index], speeds[-1])
-        arrival, busy = _alone(offered[index], np.array(speeds))
+        arrival, busy = alone(offered[index], np.array(speeds))
         residence_time[index] *= arrival
         if isinstance(station, Queue):
             utilisation[index] = offered[index] / station.servers
@@ -89,7 +89,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
     return OpenSolution(network.names, tuple(network.classes), rates, residence_time, utilisation)
 
 
-def _alone(offered: float, speeds: Floats) -> tuple[float, float]:
+def alone(offered: float, speeds: Floats) -> tuple[float, float]:
     """What a unit of demand takes of a customer that arrives at a station, and the probability to find somebody.
 
     Σ_n (n + 1)/μ(n + 1) p(n) with p(n) ∝ Π_{i≤n} a/μ(i), a geometric series of ratio ρ = a/μ(L) from L − 1 on.

@@ -3,20 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::bytes;
+use super::{LOOK_EVERY, bytes};
 use crate::simulate::{
     Class, Error, Length, Model, Plan, Replication, Route, Service, Shape, Source, Station, Time,
 };
-
-/// How long an interrupt may wait.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Servers, 0 for a delay; speeds, none but for varying ones; places.
 type StationArgument = (u32, Vec<f64>, u32);
@@ -84,12 +80,12 @@ pub(super) fn simulate(
     };
     let (warmup, observed) = (length(warmup), length(observed));
     let plan = Plan { seed, first_stream, replications, warmup, observed, has_series };
-    let replications = py.detach(|| interruptible(&model, &plan))?;
+    let replications = py.detach(|| in_other_threads(&model, &plan))?;
     replications.iter().map(|replication| result(py, replication)).collect()
 }
 
 /// Simulates in other threads, while this one looks for signals.
-fn interruptible(model: &Model, plan: &Plan) -> PyResult<Vec<Replication>> {
+fn in_other_threads(model: &Model, plan: &Plan) -> PyResult<Vec<Replication>> {
     let cancelled = AtomicBool::new(false);
     let (answer, answered) = mpsc::channel();
     thread::scope(|scope| {
