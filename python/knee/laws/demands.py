@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from knee.bottleneck import SATURATED
-from knee.intervals import LEVEL, Interval, counted, mean_interval, product_interval
+from knee.intervals import LEVEL, Floats, Interval, counted, mean_interval, product_interval
 from knee.laws.bounds import Bounds, throughput_bounds
 from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
 from knee.trim import RUN
 
 Level = int | float | str | bool
+
+_Key = TypeVar("_Key")
+_Run = tuple[float, float]
+
+_ROWS = (*RUN, "clients", "pipeline", "throughput", "response_ms", "think_ms")
+_OWN = (*RUN, "clients", "x", "servers", "visits", "service_ms", "demand_ms", "utilization", "capacity")
 
 
 @dataclass(frozen=True)
@@ -110,14 +118,43 @@ def service_demands(
     by
         Columns of `observations` that tell configurations apart.
     """
-    at = {int(own["point"][0]): own for own in _with_demands(stations, observations).partition_by("point")}
+    with_demands = _with_demands(stations, observations)
+    rows = {name: _floats(observations, name) for name in _ROWS if name in observations.columns}
+    own = {name: _floats(with_demands, name) for name in _OWN}
+    at = _row_numbers(with_demands["point"].to_list())
+    labels = with_demands.select("station", "software")
+    points = observations["point"].to_list()
     reports = []
-    groups = observations.group_by(list(by), maintain_order=True) if by else [((), observations)]
-    for levels, rows in groups:
-        own = [at[point] for point in rows["point"].unique(maintain_order=True) if point in at]
-        if own:
-            reports.append(_report(dict(zip(by, levels, strict=True)), rows, pl.concat(own), tolerance, level))
+    for levels, numbers in _configurations(observations, by):
+        here = dict.fromkeys(points[number] for number in numbers)
+        chosen = [number for point in here for number in at.get(point, ())]
+        if chosen:
+            part = _Part(
+                {name: values[numbers] for name, values in rows.items()},
+                {name: values[chosen] for name, values in own.items()},
+                labels["station"].gather(chosen).to_list(),
+                labels["software"].gather(chosen).to_list(),
+            )
+            reports.append(_report(dict(zip(by, levels, strict=True)), part, tolerance, level))
     return reports
+
+
+def _floats(table: pl.DataFrame, name: str) -> Floats:
+    return table[name].cast(pl.Float64).to_numpy()
+
+
+def _row_numbers(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
+    """The rows of every key, in the order of their first ones."""
+    found: dict[_Key, list[int]] = {}
+    for number, key in enumerate(keys):
+        found.setdefault(key, []).append(number)
+    return found
+
+
+def _configurations(observations: pl.DataFrame, by: Sequence[str]) -> Iterable[tuple[tuple[Level, ...], list[int]]]:
+    if not by:
+        return [((), list(range(observations.height)))]
+    return _row_numbers(observations.select(by).iter_rows()).items()
 
 
 def _with_demands(stations: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -129,7 +166,7 @@ def _with_demands(stations: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     visits = pl.coalesce("visits", pl.col("throughput") / pl.col("x"))
     return (
         stations.with_columns(pl.col("servers").fill_null(1.0))
-        .join(shared, on=RUN, how="inner")
+        .join(shared, on=RUN, how="inner", maintain_order="left")
         .with_columns(visits.alias("visits"))
         .with_columns(
             pl.coalesce(
@@ -147,24 +184,53 @@ def _with_demands(stations: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _report(
-    factors: dict[str, Level], rows: pl.DataFrame, own: pl.DataFrame, tolerance: float, level: float
-) -> DemandReport:
-    has_clients = "clients" in rows.columns
-    clients = None
-    if has_clients:
-        clients = int(own.group_by("clients").agg(pl.col("x").mean()).sort("x", "clients")["clients"][-1])
-    at = own.filter(pl.col("clients") == clients) if has_clients else own
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What is known of one configuration, or of its stations at one client count; NaN where it is not.
+
+    rows  of the observations, as far as they have _ROWS
+    own   of the stations with a demand, _OWN; `stations` and `software` say which they are
+    """
+
+    rows: Mapping[str, Floats]
+    own: Mapping[str, Floats]
+    stations: Sequence[str]
+    software: Sequence[bool]
+
+    def at(self, clients: float) -> _Part:
+        """With the stations at that many clients only."""
+        chosen = np.flatnonzero(self.own["clients"] == clients).tolist()
+        return replace(
+            self,
+            own={name: values[chosen] for name, values in self.own.items()},
+            stations=[self.stations[number] for number in chosen],
+            software=[self.software[number] for number in chosen],
+        )
+
+    def of(self, station: str, column: str) -> dict[_Run, float]:
+        """A column of a station's, by runs."""
+        there = np.array([name == station for name in self.stations])
+        return dict(zip(_runs(self.own, there), self.own[column][there].tolist(), strict=True))
+
+
+def _runs(table: Mapping[str, Floats], chosen: npt.NDArray[np.bool_] | slice) -> Iterable[_Run]:
+    return zip(*(table[key][chosen].tolist() for key in RUN), strict=True)
+
+
+def _report(factors: dict[str, Level], part: _Part, tolerance: float, level: float) -> DemandReport:
+    rows = part.rows
+    clients = _busiest_count(part) if "clients" in rows else None
+    at = part if clients is None else part.at(clients)
     demands = _ranked(at, level)
     bottleneck, doubt = _bottleneck(at, demands, level)
-    light = _light(rows, at, level)
+    light = _light(at, level)
     think_ms = _think_ms(rows)
     busiest = bottleneck or (demands[0] if demands else None)
     saturation, checks = None, []
     if light is not None and busiest is not None and think_ms is not None:
-        most = at.filter(pl.col("station") == busiest.station).select(*RUN, "capacity")
+        most = at.of(busiest.station, "capacity")
         saturation = _saturation(light, busiest, most, think_ms, _pipeline(rows), level)
-        if has_clients and "throughput" in rows.columns:
+        if clients is not None and "throughput" in rows:
             checks = _bound_checks(rows, busiest, most, light, think_ms, tolerance, level)
     return DemandReport(
         factors,
@@ -181,34 +247,43 @@ def _report(
     )
 
 
-def _ranked(at: pl.DataFrame, level: float) -> tuple[Demand, ...]:
+def _busiest_count(part: _Part) -> int:
+    """The client count with the largest mean throughput, and of several the largest."""
+    counts, x = part.own["clients"], part.own["x"]
+    means = [
+        (float(np.mean(known)) if (known := x[(counts == n) & ~np.isnan(x)]).size else -math.inf, n)
+        for n in np.unique(counts)
+    ]
+    return int(max(means)[1])
+
+
+def _ranked(at: _Part, level: float) -> tuple[Demand, ...]:
     demands = []
-    for (station,), own in at.group_by("station", maintain_order=True):
+    for station, numbers in _row_numbers(at.stations).items():
+        own = {name: values[numbers] for name, values in at.own.items()}
 
-        def mean(column: str, own: pl.DataFrame = own) -> Interval | None:
-            values = own[column].drop_nulls().to_numpy()
-            return mean_interval(values, level) if values.size else None
+        def mean(values: Floats) -> Interval | None:
+            return None if np.isnan(values).all() else mean_interval(values, level)
 
-        visits = mean("visits")
-        demand_ms, capacity = mean("demand_ms"), mean("capacity")
+        visits = mean(own["visits"])
+        demand_ms, capacity = mean(own["demand_ms"]), mean(own["capacity"])
         assert demand_ms is not None and capacity is not None
-        each = own.with_columns(each=pl.col("demand_ms") / pl.col("visits"))
         demands.append(
             Demand(
-                station=str(station),
-                software=bool(own["software"][0]),
-                servers=float(own["servers"].mean()),  # type: ignore[arg-type]
+                station=station,
+                software=at.software[numbers[0]],
+                servers=float(own["servers"].mean()),
                 visits=visits,
-                service_ms=None if visits is None else mean_interval(each["each"].to_numpy(), level),
+                service_ms=None if visits is None else mean_interval(own["demand_ms"] / own["visits"], level),
                 demand_ms=demand_ms,
-                utilization=mean("utilization"),
+                utilization=mean(own["utilization"]),
                 capacity=capacity,
             )
         )
     return tuple(sorted(demands, key=lambda demand: demand.capacity.estimate))
 
 
-def _bottleneck(at: pl.DataFrame, demands: Sequence[Demand], level: float) -> tuple[Demand | None, str]:
+def _bottleneck(at: _Part, demands: Sequence[Demand], level: float) -> tuple[Demand | None, str]:
     """The station with the largest D_k / m_k, if the repetitions tell it from the next one of another kind.
 
     In one run D_k / m_k = U_k / X at every station, so their ratio is that of the utilisations, and X cancels.
@@ -223,13 +298,12 @@ def _bottleneck(at: pl.DataFrame, demands: Sequence[Demand], level: float) -> tu
     second = next((one for one in ranked if _kind(one.station) != _kind(first.station)), None)
     if second is None:
         return first, "no other kind of station was measured"
-    each = at.select(*RUN, "station", (pl.col("demand_ms") / pl.col("servers")).log().alias("log"))
-    pairs = each.filter(pl.col("station") == first.station).join(
-        each.filter(pl.col("station") == second.station), on=RUN, how="inner", suffix="_second"
-    )
-    if pairs.is_empty():
+    # m_k / D_k is the capacity: of two of them, the larger one's station is the less loaded.
+    of_first, of_second = (at.of(one.station, "capacity") for one in (first, second))
+    pairs = [(of_first[run], of_second[run]) for run in of_first if run in of_second]
+    if not pairs:
         return None, f"no run has both {first.station} and {second.station}"
-    ratio = mean_interval((pairs["log"] - pairs["log_second"]).to_numpy(), level)
+    ratio = mean_interval([math.log(more / less) for less, more in pairs], level)
     if ratio.low is not None and ratio.low <= 0:
         return None, f"the repetitions do not tell {first.station} from {second.station}"
     if ratio.low is None and ratio.estimate <= 0:
@@ -244,43 +318,45 @@ def _kind(station: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Light:
-    """R without waiting, of the runs that show it (`point, repetition, light_ms`) and on average."""
+    """R without waiting, of the runs that show it and on average."""
 
-    runs: pl.DataFrame
+    runs: Mapping[_Run, float]
     mean: Interval
     source: str
     waits: bool
 
 
-def _light(rows: pl.DataFrame, at: pl.DataFrame, level: float) -> _Light | None:
+def _light(at: _Part, level: float) -> _Light | None:
     """The response time at the lightest load, or else the sum of the demands, where they are all of R."""
-    if "response_ms" in rows.columns and "clients" in rows.columns:
-        least = int(rows["clients"].min())  # type: ignore[arg-type]
-        runs = rows.filter(pl.col("clients") == least).select(*RUN, pl.col("response_ms").alias("light_ms"))
+    rows = at.rows
+    if "response_ms" in rows and "clients" in rows:
+        least = int(rows["clients"].min())
         waits = least * _pipeline(rows) > 1
-        runs = runs.filter((pl.col("light_ms") > 0).fill_null(value=False))
-        if not runs.is_empty() and (not waits or rows["clients"].n_unique() > 1):
+        lightest = (rows["clients"] == least) & (rows["response_ms"] > 0)
+        runs = dict(zip(_runs(rows, lightest), rows["response_ms"][lightest].tolist(), strict=True))
+        if runs and (not waits or np.unique(rows["clients"]).size > 1):
             source = f"the response time at {counted(least, 'client')}" + " (which may contain waiting)" * waits
-            return _Light(runs, mean_interval(runs["light_ms"].to_numpy(), level), source, waits)
-    if at["service_ms"].null_count() == 0 and not at["software"].any():
-        runs = at.group_by(RUN).agg(pl.col("demand_ms").sum().alias("light_ms"))
-        return _Light(runs, mean_interval(runs["light_ms"].to_numpy(), level), "the sum of all demands", waits=False)
+            return _Light(runs, mean_interval(list(runs.values()), level), source, waits)
+    if not np.isnan(at.own["service_ms"]).any() and not any(at.software):
+        runs = {}
+        for run, demand_ms in zip(_runs(at.own, slice(None)), at.own["demand_ms"].tolist(), strict=True):
+            runs[run] = runs.get(run, 0.0) + demand_ms
+        return _Light(runs, mean_interval(list(runs.values()), level), "the sum of all demands", waits=False)
     return None
 
 
-def _pipeline(rows: pl.DataFrame) -> float:
+def _pipeline(rows: Mapping[str, Floats]) -> float:
     """Requests that a client of this configuration keeps in flight, on average over its runs."""
-    return float(rows["pipeline"].fill_null(1).mean()) if "pipeline" in rows.columns else 1.0  # type: ignore[arg-type]
+    return float(np.where(np.isnan(given := rows["pipeline"]), 1.0, given).mean()) if "pipeline" in rows else 1.0
 
 
 def _saturation(
-    light: _Light, busiest: Demand, most: pl.DataFrame, think_ms: float, pipeline: float, level: float
+    light: _Light, busiest: Demand, most: Mapping[_Run, float], think_ms: float, pipeline: float, level: float
 ) -> Interval:
     """N*; errors of R and of the capacity are independent unless both were measured in the same runs."""
-    same = light.runs.join(most, on=RUN, how="inner")
-    if not same.is_empty():
-        each = (same["light_ms"] + think_ms) * same["capacity"] / 1000 / pipeline
-        return mean_interval(each.to_numpy(), level)
+    same = [run for run in light.runs if run in most]
+    if same:
+        return mean_interval([(light.runs[run] + think_ms) * most[run] / 1000 / pipeline for run in same], level)
     return product_interval(light.mean, _scaled(busiest.capacity, 1 / 1000 / pipeline), offset=think_ms)
 
 
@@ -289,18 +365,18 @@ def _scaled(interval: Interval, factor: float) -> Interval:
     return replace(interval, estimate=interval.estimate * factor, low=low, high=high)
 
 
-def _think_ms(rows: pl.DataFrame) -> float | None:
+def _think_ms(rows: Mapping[str, Floats]) -> float | None:
     """Z on average; None in an open loop."""
-    if "think_ms" not in rows.columns:
+    if "think_ms" not in rows:
         return 0.0
-    known = rows["think_ms"].drop_nulls()
-    return None if known.is_empty() else float(known.mean())  # type: ignore[arg-type]
+    known = rows["think_ms"][~np.isnan(rows["think_ms"])]
+    return float(known.mean()) if known.size else None
 
 
 def _bound_checks(
-    rows: pl.DataFrame,
+    rows: Mapping[str, Floats],
     busiest: Demand,
-    most: pl.DataFrame,
+    most: Mapping[_Run, float],
     light: _Light,
     think_ms: float,
     tolerance: float,
@@ -321,12 +397,14 @@ def _bound_checks(
     pipeline = _pipeline(rows)
     given = {"capacity": busiest.capacity, "light_ms": light.mean}
     means = {name: interval.estimate for name, interval in given.items()}
-    for (clients,), at in rows.sort("clients").group_by("clients", maintain_order=True):
+    for clients in np.unique(rows["clients"]).tolist():
         customers = int(clients) * pipeline
-        own = at.select(*RUN, "throughput").join(most, on=RUN, how="left").join(light.runs, on=RUN, how="left")
+        at = rows["clients"] == clients
+        throughput = rows["throughput"][at]
+        own = [(most.get(run), light.runs.get(run)) for run in _runs(rows, at)]
         limits = [
             bounds(customers, capacity or means["capacity"], light_ms or means["light_ms"]).balanced[1]
-            for capacity, light_ms in own.select("capacity", "light_ms").iter_rows()
+            for capacity, light_ms in own
         ]
         on_average = bounds(customers, **means)
         errors = [
@@ -335,16 +413,16 @@ def _bound_checks(
                 for end in (interval.low, interval.high)
                 if end is not None and end > 0
             )
-            for name, interval in given.items()
-            if own[name].null_count() and interval.high is not None
+            for (name, interval), measured in zip(given.items(), zip(*own, strict=True), strict=True)
+            if None in measured and interval.high is not None
         ]
-        excess = _widened(mean_interval(own["throughput"].to_numpy() / np.array(limits) - 1, level), errors)
+        excess = _widened(mean_interval(throughput / np.array(limits) - 1, level), errors)
         verdict = _within(excess, tolerance)
         checks.append(
             BoundCheck(
                 clients=int(clients),
                 bounds=on_average,
-                throughput=mean_interval(at["throughput"].to_numpy(), level),
+                throughput=mean_interval(throughput, level),
                 excess=excess,
                 # R was longer than without waiting, and the bound is lower than it ought to be.
                 verdict="cannot tell" if verdict == "violated" and light.waits else verdict,
