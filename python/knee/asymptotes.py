@@ -230,10 +230,15 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     on_plateau = curve.samples[plateau]
     throughput_max = mean_interval(np.concatenate([s[:, 0] for s in on_plateau]), level)
 
+    counts = np.array([[sample.shape[0]] for sample in curve.samples])
+    starts = np.cumsum(counts) - counts[:, 0]
+    tolerance = curve.tolerance
+
     def intersection(samples: Sequence[Floats]) -> float:
-        means = np.array([sample[:, 0].mean() for sample in samples])
-        top = float(means[_plateau(means, curve.tolerance)].mean())
-        return top * float(samples[0][:, 1].mean()) / 1000 / curve.pipeline
+        # A thousand times for every knee: all levels' means in one step.
+        throughputs, cycles_ms = (np.add.reduceat(np.concatenate(samples), starts) / counts).T
+        top = float(throughputs[_plateau(throughputs, tolerance)].mean())
+        return top * float(cycles_ms[0]) / 1000 / curve.pipeline
 
     clients = _widened(
         pooled_bootstrap(curve.samples, intersection, level=level, seed=seed),

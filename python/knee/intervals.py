@@ -182,10 +182,12 @@ def pooled_bootstrap(
     pool = np.concatenate(residuals)
     rng = np.random.default_rng(seed)
     means = np.concatenate([np.broadcast_to(sample.mean(axis=0), sample.shape) for sample in samples])
-    ends = np.cumsum([sample.shape[0] for sample in samples])[:-1]
+    ends = np.cumsum([sample.shape[0] for sample in samples]).tolist()
+    points = [slice(end - sample.shape[0], end) for end, sample in zip(ends, samples, strict=True)]
     estimates: list[float] = []
     for chosen in rng.integers(pool.shape[0], size=(resamples, means.shape[0])):
-        value = statistic(np.split(means * (1 + pool[chosen]), ends))
+        drawn = means * (1 + pool[chosen])
+        value = statistic([drawn[point] for point in points])
         if math.isfinite(value):
             estimates.append(value)
     if len(estimates) < resamples / 2:
