@@ -31,6 +31,11 @@ def section(sheet: Sheet) -> str:
         + words
         + _predictions(found.shown)
         + "".join(_trials(system) for system in found.systems)
+        + "".join(
+            f'<p class="facts">{escape(missing)}</p>'
+            for missing in dict.fromkeys(system.stages.missing for system in found.systems if not system.stages.found)
+            if missing
+        )
     )
 
 
@@ -40,17 +45,17 @@ def _words(system: FittedSystem) -> str:
 
 
 def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
-    seen = " by the middleware" if shown[0].system.selection.curve.view == "middleware" else ""
     measured_at = {int(one.customers) for outlook in shown for one in outlook.measured}
     counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
     said = (
         f"Dots are measured, the line is the model, the band where {sheet.diagnosis.level:.0%} of further runs should "
         "lie. Dashed: beyond what was measured, where something that the model does not know may begin to limit."
     )
+    inside = shown[0].system.selection.curve.view == "middleware"
     figures = []
-    for quantity, title in (
-        ("throughput", "Throughput (requests/s)"),
-        ("response_ms", f"Response time{f' seen{seen}' if seen else ''} (ms)"),
+    for quantity, title, whose in (
+        ("throughput", "Throughput (requests/s)", ""),
+        ("response_ms", "Response time (ms)", " Seen by the middleware: queueing and service." if inside else ""),
     ):
         curve: Rows = [
             _row(forecast.scenario.customers, outlook.label, getattr(forecast, quantity))
@@ -61,7 +66,7 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
         measured = [
             _row(one.customers, outlook.label, getattr(one, quantity)) for outlook in shown for one in outlook.measured
         ]
-        figures.append(sheet.figure(f"model-{quantity}", model_band(curve, measured, title, counts), said))
+        figures.append(sheet.figure(f"model-{quantity}", model_band(curve, measured, title, counts), said + whose))
     return figures
 
 
@@ -78,7 +83,7 @@ def _row(customers: float, series: str, interval: Interval) -> dict[str, object]
 def _network(system: FittedSystem, level: float) -> str:
     stages = system.stages
     if not stages.found:
-        return f'<p class="facts">{escape(stages.missing)}</p>' if stages.missing else ""
+        return ""
     name = f", {system.label}" if system.label else ""
     caption = (
         f"What a request passes{name}: dashed boxes are delays at which nobody queues, the bars the share of servers "

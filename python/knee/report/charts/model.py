@@ -15,7 +15,7 @@ def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -
     """
     # A band of hopeless measurements would leave nothing of the curve to see.
     top = min(max(row["high"] for row in curve), 2.5 * max(row["value"] for row in [*curve, *measured]))
-    y: Spec = {"type": "quantitative", "title": title, "scale": {"domain": [0, top]}}
+    y: Spec = {"type": "quantitative", "title": title, "scale": {"domain": [0, top], "nice": True}}
     x = {"field": "clients", "type": "quantitative"}
     edge = [row for row in curve if not row["beyond"]]
     last = {row["series"]: row for row in edge}
