@@ -84,6 +84,56 @@ def test_bad_input_exits_with_2_and_a_line(knee: Knee, arguments: list[str], say
 DATA = REPOSITORY / "tests" / "data"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--simulate"], "--simulate: say what, such as --set load.clients=1000"),
+        (["clients=9", "--service", "erlang:2"], "--service is of a simulation: add --simulate"),
+        (["clients=9", "--rounds", "5000"], "--rounds is of a simulation: add --simulate"),
+        (["clients=9", "--simulate", "--service", "gamma"], "--service: expected deterministic, exponential, erlang:"),
+        (["clients=9", "--simulate", "--thinking", "erlang:0"], "--thinking erlang:0: stages: expected a whole number"),
+        (["clients=[9,10]", "--simulate"], "expected one value, not a list"),
+    ],
+)
+def test_a_simulation_that_makes_no_sense_is_refused_before_anything_is_read(
+    knee: Knee, arguments: list[str], says: str
+) -> None:
+    done = knee("predict", "/nowhere", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_plan_is_predicted_and_simulated(knee: Knee) -> None:
+    """Seed 000, table 15."""
+    table = str(DATA / "seed000_table15.csv")
+    options = ["--simulate", "--places", "50", "--service", "lognormal:2", "--rounds", "5000", "--seed", "3"]
+    done = knee("predict", table, "--set", "load.clients=300", *options)
+    assert done.returncode == 0, done.stderr
+    forecast, *_ = done.stdout.splitlines()
+    assert forecast.startswith("At 300 clients, 64 worker slots:")
+    assert "Simulated: the load-dependent network with slots of" in done.stdout
+    assert "With lognormal (c² = 2) service times, 50 places to wait" in done.stdout
+    assert "rounds refused" in done.stdout and "seed 3" in done.stdout
+
+
+def test_an_interrupted_prediction_exits_with_130_and_a_line() -> None:
+    """A simulation of minutes, ended when its prediction is there."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "knee", "predict", str(DATA / "seed000_table15.csv"), "clients=300"]
+        + ["--simulate", "--rounds", "90000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY / "python")},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("At 300 clients")
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "knee: interrupted" and "Traceback" not in told
+
+
 def test_factorial_explains_a_csv_of_somebody_elses(knee: Knee) -> None:
     """Seed 000, table 27."""
     done = knee("factorial", str(DATA / "seed000_table27.csv"))

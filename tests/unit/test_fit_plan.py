@@ -109,6 +109,7 @@ def test_whoever_finds_no_place_is_refused_and_the_others_wait_less(dependent: F
     assert tight.throughput.estimate == pytest.approx(free.throughput.estimate, rel=0.03)
     words = render_plan(dependent, tight)
     assert "10 places to wait and the rest refused" in words and "rounds refused" in words
+    assert ("exponential (c² = 1) think times" in words) == bool(think_ms)
     wide = simulate_plan(dependent, scenario(100, think_ms), Assumptions(places=100), rounds=ROUNDS)
     assert wide.refused is not None and wide.refused.estimate == 0
 

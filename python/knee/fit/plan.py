@@ -57,7 +57,7 @@ class Assumptions:
     """What no measurement of throughput and mean response time says.
 
     service   shape of what every slot and server takes about its mean
-    thinking  the same of think times; None where nobody thinks, or for exponential ones
+    thinking  the same of think times, exponential unless given; none to give where nobody thinks
     places    to wait in front of the slots, or of the server where there are none; None without a limit
     """
 
@@ -77,7 +77,7 @@ class Plan:
 
     trial             the model whose network this is
     instead           why not the chosen model's, in words; empty where it is
-    assumptions       about times and places
+    assumptions       about times and places, the think times' shape included where clients think
     slot_ms           what a slot takes with as many busy as there are then; None where its time is the same always
     exact             throughput (requests/s) and response time (ms) that the model's own solution has
     throughput        requests/s
@@ -185,7 +185,7 @@ def simulate_plan(
     return Plan(
         trial=trial,
         instead=instead,
-        assumptions=assumptions,
+        assumptions=replace(assumptions, thinking=thinking if scenario.think_ms else None),
         slot_ms=slot_ms,
         exact=(throughput, response_ms),
         throughput=_ends(found.throughput.interval(0), factor=1000),

@@ -128,7 +128,7 @@ def stage_lines(system: FittedSystem) -> list[str]:
 def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     """The prediction, and how far outside of what was measured it lies."""
     scenario = forecast.scenario
-    load = f"At {scenario.clients:,.10g} clients"
+    load = f"At {scenario.clients:,.10g} client{'s' * (scenario.clients != 1)}"
     if scenario.pipeline > 1:
         load += f" with {scenario.pipeline:,.10g} requests in flight each"
     if scenario.slots == scenario.slots:
