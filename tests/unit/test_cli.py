@@ -118,9 +118,9 @@ def test_a_plan_is_predicted_and_simulated(knee: Knee) -> None:
 
 def test_an_interrupted_prediction_exits_with_130_and_a_line() -> None:
     """A simulation of minutes, ended when its prediction is there."""
+    table = str(DATA / "seed000_table15.csv")
     with subprocess.Popen(
-        [sys.executable, "-m", "knee", "predict", str(DATA / "seed000_table15.csv"), "clients=300"]
-        + ["--simulate", "--rounds", "90000000"],
+        [sys.executable, "-m", "knee", "predict", table, "clients=300", "--simulate", "--rounds", "90000000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
