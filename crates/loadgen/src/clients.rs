@@ -26,12 +26,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, Response, ResponseDecoder};
+use knee_random::Random;
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns, tell};
 
 use crate::error::Error;
 use crate::open_loop::{Arrivals, Destination, Room};
-use crate::random::Random;
 use crate::run::{Pace, Run};
 use crate::workload::{self, Requests};
 

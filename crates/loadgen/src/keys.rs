@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::random::{GOLDEN, Random, mix};
+use knee_random::{GOLDEN, Random, mix};
+
 use crate::zipf::Zipf;
 
 /// The largest number of keys: a key's number has ten digits and fits 32 bits.

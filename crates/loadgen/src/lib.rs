@@ -6,7 +6,7 @@
 //! answers, the timing and the number of threads:
 //!
 //! * `workload`: one client's stream of requests, and whether an answer is right; made of
-//!   `mix` (sets and gets), `keys` (with `zipf`) and `values`, on `random`.
+//!   `mix` (sets and gets), `keys` (with `zipf`) and `values`, on `knee-random`.
 //! * `schedule`: thinking, and arrival times.
 //!
 //! When it is sent is decided on `knee-reactor`'s event loop:
@@ -27,7 +27,6 @@ mod keys;
 mod mix;
 mod open_loop;
 mod populate;
-mod random;
 mod run;
 mod schedule;
 mod values;

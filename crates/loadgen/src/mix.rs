@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::random::Random;
+use knee_random::Random;
 
 /// `S:G`: every client sends S sets, then G gets, over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::random::Random;
+use knee_random::Random;
+
 use crate::schedule::{Constant, Poisson, Schedule};
 
 /// Streams of arrival times, apart from the streams that requests are made from.

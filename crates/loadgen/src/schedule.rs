@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::random::Random;
+use knee_random::Random;
 
 /// A stream of instants, as offsets from the start: when the requests of one client are due
 /// (open loop).
@@ -55,7 +55,7 @@ impl Poisson {
 
 impl Schedule for Poisson {
     fn next(&mut self, random: &mut Random) -> Duration {
-        self.due_s += random.exponential() * self.mean_gap_s;
+        self.due_s += exponential(random) * self.mean_gap_s;
         saturating_duration(self.due_s)
     }
 }
@@ -92,9 +92,15 @@ impl Think {
         match self {
             Think::Never => Duration::ZERO,
             Think::Constant(time) => time,
-            Think::Exponential { mean_s } => saturating_duration(random.exponential() * mean_s),
+            Think::Exponential { mean_s } => saturating_duration(exponential(random) * mean_s),
         }
     }
+}
+
+/// Exponential with mean 1.
+#[inline]
+fn exponential(random: &mut Random) -> f64 {
+    -(1.0 - random.unit()).ln()
 }
 
 /// Rates and times far out of proportion mean "not within any run": about 30 years.
@@ -147,5 +153,18 @@ mod tests {
         let mut random = Random::stream(0, 0);
         let due = Constant::new(1e-300, 1, 2).next(&mut random);
         assert!(due > Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn an_exponential_has_mean_and_deviation_one() {
+        let mut random = Random::stream(1, 1);
+        let n = 200_000;
+        let draws: Vec<f64> = (0..n).map(|_| exponential(&mut random)).collect();
+        let mean = draws.iter().sum::<f64>() / f64::from(n);
+        let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(n - 1);
+        // Four standard errors: of the mean 1/√n, of the variance √(8/n).
+        let root = f64::from(n).sqrt();
+        assert!((mean - 1.0).abs() < 4.0 / root, "mean {mean}");
+        assert!((variance - 1.0).abs() < 4.0 * 8_f64.sqrt() / root, "variance {variance}");
     }
 }

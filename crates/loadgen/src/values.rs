@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::random::{GOLDEN, below, mix, unit};
+use knee_random::{GOLDEN, below, mix, unit};
 
 /// The largest value.
 pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;

@@ -2,11 +2,11 @@
 
 use knee_proto::encode;
 use knee_proto::{Expect, Response, Status, Value};
+use knee_random::Random;
 use knee_telemetry::Op;
 
 use crate::keys::{KeyChoice, KeyPicker, KeySpace};
 use crate::mix::{SetGet, Turn};
-use crate::random::Random;
 use crate::values::{Difference, KeyValue, ValueSize};
 
 /// The largest number of keys in one multi-get.

@@ -1,6 +1,6 @@
 //! Zipf-distributed ranks.
 
-use crate::random::Random;
+use knee_random::Random;
 
 /// Draws ranks 1..=n with probability proportional to rank^−θ, for any θ ≥ 0: the distribution of
 /// Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD 1994, section 3.2).

@@ -1,58 +1,38 @@
-//! Pseudo-random numbers: xoshiro256++ (Blackman & Vigna, "Scrambled linear pseudorandom number
-//! generators", ACM TOMS 47:4, 2021), seeded through SplitMix64 as its authors advise.
+//! Numbers of other distributions than the generator's uniform one.
 
 use std::sync::LazyLock;
 
-/// The step of SplitMix64: 2^64 divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+use knee_random::unit;
 
-/// One stream of random numbers: that of a seed and the number of a replication.
+/// The stream of a seed and the number of a replication.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
-    state: [u64; 4],
+    uniform: knee_random::Random,
     ziggurat: &'static Ziggurat,
 }
 
 impl Random {
-    /// The stream numbered `stream` of `seed`. Of a period of 2^256 − 1 two streams of 2^40 numbers
-    /// share any with a probability below 2^−214.
     pub(super) fn stream(seed: u64, stream: u64) -> Random {
-        // Hashed apart first: SplitMix64 from neighbouring starts gives overlapping sequences.
-        let mut start = mix(mix(seed).wrapping_add(stream));
-        let state = std::array::from_fn(|_| {
-            start = start.wrapping_add(GOLDEN);
-            mix(start)
-        });
-        Random { state, ziggurat: &ZIGGURAT }
-    }
-
-    #[inline]
-    fn bits(&mut self) -> u64 {
-        let [a, b, c, d] = self.state;
-        let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
-        let (c, d, shifted) = (c ^ a, d ^ b, b << 17);
-        self.state = [a ^ d, b ^ c, c ^ shifted, d.rotate_left(45)];
-        result
+        Random { uniform: knee_random::Random::stream(seed, stream), ziggurat: &ZIGGURAT }
     }
 
     /// Uniform in [0, 1), with 53 bits.
     #[inline]
     pub(super) fn unit(&mut self) -> f64 {
-        unit(self.bits())
+        self.uniform.unit()
     }
 
-    /// Uniform in 0..`bound`: a multiplication maps 64 bits to the range (Lemire 2019, without its
-    /// rejection; the bias is below `bound` / 2^64).
+    /// Uniform in 0..`bound`.
     #[inline]
     pub(super) fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.bits()) * bound as u128) >> 64) as usize
+        self.uniform.below(bound as u64) as usize
     }
 
     /// Exponential with mean 1, by the ziggurat (Marsaglia & Tsang 2000): nearly always a look into a
     /// table in place of a logarithm.
     #[inline]
     pub(super) fn exponential(&mut self) -> f64 {
-        let bits = self.bits();
+        let bits = self.uniform.bits();
         // The layer is of other bits than the place in it (Doornik 2005).
         let layer = bits as usize % LAYERS;
         let value = unit(bits) * self.ziggurat.widths[layer];
@@ -132,51 +112,9 @@ static ZIGGURAT: LazyLock<Ziggurat> = LazyLock::new(|| {
     Ziggurat { widths, heights: widths.map(|width| (-width).exp()) }
 });
 
-/// 64 random bits as a number in [0, 1).
-#[inline]
-fn unit(bits: u64) -> f64 {
-    (bits >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
-}
-
-/// SplitMix64's finalizer: a bijection in which every bit of the input changes half of the output's
-/// (Steele, Lea & Flood, OOPSLA 2014; Stafford's variant 13).
-fn mix(bits: u64) -> u64 {
-    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The first outputs from the state 1, 2, 3, 4, computed with the authors' C program
-    /// (<https://prng.di.unimi.it/xoshiro256plusplus.c>).
-    #[test]
-    fn agrees_with_the_reference_implementation() {
-        let mut random = Random { state: [1, 2, 3, 4], ziggurat: &ZIGGURAT };
-        let expected = [
-            41_943_041,
-            58_720_359,
-            3_588_806_011_781_223,
-            3_591_011_842_654_386,
-            9_228_616_714_210_784_205,
-            9_973_669_472_204_895_162,
-        ];
-        for value in expected {
-            assert_eq!(random.bits(), value);
-        }
-    }
-
-    #[test]
-    fn streams_repeat_and_differ() {
-        let draw = |seed, stream| Random::stream(seed, stream).bits();
-        assert_eq!(draw(7, 3), draw(7, 3));
-        assert_ne!(draw(7, 3), draw(7, 4));
-        assert_ne!(draw(7, 3), draw(8, 3));
-        // A seed's neighbouring stream is not its neighbour's stream.
-        assert_ne!(draw(7, 4), draw(8, 3));
-    }
 
     #[test]
     fn the_layers_have_the_same_area() {
