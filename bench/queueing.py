@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def textbook_load_dependent(network: Network, population: int) -> float:
-    """Mean value analysis with probabilities, p(0) = 1 − Σ p(j), which cancels (Jain 1991, box 34.3)."""
+    """Mean value analysis with probabilities, p(0) = 1 − Σ p(j), which cancels (Reiser & Lavenberg 1980)."""
     demands = network.demands[:, 0]
     speeds = np.array(
         [

@@ -1,7 +1,7 @@
 //! Generating functions of normalising constants, carried as ratios of successive coefficients.
 //!
 //! The normalising constants of a closed network are the coefficients of the product of its
-//! stations' generating functions (Gordon & Newell 1967; Buzen 1973; Bolch et al. 2006, §8.1). With
+//! stations' generating functions (Gordon & Newell 1967; Buzen 1973; Bolch et al. 2006, ch. 8). With
 //! a the demand and μ(j) the rate with j customers, constant from μ(L) on, a station's is
 //!
 //! ```text

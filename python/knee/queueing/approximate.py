@@ -80,7 +80,7 @@ def bard_schweitzer(
     References
     ----------
     Bard (1979), Performance of Computer Systems; Schweitzer (1979), Stochastic Control and Optimization;
-    Lazowska et al. (1984), §6.4.3; Bolch, Greiner, de Meer & Trivedi (2006), §9.1.1.
+    Lazowska et al. (1984), ch. 6; Bolch, Greiner, de Meer & Trivedi (2006), ch. 9.
     """
     model = _Model.of(network, populations)
     iteration = _Iteration("Bard–Schweitzer", tolerance, iterations_max)
@@ -108,7 +108,7 @@ def linearizer(
 
     References
     ----------
-    Chandy & Neuse (1982), Communications of the ACM 25(2); Bolch, Greiner, de Meer & Trivedi (2006), §9.1.2.
+    Chandy & Neuse (1982), Communications of the ACM 25(2); Bolch, Greiner, de Meer & Trivedi (2006), ch. 9.
     """
     model = _Model.of(network, populations)
     iteration = _Iteration("Linearizer", tolerance, iterations_max)

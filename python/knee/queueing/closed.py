@@ -112,7 +112,7 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
     References
     ----------
     Buzen (1973), Communications of the ACM 16(9); Reiser & Lavenberg (1980), Journal of the ACM 27(2);
-    Bolch, Greiner, de Meer & Trivedi (2006), §8.1.
+    Bolch, Greiner, de Meer & Trivedi (2006), ch. 8.
     """
     if len(network.classes) != 1:
         raise ArgumentError("network", f"expected one class, not {list(network.classes)}; see solve_classes")

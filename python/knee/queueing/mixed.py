@@ -1,7 +1,7 @@
 """Exact solution of mixed networks: some classes closed, some open.
 
 The customers of open classes take a part of every station, and what is left is a load-dependent station to the
-closed ones (Bolch, Greiner, de Meer & Trivedi 2006, §8.2.3; Lazowska et al. 1984, ch. 7). With f(x) = Σ_j x^j / Π μ(i)
+closed ones (Bolch, Greiner, de Meer & Trivedi 2006, ch. 8; Lazowska et al. 1984, ch. 7). With f(x) = Σ_j x^j / Π μ(i)
 the station's series and a the load that open classes offer, n closed customers weigh
 
     E_n = Σ_l (n + l choose l) a^l / Π_{i≤n+l} μ(i) = f⁽ⁿ⁾(a) / n!

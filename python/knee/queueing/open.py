@@ -68,7 +68,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
     References
     ----------
     Jackson (1957), Operations Research 5(4); Baskett, Chandy, Muntz & Palacios (1975), Journal of the ACM 22(2);
-    Bolch, Greiner, de Meer & Trivedi (2006), §7.3.
+    Bolch, Greiner, de Meer & Trivedi (2006), ch. 7.
     """
     rates = checked_rates("arrival_rates", arrival_rates, network.classes)
     demands = network.demands

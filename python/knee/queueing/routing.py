@@ -17,8 +17,9 @@ RETURN_TOLERANCE = 1e-4
 def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: str | None = None) -> dict[str, float]:
     """V_k, the visits to each station for one to the reference: V_j = Σ_i V_i P_ij, V_reference = 1.
 
-    (Jain 1991, §32.3; Lazowska et al. 1984, §3.) The reference is a place of its own, outside of the stations: where
-    the customers of an open network come from and go to, and where those of a closed one think. Or it is a station.
+    (Jain 1991, ch. 33; Lazowska et al. 1984, ch. 3.) The reference is a place of its own, outside of the stations:
+    where the customers of an open network come from and go to, and where those of a closed one think. Or it is a
+    station.
 
     Parameters
     ----------

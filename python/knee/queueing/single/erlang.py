@@ -63,7 +63,7 @@ def erlang_c(servers: int, offered_load: float) -> float:
 
     References
     ----------
-    Erlang 1917; Kleinrock 1975, §3.5; Jain 1991, §31.3, the ϱ of box 31.2.
+    Erlang 1917; Kleinrock 1975, §3.5; Jain 1991, the ϱ of box 31.2.
     """
     _check(servers, offered_load)
     if offered_load >= servers:

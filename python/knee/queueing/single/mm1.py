@@ -12,7 +12,7 @@ from knee.queueing.single.station import SolvedStation
 
 @dataclass(frozen=True)
 class MM1(SolvedStation):
-    """One exponential server. Kleinrock 1975, §3.2; Jain 1991, §31.2 and box 31.1.
+    """One exponential server. Kleinrock 1975, §3.2; Jain 1991, box 31.1.
 
     Parameters
     ----------

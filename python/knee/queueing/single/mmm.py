@@ -17,7 +17,7 @@ NOBODY_LEFT = 1e4
 
 @dataclass(frozen=True)
 class MMm(SolvedStation):
-    """m exponential servers that share a queue without limit. Kleinrock 1975, §3.5; Jain 1991, §31.3 and box 31.2.
+    """m exponential servers that share a queue without limit. Kleinrock 1975, §3.5; Jain 1991, box 31.2.
 
     C is Erlang's delay probability (Jain's ϱ), θ = m μ − λ.
 

@@ -19,7 +19,7 @@ from knee.queueing.single.station import SolvedStation
 
 @dataclass(frozen=True)
 class MMmK(SolvedStation):
-    """m exponential servers and K − m places to wait. Kleinrock 1975, §3.6 and 3.7; Jain 1991, §31.4.
+    """m exponential servers and K − m places to wait. Kleinrock 1975, §3.6 and 3.7; Jain 1991, ch. 31.
 
     It is stable whatever arrives. Waiting and response times are those of the customers that are let in.
 

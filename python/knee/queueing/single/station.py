@@ -51,7 +51,7 @@ class SingleStation(ABC):
 
     @property
     def utilisation(self) -> float:
-        """X S / m, the mean share of the servers that are busy (utilisation law; Jain 1991, §33.1)."""
+        """X S / m, the mean share of the servers that are busy (utilisation law; Jain 1991, ch. 33)."""
         return self.throughput * self.service_time / self.servers
 
     @property
