@@ -32,7 +32,7 @@ from knee.queueing import (
 QUANTILES = (0.5, 0.95, 0.99)
 
 ROUNDS = 100_000
-"""Of a replication, at the least: with a million clients two rounds of each."""
+"""Of a replication, at the least: with more clients one round of each."""
 
 REPLICATIONS = 10
 
@@ -41,8 +41,9 @@ REPLICATIONS_MAX = 1000
 ROUNDS_LEAST = 1000
 """Fewer say nothing of a quantile of 99 %."""
 
-ROUNDS_EACH = 2
-"""Rounds that a client makes on average before anything is counted, and, unless said otherwise, while it is."""
+WARMUP_QUEUE, WARMUP_AWAY = 1.5, 4.5
+"""Rounds of each client before anything is counted: a full queue takes one to be met by all; the number of clients that
+are away settles as e to the minus rounds, so the second is times the share of a cycle that they are."""
 
 ROUNDS_MAX = 10**9
 """Tries of all replications together, warm-up and refused ones included."""
@@ -153,16 +154,17 @@ def simulate_plan(
     trial, network, slot_ms, instead = _simulated(system, scenario)
     throughput, response_ms = (float(each[0]) for each in trial.fit.predict(as_curve(curve, [scenario])))
     thinking = assumptions.thinking or Exponential()
-    rounds = max(ROUNDS, ROUNDS_EACH * customers) if rounds is None else rounds
-    # Clients that think alike for long stay in step with how they started: c² of a think time spreads them per round.
-    warmup = math.ceil(max(ROUNDS_EACH * customers / min(1.0, thinking.scv), rounds / 10))
-
     delay = next(station for station in network.stations if isinstance(station, Delay))
     queues = [station for station in network.stations if isinstance(station, Queue)]
+    outside_ms = float(delay.service_time)  # type: ignore[arg-type]
+    away = min(1.0, throughput * (scenario.think_ms + outside_ms) / 1000 / customers)
+    rounds = max(ROUNDS, customers) if rounds is None else rounds
+    # Clients that think alike for long stay in step with how they started: c² of a think time spreads them per round.
+    settled = customers * (WARMUP_QUEUE + WARMUP_AWAY * away) / min(1.0, thinking.scv)
+    warmup = math.ceil(max(settled, rounds / 10))
     limit = None if assumptions.places is None else queues[0].servers + assumptions.places
     _refuse_long(network, customers, limit, throughput, (warmup + rounds) * replications)
     shapes: dict[str, Shape] = {station.name: assumptions.service for station in queues}
-    outside_ms = float(delay.service_time)  # type: ignore[arg-type]
     if scenario.think_ms:
         shapes[delay.name] = Deterministic()
         shift = -outside_ms if curve.view == "middleware" else 0.0
