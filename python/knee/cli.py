@@ -376,7 +376,6 @@ def predict_command(
 ) -> None:
     """Predict throughput and response time where nobody has measured, from the model that predicts best."""
     from knee import fit, measurements
-    from knee.laws.foreign import configuration
     from knee.laws.tables import stations
 
     asked = spec.parse_overrides([*(settings or []), *(more or [])])
@@ -405,7 +404,7 @@ def predict_command(
         else:
             found, of_stations = source, None
         systems = fit.fit_systems(
-            found.table, configuration(found), asked, stations=of_stations, level=level, seed=seed
+            found.table, measurements.configuration(source), asked, stations=of_stations, level=level, seed=seed
         )
         for number, (system, scenario) in enumerate(systems):
             forecast = system.forecast(scenario, seed=seed) if scenario else None

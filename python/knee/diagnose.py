@@ -17,10 +17,10 @@ from knee.factorial import Findings, analyse
 from knee.fit import Outlooks, outlooks
 from knee.intervals import LEVEL, quantity
 from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_of_run
-from knee.laws.foreign import ALL, configuration
+from knee.laws.foreign import ALL
 from knee.laws.tables import stations
-from knee.measurements import Measurements
-from knee.observed import CLIENTS, Observed, observed_run, observed_table
+from knee.measurements import Measurements, configuration
+from knee.observed import Observed, observed_run, observed_table
 from knee.trim import RUN
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def diagnose(
         laws = laws_of_measurements(source, tolerance=tolerance, level=level)
     else:
         observed = observed_run(source)
-        others = [name for name in source.factors if name != CLIENTS]
+        others = configuration(source)
         laws = laws_of_run(source, tolerance=tolerance, level=level)
     found = observed.measurements
     combinations = _combinations(found.table, others)

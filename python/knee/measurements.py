@@ -64,6 +64,9 @@ RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_le
 
 ROWS_MAX = 1_000_000
 
+CLIENTS = "load.clients"
+"""The factor of a run over which a knee is sought; every combination of the others is a configuration."""
+
 _LEVELS_SET = 4
 """Fractions that anybody sets, such as the exponents of a Zipf distribution, have fewer levels or repeat."""
 
@@ -123,6 +126,28 @@ def of_run(dataset: Dataset) -> Measurements:
     responses = tuple(name for name in RESPONSES if table[name].is_not_null().any())
     notes = [_left_out(constant)] if constant else []
     return Measurements(str(dataset.path), table, factors, responses, (*notes, *dataset.warnings))
+
+
+def configuration(found: Measurements | Dataset) -> list[str]:
+    """The factors that tell configurations apart: neither the request type, nor what the clients follow from.
+
+    Unless the clients alone leave rows that only those tell apart: 2 hosts of 4 clients each, and 4 of 2. Of a run
+    folder it is known which factor sets the clients: every other one.
+    """
+    if not isinstance(found, Measurements):
+        return [name for name in found.factors if name != CLIENTS]
+    others = [name for name in found.factors if name not in ("clients", "request_type")]
+    if "clients" not in found.table.columns or "clients" in found.factors:
+        return others
+
+    def moves_clients(factor: str) -> bool:
+        rest = [name for name in others if name != factor]
+        counts = found.table.group_by(rest) if rest else found.table.group_by(pl.lit(0))
+        return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
+
+    apart = [name for name in others if not moves_clients(name)]
+    keys = [*apart, "clients", "repetition", *(["request_type"] if "request_type" in found.table.columns else [])]
+    return others if found.table.select(keys).is_duplicated().any() else apart
 
 
 def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:

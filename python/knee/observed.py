@@ -20,9 +20,6 @@ from knee.trim import RUN, steady_state, steady_state_warnings, trim
 if TYPE_CHECKING:
     from knee.dataset import Dataset
 
-CLIENTS = "load.clients"
-"""The factor of a run over which a knee is sought; every combination of the others gets a verdict of its own."""
-
 STOLEN_MAX = 0.05
 """Share of the CPU time of a virtual machine that its hypervisor may keep in any run before a reader is told."""
 

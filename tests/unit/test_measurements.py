@@ -11,7 +11,7 @@ from synthetic import System, synthetic_dataset
 from knee.errors import MeasurementsError
 from knee.factorial import analyse
 from knee.laws import check_laws
-from knee.measurements import ROWS_MAX, of_run, parse, read, read_effects
+from knee.measurements import ROWS_MAX, configuration, of_run, parse, read, read_effects
 
 GOOD = """\
 servers,workers,repetition,clients,throughput,response_ms,utilization_cpu
@@ -183,6 +183,15 @@ def test_a_run_folder_is_read_in_the_same_form() -> None:
     findings = analyse(found.table, found.factors, "throughput", run_order="run_order")
     assert findings.analysis.design.label == "2^2·3 full factorial design"
     assert findings.analysis.ranked[0].factors == ("load.clients",)
+
+
+def test_what_sets_the_clients_tells_no_configurations_apart() -> None:
+    assert configuration(synthetic_dataset(System(), (4, 64), workers=(8, 32))) == ["middleware.workers"]
+    rows = "hosts,clients,cache,throughput\n1,4,cold,10\n1,4,warm,20\n2,8,cold,30\n2,8,warm,40\n"
+    assert configuration(parse(rows, "x")) == ["cache"]
+    # Of 8 clients it takes the hosts to tell one row from the other.
+    rows = "hosts,each,clients,throughput\n2,4,8,10\n4,2,8,20\n4,4,16,30\n"
+    assert configuration(parse(rows, "x")) == ["hosts", "each"]
 
 
 def test_a_factor_that_a_run_did_not_vary_is_left_out_and_said() -> None:

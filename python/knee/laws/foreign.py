@@ -11,7 +11,7 @@ from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import STATIONS
-from knee.measurements import ROUNDING, STATION_QUANTITIES, Measurements, station_column
+from knee.measurements import ROUNDING, STATION_QUANTITIES, Measurements, configuration, station_column
 from knee.trim import RUN
 
 ALL = frozenset({"all", "total"})
@@ -57,25 +57,6 @@ def _single_type(found: Measurements) -> list[str]:
         f"Every row is about {only}: clients are taken to send nothing else. If they do, give rows for the other "
         "types, or their time as think_ms."
     ]
-
-
-def configuration(found: Measurements) -> list[str]:
-    """The factors that tell configurations apart: neither the request type, nor what the clients follow from.
-
-    Unless the clients alone leave runs that only those tell apart: 2 hosts of 4 clients each, and 4 of 2.
-    """
-    others = [name for name in found.factors if name not in ("clients", "request_type")]
-    if "clients" not in found.table.columns or "clients" in found.factors:
-        return others
-
-    def moves_clients(factor: str) -> bool:
-        rest = [name for name in others if name != factor]
-        counts = found.table.group_by(rest) if rest else found.table.group_by(pl.lit(0))
-        return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
-
-    apart = [name for name in others if not moves_clients(name)]
-    keys = [*apart, "clients", "repetition", *(["request_type"] if "request_type" in found.table.columns else [])]
-    return others if found.table.select(keys).is_duplicated().any() else apart
 
 
 def _clients(table: pl.DataFrame) -> list[str]:

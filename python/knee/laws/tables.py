@@ -10,8 +10,8 @@ from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import STATIONS
+from knee.measurements import configuration
 from knee.observations import observations
-from knee.observed import CLIENTS
 from knee.trim import RUN, steady_state, trim
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def laws_of_run(dataset: Dataset, *, tolerance: float = TOLERANCE, level: float 
         types=request_types(dataset),
         stations=stations(dataset),
         steadiness=steady_state(dataset.windows, dataset.points),
-        by=[name for name in dataset.factors if name != CLIENTS],
+        by=configuration(dataset),
         tolerance=tolerance,
         level=level,
     )
