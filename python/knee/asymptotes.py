@@ -157,7 +157,7 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
         return Knee(
             "cannot tell",
             f"Only {counted(len(levels), 'client count')} {'was' if len(levels) == 1 else 'were'} measured, and a knee "
-            f"takes {LEVELS_MIN}: measure at more client counts (load.clients) to look for one.",
+            f"takes {LEVELS_MIN}: measure at more client counts to look for one.",
             levels,
         )
     curve = _curve(known, level)
@@ -320,7 +320,7 @@ def _status(
     if noise is None:
         return "cannot tell", (
             f"The asymptotes meet at {clients.estimate:.0f} clients, but with one repetition nobody can tell "
-            "how far to trust that. Measure every level three times or more (measure.repetitions)."
+            "how far to trust that. Measure every level three times or more."
         )
     low, high = between
     if low is None:

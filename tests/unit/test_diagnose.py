@@ -506,3 +506,13 @@ def test_a_law_violated_besides_the_interactive_one_is_no_secret() -> None:
     first, also = law_lines(found.laws)
     assert "holds" in first
     assert also == "Violated besides: Little's law."
+
+
+@pytest.mark.parametrize("counts", [(4,), (4, 8, 16, 32, 64)], ids=["one count", "one repetition"])
+def test_a_table_is_not_told_of_names_that_it_does_not_have(counts: tuple[int, ...]) -> None:
+    rows = [
+        f"{n},{1000 * repairman(n, 8, 2.0, 1.0)[0]:.6g},{n / repairman(n, 8, 2.0, 1.0)[0] - 1:.6g},1" for n in counts
+    ]
+    text = render_text(diagnose(parse("\n".join(["clients,throughput,response_ms,think_ms", *rows]), "theirs.csv")))
+    assert "to look for one" in text if len(counts) == 1 else "three times or more" in text
+    assert "load.clients" not in text and "measure." not in text

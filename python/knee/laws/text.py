@@ -35,7 +35,7 @@ def sentences(
     unusable: Sequence[tuple[int, int, int]],
     tolerance: float,
 ) -> list[str]:
-    """One finding each, the interactive law of all requests first.
+    """One finding or likely cause each, the interactive law of all requests first.
 
     `unusable` are points, with their clients and how many of their runs lack what that law takes.
     """
@@ -96,8 +96,8 @@ def _interactive(
     apart = f" It does not apply at {_places(opened, labels)}, an open loop." if opened else ""
     if broken:
         return [
-            f"The interactive law is violated at {_places(broken, labels)} ({where}; allowed {tolerance:.0%}). "
-            f"{_causes(broken, labels)}{apart}"
+            f"The interactive law is violated at {_places(broken, labels)} ({where}; allowed {tolerance:.0%}).{apart}",
+            *_causes(broken, labels),
         ]
     if unsure:
         return [
@@ -142,8 +142,8 @@ def _why_unsure(comparisons: Iterable[Comparison]) -> str:
     return "the repetitions scatter too far. Measure longer, on a quieter machine"
 
 
-def _causes(broken: Sequence[InteractiveCheck], labels: Labels) -> str:
-    """Likely causes, those of too few requests and those of too many apart, each as the worst point has them."""
+def _causes(broken: Sequence[InteractiveCheck], labels: Labels) -> list[str]:
+    """Likely causes, a line each; those of too few requests and of too many apart, each as the worst point has them."""
     few = [check for check in broken if check.throughput.residual.estimate > 0]
     many = [check for check in broken if not check.throughput.residual.estimate > 0]
     groups = [group for group in (few, many) if group]
@@ -151,8 +151,8 @@ def _causes(broken: Sequence[InteractiveCheck], labels: Labels) -> str:
     for group in groups:
         causes = _worst(group).causes
         at = f" at {_places(group, labels)}" if len(groups) > 1 else ""
-        told.append(f"Likely{at}: {'; '.join(causes)}.")
-    return " ".join(told)
+        told += [f"Likely cause{at}: {cause}." for cause in causes]
+    return told
 
 
 def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float) -> list[str]:
@@ -178,11 +178,11 @@ def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float)
         else ""
     )
     if broken:
-        causes = "; ".join(_worst(broken).causes)
         types = ", ".join(dict.fromkeys(str(check.request_type) for check in broken))
         return [
             f"With the other types' response times as think time, the interactive law is violated for {types} at "
-            f"{_places(broken, labels)} ({where}; allowed {tolerance:.0%}). Likely: {causes}.{same}{lacking}"
+            f"{_places(broken, labels)} ({where}; allowed {tolerance:.0%}).{same}{lacking}",
+            *(f"Likely cause: {cause}." for cause in _worst(broken).causes),
         ]
     unsure = [check for check in typed if check.verdict == "cannot tell"]
     if unsure:
