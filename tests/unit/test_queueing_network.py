@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knee.queueing import ArgumentError, Delay, LoadDependent, Network, Queue, visits_from_routing
+from knee.queueing import (
+    ArgumentError,
+    Delay,
+    LoadDependent,
+    Network,
+    Queue,
+    bard_schweitzer,
+    linearizer,
+    solve_classes,
+    solve_closed,
+    solve_open,
+    visits_from_routing,
+)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +141,36 @@ def test_a_name_that_occurs_twice() -> None:
 def test_unknown_reference() -> None:
     with pytest.raises(ArgumentError, match="'tape'"):
         visits_from_routing(["cpu"], [[1.0]], "tape")
+
+
+DISK = Network([Queue("disk", 1.0)])
+
+
+@pytest.mark.parametrize("wrong", ["1", None, True, [1.0, "2"], [[1.0], [1.0, 2.0]], 1j])
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("disk.service_time", lambda wrong: Queue("disk", wrong)),
+        ("disk.visits", lambda wrong: Queue("disk", 1.0, visits=wrong)),
+        ("disk.servers", lambda wrong: Queue("disk", 1.0, servers=wrong)),
+        ("usl.rates", lambda wrong: LoadDependent("usl", wrong)),
+        ("think_time", lambda wrong: Network([Queue("disk", 1.0)], wrong)),
+        ("arrival_rates", lambda wrong: solve_open(DISK, wrong)),
+        ("population", lambda wrong: solve_closed(DISK, wrong)),
+        ("populations", lambda wrong: solve_classes(DISK, [wrong])),
+        ("populations", lambda wrong: solve_classes(DISK, wrong)),
+        ("populations", lambda wrong: bard_schweitzer(DISK, [wrong])),
+        ("routing", lambda wrong: Network.routed([Queue("disk", 1.0)], wrong)),
+    ],
+)
+def test_what_is_no_number_is_refused_by_name(argument: str, call: Callable[[Any], object], wrong: Any) -> None:
+    with pytest.raises(ArgumentError) as refusal:
+        call(wrong)
+    assert refusal.value.argument == argument
+
+
+@pytest.mark.parametrize("wrong", [3.5, math.nan, math.inf, 0])
+def test_a_population_is_a_whole_number(wrong: int) -> None:
+    for solve in (solve_classes, bard_schweitzer, linearizer):
+        with pytest.raises(ArgumentError, match="whole number"):
+            solve(DISK, [wrong])

@@ -3,6 +3,7 @@
 Times are in any one unit that the caller keeps to, and rates are per that unit.
 
     errors       the exception tree
+    arguments    what may be a number
     network      the description: stations, visits, classes
     routing      visits from where customers go next
     closed       exact solutions for every population

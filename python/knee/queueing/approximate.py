@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knee.queueing.closed import checked_population, servers
+from knee.queueing.closed import checked_populations, servers
 from knee.queueing.errors import ArgumentError, ConvergenceError
 from knee.queueing.network import Floats, LoadDependent, Network, Queue
 
@@ -163,9 +163,7 @@ class _Model:
 
     @classmethod
     def of(cls, network: Network, populations: Sequence[int]) -> _Model:
-        if len(populations) != len(network.classes):
-            raise ArgumentError("populations", f"expected one for each of {list(network.classes)}, not {populations}")
-        customers = np.array([checked_population("populations", population) for population in populations], dtype=float)
+        customers = np.array(checked_populations(network, populations), dtype=float)
         dependent = [station.name for station in network.stations if isinstance(station, LoadDependent)]
         if dependent:
             raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: take solve_closed or solve_classes")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knee import _kernels
+from knee.queueing.arguments import checked_whole
 from knee.queueing.errors import ArgumentError, QueueingError, SizeError
 from knee.queueing.network import Floats, LoadDependent, Network, Queue
 
@@ -169,9 +170,7 @@ def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSoluti
     Reiser & Lavenberg (1980), Journal of the ACM 27(2), for single servers; Baskett, Chandy, Muntz & Palacios (1975),
     Journal of the ACM 22(2), for the product form that load-dependent stations are multiplied into.
     """
-    if len(populations) != len(network.classes):
-        raise ArgumentError("populations", f"expected one for each of {list(network.classes)}, not {populations}")
-    customers = [checked_population("populations", population) for population in populations]
+    customers = checked_populations(network, populations)
     demands, think_times = network.demands, network.think_times
     speeds = [station.speeds(sum(customers)) for station in network.stations]
     throughput, arrival, busy = solve_states(customers, think_times, demands, speeds, network.classes)
@@ -247,8 +246,13 @@ def servers(network: Network) -> Floats:
     return np.array([station.servers if isinstance(station, Queue) else np.nan for station in network.stations])
 
 
+def checked_populations(network: Network, populations: Sequence[int]) -> list[int]:
+    """A population for each class. Raises ArgumentError."""
+    if not isinstance(populations, Sequence | np.ndarray) or len(populations) != len(network.classes):
+        raise ArgumentError("populations", f"expected one for each of {list(network.classes)}, not {populations!r}")
+    return [checked_population("populations", population) for population in populations]
+
+
 def checked_population(argument: str, population: int) -> int:
     """The population, if networks of so many customers are solved. Raises ArgumentError."""
-    if isinstance(population, bool) or not 1 <= population <= POPULATION_MAX or int(population) != population:
-        raise ArgumentError(argument, f"expected a whole number from 1 to {POPULATION_MAX:,}, not {population}")
-    return int(population)
+    return checked_whole(argument, population, 1, POPULATION_MAX)

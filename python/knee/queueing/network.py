@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from knee.queueing.arguments import checked_numbers, checked_whole
 from knee.queueing.errors import ArgumentError
 from knee.queueing.routing import visits_from_routing
 
@@ -40,9 +41,9 @@ class Station(ABC):
 
     def __post_init__(self) -> None:
         for values in ("service_time", "visits"):
-            given = getattr(self, values)
-            kept = float(given) if np.ndim(given) == 0 else tuple(float(value) for value in given)
-            _refuse_times(f"{self.name}.{values}", kept)
+            given = checked_numbers(f"{self.name}.{values}", getattr(self, values))
+            kept = float(given) if given.ndim == 0 else tuple(given.tolist())
+            _refuse_times(f"{self.name}.{values}", given)
             object.__setattr__(self, values, kept)
 
     @abstractmethod
@@ -61,11 +62,7 @@ class Queue(Station):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.servers <= SERVERS_MAX or int(self.servers) != self.servers:
-            raise ArgumentError(
-                f"{self.name}.servers", f"expected a whole number from 1 to {SERVERS_MAX:,}, not {self.servers}"
-            )
-        object.__setattr__(self, "servers", int(self.servers))
+        object.__setattr__(self, "servers", checked_whole(f"{self.name}.servers", self.servers, 1, SERVERS_MAX))
 
     def speeds(self, population: int) -> list[float] | None:
         if self.servers > 1 and population <= self.servers:
@@ -89,7 +86,7 @@ class LoadDependent(Station):
     rates: Sequence[float]
 
     def __post_init__(self) -> None:
-        rates = tuple(float(rate) for rate in self.rates)
+        rates = tuple(np.ravel(checked_numbers(f"{self.name}.rates", self.rates)).tolist())
         if not rates or not all(rate > 0 and math.isfinite(rate) for rate in rates):
             raise ArgumentError(f"{self.name}.rates", f"expected one or more finite rates above 0, not {list(rates)}")
         object.__setattr__(self, "rates", rates)
@@ -102,8 +99,8 @@ class LoadDependent(Station):
         return [rate / self.rates[0] for rate in self.rates[:population]]
 
 
-def _refuse_times(argument: str, times: PerClass) -> None:
-    if not all(time >= 0 and math.isfinite(time) for time in np.atleast_1d(times)):
+def _refuse_times(argument: str, times: Floats) -> None:
+    if not ((times >= 0) & np.isfinite(times)).all():
         raise ArgumentError(argument, f"expected finite numbers from 0, not {times}")
 
 
@@ -140,7 +137,7 @@ class Network:
         _refuse_twice("classes", tuple(self.classes))
         if not self.classes:
             raise ArgumentError("classes", "expected one or more")
-        _refuse_times("think_time", self.think_time)
+        _refuse_times("think_time", checked_numbers("think_time", self.think_time))
         # Their lengths are checked where they are taken.
         _ = self.think_times
         for station, row in zip(self.stations, self.demands, strict=True):

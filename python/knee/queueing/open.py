@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError, UnstableError
 from knee.queueing.network import Floats, LoadDependent, Network, PerClass, Queue
 
@@ -116,9 +117,10 @@ def refuse_unstable(station: str, offered: float, speed: float) -> None:
 
 def checked_rates(argument: str, rates: PerClass, classes: Sequence[str]) -> Floats:
     """Arrival rates, (C). Raises ArgumentError."""
-    if np.ndim(rates) and np.shape(rates) != (len(classes),):
+    given = checked_numbers(argument, rates)
+    if given.ndim and given.shape != (len(classes),):
         raise ArgumentError(argument, f"expected one number, or one for each of {list(classes)}, not {rates}")
-    each = np.broadcast_to(np.asarray(rates, dtype=np.float64), len(classes)).copy()
+    each = np.broadcast_to(given, len(classes)).copy()
     if not (np.isfinite(each) & (each > 0)).all():
         raise ArgumentError(argument, f"expected finite rates above 0, not {rates}")
     return each

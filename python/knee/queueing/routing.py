@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError
 
 # Rows are written in decimals: 0.33 + 0.33 + 0.34.
@@ -39,7 +40,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     if twice:
         raise ArgumentError("stations", f"{', '.join(map(repr, twice))} occurs more than once")
     names = list(stations) if reference is not None else ["the outside", *stations]
-    probabilities = np.asarray(routing, dtype=np.float64)
+    probabilities = checked_numbers("routing", routing)
     _refuse(names, probabilities)
     if reference is not None and reference not in names:
         raise ArgumentError("reference", f"{reference!r} is none of the stations {names}")
