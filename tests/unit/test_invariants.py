@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,16 @@ PACKAGE = REPOSITORY / "python" / "knee"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
+def parsed(module: Path) -> ast.Module:
+    """A module's syntax tree; every test looks at all of them."""
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
 def imported(module: Path) -> set[str]:
     """The top-level packages that a module imports, wherever in it."""
     names = set()
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -26,7 +33,7 @@ def imported(module: Path) -> set[str]:
 
 def texts(module: Path) -> Iterator[str]:
     """The string constants of a module that are no docstrings."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
+    tree = parsed(module)
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
