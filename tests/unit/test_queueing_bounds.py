@@ -28,12 +28,18 @@ def test_exact_throughput_is_inside(demands: list[float], think_time: float, pop
 
 @settings(max_examples=100, deadline=None)
 @given(DEMANDS, POPULATIONS)
-def test_geometric_bounds_are_the_tightest_without_thinking(demands: list[float], population: int) -> None:
+def test_the_lower_geometric_bound_is_the_tightest_without_thinking(demands: list[float], population: int) -> None:
     bounds = closed_bounds(Network([Queue(f"{k}", demand) for k, demand in enumerate(demands)]), population)
     assert bounds.geometric is not None
     assert bounds.geometric[0] >= bounds.balanced[0] * (1 - ROUNDING)
     assert bounds.geometric[0] >= bounds.asymptotic[0] * (1 - ROUNDING)
-    assert bounds.geometric[1] <= bounds.balanced[1] * (1 + ROUNDING)
+
+
+def test_an_upper_geometric_bound_may_be_above_the_balanced_one() -> None:
+    bounds = closed_bounds(Network([Queue("a", 2.0), Queue("b", 3.0)]), 3)
+    assert bounds.geometric is not None
+    # R = 5 + 3 · 2 − (3 − 2)(y + y²) with y = 2/3, and 5 + 2 · 5/2.
+    assert (bounds.geometric[1], bounds.balanced[1]) == (pytest.approx(3 / (11 - 10 / 9)), pytest.approx(0.3))
 
 
 def test_geometric_bounds_are_close_where_the_bottleneck_is_alone() -> None:

@@ -23,7 +23,8 @@ Interval = tuple[float, float]
 class ClosedBounds:
     """Bounds on X at a population; the geometric ones are None where a queue has several servers.
 
-    Without think time those are the tightest; with it the balanced-job bounds may be tighter at small populations.
+    Without think time their lower end is the tightest; elsewhere the balanced-job bounds may be tighter at small
+    populations.
     """
 
     population: int
