@@ -365,7 +365,9 @@ def predict_command(
     rounds: Annotated[
         int | None,
         typer.Option(
-            min=1000, metavar="N", help="Requests that a replication counts; 100,000, or one of every client, unless given."
+            min=1000,
+            metavar="N",
+            help="Requests that a replication counts; 100,000, or one of every client, unless given.",
         ),
     ] = None,
     replications: Annotated[
