@@ -11,6 +11,7 @@ from knee.intervals import (
     Interval,
     difference_interval,
     mean_interval,
+    mean_intervals,
     number,
     pooled_bootstrap,
     quantity,
@@ -60,6 +61,19 @@ def test_welch_agrees_with_scipy() -> None:
     interval = difference_interval(left, right)
     assert interval.low == pytest.approx(expected.low)
     assert interval.high == pytest.approx(expected.high)
+
+
+def test_the_intervals_of_many_groups_are_those_of_each() -> None:
+    groups = [[3.0, math.nan, 4.0, 5.5], [math.nan], [2.0], [1.0, math.inf, 1.5], [0.1, 0.1, 0.1], [-1e9, 1e9, 7.0]]
+    starts = np.cumsum([0, *map(len, groups)])[:-1]
+    together = mean_intervals(np.concatenate(groups), starts, 0.9)
+    assert len(together) == len(groups)
+    for found, group in zip(together, groups, strict=True):
+        alone = mean_interval(group, 0.9)
+        assert (found.repetitions, found.level) == (alone.repetitions, alone.level)
+        assert found.estimate == pytest.approx(alone.estimate, rel=1e-15, nan_ok=True)
+        assert found.half_width == (None if alone.half_width is None else pytest.approx(alone.half_width, rel=1e-14))
+    assert mean_intervals(np.array([]), starts[:0]) == []
 
 
 def test_the_pooled_bootstrap_covers_where_three_repetitions_alone_would_not() -> None:
