@@ -25,11 +25,11 @@ def table(
 ) -> pl.DataFrame:
     """What a system that is the model would show, with relative noise on its throughput; N = X (R + Z) holds."""
     rng = np.random.default_rng(seed)
-    cycle = model.cycle_ms(np.array(values), max(counts), 0.0, float(SLOTS))
+    cycle = model.cycle_ms(np.array(values), np.array(counts, dtype=float), 0.0, float(SLOTS))
     rows = []
     for repetition in range(1, repetitions + 1):
         for point, count in enumerate(counts):
-            response = cycle[count - 1] * np.exp(rng.normal(0, noise))
+            response = cycle[point] * np.exp(rng.normal(0, noise))
             row = {"point": point, "repetition": repetition, "clients": count, "throughput": 1000 * count / response}
             row |= {"think_ms": 0.0, "workers": SLOTS, "middlewares": 1}
             if view == "client":

@@ -27,6 +27,7 @@ from knee.fit import (
 from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1, OpenMMm, ScalabilityLaw
 from knee.intervals import Floats
 from knee.laws.tables import stations
+from knee.queueing import solve_closed
 
 TRUE: tuple[tuple[Model, tuple[float, ...]], ...] = (
     (OpenMM1(), (4.0, 0.5)),
@@ -45,6 +46,35 @@ def test_parameters_are_found_again_without_noise(model: Model, values: tuple[fl
     assert fit.error < 1e-4
     if model.name != "closed network with worker slots":  # outside and slot are told apart by their queues only
         assert fit.values == pytest.approx(values, rel=0.05)
+
+
+@pytest.mark.parametrize("think_ms", [0.0, 40.0])
+@pytest.mark.parametrize(
+    ("model", "values", "slots"),
+    [
+        (model, values, slots)
+        for model, values in TRUE
+        if isinstance(model, ClosedNetwork | LoadDependentNetwork)
+        for slots in (1.0, 16.0, 500.0, *[float("nan")] * (not model.needs_slots))
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_model_with_stations_says_what_the_exact_solution_of_its_network_does(
+    model: Model, values: tuple[float, ...], slots: float, think_ms: float
+) -> None:
+    network = model.network(np.array(values), 300, think_ms, slots)
+    assert network is not None
+    asked = np.array([300.0, 1.0, 7.0, 40.0, 7.0])
+    exact = asked / solve_closed(network, 300).throughput[asked.astype(int) - 1]
+    np.testing.assert_allclose(model.cycle_ms(np.array(values), asked, think_ms, slots), exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("onset", [False, True])
+def test_a_million_clients_of_slots_that_nobody_counted_saturate_them(onset: bool) -> None:
+    """Without a number of slots as many rates as clients: no solution may take a step for every pair."""
+    values = np.array((3.0, 4.0, 0.08, 6.0)[: 4 if onset else 3])
+    cycle = LoadDependentNetwork(onset=onset).cycle_ms(values, np.array([1e6]), 0.0, float("nan"))
+    assert cycle == pytest.approx(1e6 * 4.0 * 0.08, rel=1e-4)
 
 
 @pytest.mark.parametrize(("model", "values"), TRUE, ids=lambda value: getattr(value, "name", ""))
@@ -141,7 +171,7 @@ def test_of_several_think_times_one_must_be_asked_for() -> None:
     def cycle(think_ms: float) -> pl.DataFrame:
         model = ClosedNetwork(slots=False)
         rows = table(model, (5.0, 0.4))
-        solved = model.cycle_ms(np.array((5.0, 0.4)), 64, think_ms, float("nan"))[rows["clients"].to_numpy() - 1]
+        solved = model.cycle_ms(np.array((5.0, 0.4)), rows["clients"].cast(float).to_numpy(), think_ms, float("nan"))
         return rows.with_columns(
             throughput=1000 * pl.col("clients") / pl.Series(solved),
             response_ms=pl.Series(solved) - think_ms,
@@ -160,7 +190,7 @@ def test_more_workers_are_asked_of_models_that_know_of_them_only() -> None:
     ((system, scenario),) = fit_systems(rows, [], {"workers": 32, "clients": 128})
     assert all("slots" in t.model.name or t.model.name.startswith(("M/M/m", "load")) for t in system.selection.trials)
     assert scenario is not None and scenario.slots == 32
-    true = LoadDependentNetwork(onset=False).cycle_ms(np.array((3.0, 4.0, 0.02)), 128, 0.0, 32.0)
+    true = LoadDependentNetwork(onset=False).cycle_ms(np.array((3.0, 4.0, 0.02)), np.array([128.0]), 0.0, 32.0)
     forecast = system.forecast(scenario)
     assert forecast.throughput.estimate == pytest.approx(128_000 / true[-1], rel=0.05)
     assert "worker slots: 32 is 2.0 times the largest that was measured" in render_text(system, forecast)

@@ -42,7 +42,7 @@ def test_slots_that_limit_are_found_as_well_as_a_server_that_does() -> None:
     """Table 22: from a start where the server limits, the search ends at an error of 0.05."""
     fit = fit_model(ClosedNetwork(slots=True), seed000_table(22))
     assert fit.error < 0.02
-    outside_ms, slot_ms, server_ms = fit.values
+    _, slot_ms, server_ms = fit.values
     assert 16 / slot_ms == pytest.approx(2.97, rel=0.02)  # requests/ms: eight workers on each of two middlewares
     assert server_ms < slot_ms / 16
 

@@ -45,15 +45,14 @@ class Model(ABC):
         return None
 
     @abstractmethod
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
-        """N / X for N = 1, …, `customers`, in ms, shape (customers); `slots` is NaN where nobody knows of any."""
+    def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
+        """N / X in ms for every N of `customers`, whole numbers; `slots` is NaN where nobody knows of any."""
 
     def predict(self, values: Floats, curve: Curve) -> tuple[Floats, Floats]:
         """Throughput (requests/s) and response time (ms) of every row of a curve; its measurements are not read."""
         cycle = np.empty(len(curve))
         for think_ms, slots, rows in curve.alike:
-            solved = self.cycle_ms(values, int(curve.customers[rows].max()), think_ms, slots)
-            cycle[rows] = solved[curve.customers[rows].astype(np.int64) - 1]
+            cycle[rows] = self.cycle_ms(values, curve.customers[rows], think_ms, slots)
         outside = curve.think_ms + (self.outside_ms(values) if curve.view == "middleware" else 0.0)
         return 1000 * curve.customers / cycle, np.maximum(cycle - outside, 1e-9)
 
@@ -73,11 +72,6 @@ def _capacity(curve: Curve) -> float:
     return float(curve.throughput.max()) / 1000
 
 
-def _solved_cycle_ms(network: Network, customers: int) -> Floats:
-    solution = solve_closed(network, customers)
-    return np.asarray(solution.populations / solution.throughput)
-
-
 class OpenMM1(Model):
     """M/M/1 (Kleinrock 1975, §3.2) with the arrival rate that the interactive law leaves: N = X (Z + outside + R(X)).
 
@@ -91,14 +85,13 @@ class OpenMM1(Model):
         service = 0.9 / _capacity(curve)
         return [np.array([max(_light_ms(curve) - service, _LIGHT), service])]
 
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+    def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
         outside, service = values
         # X² S (Z + o) − X (Z + o + S + N S) + N = 0, with the root below 1 / S.
-        number, delay = np.arange(1.0, customers + 1), think_ms + outside
-        middle = delay + service + number * service
-        root = np.sqrt(middle**2 - 4 * service * delay * number)
-        throughput = 2 * number / (middle + root)
-        return np.asarray(number / throughput)
+        delay = think_ms + outside
+        middle = delay + service + customers * service
+        root = np.sqrt(middle**2 - 4 * service * delay * customers)
+        return np.asarray((middle + root) / 2)
 
 
 class OpenMMm(Model):
@@ -115,7 +108,7 @@ class OpenMMm(Model):
         service = max(_light_ms(curve) / 2, _LIGHT)
         return [np.array([service, service])]
 
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+    def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
         outside, service = values
         servers = round(slots)
         utilisation, waiting = _queueing(servers)
@@ -123,7 +116,7 @@ class OpenMMm(Model):
         throughput = utilisation * servers / service
         # N = X (Z + outside + R(X)) rises with X, so it is turned round by looking it up.
         cycle = think_ms + outside + response
-        return np.asarray(np.interp(np.arange(1.0, customers + 1), throughput * cycle, cycle))
+        return np.asarray(np.interp(customers, throughput * cycle, cycle))
 
 
 @cache
@@ -164,8 +157,10 @@ class ClosedNetwork(Model):
             stations.insert(1, Queue("slots", slot[0], servers=round(slots)))
         return Network(stations, think_ms)
 
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
-        return _solved_cycle_ms(self.network(values, customers, think_ms, slots), customers)
+    def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
+        most = int(customers.max())
+        throughput = solve_closed(self.network(values, most, think_ms, slots), most).throughput
+        return np.asarray(customers / throughput[customers.astype(np.int64) - 1])
 
 
 class LoadDependentNetwork(Model):
@@ -193,14 +188,35 @@ class LoadDependentNetwork(Model):
         return [np.array([*start, onset]) for onset in (max(busy, 1.0), 1.0)]
 
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network:
-        outside, slot, contention = values[:3]
-        onset = values[3] if self.onset else 1.0
-        busy = np.arange(1.0, (customers if np.isnan(slots) else min(customers, round(slots))) + 1)
-        rates = busy / (slot * (1 + contention * np.maximum(0, busy - onset)))
-        return Network([Delay("outside", outside), LoadDependent("slots", rates.tolist())], think_ms)
+        rates = self._rates(values, customers if np.isnan(slots) else min(customers, round(slots)), slots)
+        return Network([Delay("outside", float(values[0])), LoadDependent("slots", rates.tolist())], think_ms)
 
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
-        return _solved_cycle_ms(self.network(values, customers, think_ms, slots), customers)
+    def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
+        """As :func:`knee.queueing.solve_closed`, which takes N² steps without a number of slots, in N for each count.
+
+        With n in the slots and the others away for D each, n is a birth and death process of rates (N − n) / D and
+        those of the slots: the machine repairman's (Kleinrock 1975, §3.8), with rates that differ.
+        """
+        away = think_ms + values[0]
+        counts, place = np.unique(customers, return_inverse=True)
+        rates = self._rates(values, int(counts[-1]), slots)
+        logs = np.log(away * rates)
+        cycles = np.empty(counts.size)
+        for i, count in enumerate(counts):
+            there = int(count)
+            weights = np.cumsum(np.log(np.arange(count, 0, -1)) - logs[:there])
+            # Relative to the likeliest number, which may be nobody there.
+            likeliest = max(0.0, float(weights.max()))
+            shares = np.exp(weights - likeliest)
+            cycles[i] = count * (np.exp(-likeliest) + shares.sum()) / (shares @ rates[:there])
+        return cycles[place]
+
+    def _rates(self, values: Floats, customers: int, slots: float) -> Floats:
+        """Requests/ms that the slots do with 1, …, `customers` there."""
+        _, slot, contention = values[:3]
+        onset = values[3] if self.onset else 1.0
+        busy = np.minimum(np.arange(1.0, customers + 1), np.inf if np.isnan(slots) else round(slots))
+        return np.asarray(busy / (slot * (1 + contention * np.maximum(0, busy - onset))))
 
 
 class ScalabilityLaw(Model):
@@ -216,10 +232,9 @@ class ScalabilityLaw(Model):
         alone = _light_ms(curve) + float(curve.think_ms.min())
         return [np.array([alone, min(1.0, 1 / (alone * _capacity(curve))), 1e-6])]
 
-    def cycle_ms(self, values: Floats, customers: int, think_ms: float, slots: float) -> Floats:
+    def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
         alone, contention, coherency = values
-        number = np.arange(1.0, customers + 1)
-        return np.asarray(alone * (1 + contention * (number - 1) + coherency * number * (number - 1)))
+        return np.asarray(alone * (1 + contention * (customers - 1) + coherency * customers * (customers - 1)))
 
     def outside_ms(self, values: Floats) -> float:
         return 0.0
