@@ -146,7 +146,7 @@ def test_unknown_reference() -> None:
 DISK = Network([Queue("disk", 1.0)])
 
 
-@pytest.mark.parametrize("wrong", ["1", None, True, [1.0, "2"], [[1.0], [1.0, 2.0]], 1j])
+@pytest.mark.parametrize("wrong", ["1", None, True, [1.0, "2"], [1.0, True], [[1.0], [1.0, 2.0]], 1j])
 @pytest.mark.parametrize(
     ("argument", "call"),
     [
@@ -160,6 +160,8 @@ DISK = Network([Queue("disk", 1.0)])
         ("populations", lambda wrong: solve_classes(DISK, [wrong])),
         ("populations", lambda wrong: solve_classes(DISK, wrong)),
         ("populations", lambda wrong: bard_schweitzer(DISK, [wrong])),
+        ("tolerance", lambda wrong: bard_schweitzer(DISK, [1], tolerance=wrong)),
+        ("iterations_max", lambda wrong: linearizer(DISK, [1], iterations_max=wrong)),
         ("routing", lambda wrong: Network.routed([Queue("disk", 1.0)], wrong)),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -414,6 +415,9 @@ TWO_CLASSES = Network([Queue("q", 1.0), Queue("r", 1.0)], classes=("a", "b"), th
 PAIR = Network([Queue("q", 1.0), Queue("r", 1.0, visits=2.0), Delay("d", 1.0)], think_time=1.0)
 
 
+SHORT = simulate(ONE, arrival_rates=0.5, warmup=0, rounds=50)
+
+
 @pytest.mark.parametrize(
     ("argument", "call"),
     [
@@ -475,12 +479,49 @@ PAIR = Network([Queue("q", 1.0), Queue("r", 1.0, visits=2.0), Delay("d", 1.0)], 
         ("times", lambda: Quantiles([0.0, 1.0], [2.0, 1.0])),
         ("probabilities", lambda: Quantiles([0.1, 1.0], [1.0, 2.0])),
         ("probabilities", lambda: Quantiles([0.0, 0.5, 1.0], [1.0, 2.0])),
-        ("probability", lambda: simulate(ONE, arrival_rates=0.5, warmup=0, rounds=50).response_quantile(1.0)),
+        ("probability", lambda: SHORT.response_quantile(1.0)),
     ],
 )
 def test_a_wrong_argument_is_named(argument: str, call: Callable[[], object]) -> None:
     with pytest.raises(ArgumentError) as caught:
         call()
+    assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize("wrong", ["1", True, [[1.0]], 1j, object()], ids=repr)
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("populations", lambda wrong: simulate(PAIR, populations=wrong)),
+        ("arrival_rates", lambda wrong: simulate(ONE, arrival_rates=wrong)),
+        ("service", lambda wrong: simulate(ONE, arrival_rates=0.5, service=wrong)),
+        ("service", lambda wrong: simulate(ONE, arrival_rates=0.5, service={"q": wrong})),
+        ("thinking", lambda wrong: simulate(PAIR, populations=3, thinking=wrong)),
+        ("arrivals", lambda wrong: simulate(ONE, arrival_rates=0.5, arrivals=wrong)),
+        ("places", lambda wrong: simulate(ONE, arrival_rates=0.5, places=wrong)),
+        ("places", lambda wrong: simulate(ONE, arrival_rates=0.5, places={"q": wrong})),
+        ("forks", lambda wrong: simulate(PAIR, populations=3, forks=wrong)),
+        ("forks", lambda wrong: simulate(PAIR, populations=3, forks=[wrong])),
+        ("routing", lambda wrong: simulate(ONE, arrival_rates=0.5, routing=wrong)),
+        ("rounds", lambda wrong: simulate(ONE, arrival_rates=0.5, rounds=wrong)),
+        ("time", lambda wrong: simulate(ONE, arrival_rates=0.5, time=wrong)),
+        ("warmup", lambda wrong: simulate(ONE, arrival_rates=0.5, warmup=wrong)),
+        ("warmup", lambda wrong: simulate(ONE, arrival_rates=0.5, time=10.0, warmup=wrong)),
+        ("replications", lambda wrong: simulate(ONE, arrival_rates=0.5, replications=wrong)),
+        ("seed", lambda wrong: simulate(ONE, arrival_rates=0.5, seed=wrong)),
+        ("level", lambda wrong: simulate(ONE, arrival_rates=0.5, level=wrong)),
+        ("probability", lambda wrong: SHORT.response_quantile(wrong)),
+        ("stages", lambda wrong: Erlang(wrong)),
+        ("scv", lambda wrong: HyperExponential(wrong)),
+        ("scv", lambda wrong: Lognormal(wrong)),
+        ("times", lambda wrong: Samples([wrong])),
+        ("times", lambda wrong: Quantiles([0.0, 1.0], [wrong, 2.0])),
+        ("probabilities", lambda wrong: Quantiles([0.0, wrong], [1.0, 2.0])),
+    ],
+)
+def test_what_is_no_number_is_named(argument: str, call: Callable[[Any], object], wrong: Any) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        call(wrong)
     assert caught.value.argument == argument
 
 

@@ -11,6 +11,7 @@ from dataclasses import FrozenInstanceError
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -466,6 +467,33 @@ def test_impossible_arguments_are_named(
 ) -> None:
     with pytest.raises(ArgumentError, match=f"^{named}: ") as raised:
         model(*arguments)
+    assert raised.value.argument == named
+
+
+@pytest.mark.parametrize("wrong", ["1", True, [1.0], 1j, object()], ids=repr)
+@pytest.mark.parametrize(
+    ("named", "call"),
+    [
+        ("arrival_rate", lambda wrong: MM1(wrong, 1.0)),
+        ("service_rate", lambda wrong: MMm(0.5, wrong, 2)),
+        ("servers", lambda wrong: MMm(0.5, 1.0, wrong)),
+        ("capacity", lambda wrong: MMmK(0.5, 1.0, 1, wrong)),
+        ("service_scv", lambda wrong: MG1(0.5, 1.0, wrong)),
+        ("service_skewness", lambda wrong: MG1(0.5, 1.0, 2.0, wrong)),
+        ("arrival_scv", lambda wrong: GGm(0.5, 1.0, 2, wrong, 1.0)),
+        ("service_rates", lambda wrong: MH21(0.1, wrong, 0.5)),
+        ("service_rates", lambda wrong: MH21(0.1, (1.0, wrong), 0.5)),
+        ("first_probability", lambda wrong: MH21(0.1, (1.0, 2.0), wrong)),
+        ("service_scv", lambda wrong: MH21.balanced(0.1, 1.0, wrong)),
+        ("offered_load", lambda wrong: erlang_c(2, wrong)),
+        ("time", lambda wrong: MM1(0.5, 1.0).waiting_tail(wrong)),
+        ("share", lambda wrong: MM1(0.5, 1.0).response_quantile(wrong)),
+        ("customers", lambda wrong: MM1(0.5, 1.0).probability(wrong)),
+    ],
+)
+def test_what_is_no_number_is_named(named: str, call: Callable[[Any], object], wrong: Any) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        call(wrong)
     assert raised.value.argument == named
 
 

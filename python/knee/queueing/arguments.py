@@ -14,7 +14,8 @@ from knee.queueing.errors import ArgumentError
 def checked_numbers(argument: str, values: object) -> NDArray[np.float64]:
     """A number, or an array of them. Raises ArgumentError for whatever else, truth values among it."""
     try:
-        array = np.asarray(values)
+        # As objects, a truth value among numbers remains one.
+        array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
         if array.dtype.kind in "iuf" or (array.dtype.kind == "O" and all(map(_is_number, array.flat))):
             return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -23,11 +24,27 @@ def checked_numbers(argument: str, values: object) -> NDArray[np.float64]:
     raise ArgumentError(argument, f"expected numbers, not {values!r}")
 
 
+def checked_number(argument: str, value: object) -> float:
+    """One number. Raises ArgumentError."""
+    if _is_number(value):
+        try:
+            return float(value)
+        except OverflowError:
+            # Beyond all floats.
+            pass
+    raise ArgumentError(argument, f"expected a number, not {value!r}")
+
+
 def checked_whole(argument: str, value: object, least: int, most: int) -> int:
     """A whole number from `least` to `most`. Raises ArgumentError."""
-    if _is_number(value) and least <= value <= most and int(value) == value:
+    if is_whole(value, least, most):
         return int(value)
     raise ArgumentError(argument, f"expected a whole number from {least} to {most:,}, not {value!r}")
+
+
+def is_whole(value: object, least: int, most: int) -> TypeGuard[float]:
+    """Whether it is a whole number from `least` to `most`, of any type of number."""
+    return _is_number(value) and least <= value <= most and int(value) == value
 
 
 def _is_number(value: object) -> TypeGuard[float]:

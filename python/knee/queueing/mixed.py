@@ -55,7 +55,9 @@ def solve_mixed(
         For the first station that open classes alone give more work than it can do.
     """
     classes = len(network.classes)
-    if len(populations) != classes or len(arrival_rates) != classes:
+    if any(
+        not isinstance(given, Sequence | np.ndarray) or len(given) != classes for given in (populations, arrival_rates)
+    ):
         raise ArgumentError("populations, arrival_rates", f"expected one for each of {list(network.classes)}")
     for name, population, rate in zip(network.classes, populations, arrival_rates, strict=True):
         if (population is None) == (rate is None):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats, Network, PerClass
 from knee.queueing.routing import visits_from_routing
@@ -70,7 +71,7 @@ def plan_rounds(
             routes.append(_in_order(name, numbers, counts))
         else:
             labels = [" + ".join(network.names[station] for station in group) for group in groups]
-            routes.append(_routed(labels, _matrix(matrix), numbers, counts))
+            routes.append(_routed(labels, checked_numbers("routing", matrix), numbers, counts))
     return Rounds(steps, routes)
 
 
@@ -93,8 +94,10 @@ def _groups(network: Network, forks: Forks, visits: Floats) -> list[list[int]]:
     """The stations of every step, in the network's order; a fork is where its first station is."""
     names = list(network.names)
     forked: dict[int, list[int]] = {}
+    if not isinstance(forks, Collection):
+        raise ArgumentError("forks", f"expected groups of stations, not {forks!r}")
     for fork in forks:
-        if isinstance(fork, str) or len(fork) < 2:
+        if isinstance(fork, str) or not isinstance(fork, Collection) or len(fork) < 2:
             raise ArgumentError("forks", f"expected two or more stations to fork to, not {fork!r}")
         for name in fork:
             if name not in names:
@@ -128,13 +131,6 @@ def _in_order(name: str, numbers: Sequence[int], visits: Floats) -> Route:
         steps.append(number)
     # After the last one comes the outside.
     return Route(steps, [[(share, to % len(steps)) for share, to in row] for row in ways])
-
-
-def _matrix(routing: ArrayLike) -> Floats:
-    try:
-        return np.asarray(routing, np.float64)
-    except ValueError:
-        raise ArgumentError("routing", "expected rows of equally many probabilities") from None
 
 
 def _routed(names: Sequence[str], matrix: Floats, numbers: Sequence[int], visits: Floats) -> Route:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from knee.queueing.arguments import checked_number, checked_numbers, checked_whole
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats
 
@@ -60,8 +61,7 @@ class Erlang(Shape):
     scv: float = field(init=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.stages <= STAGES_MAX or int(self.stages) != self.stages:
-            raise ArgumentError("stages", f"expected a whole number from 1 to {STAGES_MAX:,}, not {self.stages}")
+        object.__setattr__(self, "stages", checked_whole("stages", self.stages, 1, STAGES_MAX))
         object.__setattr__(self, "scv", 1 / self.stages)
 
     def for_kernel(self) -> KernelShape:
@@ -78,7 +78,7 @@ class HyperExponential(Shape):
     scv: float
 
     def __post_init__(self) -> None:
-        if not 1 <= self.scv <= SCV_MAX:
+        if not 1 <= checked_number("scv", self.scv) <= SCV_MAX:
             raise ArgumentError("scv", f"expected 1 to {SCV_MAX:,.0f}, not {self.scv}")
 
     def for_kernel(self) -> KernelShape:
@@ -94,7 +94,7 @@ class Lognormal(Shape):
     scv: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.scv <= SCV_MAX:
+        if not 0 <= checked_number("scv", self.scv) <= SCV_MAX:
             raise ArgumentError("scv", f"expected 0 to {SCV_MAX:,.0f}, not {self.scv}")
 
     def for_kernel(self) -> KernelShape:
@@ -135,7 +135,7 @@ class Quantiles(Shape):
     """
 
     def __init__(self, probabilities: Sequence[float] | Floats, times: Sequence[float] | Floats) -> None:
-        self._probabilities = np.asarray(probabilities, dtype=np.float64)
+        self._probabilities = checked_numbers("probabilities", probabilities)
         values = _times("times", times)
         if self._probabilities.shape != values.shape or len(values) < 2:
             raise ArgumentError("probabilities", f"expected one for each of two or more times, not {probabilities}")
@@ -156,7 +156,7 @@ class Quantiles(Shape):
 
 
 def _times(argument: str, times: Sequence[float] | Floats) -> Floats:
-    values = np.asarray(times, dtype=np.float64)
+    values = checked_numbers(argument, times)
     if values.ndim != 1 or not len(values):
         raise ArgumentError(argument, "expected one or more times")
     # Sums of neighbours make the mean of quantiles: no more than twice the sum of all.

@@ -6,7 +6,7 @@ The kernel is in crates/kernels. Docs: docs/methods/simulation.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from knee import _kernels
 from knee.intervals import LEVEL
+from knee.queueing.arguments import checked_number, checked_whole, is_whole
 from knee.queueing.closed import checked_population, servers
 from knee.queueing.errors import ArgumentError, QueueingError
 from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station
@@ -34,6 +35,7 @@ REPLICATIONS_MAX = 10_000
 ROUNDS_MAX = 10_000_000_000
 PLACES_MAX = 2**32 - 2
 PLACES_UNLIMITED = 2**32 - 1
+SEED_MAX = 2**64 - 1
 #: The last bit of the clock is at most this share of what a round asks for.
 CLOCK_TOLERANCE = 1e-3
 
@@ -313,10 +315,10 @@ def _places(network: Network, places: Mapping[str, int], populations: Sequence[i
         limit, least = places[station.name], station.servers if isinstance(station, Queue) else 1
         if isinstance(station, Delay):
             raise ArgumentError("places", f"{station.name!r} is a delay, which nobody waits at")
-        if not least <= limit <= PLACES_MAX or int(limit) != limit:
+        if not is_whole(limit, least, PLACES_MAX):
             raise ArgumentError(
                 "places",
-                f"expected a whole number from {least}, who are served at once at {station.name!r}, not {limit}",
+                f"expected a whole number from {least}, who are served at once at {station.name!r}, not {limit!r}",
             )
         limits[index] = int(limit)
         for name, population, think, count in zip(
@@ -329,7 +331,9 @@ def _places(network: Network, places: Mapping[str, int], populations: Sequence[i
     return limits
 
 
-def _refuse_strangers(argument: str, named: Iterable[str], network: Network) -> None:
+def _refuse_strangers(argument: str, named: Mapping[str, object], network: Network) -> None:
+    if not isinstance(named, Mapping):
+        raise ArgumentError(argument, f"expected stations by name, not {named!r}")
     unknown = [name for name in named if name not in network.names]
     if unknown:
         raise ArgumentError(argument, f"{unknown[0]!r} is none of the stations {list(network.names)}")
@@ -365,27 +369,20 @@ def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int]) -> 
 def _length(rounds: int | None, time: float | None) -> float:
     """How long a replication is observed."""
     if time is None:
-        rounds = ROUNDS if rounds is None else rounds
-        if not 1 <= rounds <= ROUNDS_MAX or int(rounds) != rounds:
-            raise ArgumentError("rounds", f"expected a whole number from 1 to {ROUNDS_MAX:,}, not {rounds}")
-        return float(rounds)
+        return float(checked_whole("rounds", ROUNDS if rounds is None else rounds, 1, ROUNDS_MAX))
     if rounds is not None:
         raise ArgumentError("time", "expected rounds or time, not both")
-    if not (math.isfinite(time) and time > 0):
+    if not 0 < checked_number("time", time) < math.inf:
         raise ArgumentError("time", f"expected a finite time above 0, not {time}")
     return float(time)
 
 
 def _refuse_run(warmup: float | None, time: float | None, replications: int, seed: int, level: float) -> None:
-    if warmup is not None and not 0 <= warmup < math.inf:
-        raise ArgumentError("warmup", f"expected a finite number from 0, not {warmup}")
-    if warmup is not None and time is None and (warmup > ROUNDS_MAX or int(warmup) != warmup):
-        raise ArgumentError("warmup", f"expected a whole number of rounds up to {ROUNDS_MAX:,}, not {warmup}")
-    if not 1 <= replications <= REPLICATIONS_MAX or int(replications) != replications:
-        raise ArgumentError(
-            "replications", f"expected a whole number from 1 to {REPLICATIONS_MAX:,}, not {replications}"
-        )
-    if not 0 <= seed < 2**64 or int(seed) != seed:
-        raise ArgumentError("seed", f"expected a whole number from 0 to 2^64 - 1, not {seed}")
-    if not 0 < level < 1:
+    if warmup is not None and time is None:
+        checked_whole("warmup", warmup, 0, ROUNDS_MAX)
+    elif warmup is not None and not 0 <= checked_number("warmup", warmup) < math.inf:
+        raise ArgumentError("warmup", f"expected a finite time from 0, not {warmup}")
+    checked_whole("replications", replications, 1, REPLICATIONS_MAX)
+    checked_whole("seed", seed, 0, SEED_MAX)
+    if not 0 < checked_number("level", level) < 1:
         raise ArgumentError("level", f"expected more than 0 and less than 1, not {level}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
+from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 
 STATES_MAX = 10_000_000
@@ -16,13 +17,13 @@ _MAGNITUDE_MAX = 1e50
 
 def check_rate(argument: str, value: float) -> None:
     """A rate must be positive, and neither so small nor so large that its powers leave the range of floats."""
-    if not 1 / _MAGNITUDE_MAX <= value <= _MAGNITUDE_MAX:
+    if not 1 / _MAGNITUDE_MAX <= checked_number(argument, value) <= _MAGNITUDE_MAX:
         raise ArgumentError(argument, f"expected a rate from {1 / _MAGNITUDE_MAX:g} to {_MAGNITUDE_MAX:g}, not {value}")
 
 
 def check_scv(argument: str, value: float) -> None:
     """A squared coefficient of variation must not be negative."""
-    if not 0 <= value <= _MAGNITUDE_MAX:
+    if not 0 <= checked_number(argument, value) <= _MAGNITUDE_MAX:
         raise ArgumentError(argument, f"expected 0 to {_MAGNITUDE_MAX:g}, not {value}")
 
 
@@ -40,17 +41,20 @@ def check_customers(value: int) -> None:
 
 def check_time(value: float) -> None:
     """A time that a tail is asked for."""
-    if not 0 <= value < math.inf:
+    if not 0 <= checked_number("time", value) < math.inf:
         raise ArgumentError("time", f"expected a finite time from 0, not {value}")
 
 
 def check_share(value: float) -> None:
     """The share of customers that a quantile is asked for: all of them have no quantile but infinity."""
-    if not 0 <= value < 1:
+    if not 0 <= checked_number("share", value) < 1:
         raise ArgumentError("share", f"expected 0 up to, but without, 1, not {value}")
 
 
 def _whole(argument: str, value: int) -> int:
+    # A truth value has an index, too.
+    if isinstance(value, bool):
+        raise ArgumentError(argument, f"expected a whole number, not {value!r}")
     try:
         return operator.index(value)
     except TypeError:

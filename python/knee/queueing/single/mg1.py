@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 from knee.queueing.single.arguments import check_rate, check_scv
 from knee.queueing.single.station import SingleStation
@@ -57,7 +58,7 @@ class MG1(SingleStation):
         variation = math.sqrt(self.service_scv)
         least = variation - 1 / variation
         # Two-valued service from 0 is at the limit, and its skewness may have been rounded below it.
-        if not least - 1e-9 * max(1.0, abs(least)) <= skewness < math.inf:
+        if not least - 1e-9 * max(1.0, abs(least)) <= checked_number("service_skewness", skewness) < math.inf:
             raise ArgumentError(
                 "service_skewness", f"expected c − 1 / c = {least:.6g} or more, as no time is negative, not {skewness}"
             )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 from knee.queueing.single.arguments import check_customers, check_rate, check_time
 from knee.queueing.single.station import SolvedStation
@@ -43,11 +45,11 @@ class MH21(SolvedStation):
 
     def __post_init__(self) -> None:
         check_rate("arrival_rate", self.arrival_rate)
-        if len(self.service_rates) != 2:
+        if not isinstance(self.service_rates, Sequence) or len(self.service_rates) != 2:
             raise ArgumentError("service_rates", f"expected two rates, not {self.service_rates!r}")
         for rate in self.service_rates:
             check_rate("service_rates", rate)
-        if not 0 < self.first_probability < 1:
+        if not 0 < checked_number("first_probability", self.first_probability) < 1:
             raise ArgumentError("first_probability", f"expected above 0 and below 1, not {self.first_probability}")
         self._idle()
 
@@ -55,7 +57,7 @@ class MH21(SolvedStation):
     def balanced(cls, arrival_rate: float, service_rate: float, service_scv: float) -> MH21:
         """Of mean 1 / μ and c² from 1, each kind being half of the work: p / μ₁ = (1 − p) / μ₂ (Whitt 1982)."""
         check_rate("service_rate", service_rate)
-        if not 1 <= service_scv < math.inf:
+        if not 1 <= checked_number("service_scv", service_scv) < math.inf:
             raise ArgumentError("service_scv", f"expected a finite number from 1, not {service_scv}")
         # (1 − √x) / 2 with x = (c² − 1) / (c² + 1), without its cancellation: 1 − x = 2 / (c² + 1).
         root = math.sqrt((service_scv - 1) / (service_scv + 1))
