@@ -41,9 +41,11 @@ REPLICATIONS_MAX = 1000
 ROUNDS_LEAST = 1000
 """Fewer say nothing of a quantile of 99 %."""
 
-WARMUP_QUEUE, WARMUP_AWAY = 1.5, 4.5
+WARMUP_QUEUE, WARMUP_AWAY, WARMUP_IRREGULAR = 1.5, 4.5, 7.0
 """Rounds of each client before anything is counted: a full queue takes one to be met by all; the number of clients that
-are away settles as e to the minus rounds, so the second is times the share of a cycle that they are."""
+are away settles as e to the minus rounds, so the second is times the share of a cycle that they are. It settles slower
+the further c² of think times is from 1. Below, clients stay in step with how they started. Above, few
+long times take the most time, and at first nobody is in one: the third, times c², leaves about 1 % of them to come."""
 
 ROUNDS_MAX = 10**9
 """Tries of all replications together, warm-up and refused ones included."""
@@ -159,11 +161,11 @@ def simulate_plan(
     outside_ms = float(delay.service_time)  # type: ignore[arg-type]
     away = min(1.0, throughput * (scenario.think_ms + outside_ms) / 1000 / customers)
     rounds = max(ROUNDS, customers) if rounds is None else rounds
-    # Clients that think alike for long stay in step with how they started: c² of a think time spreads them per round.
-    settled = customers * (WARMUP_QUEUE + WARMUP_AWAY * away) / min(1.0, thinking.scv)
+    settling = WARMUP_IRREGULAR * thinking.scv if thinking.scv > 1 else WARMUP_AWAY
+    settled = customers * (WARMUP_QUEUE + settling * away) / min(1.0, thinking.scv)
     warmup = math.ceil(max(settled, rounds / 10))
     limit = None if assumptions.places is None else queues[0].servers + assumptions.places
-    _refuse_long(network, customers, limit, throughput, (warmup + rounds) * replications)
+    _refuse_long(network, customers, limit, throughput, (warmup + rounds) * replications, thinking)
     shapes: dict[str, Shape] = {station.name: assumptions.service for station in queues}
     if scenario.think_ms:
         shapes[delay.name] = Deterministic()
@@ -229,7 +231,9 @@ def _refuse(scenario: Scenario, assumptions: Assumptions, rounds: int | None, re
         )
 
 
-def _refuse_long(network: Network, customers: int, limit: int | None, throughput: float, rounds: int) -> None:
+def _refuse_long(
+    network: Network, customers: int, limit: int | None, throughput: float, rounds: int, thinking: Shape
+) -> None:
     """Where nearly all are refused and come again soon, a completed round takes many tries."""
     delay = next(station for station in network.stations if isinstance(station, Delay))
     away_ms = float(network.think_times[0]) + float(delay.service_time)  # type: ignore[arg-type]
@@ -243,9 +247,10 @@ def _refuse_long(network: Network, customers: int, limit: int | None, throughput
             if tries > rounds
             else ": take"
         )
+        spread = "" if thinking.scv == 1 else f", or think times of {'less' if thinking.scv > 1 else 'more'} spread"
         raise FitError(
             f"the simulation would take about {tries:,} tries, of which {ROUNDS_MAX:,} are allowed{refused} fewer "
-            "rounds or replications, or think times of more spread"
+            f"rounds or replications{spread}"
         )
 
 
