@@ -19,8 +19,8 @@ pub enum Error {
         /// How many are allowed.
         values_max: u128,
     },
-    /// Demands and rates differ by so many orders of magnitude, or a station has so many servers, that
-    /// 64-bit numbers cannot carry their products.
+    /// Demands and rates differ by so many orders of magnitude, a station has so many servers, or rates
+    /// fall so far, that 64-bit numbers cannot carry their products.
     Range,
     /// Somebody asked for the end before it came.
     Interrupted,
@@ -34,8 +34,8 @@ impl fmt::Display for Error {
                 write!(f, "the solution takes {values} values, more than {values_max}")
             }
             Error::Range => f.write_str(
-                "demands and rates differ by too many orders of magnitude, or a station has too many \
-                 servers, for 64-bit numbers",
+                "demands and rates differ by too many orders of magnitude, a station has too many \
+                 servers, or rates fall too far, for 64-bit numbers: take fewer customers",
             ),
             Error::Interrupted => f.write_str("the solution was interrupted"),
         }

@@ -200,6 +200,26 @@ fn probabilities_that_vanish_before_they_matter() {
     assert_eq!(lattice(&[3000], &[0.0], &by_class(&larger)), Err(Error::Range));
 }
 
+/// A store that coherence slows down (Gunther's law): the product of its M/μ(j) is what ends the range of
+/// numbers, as docs/methods/closed-networks.md says.
+#[test]
+fn rates_that_fall_until_numbers_end() {
+    let rate = |j: f64| j / (1.0 + 0.02 * (j - 1.0) + 0.002 * j * (j - 1.0));
+    let law = Station::new((1..=900).map(|j| rate(f64::from(j))).collect()).expect("rates");
+    let server = Station::of_servers(1);
+    let two_classes = |first| {
+        let stations = [(vec![1.0; 2], law.clone()), (vec![0.02; 2], server.clone())];
+        lattice(&[first, 2], &[1.0; 2], &stations)
+    };
+    let all = two_classes(740).expect("in range");
+    let one = closed(742, 1.0, &[(1.0, law.clone()), (0.02, server.clone())]).expect("in range");
+    let last = &all.throughput[all.throughput.len() - 2..];
+    assert_close(last[0] + last[1], one.throughput[741], 1e-12);
+    assert_eq!(two_classes(850), Err(Error::Range));
+    // One class has ratios only.
+    closed(900, 1.0, &[(1.0, law), (0.02, server)]).expect("in range");
+}
+
 #[test]
 fn refused_of_several_classes() {
     let disk = || (vec![1.0, 1.0], Station::of_servers(1));
