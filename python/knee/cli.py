@@ -395,7 +395,7 @@ def predict_command(
     if simulated and not asked:
         raise SpecError("--simulate: say what, such as --set load.clients=1000")
     assumptions = fit.Assumptions(
-        fit.parse_shape("--service", service or "exponential"),
+        fit.parse_shape("--service", "exponential" if service is None else service),
         None if thinking is None else fit.parse_shape("--thinking", thinking),
         places,
     )

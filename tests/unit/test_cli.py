@@ -91,6 +91,7 @@ DATA = REPOSITORY / "tests" / "data"
         (["clients=9", "--service", "erlang:2"], "--service is of a simulation: add --simulate"),
         (["clients=9", "--rounds", "5000"], "--rounds is of a simulation: add --simulate"),
         (["clients=9", "--simulate", "--service", "gamma"], "--service: expected deterministic, exponential, erlang:"),
+        (["clients=9", "--simulate", "--service", ""], "--service: expected deterministic, exponential, erlang:"),
         (["clients=9", "--simulate", "--thinking", "erlang:0"], "--thinking erlang:0: stages: expected a whole number"),
         (["clients=[9,10]", "--simulate"], "expected one value, not a list"),
     ],
