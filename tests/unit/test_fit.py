@@ -255,7 +255,9 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"clients": float("nan")}, "clients: expected a whole number"),
         ({"clients": float("inf")}, "clients: expected a whole number"),
         ({"clients": True}, "clients: expected a whole number"),
-        ({"clients": "many"}, "clients: expected a whole number"),
+        ({"clients": "many"}, "clients: expected a whole number .* not 'many'"),
+        ({"clients": ""}, "clients: expected a whole number .* not ''"),
+        ({"clients": 4, "workers": 600_000}, "workers × middlewares: expected at most 1,000,000, not 1,200,000"),
         ({"think_ms": -1}, "think_ms: expected a number from 0"),
         ({"think_ms": 1e300}, "think_ms: expected a number from 0 to"),
         ({"clients": 10**400}, "clients: expected a whole number"),
@@ -266,7 +268,8 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_named(settings: dict[str, int | float | str | bool], says: str) -> None:
-    rows = pl.concat([ROWS.with_columns(disk=pl.lit("ssd")), ROWS.with_columns(disk=pl.lit("hdd"))])
+    rows = ROWS.with_columns(middlewares=2)
+    rows = pl.concat([rows.with_columns(disk=pl.lit("ssd")), rows.with_columns(disk=pl.lit("hdd"))])
     with pytest.raises(FitError, match=says):
         fit_systems(rows, ["disk"], settings, resamples=2)
 
@@ -325,6 +328,14 @@ def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:
     assert len(found.unfitted) == 1 and found.unfitted[0].startswith("No model of disk = hdd: a model takes 3")
     asked = np.array([forecast.scenario.customers for forecast in found.shown[0].forecasts])
     assert (np.diff(asked) > 0).all() and asked[-1] == 128
+
+
+def test_of_several_configurations_one_without_a_model_says_how_to_have_the_others() -> None:
+    rows = pl.concat([ROWS.with_columns(disk=pl.lit("ssd")), ROWS.head(2).with_columns(disk=pl.lit("hdd"))])
+    with pytest.raises(FitError, match=r"^disk = hdd: .*measure more; or choose another with --set disk=…$"):
+        fit_systems(rows, ["disk"], {"clients": 16}, resamples=2)
+    with pytest.raises(FitError, match=r"^disk = hdd: .*measure more$"):
+        fit_systems(rows, ["disk"], {"clients": 16, "disk": "hdd"}, resamples=2)
 
 
 def bands(found: FittedSystem) -> Floats:

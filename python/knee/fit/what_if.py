@@ -185,9 +185,10 @@ def fit_systems(
         table = _chosen(table, name, asked[name], named)
     slots_matter = any(name in WORKERS for name in asked)
     found = []
-    for label, rows in configurations(table, others):
+    groups = configurations(table, others)
+    for label, rows in groups:
         try:
-            curve = curve_of(rows)
+            curve = _curve(rows, named if len(groups) > 1 else ())
             if slots_matter and not curve.knows_slots:
                 raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
             scenario = _scenario(rows, curve, asked) if asked else None
@@ -219,6 +220,15 @@ def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str
     ]
 
 
+def _curve(rows: pl.DataFrame, apart: Sequence[str]) -> Curve:
+    """The curve of a configuration, or what it lacks and, where factors set it apart, how to have another one's."""
+    try:
+        return curve_of(rows)
+    except FitError as error:
+        others = f"; or choose another with --set {' '.join(f'{name}=…' for name in apart)}" if apart else ""
+        raise FitError(f"{error}{others}") from None
+
+
 def _most_slots(rows: pl.DataFrame) -> pl.DataFrame:
     name = next((name for name in WORKERS if name in rows.columns and rows[name].dtype.is_numeric()), None)
     if name is None or rows[name].n_unique() < 2:
@@ -248,9 +258,9 @@ def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if names is THINK:
         if not known or not 0 <= value <= THINK_MAX_MS:  # type: ignore[operator]
-            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}, not {value}")
+            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}, not {value!r}")
     elif not known or not 1 <= value <= POPULATION_MAX or value % 1:  # type: ignore[operator]
-        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}, not {value}")
+        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}, not {value!r}")
     return float(value)
 
 
@@ -261,6 +271,8 @@ def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) ->
     slots = float(curve.slots[-1])
     if workers is not None:
         slots = workers * float(middlewares_of(rows)[-1])
+        if slots > POPULATION_MAX:
+            raise FitError(f"workers × middlewares: expected at most {POPULATION_MAX:,}, not {slots:,.0f}")
     elif curve.knows_slots and np.ptp(curve.slots):
         raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
     if think_ms is None and np.ptp(curve.think_ms):
