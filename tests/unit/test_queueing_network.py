@@ -31,6 +31,10 @@ from knee.queueing import (
     [
         (lambda: Network([]), "stations"),
         (lambda: Network([Queue("a", 1), Queue("a", 2)]), "stations"),
+        (lambda: Network(Queue("a", 1)), "stations"),  # type: ignore[arg-type]
+        (lambda: Network([Queue("a", 1), "b"]), "stations"),  # type: ignore[list-item]
+        (lambda: Network([Queue("a", 1)], classes=2), "classes"),  # type: ignore[arg-type]
+        (lambda: Network([Queue("a", 1)], classes=(1, 2)), "classes"),  # type: ignore[arg-type]
         (lambda: Network([Queue("a", 1)], classes=()), "classes"),
         (lambda: Network([Queue("a", 1)], classes=("x", "x")), "classes"),
         (lambda: Network([Queue("a", 1)], think_time=-1.0), "think_time"),
@@ -54,6 +58,7 @@ from knee.queueing import (
         (lambda: LoadDependent("a", [1.0, 0.0]), "a.rates"),
         (lambda: LoadDependent("a", [1.0, -1.0]), "a.rates"),
         (lambda: LoadDependent("a", [math.nan]), "a.rates"),
+        (lambda: LoadDependent("a", [[1.0, 2.0]]), "a.rates"),  # type: ignore[list-item]
         (lambda: LoadDependent("a", [1.0], visits=math.inf), "a.visits"),
     ],
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -86,9 +86,10 @@ class LoadDependent(Station):
     rates: Sequence[float]
 
     def __post_init__(self) -> None:
-        rates = tuple(np.ravel(checked_numbers(f"{self.name}.rates", self.rates)).tolist())
-        if not rates or not all(rate > 0 and math.isfinite(rate) for rate in rates):
-            raise ArgumentError(f"{self.name}.rates", f"expected one or more finite rates above 0, not {list(rates)}")
+        given = checked_numbers(f"{self.name}.rates", self.rates)
+        rates = tuple(np.ravel(given).tolist())
+        if given.ndim > 1 or not rates or not all(rate > 0 and math.isfinite(rate) for rate in rates):
+            raise ArgumentError(f"{self.name}.rates", f"expected one or more finite rates above 0, not {self.rates!r}")
         object.__setattr__(self, "rates", rates)
         if not math.isfinite(1 / rates[0]):
             raise ArgumentError(f"{self.name}.rates", f"expected a first rate with a finite inverse, not {rates[0]}")
@@ -129,8 +130,12 @@ class Network:
     classes: Sequence[str] = ("customers",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stations", tuple(self.stations))
-        object.__setattr__(self, "classes", tuple(self.classes))
+        for argument, kind, expected in (("stations", Station, "stations"), ("classes", str, "names of classes")):
+            given = getattr(self, argument)
+            kept = tuple(given) if isinstance(given, Iterable) else None
+            if kept is None or not all(isinstance(one, kind) for one in kept):
+                raise ArgumentError(argument, f"expected a list of {expected}, not {given!r}")
+            object.__setattr__(self, argument, kept)
         if not self.stations:
             raise ArgumentError("stations", "the network is empty; give it one station or more")
         _refuse_twice("stations", self.names)
