@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from knee import measurements
@@ -56,6 +57,16 @@ def test_of_equally_many_parameters_rounding_chooses_nothing() -> None:
     assert max(errors) < 1.05 * min(errors)
     assert select(curve, [slots, load_dependent]).chosen.model is slots
     assert select(curve, [load_dependent, slots]).chosen.model is load_dependent
+
+
+def test_of_measurements_without_scatter_rounding_chooses_nothing() -> None:
+    """One server that is always busy: every model but M/M/1 predicts it to the last digits, with two parameters or
+    three."""
+    rows = pl.DataFrame({"point": range(4), "clients": [1, 2, 4, 8], "throughput": 10.0, "think_ms": 0.0})
+    selection = select(curve_of(rows.with_columns(response_ms=1000 * pl.col("clients") / pl.col("throughput"))))
+    exact = [trial for trial in selection.trials if trial.score < 1e-3]
+    assert {len(trial.model.parameters) for trial in exact} == {2, 3}
+    assert selection.chosen.model.name == "closed network"
 
 
 def test_of_equally_many_parameters_the_better_is_chosen() -> None:

@@ -22,6 +22,9 @@ difference is itself little but chance, and would excuse anything."""
 ALIKE = 1.05
 """The same for models whose errors differ by too little for anybody to care, however surely."""
 
+NEGLIGIBLE = 1e-3
+"""An error than which nobody needs a smaller one: of measurements without scatter, rounding would choose."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -74,12 +77,16 @@ class Trial:
 
         The mean difference of their squares lies within one standard error of it, paired by client count (Breiman,
         Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error rule; paired, as all models meet the same
-        outliers), and the errors within a factor of TIE; or within one of ALIKE, whatever the rest.
+        outliers), and the errors within a factor of TIE; or within one of ALIKE, or NEGLIGIBLE, whatever the rest.
         """
         worse = self.squares - best.squares
         error = float(worse.std(ddof=1)) / math.sqrt(worse.size)
         tie = float(worse.mean()) <= error and self.score <= TIE * best.score
-        return tie or self.score <= ALIKE * best.score
+        return tie or self.is_as_good_as(best.score)
+
+    def is_as_good_as(self, score: float) -> bool:
+        """Whether the difference to a better score is too little for anybody to care."""
+        return self.score <= max(ALIKE * score, NEGLIGIBLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +137,7 @@ def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
     fewest = min(len(trial.model.parameters) for trial in tied)
     simplest = [trial for trial in tied if len(trial.model.parameters) == fewest]
     nearest = min(trial.score for trial in simplest)
-    chosen = next(trial for trial in simplest if trial.score <= ALIKE * nearest)
+    chosen = next(trial for trial in simplest if trial.is_as_good_as(nearest))
     return Selection(curve, tuple(tried), chosen)
 
 
