@@ -25,6 +25,7 @@ mod memory;
 mod server;
 mod serving;
 mod stripes;
+pub mod versioned;
 
 pub use memory::{Memory, MemoryLimits};
 pub use serving::{Serving, Settings, StartError};

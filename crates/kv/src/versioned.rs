@@ -1,0 +1,27 @@
+//! The versioned store, in memory or in a directory.
+//!
+//! Every change of a key is a record in a [log](log), and every record a version. A
+//! [table](table) knows for each key where its versions are; a [store](store) is such tables
+//! behind locks, with commits of several keys and snapshots. A [directory](directory) makes the
+//! log durable.
+
+mod directory;
+mod log;
+mod order;
+mod reclaim;
+mod record;
+mod recovery;
+mod segment;
+mod store;
+mod table;
+
+pub use directory::DirectoryError;
+pub use log::{Durability, Unwritable};
+pub use reclaim::ReclaimError;
+pub use record::RequestId;
+pub use recovery::Lost;
+pub use store::{
+    Action, Committed, Condition, Consistency, DirectoryOptions, KEY_BYTES_MAX, Past, ReadError,
+    Shown, Snapshot, Store, StoreOptions, Write, WriteError,
+};
+pub use table::Damage;

@@ -1,0 +1,275 @@
+//! Where a durable store keeps its segments: one directory, one store at a time.
+//!
+//! ```text
+//! LOCK            held by the store that has the directory open
+//! MANIFEST        which segments there are; replaced as a whole
+//! 00000001.log    a segment: a page of head, then records
+//! ```
+//!
+//! The space of a segment is reserved when it is made, so that a full disk refuses a segment, never
+//! the middle of a commit.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::segment::{Segment, SegmentId};
+
+/// Records begin behind so many bytes of a file: mappings begin at pages.
+pub(crate) const FILE_HEAD_BYTES: u64 = 4096;
+const MAGIC: &[u8; 8] = b"kneelog1";
+
+/// What a manifest says.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Manifest {
+    /// Version of the format.
+    pub(crate) format: u32,
+    /// Salts of the segments.
+    pub(crate) segments: BTreeMap<SegmentId, u32>,
+    /// Versions before it may have been dropped.
+    pub(crate) compacted: u64,
+}
+
+impl Manifest {
+    pub(crate) const FORMAT: u32 = 1;
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// Locked as long as it is open.
+    _lock: File,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    manifest: Manifest,
+    /// Files that are written, and how much of their segments is in them.
+    files: BTreeMap<SegmentId, (File, usize)>,
+}
+
+/// Why a directory could not be opened.
+#[derive(Debug)]
+pub enum DirectoryError {
+    /// Another store has it.
+    InUse(PathBuf),
+    /// The system refused something.
+    Io(PathBuf, io::Error),
+    /// A file does not hold what was written to it.
+    Damaged(PathBuf, String),
+}
+
+impl std::fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DirectoryError::InUse(path) => {
+                write!(f, "{}: another store has it open", path.display())
+            }
+            DirectoryError::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            DirectoryError::Damaged(path, what) => write!(f, "{}: {what}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {}
+
+impl Directory {
+    /// Opens a directory, and makes it if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<(Directory, Manifest), DirectoryError> {
+        let told = |at: &Path| {
+            let at = at.to_owned();
+            move |error| DirectoryError::Io(at, error)
+        };
+        fs::create_dir_all(path).map_err(told(path))?;
+        let lock_path = path.join("LOCK");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(told(&lock_path))?;
+        // SAFETY: a call with a descriptor that is open.
+        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(match error.kind() {
+                io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
+                _ => DirectoryError::Io(lock_path, error),
+            });
+        }
+        let manifest = read_manifest(path)?;
+        let open = Open { manifest: manifest.clone(), files: BTreeMap::new() };
+        let directory = Directory { path: path.to_owned(), _lock: lock, open: Mutex::new(open) };
+        if !path.join("MANIFEST").exists() {
+            directory.write_manifest(&manifest).map_err(told(path))?;
+        }
+        directory.remove_orphans().map_err(told(path))?;
+        Ok((directory, manifest))
+    }
+
+    /// Files that a crash left between their making and the manifest, or between it and their end.
+    fn remove_orphans(&self) -> io::Result<()> {
+        let open = self.state();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(".log")?.parse().ok());
+            if id.is_some_and(|id| !open.manifest.segments.contains_key(&id)) {
+                fs::remove_file(self.path.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file of a segment.
+    pub(crate) fn file(&self, id: SegmentId) -> PathBuf {
+        self.path.join(format!("{id:08}.log"))
+    }
+
+    /// Makes a segment, its file with all its space, and enters it in the manifest.
+    pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
+        let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
+        let path = self.file(id);
+        let made = self.create_file(&path, id, salt, bytes);
+        let file = made.inspect_err(|_| drop(fs::remove_file(&path)))?;
+        let segment = Segment::growing(id, salt, bytes)?;
+        let mut open = self.state();
+        let mut manifest = open.manifest.clone();
+        manifest.segments.insert(id, salt);
+        self.write_manifest(&manifest)?;
+        open.manifest = manifest;
+        open.files.insert(id, (file, 0));
+        Ok(segment)
+    }
+
+    fn create_file(&self, path: &Path, id: SegmentId, salt: u32, bytes: usize) -> io::Result<File> {
+        let file =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;
+        let length = FILE_HEAD_BYTES + bytes as u64;
+        // SAFETY: a call with a descriptor that is open.
+        let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length as libc::off_t) };
+        if failed != 0 {
+            return Err(io::Error::from_raw_os_error(failed));
+        }
+        file.write_all_at(&file_head(id, salt), 0)?;
+        file.sync_all()?;
+        Ok(file)
+    }
+
+    /// Brings what a segment holds to the disk.
+    pub(crate) fn write(&self, segment: &Segment) -> io::Result<()> {
+        let filled = segment.filled();
+        let (file, from) = {
+            let open = self.state();
+            let Some((file, written)) = open.files.get(&segment.id) else { return Ok(()) };
+            (file.try_clone()?, *written)
+        };
+        if from < filled {
+            file.write_all_at(segment.written(from, filled), FILE_HEAD_BYTES + from as u64)?;
+            file.sync_data()?;
+            if let Some((_, written)) = self.state().files.get_mut(&segment.id) {
+                *written = filled;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same segment, read from its file, which is complete.
+    pub(crate) fn open_sealed(&self, full: &Segment) -> io::Result<Segment> {
+        self.state().files.remove(&full.id);
+        let file = File::open(self.file(full.id))?;
+        Segment::sealed(full.id, full.salt, &file, full.filled(), full.live())
+    }
+
+    /// A segment that a store wrote before: its bytes to the end of the file, which may hold more
+    /// than it wrote.
+    pub(crate) fn open_before(&self, id: SegmentId, salt: u32) -> Result<File, DirectoryError> {
+        let path = self.file(id);
+        let told = |error| DirectoryError::Io(path.clone(), error);
+        let file = File::open(&path).map_err(told)?;
+        let mut head = [0; FILE_HEAD_BYTES as usize];
+        let mut reader = &file;
+        match reader.read_exact(&mut head) {
+            Ok(()) if head == file_head(id, salt) => Ok(file),
+            Ok(()) => Err(DirectoryError::Damaged(path, "its head is not this segment's".into())),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(DirectoryError::Damaged(path, "it was cut short, within its head".into()))
+            }
+            Err(error) => Err(told(error)),
+        }
+    }
+
+    /// Takes a segment out of the manifest, then its file away. Versions before `compacted` may have
+    /// been in it.
+    pub(crate) fn remove(&self, id: SegmentId, compacted: u64) -> io::Result<()> {
+        let mut open = self.state();
+        let mut manifest = Manifest { compacted, ..open.manifest.clone() };
+        manifest.segments.remove(&id);
+        self.write_manifest(&manifest)?;
+        open.manifest = manifest;
+        open.files.remove(&id);
+        fs::remove_file(self.file(id))
+    }
+
+    fn write_manifest(&self, manifest: &Manifest) -> io::Result<()> {
+        let text = serde_json::to_string(manifest)?;
+        let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
+        let mut file = File::create(&fresh)?;
+        writeln!(file, "{text}\n{:08x}", crc32c::crc32c(text.as_bytes()))?;
+        file.sync_all()?;
+        fs::rename(fresh, path)?;
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
+    let mut head = [0; FILE_HEAD_BYTES as usize];
+    head[..8].copy_from_slice(MAGIC);
+    head[8..12].copy_from_slice(&id.to_le_bytes());
+    head[12..16].copy_from_slice(&salt.to_le_bytes());
+    head
+}
+
+fn read_manifest(directory: &Path) -> Result<Manifest, DirectoryError> {
+    let path = directory.join("MANIFEST");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return if holds_segments(directory) {
+                Err(DirectoryError::Damaged(path, "it is missing, and there are segments".into()))
+            } else {
+                let segments = BTreeMap::new();
+                Ok(Manifest { format: Manifest::FORMAT, segments, compacted: 0 })
+            };
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(DirectoryError::Damaged(path, "it is no text".into()));
+        }
+        Err(error) => return Err(DirectoryError::Io(path, error)),
+    };
+    let (json, checksum) = text.trim_end().rsplit_once('\n').unwrap_or((&text, ""));
+    if u32::from_str_radix(checksum, 16) != Ok(crc32c::crc32c(json.as_bytes())) {
+        return Err(DirectoryError::Damaged(path, "its checksum does not hold".into()));
+    }
+    let manifest: Manifest = serde_json::from_str(json)
+        .map_err(|error| DirectoryError::Damaged(path.clone(), error.to_string()))?;
+    if manifest.format != Manifest::FORMAT {
+        let format = manifest.format;
+        return Err(DirectoryError::Damaged(path, format!("format {format} is not known here")));
+    }
+    Ok(manifest)
+}
+
+fn holds_segments(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|entries| {
+        entries.flatten().any(|entry| entry.path().extension().is_some_and(|name| name == "log"))
+    })
+}

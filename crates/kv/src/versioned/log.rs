@@ -1,0 +1,328 @@
+//! The log: every commit in order, in segments, durable when it has to be.
+//!
+//! A commit is applied as soon as it is appended; what makes it durable is [`Log::sync`], which one
+//! caller does for everybody who appended meanwhile. Until then nobody may be told of it, whoever
+//! made it: [`Log::synced`] says up to where the log is safe.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use super::directory::Directory;
+use super::record::{HEAD_BYTES, Record, Sequence};
+use super::segment::{Location, Segment, SegmentId};
+
+/// When a commit is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Before anybody is told of it.
+    Always,
+    /// At most so many milliseconds later.
+    Interval(u32),
+    /// Whenever the system likes.
+    None,
+}
+
+/// Why nothing was appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unwritable {
+    /// There is no room for another segment: the limit is reached, or the disk is full.
+    Full(String),
+    /// A write to the disk failed before. What was committed since may be lost, so nothing more
+    /// is taken, nor is any of that shown.
+    Broken(String),
+}
+
+/// The log of a store.
+#[derive(Debug)]
+pub(crate) struct Log {
+    head: Mutex<Head>,
+    segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
+    /// Changes with `segments`: who keeps some of them looks whether they are still the same.
+    generation: AtomicU64,
+    /// Where segments are kept, if anywhere.
+    directory: Option<Directory>,
+    durability: Durability,
+    segment_bytes: usize,
+    bytes_max: u64,
+    /// Held by whoever syncs.
+    syncing: Mutex<()>,
+    synced: AtomicU64,
+    broken: OnceLock<String>,
+}
+
+#[derive(Debug)]
+struct Head {
+    active: Arc<Segment>,
+    last: Sequence,
+    /// Full, and perhaps not yet on the disk; oldest first.
+    full: Vec<Arc<Segment>>,
+}
+
+/// Where a recovery left off.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) next: SegmentId,
+    pub(crate) last: Sequence,
+}
+
+impl Log {
+    /// A log that is empty, or that goes on behind what was recovered.
+    pub(crate) fn new(
+        directory: Option<(Directory, Durability)>,
+        recovered: Recovered,
+        segment_bytes: usize,
+        bytes_max: u64,
+    ) -> io::Result<Log> {
+        let (directory, durability) = match directory {
+            Some((directory, durability)) => (Some(directory), durability),
+            None => (None, Durability::None),
+        };
+        let active = Arc::new(new_segment(directory.as_ref(), recovered.next, segment_bytes)?);
+        let mut segments: BTreeMap<_, _> =
+            recovered.segments.into_iter().map(|segment| (segment.id, segment)).collect();
+        segments.insert(active.id, Arc::clone(&active));
+        Ok(Log {
+            head: Mutex::new(Head { active, last: recovered.last, full: Vec::new() }),
+            segments: RwLock::new(segments),
+            generation: AtomicU64::new(0),
+            directory,
+            durability,
+            segment_bytes,
+            bytes_max,
+            syncing: Mutex::new(()),
+            synced: AtomicU64::new(recovered.last),
+            broken: OnceLock::new(),
+        })
+    }
+
+    /// Begins a commit of records of these lengths. Nothing can fail once it has begun.
+    pub(crate) fn begin(
+        &self,
+        record_bytes: impl Iterator<Item = usize> + Clone,
+    ) -> Result<Commit<'_>, Unwritable> {
+        let mut head = lock(&self.head);
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        let mut fresh = Vec::new();
+        let mut room = head.active.capacity() - HEAD_BYTES - head.active.filled();
+        for bytes in record_bytes {
+            if bytes > room {
+                let id = head.active.id + 1 + fresh.len() as u32;
+                fresh.push(Arc::new(self.fresh_segment(id, fresh.len(), 0)?));
+                room = self.segment_bytes - HEAD_BYTES;
+            }
+            room -= bytes;
+        }
+        if !fresh.is_empty() {
+            let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+            segments.extend(fresh.iter().map(|segment| (segment.id, Arc::clone(segment))));
+        }
+        head.last += 1;
+        Ok(Commit { sequence: head.last, head, fresh: fresh.into_iter() })
+    }
+
+    /// Begins to move a record of an earlier commit to the end of the log. One segment beyond the
+    /// limit may be taken for it: it is had to have others back.
+    pub(crate) fn begin_move(&self, record: &Record<'_>) -> Result<Commit<'_>, Unwritable> {
+        let head = lock(&self.head);
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        let active = &head.active;
+        let mut fresh = Vec::new();
+        if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
+            let segment =
+                Arc::new(self.fresh_segment(active.id + 1, 0, self.segment_bytes as u64)?);
+            self.segments
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(segment.id, Arc::clone(&segment));
+            fresh.push(segment);
+        }
+        Ok(Commit { sequence: record.sequence, head, fresh: fresh.into_iter() })
+    }
+
+    fn fresh_segment(
+        &self,
+        id: SegmentId,
+        before: usize,
+        extra: u64,
+    ) -> Result<Segment, Unwritable> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() + before;
+        if (segments as u64 + 1) * self.segment_bytes as u64 > self.bytes_max + extra {
+            return Err(Unwritable::Full(format!(
+                "the limit of {} bytes is reached",
+                self.bytes_max
+            )));
+        }
+        new_segment(self.directory.as_ref(), id, self.segment_bytes)
+            .map_err(|error| Unwritable::Full(error.to_string()))
+    }
+
+    /// The last commit that was begun and is over.
+    pub(crate) fn last(&self) -> Sequence {
+        lock(&self.head).last
+    }
+
+    /// Up to which commit the log is as safe as it was asked to be.
+    pub(crate) fn synced(&self) -> Sequence {
+        match self.durability {
+            Durability::Always => self.synced.load(Ordering::Acquire),
+            Durability::Interval(_) | Durability::None => Sequence::MAX,
+        }
+    }
+
+    /// Segments that nothing more is written to, and that are read from their files if they have any.
+    pub(crate) fn full_segments(&self) -> Vec<Arc<Segment>> {
+        let head = lock(&self.head);
+        let waiting = |id| head.active.id <= id || head.full.iter().any(|full| full.id == id);
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.values().filter(|segment| !waiting(segment.id)).cloned().collect()
+    }
+
+    /// The oldest segment besides one.
+    pub(crate) fn oldest_but(&self, id: SegmentId) -> SegmentId {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.keys().copied().find(|&other| other != id).unwrap_or(id)
+    }
+
+    /// The segment that is written to now.
+    pub(crate) fn active(&self) -> SegmentId {
+        lock(&self.head).active.id
+    }
+
+    /// Whether it outlives the process.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// Takes a segment away of which nothing is asked for, once what has moved from it is safe.
+    pub(crate) fn remove(&self, id: SegmentId, compacted: Sequence) -> Result<(), Unwritable> {
+        if let Some(directory) = &self.directory {
+            self.write_out()?;
+            directory.remove(id, compacted).map_err(|error| Unwritable::Full(error.to_string()))?;
+        }
+        self.replace(id, None);
+        Ok(())
+    }
+
+    /// Writes everything up to this commit to the disk; what others append meanwhile goes along.
+    pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        if self.synced.load(Ordering::Acquire) >= up_to {
+            return Ok(());
+        }
+        let syncing = lock(&self.syncing);
+        if self.synced.load(Ordering::Acquire) >= up_to {
+            return Ok(());
+        }
+        self.write_out_locked(directory, syncing)
+    }
+
+    /// Writes everything to the disk.
+    pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        self.write_out_locked(directory, lock(&self.syncing))
+    }
+
+    fn write_out_locked(
+        &self,
+        directory: &Directory,
+        _syncing: MutexGuard<'_, ()>,
+    ) -> Result<(), Unwritable> {
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        let (last, full, active) = {
+            let mut head = lock(&self.head);
+            (head.last, std::mem::take(&mut head.full), Arc::clone(&head.active))
+        };
+        let written = full
+            .iter()
+            .try_for_each(|segment| directory.write(segment).and_then(|()| self.reopen(segment)))
+            .and_then(|()| directory.write(&active));
+        if let Err(error) = written {
+            let why = self.broken.get_or_init(|| error.to_string());
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        self.synced.fetch_max(last, Ordering::Release);
+        Ok(())
+    }
+
+    /// From now on a full segment is read from its file.
+    fn reopen(&self, full: &Segment) -> io::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let sealed = directory.open_sealed(full)?;
+        self.replace(full.id, Some(Arc::new(sealed)));
+        Ok(())
+    }
+
+    fn replace(&self, id: SegmentId, with: Option<Arc<Segment>>) {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        match with {
+            Some(segment) => segments.insert(id, segment),
+            None => segments.remove(&id),
+        };
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever a segment that was there is gone or has been replaced.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// All segments, oldest first.
+    pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// A segment that records are in.
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+}
+
+fn new_segment(directory: Option<&Directory>, id: SegmentId, bytes: usize) -> io::Result<Segment> {
+    match directory {
+        Some(directory) => directory.create(id, bytes),
+        None => Segment::growing(id, 0, bytes),
+    }
+}
+
+/// A commit while it is appended: nobody else appends.
+#[derive(Debug)]
+pub(crate) struct Commit<'a> {
+    /// Its place among all commits.
+    pub(crate) sequence: Sequence,
+    head: MutexGuard<'a, Head>,
+    fresh: std::vec::IntoIter<Arc<Segment>>,
+}
+
+impl Commit<'_> {
+    /// Appends the record of an earlier commit that it was begun for.
+    pub(crate) fn append_moved(&mut self, record: &Record<'_>) -> Location {
+        self.append(&Record { moved: true, more: false, ..*record })
+    }
+
+    /// Appends one of the records that it was begun with, in their order.
+    pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
+        let active = &self.head.active;
+        if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
+            active.append(&Record::seal(self.head.last));
+            active.bury(HEAD_BYTES);
+            let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
+            let full = std::mem::replace(&mut self.head.active, fresh);
+            self.head.full.push(full);
+        }
+        self.head.active.append(record)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,103 @@
+//! Space that nobody asks for any more is had back, a segment at a time.
+//!
+//! What is still asked for moves to the end of the log; then the segment goes, as a whole. A
+//! segment is worth it when half of it is dead, so that the log takes at most twice what is alive,
+//! and each byte moved frees another one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::log::Unwritable;
+use super::record::{HEAD_BYTES, Kind};
+use super::segment::{Location, Segment};
+use super::store::Store;
+use super::table::Damage;
+
+/// Why a segment was not reclaimed. It is still there, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReclaimError {
+    /// There is no room for what has to move.
+    Log(Unwritable),
+    /// Something in it cannot be read.
+    Damage(Damage),
+}
+
+impl From<Damage> for ReclaimError {
+    fn from(damage: Damage) -> ReclaimError {
+        ReclaimError::Damage(damage)
+    }
+}
+
+impl From<Unwritable> for ReclaimError {
+    fn from(unwritable: Unwritable) -> ReclaimError {
+        ReclaimError::Log(unwritable)
+    }
+}
+
+impl Store {
+    /// Takes the segment with the least that is alive apart, if at least half of it is dead.
+    /// Returns whether there was one.
+    ///
+    /// # Errors
+    /// See [`ReclaimError`].
+    pub fn reclaim(&self) -> Result<bool, ReclaimError> {
+        let worth = |segment: &Arc<Segment>| 2 * segment.live() <= segment.filled() as u64;
+        let least = self.0.log.full_segments().into_iter().filter(worth).min_by_key(|s| s.live());
+        let Some(segment) = least else { return Ok(false) };
+        self.reclaim_segment(&segment)?;
+        Ok(true)
+    }
+
+    /// Forgets everything that no snapshot asks for, whatever was to be retained, and has back what
+    /// that frees.
+    ///
+    /// # Errors
+    /// See [`ReclaimError`].
+    pub fn compact(&self) -> Result<(), ReclaimError> {
+        let last = self.0.log.last();
+        let horizon = self.horizon_of_snapshots(last);
+        self.0.compacted.fetch_max(horizon, Ordering::Relaxed);
+        for stripe in 0..self.stripes() {
+            let mut table = self.stripe(stripe);
+            for slot in table.slots() {
+                table.prune(slot, horizon);
+            }
+        }
+        while self.reclaim()? {}
+        Ok(())
+    }
+
+    fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
+        let horizon = self.horizon(self.0.log.last());
+        let oldest = self.0.log.oldest_but(segment.id);
+        let mut at = 0;
+        while at + HEAD_BYTES <= segment.filled() {
+            let from = Location::new(segment.id, at);
+            let damage = |_| Damage { segment: segment.id, offset: at };
+            let record = segment.checked(at).map_err(damage)?;
+            at += record.bytes();
+            if record.kind == Kind::Seal {
+                break;
+            }
+            let hash = self.0.hash.hash(record.key);
+            let mut table = self.stripe(self.stripe_of(hash));
+            let Some(slot) = table.find(hash, record.key)? else { continue };
+            table.prune(slot, horizon);
+            if !table.refers(slot, from) {
+                continue;
+            }
+            if table.may_forget(slot, oldest) {
+                self.0.compacted.fetch_max(record.sequence, Ordering::Relaxed);
+                table.forget(slot);
+                continue;
+            }
+            let mut moving = self.0.log.begin_move(&record)?;
+            let to = moving.append_moved(&record);
+            drop(moving);
+            table.relocate(slot, from, to);
+            segment.bury(record.bytes());
+        }
+        self.0.log.remove(segment.id, self.0.compacted.load(Ordering::Relaxed))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! A stretch of the log: memory that is written once, from front to back, and read at any time.
+//!
+//! While it is written, its bytes are in anonymous memory; a durable one is copied to its file
+//! with each commit. Once it is full, a durable segment is read through a read-only mapping of the file.
+//! So nothing that a full disk does can hurt who writes: the file's space was reserved when the
+//! segment was made.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use memmap2::{Mmap, MmapOptions, MmapRaw};
+
+use super::directory::FILE_HEAD_BYTES;
+use super::record::{self, ALIGN, Record};
+
+/// Number of a segment; later ones have larger ones.
+pub(crate) type SegmentId = u32;
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) segment: SegmentId,
+    /// In units of [`ALIGN`].
+    eighth: u32,
+}
+
+impl Location {
+    pub(crate) fn new(segment: SegmentId, offset: usize) -> Location {
+        debug_assert_eq!(offset % ALIGN, 0);
+        Location { segment, eighth: (offset / ALIGN) as u32 }
+    }
+
+    pub(crate) fn offset(self) -> usize {
+        self.eighth as usize * ALIGN
+    }
+}
+
+/// A segment. Whoever holds one can read it, also after the log has dropped it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) id: SegmentId,
+    /// Seeds the checksums, so that nothing that another segment left on the disk is taken for
+    /// this one's.
+    pub(crate) salt: u32,
+    bytes: Bytes,
+    /// Written up to here.
+    filled: AtomicUsize,
+    /// Bytes of records that somebody may still ask for.
+    live: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    /// Of the log's writer, see [`Segment::append`].
+    Growing(MmapRaw),
+    /// Of a file that nobody writes any more.
+    Sealed(Mmap),
+}
+
+impl Segment {
+    /// Room for `bytes`.
+    pub(crate) fn growing(id: SegmentId, salt: u32, bytes: usize) -> io::Result<Segment> {
+        let memory = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
+        Ok(Segment::new(id, salt, Bytes::Growing(memory), 0))
+    }
+
+    /// The first `filled` bytes of a file that nobody writes any more.
+    pub(crate) fn sealed(
+        id: SegmentId,
+        salt: u32,
+        file: &File,
+        filled: usize,
+        live: u64,
+    ) -> io::Result<Segment> {
+        // SAFETY: the directory's lock keeps other stores away; whoever else cuts the file short
+        // under a running store takes it down, as with any memory-mapped store.
+        let memory = unsafe { MmapOptions::new().offset(FILE_HEAD_BYTES).len(filled).map(file)? };
+        let segment = Segment::new(id, salt, Bytes::Sealed(memory), filled);
+        segment.live.store(live, Ordering::Relaxed);
+        Ok(segment)
+    }
+
+    fn new(id: SegmentId, salt: u32, bytes: Bytes, filled: usize) -> Segment {
+        let (filled, live) = (AtomicUsize::new(filled), AtomicU64::new(0));
+        Segment { id, salt, bytes, filled, live }
+    }
+
+    /// Bytes that fit.
+    pub(crate) fn capacity(&self) -> usize {
+        match &self.bytes {
+            Bytes::Growing(memory) => memory.len(),
+            Bytes::Sealed(memory) => memory.len(),
+        }
+    }
+
+    /// Bytes that are written.
+    pub(crate) fn filled(&self) -> usize {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// Writes a record behind the others, for which there must be room, and says where.
+    ///
+    /// Only the log calls it, which is locked while it does: there is one writer at a time.
+    pub(crate) fn append(&self, record: &Record<'_>) -> Location {
+        let Bytes::Growing(memory) = &self.bytes else { unreachable!("a sealed segment grows") };
+        let (at, length) = (self.filled.load(Ordering::Relaxed), record.bytes());
+        assert!(at + length <= memory.len(), "a record beyond the end of its segment");
+        // SAFETY: the range lies within the memory, and behind `filled`, where nobody reads yet;
+        // there is no other writer.
+        let out = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), length) };
+        record.encode(self.salt, out);
+        self.filled.store(at + length, Ordering::Release);
+        self.live.fetch_add(length as u64, Ordering::Relaxed);
+        Location::new(self.id, at)
+    }
+
+    /// What is written in a range.
+    ///
+    /// # Panics
+    /// Where the range reaches behind what is written.
+    #[inline]
+    pub(crate) fn written(&self, from: usize, to: usize) -> &[u8] {
+        match &self.bytes {
+            Bytes::Growing(memory) => {
+                assert!(from <= to && to <= self.filled(), "read behind what is written");
+                // SAFETY: the range lies within the memory and before `filled`, where nothing
+                // changes any more.
+                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(from), to - from) }
+            }
+            Bytes::Sealed(memory) => &memory[from..to],
+        }
+    }
+
+    /// The record at a place where one was written.
+    #[inline]
+    pub(crate) fn record(&self, offset: usize) -> Record<'_> {
+        record::trusted(self.written(offset, self.filled()))
+    }
+
+    /// The key of the record at a place where one was written; `None` where its length cannot be.
+    #[inline]
+    pub(crate) fn key(&self, offset: usize) -> Option<&[u8]> {
+        record::key(self.written(offset, self.filled()))
+    }
+
+    /// The same, checked: what a file holds may have changed since it was written.
+    pub(crate) fn checked(&self, offset: usize) -> Result<Record<'_>, record::Unreadable> {
+        record::decode(self.written(offset, self.filled()), self.salt)
+    }
+
+    /// Whether its bytes come from a file.
+    #[inline]
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.bytes, Bytes::Sealed(_))
+    }
+
+    /// Bytes of records that somebody may still ask for.
+    pub(crate) fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// A record of so many bytes is asked for again, found by a recovery.
+    pub(crate) fn revive(&self, bytes: usize) {
+        self.live.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Nobody asks any more for a record of so many bytes.
+    pub(crate) fn bury(&self, bytes: usize) {
+        self.live.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,547 @@
+//! The keys of one stripe: where their versions are in the log.
+//!
+//! A key has a slot with the place of its newest record; what it was before, as far as anybody may
+//! still ask for it, is in a chain of places, oldest first. Slots are found by the key's hash, and
+//! visited in the order of the keys. Keys themselves are in the log only.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use super::log::Log;
+use super::order::Order;
+use super::record::{Kind, Record, Sequence};
+use super::recovery::Found;
+use super::segment::{Location, Segment, SegmentId};
+use crate::engine::{Expiry, Second, Version};
+
+/// What the log holds is not what was written to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Number of the segment, as in its file's name.
+    pub segment: SegmentId,
+    /// Where in the segment, behind the file's head.
+    pub offset: usize,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Damage { segment, offset } = self;
+        write!(
+            f,
+            "segment {segment:08}.log is damaged: the record at {offset} is not what was written"
+        )
+    }
+}
+
+/// A key's number in its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotId(u32);
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    newest: Location,
+    /// Bits of the key's hash.
+    tag: u32,
+    /// Chain of what it was before, counted from 1; 0 is none.
+    chain: u32,
+    used_at: Second,
+    read: bool,
+    /// Something that it was has been forgotten.
+    pruned: bool,
+}
+
+/// Versions of one key, oldest first, of which a table may hold many.
+type Chain = Vec<Location>;
+
+/// What a key is at some point in the order of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) sequence: Sequence,
+    pub(crate) version: Version,
+    pub(crate) flags: u32,
+    pub(crate) expiry: Expiry,
+    pub(crate) marks: u8,
+    pub(crate) value_bytes: usize,
+    slot: SlotId,
+    /// Entries that hold the value: the first has its front.
+    first: usize,
+    last: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    log: Arc<Log>,
+    /// The log's segments, so that a read locks nothing but its table.
+    segments: Vec<Option<Arc<Segment>>>,
+    segments_first: SegmentId,
+    generation: u64,
+    index: HashTable<u32>,
+    slots: Vec<Slot>,
+    slots_free: Vec<u32>,
+    chains: Vec<Chain>,
+    chains_free: Vec<u32>,
+    order: Order,
+    /// Keys of which nothing is known but that they are gone, and the newest segment that may hold
+    /// something of what they were.
+    gone: HashMap<u32, SegmentId>,
+    keys: usize,
+}
+
+impl Table {
+    pub(crate) fn new(log: Arc<Log>) -> Table {
+        let mut table = Table {
+            log,
+            segments: Vec::new(),
+            segments_first: 0,
+            generation: u64::MAX,
+            index: HashTable::new(),
+            slots: Vec::new(),
+            slots_free: Vec::new(),
+            chains: Vec::new(),
+            chains_free: Vec::new(),
+            order: Order::default(),
+            gone: HashMap::new(),
+            keys: 0,
+        };
+        table.refresh();
+        table
+    }
+
+    /// To be called before anything else each time that the table was locked.
+    #[inline]
+    pub(crate) fn refresh(&mut self) {
+        if self.log.generation() != self.generation {
+            self.reload();
+        }
+    }
+
+    #[cold]
+    fn reload(&mut self) {
+        self.generation = self.log.generation();
+        let segments = self.log.segments();
+        self.segments_first = segments.first().map_or(0, |segment| segment.id);
+        self.segments.clear();
+        for segment in segments {
+            self.keep(segment);
+        }
+    }
+
+    fn keep(&mut self, segment: Arc<Segment>) {
+        let at = (segment.id - self.segments_first) as usize;
+        if self.segments.len() <= at {
+            self.segments.resize(at + 1, None);
+        }
+        self.segments[at] = Some(segment);
+    }
+
+    #[inline]
+    fn segment(&self, id: SegmentId) -> &Segment {
+        let at = (id - self.segments_first) as usize;
+        self.segments[at].as_ref().expect("a segment with records of a table is there")
+    }
+
+    /// The record of an entry, as it was written: for what is not shown to anybody.
+    #[inline]
+    fn trusted(&self, at: Location) -> Record<'_> {
+        self.segment(at.segment).record(at.offset())
+    }
+
+    /// The record of an entry, checked if it comes from a file.
+    #[inline]
+    fn checked(&self, at: Location) -> Result<Record<'_>, Damage> {
+        let segment = self.segment(at.segment);
+        if segment.is_file() {
+            let damage = |_| Damage { segment: at.segment, offset: at.offset() };
+            segment.checked(at.offset()).map_err(damage)
+        } else {
+            Ok(segment.record(at.offset()))
+        }
+    }
+
+    /// The slot of a key.
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Result<Option<SlotId>, Damage> {
+        let tag = tag(hash);
+        let mut damage = None;
+        let found = self.index.find(spread(tag), |&slot| {
+            let Slot { tag: other, newest, .. } = self.slots[slot as usize];
+            other == tag
+                && match self.checked_if_other(newest, key) {
+                    Ok(equal) => equal,
+                    Err(found) => {
+                        damage = Some(found);
+                        false
+                    }
+                }
+        });
+        match (found, damage) {
+            (Some(&slot), _) => Ok(Some(SlotId(slot))),
+            (None, Some(damage)) => Err(damage),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Whether a record is of this key. One that seems to be of another is checked: of two keys
+    /// with one tag there is one pair in 2³².
+    fn checked_if_other(&self, at: Location, key: &[u8]) -> Result<bool, Damage> {
+        if self.segment(at.segment).key(at.offset()) == Some(key) {
+            return Ok(true);
+        }
+        self.checked(at).map(|record| record.key == key)
+    }
+
+    /// Entries of a slot, the newest included.
+    fn entries(&self, slot: SlotId) -> usize {
+        self.chain(slot).len() + 1
+    }
+
+    fn chain(&self, slot: SlotId) -> &[Location] {
+        match self.slots[slot.0 as usize].chain {
+            0 => &[],
+            chain => &self.chains[chain as usize - 1],
+        }
+    }
+
+    #[inline]
+    fn entry(&self, slot: SlotId, index: usize) -> Location {
+        let chain = self.chain(slot);
+        if index < chain.len() { chain[index] } else { self.slots[slot.0 as usize].newest }
+    }
+
+    /// What the slot's key was once this commit was made; `None` where it was not there.
+    pub(crate) fn view(&self, slot: SlotId, at: Sequence) -> Result<Option<View>, Damage> {
+        self.view_by(slot, |record| record.sequence <= at)
+    }
+
+    /// What the slot's key was while it had this version, or the last one before.
+    pub(crate) fn view_at_version(
+        &self,
+        slot: SlotId,
+        version: Version,
+    ) -> Result<Option<View>, Damage> {
+        self.view_by(slot, |record| record.version <= version)
+    }
+
+    fn view_by(
+        &self,
+        slot: SlotId,
+        is_seen: impl Fn(&Record<'_>) -> bool,
+    ) -> Result<Option<View>, Damage> {
+        let newest = self.checked(self.slots[slot.0 as usize].newest)?;
+        let chain = self.chain(slot);
+        let (last, record) = if is_seen(&newest) {
+            (chain.len(), newest)
+        } else {
+            let seen = chain.partition_point(|&at| is_seen(&self.trusted(at)));
+            let Some(last) = seen.checked_sub(1) else { return Ok(None) };
+            (last, self.checked(chain[last])?)
+        };
+        let mut view = View {
+            sequence: record.sequence,
+            version: record.version,
+            flags: record.flags,
+            expiry: record.expiry,
+            marks: record.marks,
+            value_bytes: record.value.len(),
+            slot,
+            first: last,
+            last,
+        };
+        let mut kind = record.kind;
+        while kind == Kind::Append && view.first > 0 {
+            view.first -= 1;
+            let before = self.checked(self.entry(slot, view.first))?;
+            kind = before.kind;
+            view.value_bytes += before.value.len();
+        }
+        Ok((kind == Kind::Put).then_some(view))
+    }
+
+    /// The value in pieces, from some byte on.
+    pub(crate) fn pieces(
+        &self,
+        view: &View,
+        mut skip: usize,
+        mut visit: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), Damage> {
+        for index in view.first..=view.last {
+            let value = self.checked(self.entry(view.slot, index))?.value;
+            if skip >= value.len() && !value.is_empty() {
+                skip -= value.len();
+            } else if !visit(&value[skip..]) {
+                return Ok(());
+            } else {
+                skip = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a view that is in one piece.
+    #[inline]
+    pub(crate) fn whole(&self, view: &View) -> Option<Result<&[u8], Damage>> {
+        let only = view.first == view.last;
+        only.then(|| self.checked(self.entry(view.slot, view.first)).map(|record| record.value))
+    }
+
+    /// The key of a slot.
+    pub(crate) fn key(&self, slot: SlotId) -> &[u8] {
+        self.trusted(self.slots[slot.0 as usize].newest).key
+    }
+
+    /// Its last version, also if it is gone.
+    pub(crate) fn newest_version(&self, slot: SlotId) -> Version {
+        self.trusted(self.slots[slot.0 as usize].newest).version
+    }
+
+    /// The first version of it that is kept, and whether there were some before.
+    pub(crate) fn first_version(&self, slot: SlotId) -> (Version, bool) {
+        (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
+    }
+
+    /// When it was last used, and whether it was read since it was put.
+    pub(crate) fn usage(&self, slot: SlotId) -> (Second, bool) {
+        let Slot { used_at, read, .. } = self.slots[slot.0 as usize];
+        (used_at, read)
+    }
+
+    pub(crate) fn note_use(&mut self, slot: SlotId, now: Second, read: bool) {
+        let slot = &mut self.slots[slot.0 as usize];
+        slot.used_at = now;
+        slot.read |= read;
+    }
+
+    /// Everything that is known of a slot's past, oldest first: kind, sequence, version and bytes of the value
+    /// that each record brought.
+    pub(crate) fn past(
+        &self,
+        slot: SlotId,
+    ) -> impl Iterator<Item = Result<Record<'_>, Damage>> + '_ {
+        (0..self.entries(slot)).map(move |index| self.checked(self.entry(slot, index)))
+    }
+
+    /// Puts a record on top of what its key was, after it was appended to the log.
+    pub(crate) fn push(
+        &mut self,
+        hash: u64,
+        slot: Option<SlotId>,
+        at: Location,
+        now: Second,
+    ) -> SlotId {
+        if self
+            .segments
+            .get((at.segment - self.segments_first) as usize)
+            .is_none_or(Option::is_none)
+            && let Some(segment) = self.log.segment(at.segment)
+        {
+            self.keep(segment);
+        }
+        let Some(id) = slot else { return self.add(hash, at, now) };
+        let newest = self.slots[id.0 as usize].newest;
+        let chain = self.chain_of(id);
+        self.gone.remove(&id.0);
+        self.chains[chain as usize - 1].push(newest);
+        let slot = &mut self.slots[id.0 as usize];
+        *slot = Slot { newest: at, used_at: now, read: false, ..*slot };
+        id
+    }
+
+    /// Enters a record that a recovery found. Moved ones come out of their order, and perhaps
+    /// beside the one they were moved from.
+    pub(crate) fn restore(&mut self, hash: u64, key: &[u8], found: &Found) -> Result<(), Damage> {
+        let place = (found.sequence, found.part);
+        let bytes = self.trusted(found.at).bytes();
+        self.segment(found.at.segment).revive(bytes);
+        let Some(slot) = self.find(hash, key)? else {
+            self.add(hash, found.at, 0);
+            return Ok(());
+        };
+        let of = |table: &Table, at: Location| {
+            let record = table.trusted(at);
+            (record.sequence, record.part)
+        };
+        let newest = self.slots[slot.0 as usize].newest;
+        if of(self, newest) < place {
+            self.push(hash, Some(slot), found.at, 0);
+            return Ok(());
+        }
+        let index = self.chain(slot).partition_point(|&at| of(self, at) < place);
+        let there = self.entry(slot, index);
+        if of(self, there) == place {
+            self.segment(there.segment).bury(bytes);
+            self.relocate(slot, there, found.at);
+        } else {
+            let chain = self.chain_of(slot);
+            self.chains[chain as usize - 1].insert(index, found.at);
+        }
+        Ok(())
+    }
+
+    /// The slot's chain, perhaps a new one.
+    fn chain_of(&mut self, slot: SlotId) -> u32 {
+        let chain = self.slots[slot.0 as usize].chain;
+        if chain != 0 {
+            return chain;
+        }
+        let chain = self.chains_free.pop().unwrap_or_else(|| {
+            self.chains.push(Chain::new());
+            self.chains.len() as u32
+        });
+        self.slots[slot.0 as usize].chain = chain;
+        chain
+    }
+
+    fn add(&mut self, hash: u64, at: Location, now: Second) -> SlotId {
+        let tag = tag(hash);
+        let slot = Slot { newest: at, tag, chain: 0, used_at: now, read: false, pruned: false };
+        let id = match self.slots_free.pop() {
+            Some(id) => {
+                self.slots[id as usize] = slot;
+                id
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slots = &self.slots;
+        self.index.insert_unique(spread(tag), id, |&slot| spread(slots[slot as usize].tag));
+        let mut order = std::mem::take(&mut self.order);
+        let key = self.trusted(at).key;
+        order.insert(id, |other| self.key(SlotId(other)).cmp(key));
+        self.order = order;
+        self.keys += 1;
+        SlotId(id)
+    }
+
+    /// Forgets what nobody can ask for who sees commits from `horizon` on: what the key was before
+    /// the last complete value not behind it.
+    pub(crate) fn prune(&mut self, slot: SlotId, horizon: Sequence) {
+        let chain = self.chain(slot);
+        if chain.is_empty() {
+            self.note_if_gone(slot);
+            return;
+        }
+        let newest = self.trusted(self.slots[slot.0 as usize].newest);
+        let mut first = if newest.sequence <= horizon {
+            chain.len()
+        } else {
+            let seen = chain.partition_point(|&at| self.trusted(at).sequence <= horizon);
+            let Some(last) = seen.checked_sub(1) else { return };
+            last
+        };
+        while first > 0 && self.trusted(self.entry(slot, first)).kind == Kind::Append {
+            first -= 1;
+        }
+        for &at in &chain[..first] {
+            self.segment(at.segment).bury(self.trusted(at).bytes());
+        }
+        let entry = &mut self.slots[slot.0 as usize];
+        let number = entry.chain;
+        entry.pruned |= first > 0;
+        let chain = &mut self.chains[number as usize - 1];
+        chain.drain(..first);
+        if chain.is_empty() {
+            *chain = Chain::new();
+            self.slots[slot.0 as usize].chain = 0;
+            self.chains_free.push(number);
+            self.note_if_gone(slot);
+        }
+    }
+
+    fn note_if_gone(&mut self, slot: SlotId) {
+        let newest = self.trusted(self.slots[slot.0 as usize].newest);
+        if newest.kind == Kind::Delete && !self.gone.contains_key(&slot.0) {
+            let active = self.log.active();
+            self.gone.insert(slot.0, active);
+        }
+    }
+
+    /// Whether the key can be forgotten: it is gone, and of what it was nothing is in the log, where the
+    /// next recovery would find it. `oldest` is the first segment of the log.
+    pub(crate) fn may_forget(&self, slot: SlotId, oldest: SegmentId) -> bool {
+        self.gone.get(&slot.0).is_some_and(|&newest| newest < oldest || !self.log.is_durable())
+    }
+
+    /// Whether an entry of the slot is there.
+    pub(crate) fn refers(&self, slot: SlotId, at: Location) -> bool {
+        self.slots[slot.0 as usize].newest == at || self.chain(slot).contains(&at)
+    }
+
+    /// Forgets the key.
+    pub(crate) fn forget(&mut self, slot: SlotId) {
+        let order = {
+            let mut order = std::mem::take(&mut self.order);
+            let key = self.key(slot);
+            order.remove(|other| self.key(SlotId(other)).cmp(key));
+            order
+        };
+        self.order = order;
+        let Slot { tag, newest, .. } = self.slots[slot.0 as usize];
+        if let Ok(entry) = self.index.find_entry(spread(tag), |&other| other == slot.0) {
+            entry.remove();
+        }
+        self.segment(newest.segment).bury(self.trusted(newest).bytes());
+        self.slots_free.push(slot.0);
+        self.gone.remove(&slot.0);
+        self.keys -= 1;
+    }
+
+    /// Where a record has moved to, if it is still of use. Returns whether it was.
+    pub(crate) fn relocate(&mut self, slot: SlotId, from: Location, to: Location) -> bool {
+        let entry = &mut self.slots[slot.0 as usize];
+        let chain = entry.chain;
+        if entry.newest == from {
+            entry.newest = to;
+        } else {
+            let chain = (chain != 0).then(|| &mut self.chains[chain as usize - 1]);
+            match chain.and_then(|chain| chain.iter_mut().find(|at| **at == from)) {
+                Some(entry) => *entry = to,
+                None => return false,
+            }
+        }
+        if let Some(segment) = self.log.segment(to.segment) {
+            self.keep(segment);
+        }
+        true
+    }
+
+    /// The slots of keys from `key` on, in order.
+    pub(crate) fn slots_from<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = SlotId> + 'a {
+        self.order.from(move |slot| self.key(SlotId(slot)).cmp(key)).map(SlotId)
+    }
+
+    /// All slots.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SlotId> + use<> {
+        let free: std::collections::HashSet<u32> = self.slots_free.iter().copied().collect();
+        (0..self.slots.len() as u32).filter(move |slot| !free.contains(slot)).map(SlotId)
+    }
+
+    /// Keys with a slot, those that are gone but not yet forgotten included.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// Memory of slots, chains, index and order.
+    pub(crate) fn bytes(&self) -> usize {
+        let chains: usize =
+            self.chains.iter().map(|chain| chain.capacity() * size_of::<Location>()).sum();
+        self.index.allocation_size()
+            + self.slots.capacity() * size_of::<Slot>()
+            + self.chains.capacity() * size_of::<Chain>()
+            + chains
+            + self.order.bytes()
+    }
+}
+
+/// The bits of a key's hash that its slot keeps: not those that chose the stripe.
+fn tag(hash: u64) -> u32 {
+    hash as u32
+}
+
+/// The hash that the index sees, made from what a slot keeps.
+#[inline]
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}

@@ -1,0 +1,340 @@
+//! The versioned store against a model, and against what happens to its files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use knee_kv::engine::Expiry;
+use knee_kv::versioned::{
+    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Store,
+    StoreOptions, Write, WriteError,
+};
+use proptest::prelude::*;
+
+const SEGMENT_BYTES: usize = 4096;
+
+fn options(consistency: Consistency) -> StoreOptions {
+    StoreOptions { consistency, stripes: 4, value_bytes_max: 2000, segment_bytes: SEGMENT_BYTES }
+}
+
+fn in_memory(consistency: Consistency) -> Store {
+    Store::in_memory(options(consistency), 1 << 26).expect("memory")
+}
+
+fn open(path: &Path) -> Result<Store, DirectoryError> {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    Store::open(options(Consistency::Linearizable), &directory, 1 << 26).map(|(store, _)| store)
+}
+
+fn put(value: &[u8]) -> Action<'_> {
+    Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
+}
+
+fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    let shown = store.read(key, 1, |piece| {
+        value.extend_from_slice(piece);
+        true
+    });
+    shown.expect("nothing is damaged").map(|_| value)
+}
+
+/// A directory of its own, gone at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("knee-kv-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Directory(path)
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).expect("the directory is there");
+        let mut segments: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.extension().is_some_and(|name| name == "log"))
+            .collect();
+        segments.sort();
+        segments
+    }
+}
+
+impl Directory {
+    fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = fs::read_dir(&self.0).expect("the directory is there");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.map(|path| (path.clone(), fs::read(path).expect("readable"))).collect()
+    }
+
+    fn restore(&self, contents: &[(PathBuf, Vec<u8>)]) {
+        let _ = fs::remove_dir_all(&self.0);
+        fs::create_dir(&self.0).expect("it can be made");
+        for (path, bytes) in contents {
+            fs::write(path, bytes).expect("writable");
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One step of a history, on keys 0 to 5.
+#[derive(Debug, Clone)]
+enum Step {
+    Put(u8, Vec<u8>),
+    Append(u8, Vec<u8>),
+    Delete(u8),
+    Bulk(Vec<(u8, Vec<u8>)>),
+    Snapshot,
+    Forget,
+    Reclaim,
+    Compact,
+    Reopen,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
+    prop_oneof![
+        4 => (0..6_u8, bytes()).prop_map(|(key, value)| Step::Put(key, value)),
+        3 => (0..6_u8, bytes()).prop_map(|(key, value)| Step::Append(key, value)),
+        2 => (0..6_u8).prop_map(Step::Delete),
+        2 => proptest::collection::btree_map(0..6_u8, bytes(), 1..6)
+            .prop_map(|writes| Step::Bulk(writes.into_iter().collect())),
+        1 => Just(Step::Snapshot),
+        1 => Just(Step::Forget),
+        1 => Just(Step::Reclaim),
+        1 => Just(Step::Compact),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn scanned(store: &Store, snapshot: Option<&knee_kv::versioned::Snapshot>) -> Model {
+    let mut found = Model::new();
+    for stripe in 0..store.stripes() {
+        let mut from = Some(Vec::new());
+        while let Some(first) = from {
+            let range = (Bound::Included(&first[..]), Bound::Unbounded);
+            from = store
+                .scan_stripe(stripe, snapshot, range, 2, 1, |key, _, value| {
+                    assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "shown twice");
+                })
+                .expect("nothing is damaged");
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_is_what_was_written_to_it(
+        steps in proptest::collection::vec(any_step(), 1..120),
+        durable: bool,
+        by_key: bool,
+    ) {
+        let directory = Directory::new("model");
+        let consistency = if by_key { Consistency::Sequential } else { Consistency::Linearizable };
+        let fresh = || if durable { open(&directory.0).expect("opens") } else { in_memory(consistency) };
+        let mut store = fresh();
+        let mut model = Model::new();
+        let mut snapshots = Vec::new();
+        for step in steps {
+            let writes: Vec<(Vec<u8>, Option<Vec<u8>>)> = match step {
+                Step::Put(key, value) => vec![(vec![key + 1], Some(value))],
+                Step::Append(key, tail) => {
+                    let key = vec![key + 1];
+                    let grown = [model.get(&key).cloned().unwrap_or_default(), tail.clone()].concat();
+                    let write = Write { key: &key, condition: Condition::Always, action: Action::Append(&tail) };
+                    let written = store.write(&[write], None, 1);
+                    if grown.len() > 2000 {
+                        prop_assert_eq!(written, Err(WriteError::TooLarge(0)));
+                    } else {
+                        prop_assert!(written.is_ok());
+                        model.insert(key, grown);
+                    }
+                    continue;
+                }
+                Step::Delete(key) => vec![(vec![key + 1], None)],
+                Step::Bulk(writes) => {
+                    writes.into_iter().map(|(key, value)| (vec![key + 1], Some(value))).collect()
+                }
+                Step::Snapshot => {
+                    snapshots.push((store.snapshot(), model.clone()));
+                    continue;
+                }
+                Step::Forget => {
+                    snapshots.pop();
+                    continue;
+                }
+                Step::Reclaim => {
+                    store.reclaim().expect("there is room");
+                    continue;
+                }
+                Step::Compact => {
+                    store.compact().expect("there is room");
+                    continue;
+                }
+                Step::Reopen => {
+                    if durable {
+                        store.sync(u64::MAX).expect("the disk takes it");
+                        snapshots.clear();
+                        drop(store);
+                        store = fresh();
+                    }
+                    continue;
+                }
+            };
+            let asked: Vec<Write<'_>> = writes
+                .iter()
+                .map(|(key, value)| Write {
+                    key,
+                    condition: Condition::Always,
+                    action: value.as_deref().map_or(Action::Delete, put),
+                })
+                .collect();
+            let committed = store.write(&asked, None, 1).expect("it is taken");
+            store.sync(committed.sequence).expect("the disk takes it");
+            for (key, value) in writes {
+                match value {
+                    Some(value) => model.insert(key, value),
+                    None => model.remove(&key),
+                };
+            }
+        }
+        prop_assert_eq!(&scanned(&store, None), &model);
+        for key in 1..=6_u8 {
+            prop_assert_eq!(value(&store, &[key]), model.get(&vec![key]).cloned());
+        }
+        for (snapshot, then) in &snapshots {
+            prop_assert_eq!(&scanned(&store, Some(snapshot)), then);
+        }
+    }
+}
+
+/// A store with values of 100 bytes of one letter under `key0`, `key1`, …, and the bytes of its log.
+fn written(directory: &Directory, keys: usize) -> Model {
+    let store = open(&directory.0).expect("opens");
+    let mut model = Model::new();
+    for number in 0..keys {
+        let (key, value) =
+            (format!("key{number}").into_bytes(), vec![b'a' + (number % 26) as u8; 100]);
+        let write = Write { key: &key, condition: Condition::Absent, action: put(&value) };
+        let committed = store.write(&[write], None, 1).expect("it is taken");
+        store.sync(committed.sequence).expect("the disk takes it");
+        model.insert(key, value);
+    }
+    model
+}
+
+#[test]
+fn a_log_that_ends_anywhere_in_its_last_record_loses_that_record_only() {
+    let directory = Directory::new("torn");
+    let mut model = written(&directory, 10);
+    let kept = directory.contents();
+    // Ten records; the last one begins behind nine of them.
+    let record = (48 + 4 + 100_usize).next_multiple_of(8);
+    let begin = 4096 + 9 * record;
+    model.remove(&b"key9"[..]);
+    for cut in (begin..begin + record).step_by(7) {
+        directory.restore(&kept);
+        let last = directory.segments().pop().expect("a segment");
+        let mut torn = fs::read(&last).expect("readable");
+        torn[cut..].fill(0);
+        fs::write(&last, torn).expect("writable");
+        for again in 0..2 {
+            let store = open(&directory.0).expect("a crash is no damage");
+            assert_eq!(scanned(&store, None), model, "cut at {cut}, opened before: {again}");
+            let write = Write { key: b"more", condition: Condition::Always, action: put(b"!") };
+            let committed = store.write(&[write], None, 1).expect("it is taken");
+            store.sync(committed.sequence).expect("the disk takes it");
+            model.insert(b"more".to_vec(), b"!".to_vec());
+        }
+        model.remove(&b"more"[..]);
+    }
+}
+
+#[test]
+fn one_flipped_bit_is_named_and_never_served() {
+    let directory = Directory::new("flip");
+    let model = written(&directory, 100);
+    let segments = directory.segments();
+    assert!(segments.len() > 3);
+    for (index, segment) in segments.iter().enumerate() {
+        let whole = fs::read(segment).expect("readable");
+        let used = 4096 + 20 * 152;
+        for at in (0..used).step_by(1013) {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 0x10;
+            fs::write(segment, &flipped).expect("writable");
+            match open(&directory.0) {
+                Err(DirectoryError::Damaged(file, _)) => assert_eq!(&file, segment),
+                Err(other) => panic!("{other}"),
+                Ok(store) => {
+                    // Only behind the end of the log does nobody miss it.
+                    assert_eq!(
+                        index,
+                        segments.len() - 1,
+                        "flipped byte {at} of {segment:?} went unnoticed"
+                    );
+                    let found = scanned(&store, None);
+                    assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
+                }
+            }
+            fs::write(segment, &whole).expect("writable");
+        }
+    }
+}
+
+#[test]
+fn a_directory_has_one_store_at_a_time() {
+    let directory = Directory::new("lock");
+    let store = open(&directory.0).expect("opens");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::InUse(_))));
+    drop(store);
+    open(&directory.0).expect("opens again");
+}
+
+#[test]
+fn the_log_takes_no_more_than_twice_what_is_alive_however_long_it_is_written_to() {
+    let directory = Directory::new("space");
+    let mut store = open(&directory.0).expect("opens");
+    let mut model = Model::new();
+    for round in 0..6000_u32 {
+        let key = format!("key{}", round * 7919 % 60).into_bytes();
+        if round % 5 == 0 {
+            let write = Write { key: &key, condition: Condition::Always, action: Action::Delete };
+            store.write(&[write], None, 1).expect("it is taken");
+            model.remove(&key);
+        } else {
+            let value = vec![round as u8; round as usize % 250];
+            let write = Write { key: &key, condition: Condition::Always, action: put(&value) };
+            store.write(&[write], None, 1).expect("it is taken");
+            model.insert(key, value);
+        }
+        if round % 50 == 0 {
+            store.sync(u64::MAX).expect("the disk takes it");
+            while store.reclaim().expect("there is room") {}
+            let alive: usize = model.iter().map(|(key, value)| 56 + key.len() + value.len()).sum();
+            let tombstones = 60 * 64;
+            let segments = directory.segments().len();
+            // What is full is half alive at least; one segment is written to, and one is not yet.
+            let most = 2 * (alive + tombstones) / (SEGMENT_BYTES - 350) + 3;
+            assert!(segments <= most, "{segments} segments of at most {most} in round {round}");
+        }
+        if round % 1000 == 999 {
+            store.sync(u64::MAX).expect("the disk takes it");
+            drop(store);
+            store = open(&directory.0).expect("opens again");
+            assert!(scanned(&store, None) == model, "after round {round}");
+        }
+    }
+}
