@@ -6,16 +6,20 @@
 //! log durable.
 
 mod directory;
+mod keeper;
 mod log;
 mod order;
 mod reclaim;
 mod record;
 mod recovery;
+mod requests;
 mod segment;
 mod store;
 mod table;
+mod watch;
 
 pub use directory::DirectoryError;
+pub use keeper::{History, Keeper};
 pub use log::{Durability, Unwritable};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;
@@ -25,3 +29,4 @@ pub use store::{
     Shown, Snapshot, Store, StoreOptions, Write, WriteError,
 };
 pub use table::Damage;
+pub use watch::{Event, Listener, What};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
-    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Store,
-    StoreOptions, Write, WriteError,
+    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper,
+    ReadError, RequestId, Store, StoreOptions, What, Write, WriteError,
 };
 use proptest::prelude::*;
 
@@ -336,5 +336,195 @@ fn the_log_takes_no_more_than_twice_what_is_alive_however_long_it_is_written_to(
             store = open(&directory.0).expect("opens again");
             assert!(scanned(&store, None) == model, "after round {round}");
         }
+    }
+}
+
+fn set(store: &Store, key: &[u8], to: &[u8]) -> u64 {
+    let write = Write { key, condition: Condition::Always, action: put(to) };
+    store.write(&[write], None, 1).expect("it is taken").version
+}
+
+fn value_at(store: &Store, key: &[u8], version: u64) -> Result<Option<Vec<u8>>, ReadError> {
+    let mut value = Vec::new();
+    let shown = store.read_at(key, version, 1, |piece| {
+        value.extend_from_slice(piece);
+        true
+    });
+    shown.map(|shown| shown.map(|_| value))
+}
+
+#[test]
+fn old_versions_are_there_until_a_compaction() {
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        let store = in_memory(consistency);
+        // As with a history that is never given up.
+        let keeper = Keeper::start(store.clone(), History::All).expect("a thread");
+        let first = set(&store, b"a", b"one");
+        let other = set(&store, b"b", b"other");
+        let second = set(&store, b"a", b"two");
+        let gone =
+            Write { key: b"a", condition: Condition::Version(second), action: Action::Delete };
+        let third = store.write(&[gone], None, 1).expect("it is there").version;
+        match consistency {
+            Consistency::Linearizable => assert_eq!((first, other, second, third), (1, 2, 3, 4)),
+            Consistency::Sequential => assert_eq!((first, other, second, third), (1, 1, 2, 3)),
+        }
+        assert_eq!(value_at(&store, b"a", first), Ok(Some(b"one".to_vec())));
+        assert_eq!(value_at(&store, b"a", second), Ok(Some(b"two".to_vec())));
+        assert_eq!(value_at(&store, b"a", third), Ok(None));
+        assert_eq!(value_at(&store, b"a", 99), Err(ReadError::Unknown(third)));
+        let past = store.history(b"a").expect("nothing is damaged");
+        let told: Vec<_> =
+            past.iter().map(|past| (past.version, past.deleted, past.bytes)).collect();
+        assert_eq!(told, [(first, false, 3), (second, false, 3), (third, true, 0)]);
+        // A key that comes back goes on counting.
+        let fourth = set(&store, b"a", b"four");
+        assert!(fourth > third);
+        store.compact().expect("there is room");
+        assert_eq!(value_at(&store, b"a", fourth), Ok(Some(b"four".to_vec())));
+        assert_eq!(value_at(&store, b"a", second), Err(ReadError::Compacted(fourth)));
+        assert_eq!(store.history(b"a").expect("nothing is damaged").len(), 1);
+        drop(keeper);
+    }
+}
+
+#[test]
+fn conditions_hold_for_all_writes_of_a_commit_or_none_is_made() {
+    let store = in_memory(Consistency::Linearizable);
+    let version = set(&store, b"a", b"one");
+    let write = |key, condition| Write { key, condition, action: put(b"new") };
+    let refused = [
+        (write(b"a", Condition::Absent), WriteError::Condition(1, Some(version))),
+        (write(b"c", Condition::Present), WriteError::Condition(1, None)),
+        (write(b"a", Condition::Version(version + 1)), WriteError::Condition(1, Some(version))),
+        (write(b"", Condition::Always), WriteError::Key(1)),
+        (write(&[b'k'; 4097], Condition::Always), WriteError::Key(1)),
+        (write(b"b", Condition::Always), WriteError::Twice(1)),
+    ];
+    for (second, why) in refused {
+        assert_eq!(store.write(&[write(b"b", Condition::Always), second], None, 1), Err(why));
+        assert_eq!(value(&store, b"b"), None);
+        assert_eq!(store.last(), version);
+    }
+    let both = [write(b"b", Condition::Absent), write(b"a", Condition::Version(version))];
+    let made = store.write(&both, None, 1).expect("both hold");
+    assert_eq!((made.version, value(&store, b"b")), (2, Some(b"new".to_vec())));
+}
+
+#[test]
+fn a_request_that_comes_again_is_not_made_again_also_after_a_restart() {
+    let directory = Directory::new("requests");
+    let mut store = open(&directory.0).expect("opens");
+    let write = Write { key: b"list", condition: Condition::Always, action: Action::Append(b"x") };
+    let id = |number| Some(RequestId { client: 3, number });
+    let first = store.write(&[write], id(1), 1).expect("it is taken");
+    assert_eq!(store.write(&[write], id(1), 1), Ok(first));
+    let second = store.write(&[write], id(2), 1).expect("it is taken");
+    // What has overwritten them does not make them forgotten.
+    for round in 0..200_u32 {
+        set(&store, b"other", &[round as u8; 200]);
+    }
+    let done = set(&store, b"list", b"done");
+    store.sync(done).expect("the disk takes it");
+    while store.reclaim().expect("there is room") {}
+    drop(store);
+    store = open(&directory.0).expect("opens again");
+    assert_eq!(store.write(&[write], id(1), 1), Ok(first));
+    assert_eq!(store.write(&[write], id(2), 1), Ok(second));
+    assert_eq!(value(&store, b"list"), Some(b"done".to_vec()));
+}
+
+#[test]
+fn watchers_are_told_of_every_commit_in_order() {
+    let store = in_memory(Consistency::Linearizable);
+    let (send, receive) = std::sync::mpsc::channel();
+    let range = (Bound::Included(b"b".to_vec()), Bound::Excluded(b"d".to_vec()));
+    let watch = store.watch(range, Box::new(move |event| send.send(event).is_ok()));
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..250_u32 {
+                    set(store, &[b'a' + thread], &round.to_le_bytes());
+                }
+            });
+        }
+    });
+    store.unwatch(watch);
+    set(&store, b"b", b"unseen");
+    let events: Vec<_> = receive.iter().collect();
+    assert_eq!(events.len(), 500);
+    assert!(events.is_sorted_by(|a, b| a.sequence < b.sequence));
+    for key in [b"b", b"c"] {
+        let of_key = events.iter().filter(|event| event.key == key);
+        let rounds = of_key.map(|event| match &event.what {
+            What::Put(value) => u32::from_le_bytes(value[..].try_into().expect("four bytes")),
+            other => panic!("{other:?}"),
+        });
+        assert!(rounds.eq(0..250));
+    }
+}
+
+/// Transfers between accounts, by versions, from several threads: every snapshot has the same sum.
+#[test]
+fn snapshots_never_see_half_a_commit() {
+    const ACCOUNTS: u64 = 8;
+    const TRANSFERS: usize = 2000;
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        let store = in_memory(consistency);
+        let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        let key = |account: u64| format!("account{account}").into_bytes();
+        for account in 0..ACCOUNTS {
+            set(&store, &key(account), &100_u64.to_le_bytes());
+        }
+        let read = |account| {
+            let mut bytes = Vec::new();
+            let shown = store.read(&key(account), 1, |piece| {
+                bytes.extend_from_slice(piece);
+                true
+            });
+            let version = shown.expect("nothing is damaged").expect("it is there").version;
+            (u64::from_le_bytes(bytes.try_into().expect("eight bytes")), version)
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (store, read, key) = (&store, &read, &key);
+                scope.spawn(move || {
+                    let (mut made, mut draw) = (0, thread);
+                    while made < TRANSFERS {
+                        draw =
+                            draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(thread + 1);
+                        let (from, to) = (draw >> 33 & 7, draw >> 43 & 7);
+                        let ((less, had), (more, has)) = (read(from), read(to));
+                        if from == to || less == 0 {
+                            continue;
+                        }
+                        let (less, more) = ((less - 1).to_le_bytes(), (more + 1).to_le_bytes());
+                        let (from, to) = (key(from), key(to));
+                        let writes = [
+                            Write {
+                                key: &from,
+                                condition: Condition::Version(had),
+                                action: put(&less),
+                            },
+                            Write {
+                                key: &to,
+                                condition: Condition::Version(has),
+                                action: put(&more),
+                            },
+                        ];
+                        made += usize::from(store.write(&writes, None, 1).is_ok());
+                    }
+                });
+            }
+            for _ in 0..300 {
+                let snapshot = store.snapshot();
+                let seen = scanned(&store, Some(&snapshot));
+                let balance =
+                    |value: &Vec<u8>| u64::from_le_bytes(value[..].try_into().expect("eight"));
+                let sum: u64 = seen.values().map(balance).sum();
+                assert_eq!((seen.len(), sum), (8, 800));
+            }
+        });
     }
 }

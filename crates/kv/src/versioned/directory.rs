@@ -164,8 +164,8 @@ impl Directory {
         Ok(file)
     }
 
-    /// Brings what a segment holds to the disk.
-    pub(crate) fn write(&self, segment: &Segment) -> io::Result<()> {
+    /// Writes what a segment holds to its file; `safely`, and it is on the disk.
+    pub(crate) fn write(&self, segment: &Segment, safely: bool) -> io::Result<()> {
         let filled = segment.filled();
         let (file, from) = {
             let open = self.state();
@@ -174,7 +174,9 @@ impl Directory {
         };
         if from < filled {
             file.write_all_at(segment.written(from, filled), FILE_HEAD_BYTES + from as u64)?;
-            file.sync_data()?;
+            if safely {
+                file.sync_data()?;
+            }
             if let Some((_, written)) = self.state().files.get_mut(&segment.id) {
                 *written = filled;
             }
@@ -186,7 +188,7 @@ impl Directory {
     pub(crate) fn open_sealed(&self, full: &Segment) -> io::Result<Segment> {
         self.state().files.remove(&full.id);
         let file = File::open(self.file(full.id))?;
-        Segment::sealed(full.id, full.salt, &file, full.filled(), full.live())
+        full.reopened(&file)
     }
 
     /// A segment that a store wrote before: its bytes to the end of the file, which may hold more

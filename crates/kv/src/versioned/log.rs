@@ -4,9 +4,9 @@
 //! caller does for everybody who appended meanwhile. Until then nobody may be told of it, whoever
 //! made it: [`Log::synced`] says up to where the log is safe.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use super::directory::Directory;
@@ -45,7 +45,10 @@ pub(crate) struct Log {
     directory: Option<Directory>,
     durability: Durability,
     segment_bytes: usize,
-    bytes_max: u64,
+    bytes_max: AtomicU64,
+    /// The next segments, made before they are needed: that takes some milliseconds.
+    spare: Mutex<VecDeque<Segment>>,
+    next: AtomicU32,
     /// Held by whoever syncs.
     syncing: Mutex<()>,
     synced: AtomicU64,
@@ -91,7 +94,9 @@ impl Log {
             directory,
             durability,
             segment_bytes,
-            bytes_max,
+            bytes_max: AtomicU64::new(bytes_max),
+            spare: Mutex::new(VecDeque::new()),
+            next: AtomicU32::new(recovered.next + 1),
             syncing: Mutex::new(()),
             synced: AtomicU64::new(recovered.last),
             broken: OnceLock::new(),
@@ -111,18 +116,21 @@ impl Log {
         let mut room = head.active.capacity() - HEAD_BYTES - head.active.filled();
         for bytes in record_bytes {
             if bytes > room {
-                let id = head.active.id + 1 + fresh.len() as u32;
-                fresh.push(Arc::new(self.fresh_segment(id, fresh.len(), 0)?));
+                match self.fresh_segment(fresh.len(), 0) {
+                    Ok(segment) => fresh.push(segment),
+                    Err(error) => {
+                        let mut spare = lock(&self.spare);
+                        fresh.into_iter().rev().for_each(|segment| spare.push_front(segment));
+                        return Err(error);
+                    }
+                }
                 room = self.segment_bytes - HEAD_BYTES;
             }
             room -= bytes;
         }
-        if !fresh.is_empty() {
-            let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-            segments.extend(fresh.iter().map(|segment| (segment.id, Arc::clone(segment))));
-        }
+        let fresh = self.enter(fresh);
         head.last += 1;
-        Ok(Commit { sequence: head.last, head, fresh: fresh.into_iter() })
+        Ok(Commit { sequence: head.last, head, fresh })
     }
 
     /// Begins to move a record of an earlier commit to the end of the log. One segment beyond the
@@ -135,32 +143,64 @@ impl Log {
         let active = &head.active;
         let mut fresh = Vec::new();
         if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
-            let segment =
-                Arc::new(self.fresh_segment(active.id + 1, 0, self.segment_bytes as u64)?);
-            self.segments
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(segment.id, Arc::clone(&segment));
-            fresh.push(segment);
+            fresh.push(self.fresh_segment(0, self.segment_bytes as u64)?);
         }
-        Ok(Commit { sequence: record.sequence, head, fresh: fresh.into_iter() })
+        let fresh = self.enter(fresh);
+        Ok(Commit { sequence: record.sequence, head, fresh })
     }
 
-    fn fresh_segment(
-        &self,
-        id: SegmentId,
-        before: usize,
-        extra: u64,
-    ) -> Result<Segment, Unwritable> {
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() + before;
-        if (segments as u64 + 1) * self.segment_bytes as u64 > self.bytes_max + extra {
-            return Err(Unwritable::Full(format!(
-                "the limit of {} bytes is reached",
-                self.bytes_max
-            )));
+    /// Adds segments to those that tables find.
+    fn enter(&self, fresh: Vec<Segment>) -> std::vec::IntoIter<Arc<Segment>> {
+        let fresh: Vec<_> = fresh.into_iter().map(Arc::new).collect();
+        if !fresh.is_empty() {
+            let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+            segments.extend(fresh.iter().map(|segment| (segment.id, Arc::clone(segment))));
         }
+        fresh.into_iter()
+    }
+
+    fn fresh_segment(&self, before: usize, extra: u64) -> Result<Segment, Unwritable> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() + before;
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        if (segments as u64 + 1) * self.segment_bytes as u64 > bytes_max + extra {
+            return Err(Unwritable::Full(format!("the limit of {bytes_max} bytes is reached")));
+        }
+        let spare = lock(&self.spare).pop_front();
+        spare.map_or_else(|| self.make_segment(), Ok)
+    }
+
+    fn make_segment(&self) -> Result<Segment, Unwritable> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
         new_segment(self.directory.as_ref(), id, self.segment_bytes)
             .map_err(|error| Unwritable::Full(error.to_string()))
+    }
+
+    /// Makes the next segment, if there will soon be need of one.
+    pub(crate) fn prepare(&self) -> Result<(), Unwritable> {
+        let half = {
+            let head = lock(&self.head);
+            2 * head.active.filled() >= head.active.capacity()
+        };
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let allowed =
+            (segments + 1) * self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
+        // Held while it is made: the segments' numbers are to be in the order of their use.
+        let mut spare = lock(&self.spare);
+        if half && allowed && spare.is_empty() {
+            spare.push_back(self.make_segment()?);
+        }
+        Ok(())
+    }
+
+    /// Changes what the log may take.
+    pub(crate) fn set_bytes_max(&self, bytes: u64) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of all segments, and what they may be.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        (segments * self.segment_bytes as u64, self.bytes_max.load(Ordering::Relaxed))
     }
 
     /// The last commit that was begun and is over.
@@ -193,6 +233,11 @@ impl Log {
     /// The segment that is written to now.
     pub(crate) fn active(&self) -> SegmentId {
         lock(&self.head).active.id
+    }
+
+    /// When a commit is on the disk, if there is one.
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        self.directory.is_some().then_some(self.durability)
     }
 
     /// Whether it outlives the process.
@@ -241,10 +286,13 @@ impl Log {
             let mut head = lock(&self.head);
             (head.last, std::mem::take(&mut head.full), Arc::clone(&head.active))
         };
+        let safely = self.durability != Durability::None;
         let written = full
             .iter()
-            .try_for_each(|segment| directory.write(segment).and_then(|()| self.reopen(segment)))
-            .and_then(|()| directory.write(&active));
+            .try_for_each(|segment| {
+                directory.write(segment, safely).and_then(|()| self.reopen(segment))
+            })
+            .and_then(|()| directory.write(&active, safely));
         if let Err(error) = written {
             let why = self.broken.get_or_init(|| error.to_string());
             return Err(Unwritable::Broken(why.clone()));

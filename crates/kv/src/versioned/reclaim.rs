@@ -6,12 +6,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::log::Unwritable;
 use super::record::{HEAD_BYTES, Kind};
 use super::segment::{Location, Segment};
 use super::store::Store;
 use super::table::Damage;
+
+/// For so long requests are recognised also after a restart, as long as there is space.
+const REQUESTS_KEPT: Duration = Duration::from_secs(60);
 
 /// Why a segment was not reclaimed. It is still there, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +45,12 @@ impl Store {
     /// # Errors
     /// See [`ReclaimError`].
     pub fn reclaim(&self) -> Result<bool, ReclaimError> {
-        let worth = |segment: &Arc<Segment>| 2 * segment.live() <= segment.filled() as u64;
+        let (bytes, bytes_max) = self.0.log.bytes();
+        let is_tight = bytes >= bytes_max - bytes_max / 10;
+        let worth = |segment: &Arc<Segment>| {
+            let told = segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight;
+            told && 2 * segment.live() <= segment.filled() as u64
+        };
         let least = self.0.log.full_segments().into_iter().filter(worth).min_by_key(|s| s.live());
         let Some(segment) = least else { return Ok(false) };
         self.reclaim_segment(&segment)?;

@@ -7,7 +7,8 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 
@@ -48,6 +49,10 @@ pub(crate) struct Segment {
     filled: AtomicUsize,
     /// Bytes of records that somebody may still ask for.
     live: AtomicU64,
+    /// Whether records of requests with an id are in it.
+    has_requests: AtomicBool,
+    /// When it was made, or opened.
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -82,8 +87,32 @@ impl Segment {
     }
 
     fn new(id: SegmentId, salt: u32, bytes: Bytes, filled: usize) -> Segment {
-        let (filled, live) = (AtomicUsize::new(filled), AtomicU64::new(0));
-        Segment { id, salt, bytes, filled, live }
+        Segment {
+            id,
+            salt,
+            bytes,
+            filled: AtomicUsize::new(filled),
+            live: AtomicU64::new(0),
+            has_requests: AtomicBool::new(false),
+            since: Instant::now(),
+        }
+    }
+
+    /// The same, once its file holds all of it.
+    pub(crate) fn reopened(&self, file: &File) -> io::Result<Segment> {
+        let segment = Segment::sealed(self.id, self.salt, file, self.filled(), self.live())?;
+        let has_requests = AtomicBool::new(self.has_requests.load(Ordering::Relaxed));
+        Ok(Segment { has_requests, since: self.since, ..segment })
+    }
+
+    /// For how long requests with an id have been in it, if any are.
+    pub(crate) fn requests_age(&self) -> Option<Duration> {
+        self.has_requests.load(Ordering::Relaxed).then(|| self.since.elapsed())
+    }
+
+    /// A recovery found a request with an id in it.
+    pub(crate) fn note_request(&self) {
+        self.has_requests.store(true, Ordering::Relaxed);
     }
 
     /// Bytes that fit.
@@ -112,6 +141,9 @@ impl Segment {
         record.encode(self.salt, out);
         self.filled.store(at + length, Ordering::Release);
         self.live.fetch_add(length as u64, Ordering::Relaxed);
+        if record.request.is_some() {
+            self.note_request();
+        }
         Location::new(self.id, at)
     }
 

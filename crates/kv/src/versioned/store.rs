@@ -17,7 +17,9 @@ use super::directory::{Directory, DirectoryError};
 use super::log::{Durability, Log, Recovered, Unwritable};
 use super::record::{Kind, Record, RequestId, Sequence, record_bytes};
 use super::recovery::{Lost, read_segments, records};
+use super::requests::Requests;
 use super::table::{Damage, SlotId, Table, View};
+use super::watch::{Event, Listener, Watches, What};
 use crate::engine::{Expiry, Second, Version};
 use crate::memory::KeyHash;
 
@@ -202,6 +204,8 @@ pub(super) struct Inner {
     retained: AtomicU64,
     /// Of keys that were gone before this commit it is not known that they ever were.
     pub(super) compacted: AtomicU64,
+    requests: Mutex<Requests>,
+    watches: Watches,
 }
 
 /// The store as it was once some commit was made. What it shows is kept until it is dropped.
@@ -291,7 +295,15 @@ impl Store {
                     return;
                 }
                 let Some(segment) = self.0.log.segment(found.at.segment) else { return };
-                let key = segment.record(found.at.offset()).key;
+                let record = segment.record(found.at.offset());
+                let Record { key, sequence, version, .. } = record;
+                if let Some(request) = record.request {
+                    segment.note_request();
+                    let mut requests = lock(&self.0.requests);
+                    let others = requests.made(request).map_or(0, |made| made.version);
+                    let version = version.max(others);
+                    requests.remember(request, Committed { sequence, version });
+                }
                 let hash = self.0.hash.hash(key);
                 outcome = self.stripe(self.stripe_of(hash)).restore(hash, key, &found);
             });
@@ -320,6 +332,8 @@ impl Store {
             snapshots: Mutex::new(BTreeMap::new()),
             retained: AtomicU64::new(u64::MAX),
             compacted: AtomicU64::new(0),
+            requests: Mutex::new(Requests::default()),
+            watches: Watches::default(),
         }))
     }
 
@@ -343,11 +357,29 @@ impl Store {
         lock(&self.0.snapshots).keys().next().map_or(now, |&oldest| oldest.min(now))
     }
 
-    /// Makes all of the writes as one commit, or none of them.
+    /// Makes all of the writes as one commit, or none of them. A request with an id that was made
+    /// already is not made again: what came of it then is returned.
     ///
     /// # Errors
     /// See [`WriteError`].
     pub fn write(
+        &self,
+        writes: &[Write<'_>],
+        request: Option<RequestId>,
+        now: Second,
+    ) -> Result<Committed, WriteError> {
+        let Some(id) = request else { return self.write_once(writes, None, now) };
+        // Held until it is made: the same request may come twice at once.
+        let mut requests = lock(&self.0.requests);
+        if let Some(committed) = requests.made(id) {
+            return Ok(committed);
+        }
+        let committed = self.write_once(writes, request, now)?;
+        requests.remember(id, committed);
+        Ok(committed)
+    }
+
+    fn write_once(
         &self,
         writes: &[Write<'_>],
         request: Option<RequestId>,
@@ -468,6 +500,17 @@ impl Store {
                 });
                 slot = Some(table.push(plan.hash, slot, at, now));
             }
+            // In the order of the commits: nobody else commits meanwhile.
+            self.0.watches.tell(plan.write.key, || Event {
+                sequence,
+                version: version_here,
+                key: plan.write.key.to_vec(),
+                what: match plan.write.action {
+                    Action::Put { value, .. } => What::Put(value.to_vec()),
+                    Action::Append(tail) => What::Appended(tail.to_vec()),
+                    Action::Delete => What::Deleted,
+                },
+            });
             if let Some(slot) = slot
                 && !matches!(plan.write.action, Action::Append(_))
             {
@@ -646,6 +689,42 @@ impl Store {
     /// When the disk refuses: the commit may be lost, and is not to be told of.
     pub fn sync(&self, sequence: Sequence) -> Result<(), Unwritable> {
         if self.0.log.synced() >= sequence { Ok(()) } else { self.0.log.sync(sequence) }
+    }
+
+    /// Tells a listener of every commit to keys of a range from now on, in the order of the commits,
+    /// until it says that it has enough or is removed. It is called while others wait.
+    pub fn watch(&self, range: (Bound<Vec<u8>>, Bound<Vec<u8>>), listener: Listener) -> u64 {
+        self.0.watches.add(range, listener)
+    }
+
+    /// Ends what [`Store::watch`] began.
+    pub fn unwatch(&self, watch: u64) {
+        self.0.watches.remove(watch);
+    }
+
+    /// The last commit.
+    #[must_use]
+    pub fn last(&self) -> Sequence {
+        self.0.log.last()
+    }
+
+    /// Keeps what was replaced behind this commit, for who asks for old versions.
+    pub(super) fn retain(&self, behind: Sequence) {
+        self.0.retained.store(behind, Ordering::Relaxed);
+    }
+
+    pub(super) fn prepare(&self) -> Result<(), Unwritable> {
+        self.0.log.prepare()
+    }
+
+    pub(super) fn write_out(&self) -> Result<(), Unwritable> {
+        self.0.log.write_out()
+    }
+
+    /// When a commit is on the disk; `None` of a store in memory.
+    #[must_use]
+    pub fn durability(&self) -> Option<Durability> {
+        self.0.log.durability()
     }
 
     /// Keys that are there, and those that are gone but not forgotten.
