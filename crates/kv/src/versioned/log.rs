@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use super::directory::Directory;
 use super::record::{HEAD_BYTES, Record, Sequence};
@@ -49,8 +49,9 @@ pub(crate) struct Log {
     /// The next segments, made before they are needed: that takes some milliseconds.
     spare: Mutex<VecDeque<Segment>>,
     next: AtomicU32,
-    /// Held by whoever syncs.
-    syncing: Mutex<()>,
+    /// Whether somebody syncs, for everybody.
+    syncing: Mutex<bool>,
+    sync_over: Condvar,
     synced: AtomicU64,
     broken: OnceLock<String>,
 }
@@ -97,7 +98,8 @@ impl Log {
             bytes_max: AtomicU64::new(bytes_max),
             spare: Mutex::new(VecDeque::new()),
             next: AtomicU32::new(recovered.next + 1),
-            syncing: Mutex::new(()),
+            syncing: Mutex::new(false),
+            sync_over: Condvar::new(),
             synced: AtomicU64::new(recovered.last),
             broken: OnceLock::new(),
         })
@@ -261,24 +263,41 @@ impl Log {
         if self.synced.load(Ordering::Acquire) >= up_to {
             return Ok(());
         }
-        let syncing = lock(&self.syncing);
-        if self.synced.load(Ordering::Acquire) >= up_to {
-            return Ok(());
+        let mut syncing = lock(&self.syncing);
+        // Whoever comes while somebody syncs appended too late for that: one of them is next.
+        while *syncing {
+            syncing = self.sync_over.wait(syncing).unwrap_or_else(PoisonError::into_inner);
+            if self.synced.load(Ordering::Acquire) >= up_to {
+                return Ok(());
+            }
         }
-        self.write_out_locked(directory, syncing)
+        self.write_out_in_turn(directory, syncing)
     }
 
     /// Writes everything to the disk.
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        self.write_out_locked(directory, lock(&self.syncing))
+        let mut syncing = lock(&self.syncing);
+        while *syncing {
+            syncing = self.sync_over.wait(syncing).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.write_out_in_turn(directory, syncing)
     }
 
-    fn write_out_locked(
+    fn write_out_in_turn(
         &self,
         directory: &Directory,
-        _syncing: MutexGuard<'_, ()>,
+        mut syncing: MutexGuard<'_, bool>,
     ) -> Result<(), Unwritable> {
+        *syncing = true;
+        drop(syncing);
+        let written = self.write_out_alone(directory);
+        *lock(&self.syncing) = false;
+        self.sync_over.notify_all();
+        written
+    }
+
+    fn write_out_alone(&self, directory: &Directory) -> Result<(), Unwritable> {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
