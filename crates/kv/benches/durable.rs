@@ -73,7 +73,8 @@ fn measure(contestant: &impl Durable, writers: u64, seconds: f64) -> (f64, f64) 
             scope.spawn(move || {
                 let mut draw = writer;
                 while !over.load(Ordering::Relaxed) {
-                    draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(2 * writer + 1);
+                    draw =
+                        draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(2 * writer + 1);
                     contestant.put(format!("key:{:08}", (draw >> 33) % KEYS).as_bytes());
                     puts.fetch_add(1, Ordering::Relaxed);
                 }

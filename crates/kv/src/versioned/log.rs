@@ -265,13 +265,13 @@ impl Log {
         }
         let mut syncing = lock(&self.syncing);
         // Whoever comes while somebody syncs appended too late for that: one of them is next.
-        while *syncing {
-            syncing = self.sync_over.wait(syncing).unwrap_or_else(PoisonError::into_inner);
-            if self.synced.load(Ordering::Acquire) >= up_to {
-                return Ok(());
+        while self.synced.load(Ordering::Acquire) < up_to {
+            if !*syncing {
+                return self.write_out_in_turn(directory, syncing);
             }
+            syncing = self.sync_over.wait(syncing).unwrap_or_else(PoisonError::into_inner);
         }
-        self.write_out_in_turn(directory, syncing)
+        Ok(())
     }
 
     /// Writes everything to the disk.

@@ -31,10 +31,9 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Which order versions say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// One order of all writes: versions count the commits of the store, and one write is decided
-    /// at a time.
+    /// One order of all writes, that of the log: versions count the commits of the store.
     Linearizable,
-    /// An order for each key: versions count the writes of the key, and keys do not wait for each other.
+    /// An order for each key: versions count the writes of the key.
     Sequential,
 }
 
@@ -196,8 +195,6 @@ pub(super) struct Inner {
     stripes: Box<[Mutex<Table>]>,
     pub(super) hash: KeyHash,
     options: StoreOptions,
-    /// Held by a write from its decision on where there is one order of all.
-    order: Mutex<()>,
     /// Who may still ask for what was there at some commit, and how many of them.
     snapshots: Mutex<BTreeMap<Sequence, usize>>,
     /// Commits from it on are kept, whatever replaced them.
@@ -328,7 +325,6 @@ impl Store {
             log,
             hash: KeyHash::random(),
             options,
-            order: Mutex::new(()),
             snapshots: Mutex::new(BTreeMap::new()),
             retained: AtomicU64::new(u64::MAX),
             compacted: AtomicU64::new(0),
@@ -386,8 +382,6 @@ impl Store {
         now: Second,
     ) -> Result<Committed, WriteError> {
         let hashes: Vec<u64> = writes.iter().map(|write| self.0.hash.hash(write.key)).collect();
-        let _order =
-            (self.0.options.consistency == Consistency::Linearizable).then(|| lock(&self.0.order));
         let mut locked = self.lock_stripes(&hashes);
         let mut planned = Vec::with_capacity(writes.len());
         for (index, (write, &hash)) in writes.iter().zip(&hashes).enumerate() {
