@@ -528,3 +528,92 @@ fn snapshots_never_see_half_a_commit() {
         });
     }
 }
+
+#[test]
+fn a_list_grows_by_what_is_appended_to_it() {
+    let directory = Directory::new("list");
+    let options = StoreOptions {
+        value_bytes_max: 1 << 24,
+        segment_bytes: 1 << 18,
+        ..options(Consistency::Linearizable)
+    };
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let open = || Store::open(options, &at, 1 << 28).expect("opens").0;
+    let mut store = open();
+    let mut list = Vec::new();
+    for element in 0..30_000_u32 {
+        let element = element.to_le_bytes();
+        let write =
+            Write { key: b"list", condition: Condition::Always, action: Action::Append(&element) };
+        store.write(&[write], None, 1).expect("it is taken");
+        list.extend_from_slice(&element);
+        // Something to be reclaimed between, so that the list's records move.
+        set(&store, b"other", &[7; 300]);
+    }
+    assert_eq!(value(&store, b"list").as_ref(), Some(&list));
+    for _ in 0..2 {
+        store.sync(u64::MAX).expect("the disk takes it");
+        while store.reclaim().expect("there is room") {}
+        drop(store);
+        store = open();
+        assert!(value(&store, b"list").as_ref() == Some(&list));
+    }
+    // The list is 96 bytes for each element of four, and what is alive is half of the log at least.
+    let bytes = directory.segments().len() << 18;
+    assert!(bytes < 2 * 30_000 * 96 + (4 << 18), "{bytes} bytes");
+}
+
+#[test]
+fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
+    let directory = Directory::new("repair");
+    let store = open(&directory.0).expect("opens");
+    for element in 0..100_u8 {
+        set(&store, &[b'k', element], &[element; 50]);
+        let write = Write {
+            key: b"list",
+            condition: Condition::Always,
+            action: Action::Append(&[element]),
+        };
+        store.write(&[write], None, 1).expect("it is taken");
+    }
+    store.sync(u64::MAX).expect("the disk takes it");
+    drop(store);
+    let segment = directory.segments().remove(1);
+    let mut bytes = fs::read(&segment).expect("readable");
+    let at = 4096 + bytes[4096..].windows(50).position(|w| w == [30; 50]).expect("it is in there");
+    bytes[at + 3] ^= 1;
+    fs::write(&segment, bytes).expect("writable");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
+    let repair = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: true,
+    };
+    let (store, lost) =
+        Store::open(options(Consistency::Linearizable), &repair, 1 << 26).expect("opens");
+    assert_eq!(lost.len(), 1);
+    assert_eq!((&lost[0].file, lost[0].bytes), (&segment, 104));
+    assert_eq!(value(&store, &[b'k', 30]), None);
+    for element in (0..100).filter(|&element| element != 30) {
+        assert_eq!(value(&store, &[b'k', element]), Some(vec![element; 50]));
+    }
+    let list: Vec<u8> = (0..100).collect();
+    assert_eq!(value(&store, b"list"), Some(list), "no record of it was damaged");
+    drop(store);
+    // One of the list's records, this time.
+    let segment = directory.segments().remove(1);
+    let mut bytes = fs::read(&segment).expect("readable");
+    let at =
+        4096 + bytes[4096..].windows(5).position(|w| w == b"list\x1f").expect("it is in there");
+    bytes[at] ^= 1;
+    fs::write(&segment, bytes).expect("writable");
+    let (store, lost) =
+        Store::open(options(Consistency::Linearizable), &repair, 1 << 26).expect("opens");
+    // The first damage is still in its file.
+    assert_eq!(lost.len(), 2);
+    assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
+}

@@ -92,9 +92,7 @@ impl Store {
             let mut table = self.stripe(self.stripe_of(hash));
             let Some(slot) = table.find(hash, record.key)? else { continue };
             table.prune(slot, horizon);
-            if !table.refers(slot, from) {
-                continue;
-            }
+            let Some(entry) = table.entry_at(slot, from) else { continue };
             if table.may_forget(slot, oldest) {
                 self.0.compacted.fetch_max(record.sequence, Ordering::Relaxed);
                 table.forget(slot);
@@ -103,7 +101,7 @@ impl Store {
             let mut moving = self.0.log.begin_move(&record)?;
             let to = moving.append_moved(&record);
             drop(moving);
-            table.relocate(slot, from, to);
+            table.relocate(slot, entry, to);
             segment.bury(record.bytes());
         }
         self.0.log.remove(segment.id, self.0.compacted.load(Ordering::Relaxed))?;

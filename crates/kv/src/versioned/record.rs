@@ -11,8 +11,10 @@
 //! 36  u16  length of the key
 //! 38  u8   kind
 //! 39  u8   bits
-//! 40  u64  marks in the low byte; the client of the request and its number follow if BITS_REQUEST
-//! 48       [u64 client, u64 number], key, value, zeros up to the next multiple of eight
+//! 40  u64  marks, in the low byte
+//! 48       [u64 client, u64 number], if the request had an id
+//!          [u64 whole, u64 depth], if it is an append
+//!          key, value, zeros up to the next multiple of eight
 //! ```
 //!
 //! All numbers are little-endian. A record is never longer than what is left of its segment.
@@ -24,6 +26,7 @@ pub(crate) const HEAD_BYTES: usize = 48;
 /// Records begin at multiples of it.
 pub(crate) const ALIGN: usize = 8;
 const REQUEST_BYTES: usize = 16;
+const GROWTH_BYTES: usize = 16;
 
 const BIT_REQUEST: u8 = 1;
 const BIT_MORE: u8 = 2;
@@ -40,6 +43,15 @@ pub struct RequestId {
     pub client: u64,
     /// Counted by the client.
     pub number: u64,
+}
+
+/// What an append makes of a value: so nobody has to look at the records before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// Bytes of the whole value.
+    pub(crate) whole: u64,
+    /// Records of it before this one.
+    pub(crate) depth: u64,
 }
 
 /// What a record says of its key.
@@ -79,6 +91,8 @@ pub(crate) struct Record<'a> {
     /// It was written before and has been moved here: its commit is complete.
     pub(crate) moved: bool,
     pub(crate) request: Option<RequestId>,
+    /// Of an append, and of nothing else.
+    pub(crate) growth: Option<Growth>,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
 }
@@ -108,6 +122,7 @@ impl Record<'_> {
             more: false,
             moved: false,
             request: None,
+            growth: None,
             key: &[],
             value: &[],
         }
@@ -115,12 +130,23 @@ impl Record<'_> {
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        record_bytes(self.key.len(), self.value.len(), self.request.is_some())
+        record_bytes(self.kind, self.key.len(), self.value.len(), self.request.is_some())
+    }
+
+    /// Bytes of the value that it completes.
+    pub(crate) fn whole(&self) -> usize {
+        self.growth.map_or(self.value.len(), |growth| growth.whole as usize)
+    }
+
+    /// Records of that value before it.
+    pub(crate) fn depth(&self) -> usize {
+        self.growth.map_or(0, |growth| growth.depth as usize)
     }
 
     /// Writes it to the front of `out`, which has exactly its bytes.
     pub(crate) fn encode(&self, salt: u32, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.bytes());
+        debug_assert_eq!(self.growth.is_some(), self.kind == Kind::Append);
         let bits =
             [(self.request.is_some(), BIT_REQUEST), (self.more, BIT_MORE), (self.moved, BIT_MOVED)];
         out[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
@@ -139,6 +165,11 @@ impl Record<'_> {
             out[at + 8..at + 16].copy_from_slice(&number.to_le_bytes());
             at += REQUEST_BYTES;
         }
+        if let Some(Growth { whole, depth }) = self.growth {
+            out[at..at + 8].copy_from_slice(&whole.to_le_bytes());
+            out[at + 8..at + 16].copy_from_slice(&depth.to_le_bytes());
+            at += GROWTH_BYTES;
+        }
         for piece in [self.key, self.value] {
             out[at..at + piece.len()].copy_from_slice(piece);
             at += piece.len();
@@ -150,9 +181,15 @@ impl Record<'_> {
 }
 
 /// Bytes of a record.
-pub(crate) fn record_bytes(key: usize, value: usize, has_request: bool) -> usize {
+pub(crate) fn record_bytes(kind: Kind, key: usize, value: usize, has_request: bool) -> usize {
+    (key_offset(kind as u8, has_request) + key + value).next_multiple_of(ALIGN)
+}
+
+#[inline]
+fn key_offset(kind: u8, has_request: bool) -> usize {
     let request = if has_request { REQUEST_BYTES } else { 0 };
-    (HEAD_BYTES + request + key + value).next_multiple_of(ALIGN)
+    let growth = if kind == Kind::Append as u8 { GROWTH_BYTES } else { 0 };
+    HEAD_BYTES + request + growth
 }
 
 /// Reads the record at the front of `bytes`, which was written by [`Record::encode`]. Nothing is
@@ -166,12 +203,19 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
     let key_bytes = usize::from(u16_at(bytes, 36));
     let value_bytes = u32_at(bytes, 4) as usize;
     let bits = bytes[39];
-    let (request, at) = if bits & BIT_REQUEST == 0 || bytes.len() < HEAD_BYTES + REQUEST_BYTES {
-        (None, HEAD_BYTES)
-    } else {
-        let id = RequestId { client: u64_at(bytes, 48), number: u64_at(bytes, 56) };
-        (Some(id), HEAD_BYTES + REQUEST_BYTES)
+    let at = key_offset(bytes[38], bits & BIT_REQUEST != 0);
+    let pair = |at| match bytes.get(at..at + 16) {
+        Some(pair) => (u64_at(pair, 0), u64_at(pair, 8)),
+        None => (0, 0),
     };
+    let request = (bits & BIT_REQUEST != 0).then(|| {
+        let (client, number) = pair(HEAD_BYTES);
+        RequestId { client, number }
+    });
+    let growth = (bytes[38] == Kind::Append as u8).then(|| {
+        let (whole, depth) = pair(at - GROWTH_BYTES);
+        Growth { whole, depth }
+    });
     Record {
         kind: match bytes[38] {
             1 => Kind::Put,
@@ -188,6 +232,7 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
         more: bits & BIT_MORE != 0,
         moved: bits & BIT_MOVED != 0,
         request,
+        growth,
         key: bytes.get(at..at + key_bytes).unwrap_or_default(),
         value: bytes.get(at + key_bytes..at + key_bytes + value_bytes).unwrap_or_default(),
     }
@@ -197,7 +242,7 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
 #[inline]
 pub(crate) fn key(bytes: &[u8]) -> Option<&[u8]> {
     let bits = *bytes.get(39)?;
-    let at = HEAD_BYTES + if bits & BIT_REQUEST == 0 { 0 } else { REQUEST_BYTES };
+    let at = key_offset(bytes[38], bits & BIT_REQUEST != 0);
     bytes.get(at..at + usize::from(u16_at(bytes, 36)))
 }
 
@@ -206,9 +251,9 @@ pub(crate) fn decode(bytes: &[u8], salt: u32) -> Result<Record<'_>, Unreadable> 
     if bytes.len() < HEAD_BYTES {
         return Err(Unreadable::Short);
     }
-    let has_request = bytes[39] & BIT_REQUEST != 0;
-    let length =
-        record_bytes(usize::from(u16_at(bytes, 36)), u32_at(bytes, 4) as usize, has_request);
+    let at = key_offset(bytes[38], bytes[39] & BIT_REQUEST != 0);
+    let body = usize::from(u16_at(bytes, 36)) + u32_at(bytes, 4) as usize;
+    let length = (at + body).next_multiple_of(ALIGN);
     if bytes.len() < length {
         return Err(Unreadable::Short);
     }
@@ -253,8 +298,9 @@ mod tests {
 
     use super::*;
 
-    fn any_record()
-    -> impl Strategy<Value = (Kind, u64, u32, u32, bool, bool, Option<u64>, Vec<u8>, Vec<u8>)> {
+    type Drawn = (Kind, u64, u32, u32, bool, bool, Option<u64>, Vec<u8>, Vec<u8>);
+
+    fn any_record() -> impl Strategy<Value = Drawn> {
         let kind = prop_oneof![Just(Kind::Put), Just(Kind::Append), Just(Kind::Delete)];
         let bytes = |most| proptest::collection::vec(any::<u8>(), 0..most);
         (
@@ -283,6 +329,7 @@ mod tests {
                 kind, sequence, part, version: !sequence, flags,
                 expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, moved,
                 request: request.map(|number| RequestId { client: !number, number }),
+                growth: (kind == Kind::Append).then_some(Growth { whole: sequence / 2, depth: 7 }),
                 key: &key, value: &value,
             };
             let mut bytes = vec![0xAA; record.bytes()];

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::directory::{Directory, DirectoryError};
 use super::log::{Durability, Log, Recovered, Unwritable};
-use super::record::{Kind, Record, RequestId, Sequence, record_bytes};
+use super::record::{Growth, Kind, Record, RequestId, Sequence, record_bytes};
 use super::recovery::{Lost, read_segments, records};
 use super::requests::Requests;
 use super::table::{Damage, SlotId, Table, View};
@@ -277,13 +277,13 @@ impl Store {
         let store = Store::new(log, options);
         store.0.compacted.store(manifest.compacted, Ordering::Relaxed);
         store
-            .restore()
+            .restore(!lost.is_empty())
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
         Ok((store, lost))
     }
 
-    /// Puts the records of all segments in the tables.
-    fn restore(&self) -> Result<(), Damage> {
+    /// Puts the records of all segments in the tables; `has_lost`, and some may be missing.
+    fn restore(&self, has_lost: bool) -> Result<(), Damage> {
         let mut pending = Vec::new();
         for segment in self.0.log.segments() {
             let mut outcome = Ok(());
@@ -309,6 +309,12 @@ impl Store {
         let horizon = self.horizon(self.0.log.last());
         for stripe in 0..self.stripes() {
             let mut table = self.stripe(stripe);
+            table.put_in_order();
+            for slot in table.slots() {
+                if has_lost {
+                    table.drop_incomplete(slot);
+                }
+            }
             for slot in table.slots() {
                 table.prune(slot, horizon);
             }
@@ -458,8 +464,8 @@ impl Store {
         now: Second,
     ) -> Result<Committed, WriteError> {
         let sizes = planned.iter().flat_map(|plan| {
-            plan.pieces().map(|(_, piece)| {
-                record_bytes(plan.write.key.len(), piece.len(), request.is_some())
+            plan.pieces().map(|(kind, piece)| {
+                record_bytes(kind, plan.write.key.len(), piece.len(), request.is_some())
             })
         });
         let mut left = sizes.clone().count();
@@ -476,6 +482,7 @@ impl Store {
             let table = table_of(locked, self.stripe_of(plan.hash));
             let (flags, expiry, marks) = plan.attributes();
             let mut slot = plan.slot;
+            let mut growth = plan.growth();
             for (part, (kind, value)) in plan.pieces().enumerate() {
                 left -= 1;
                 let at = commit.append(&Record {
@@ -489,6 +496,7 @@ impl Store {
                     more: left > 0,
                     moved: false,
                     request,
+                    growth: growth.grow(kind, value.len()),
                     key: plan.write.key,
                     value,
                 });
@@ -538,7 +546,7 @@ impl Store {
         if view.expiry.is_over(now) {
             return Ok(None);
         }
-        table.pieces(&view, 0, visit)?;
+        table.pieces(&view, visit)?;
         table.note_use(slot, now, true);
         Ok(Some(view.into()))
     }
@@ -582,7 +590,7 @@ impl Store {
         if view.expiry.is_over(now) {
             return Ok(None);
         }
-        table.pieces(&view, 0, visit)?;
+        table.pieces(&view, visit)?;
         Ok(Some(view.into()))
     }
 
@@ -668,7 +676,7 @@ impl Store {
                 continue;
             }
             value.clear();
-            table.pieces(&view, 0, |piece| {
+            table.pieces(&view, |piece| {
                 value.extend_from_slice(piece);
                 true
             })?;
@@ -753,6 +761,16 @@ impl<'a> Planned<'a> {
         }
     }
 
+    /// What the value is before the first piece.
+    fn growth(&self) -> Growing {
+        match (self.write.action, &self.view) {
+            (Action::Append(_), Some(view)) => {
+                Growing { whole: view.value_bytes as u64, records: view.records() as u64 }
+            }
+            _ => Growing { whole: 0, records: 0 },
+        }
+    }
+
     /// The records' kinds and values.
     fn pieces(&self) -> impl Iterator<Item = (Kind, &'a [u8])> + Clone + use<'a> {
         let (first, value) = match self.write.action {
@@ -768,6 +786,21 @@ impl<'a> Planned<'a> {
                 .enumerate()
                 .map(move |(part, piece)| (if part == 0 { first } else { Kind::Append }, piece)),
         )
+    }
+}
+
+/// A value as its records are appended.
+struct Growing {
+    whole: u64,
+    records: u64,
+}
+
+impl Growing {
+    /// Adds a record; what an append says of the value then.
+    fn grow(&mut self, kind: Kind, bytes: usize) -> Option<Growth> {
+        self.whole += bytes as u64;
+        self.records += 1;
+        (kind == Kind::Append).then_some(Growth { whole: self.whole, depth: self.records - 1 })
     }
 }
 

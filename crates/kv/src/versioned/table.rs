@@ -4,7 +4,7 @@
 //! still ask for it, is in a chain of places, oldest first. Slots are found by the key's hash, and
 //! visited in the order of the keys. Keys themselves are in the log only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -70,6 +70,13 @@ pub(crate) struct View {
     last: usize,
 }
 
+impl View {
+    /// Records that hold the value.
+    pub(crate) fn records(&self) -> usize {
+        self.last - self.first + 1
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Table {
     log: Arc<Log>,
@@ -86,6 +93,8 @@ pub(crate) struct Table {
     /// Keys of which nothing is known but that they are gone, and the newest segment that may hold
     /// something of what they were.
     gone: HashMap<u32, SegmentId>,
+    /// Slots whose records a recovery has not yet put in order.
+    unordered: HashSet<u32>,
     keys: usize,
 }
 
@@ -103,6 +112,7 @@ impl Table {
             chains_free: Vec::new(),
             order: Order::default(),
             gone: HashMap::new(),
+            unordered: HashSet::new(),
             keys: 0,
         };
         table.refresh();
@@ -237,52 +247,43 @@ impl Table {
             let Some(last) = seen.checked_sub(1) else { return Ok(None) };
             (last, self.checked(chain[last])?)
         };
-        let mut view = View {
+        if record.kind == Kind::Delete {
+            return Ok(None);
+        }
+        Ok(Some(View {
             sequence: record.sequence,
             version: record.version,
             flags: record.flags,
             expiry: record.expiry,
             marks: record.marks,
-            value_bytes: record.value.len(),
+            value_bytes: record.whole(),
             slot,
-            first: last,
+            first: last.saturating_sub(record.depth()),
             last,
-        };
-        let mut kind = record.kind;
-        while kind == Kind::Append && view.first > 0 {
-            view.first -= 1;
-            let before = self.checked(self.entry(slot, view.first))?;
-            kind = before.kind;
-            view.value_bytes += before.value.len();
-        }
-        Ok((kind == Kind::Put).then_some(view))
+        }))
     }
 
-    /// The value in pieces, from some byte on.
+    /// The value in pieces.
     pub(crate) fn pieces(
         &self,
         view: &View,
-        mut skip: usize,
         mut visit: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), Damage> {
-        for index in view.first..=view.last {
-            let value = self.checked(self.entry(view.slot, index))?.value;
-            if skip >= value.len() && !value.is_empty() {
-                skip -= value.len();
-            } else if !visit(&value[skip..]) {
+        for index in view.first..view.last {
+            if !visit(self.checked(self.entry(view.slot, index))?.value) {
                 return Ok(());
-            } else {
-                skip = 0;
             }
         }
+        // This one was checked for the view.
+        visit(self.trusted(self.entry(view.slot, view.last)).value);
         Ok(())
     }
 
     /// The value of a view that is in one piece.
     #[inline]
-    pub(crate) fn whole(&self, view: &View) -> Option<Result<&[u8], Damage>> {
-        let only = view.first == view.last;
-        only.then(|| self.checked(self.entry(view.slot, view.first)).map(|record| record.value))
+    pub(crate) fn whole(&self, view: &View) -> Option<&[u8]> {
+        // It was checked for the view.
+        (view.first == view.last).then(|| self.trusted(self.entry(view.slot, view.last)).value)
     }
 
     /// The key of a slot.
@@ -348,34 +349,79 @@ impl Table {
     }
 
     /// Enters a record that a recovery found. Moved ones come out of their order, and perhaps
-    /// beside the one they were moved from.
+    /// beside the one they were moved from: [`Table::put_in_order`] has to follow.
     pub(crate) fn restore(&mut self, hash: u64, key: &[u8], found: &Found) -> Result<(), Damage> {
-        let place = (found.sequence, found.part);
-        let bytes = self.trusted(found.at).bytes();
-        self.segment(found.at.segment).revive(bytes);
+        self.segment(found.at.segment).revive(self.trusted(found.at).bytes());
         let Some(slot) = self.find(hash, key)? else {
             self.add(hash, found.at, 0);
             return Ok(());
         };
-        let of = |table: &Table, at: Location| {
-            let record = table.trusted(at);
-            (record.sequence, record.part)
-        };
-        let newest = self.slots[slot.0 as usize].newest;
-        if of(self, newest) < place {
-            self.push(hash, Some(slot), found.at, 0);
-            return Ok(());
+        if self.place(self.slots[slot.0 as usize].newest) >= (found.sequence, found.part) {
+            self.unordered.insert(slot.0);
         }
-        let index = self.chain(slot).partition_point(|&at| of(self, at) < place);
-        let there = self.entry(slot, index);
-        if of(self, there) == place {
-            self.segment(there.segment).bury(bytes);
-            self.relocate(slot, there, found.at);
-        } else {
-            let chain = self.chain_of(slot);
-            self.chains[chain as usize - 1].insert(index, found.at);
-        }
+        self.push(hash, Some(slot), found.at, 0);
         Ok(())
+    }
+
+    /// The order of a record among those of its key.
+    fn place(&self, at: Location) -> (Sequence, u32) {
+        let record = self.trusted(at);
+        (record.sequence, record.part)
+    }
+
+    /// Orders what [`Table::restore`] entered, once all of it is there.
+    pub(crate) fn put_in_order(&mut self) {
+        for slot in std::mem::take(&mut self.unordered) {
+            let slot = SlotId(slot);
+            let mut entries = self.chain(slot).to_vec();
+            entries.push(self.slots[slot.0 as usize].newest);
+            entries.sort_by_key(|&at| (self.place(at), at.segment));
+            let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
+            for at in entries {
+                match kept.last_mut() {
+                    Some(last) if self.place(*last) == self.place(at) => {
+                        self.segment(last.segment).bury(self.trusted(*last).bytes());
+                        *last = at;
+                    }
+                    _ => kept.push(at),
+                }
+            }
+            let newest = kept.pop().expect("a slot has a record");
+            self.slots[slot.0 as usize].newest = newest;
+            let chain = self.chain_of(slot);
+            self.chains[chain as usize - 1] = kept;
+        }
+    }
+
+    /// Drops what grew from records that were lost: a value is whole or not there.
+    pub(crate) fn drop_incomplete(&mut self, slot: SlotId) {
+        let mut entries = self.chain(slot).to_vec();
+        entries.push(self.slots[slot.0 as usize].newest);
+        let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
+        for at in entries {
+            let record = self.trusted(at);
+            let before = kept.last().map(|&before| self.trusted(before));
+            let whole_before = before
+                .filter(|before| {
+                    before.kind != Kind::Delete && before.depth() + 1 == record.depth()
+                })
+                .map_or(0, |before| before.whole());
+            if record.whole() == whole_before + record.value.len() {
+                kept.push(at);
+            } else {
+                self.segment(at.segment).bury(record.bytes());
+            }
+        }
+        match kept.pop() {
+            Some(newest) => {
+                self.slots[slot.0 as usize].newest = newest;
+                if self.slots[slot.0 as usize].chain != 0 {
+                    let chain = self.chain_of(slot);
+                    self.chains[chain as usize - 1] = kept;
+                }
+            }
+            None => self.forget_buried(slot),
+        }
     }
 
     /// The slot's chain, perhaps a new one.
@@ -431,9 +477,7 @@ impl Table {
             let Some(last) = seen.checked_sub(1) else { return };
             last
         };
-        while first > 0 && self.trusted(self.entry(slot, first)).kind == Kind::Append {
-            first -= 1;
-        }
+        first = first.saturating_sub(self.trusted(self.entry(slot, first)).depth());
         for &at in &chain[..first] {
             self.segment(at.segment).bury(self.trusted(at).bytes());
         }
@@ -464,13 +508,22 @@ impl Table {
         self.gone.get(&slot.0).is_some_and(|&newest| newest < oldest || !self.log.is_durable())
     }
 
-    /// Whether an entry of the slot is there.
-    pub(crate) fn refers(&self, slot: SlotId, at: Location) -> bool {
-        self.slots[slot.0 as usize].newest == at || self.chain(slot).contains(&at)
+    /// Which entry of the slot is there, if any.
+    pub(crate) fn entry_at(&self, slot: SlotId, at: Location) -> Option<usize> {
+        let place = self.place(at);
+        let chain = self.chain(slot);
+        let index = chain.partition_point(|&other| self.place(other) < place);
+        (self.entry(slot, index) == at).then_some(index)
     }
 
     /// Forgets the key.
     pub(crate) fn forget(&mut self, slot: SlotId) {
+        let newest = self.slots[slot.0 as usize].newest;
+        self.segment(newest.segment).bury(self.trusted(newest).bytes());
+        self.forget_buried(slot);
+    }
+
+    fn forget_buried(&mut self, slot: SlotId) {
         let order = {
             let mut order = std::mem::take(&mut self.order);
             let key = self.key(slot);
@@ -478,33 +531,25 @@ impl Table {
             order
         };
         self.order = order;
-        let Slot { tag, newest, .. } = self.slots[slot.0 as usize];
+        let Slot { tag, .. } = self.slots[slot.0 as usize];
         if let Ok(entry) = self.index.find_entry(spread(tag), |&other| other == slot.0) {
             entry.remove();
         }
-        self.segment(newest.segment).bury(self.trusted(newest).bytes());
         self.slots_free.push(slot.0);
         self.gone.remove(&slot.0);
         self.keys -= 1;
     }
 
-    /// Where a record has moved to, if it is still of use. Returns whether it was.
-    pub(crate) fn relocate(&mut self, slot: SlotId, from: Location, to: Location) -> bool {
-        let entry = &mut self.slots[slot.0 as usize];
-        let chain = entry.chain;
-        if entry.newest == from {
-            entry.newest = to;
-        } else {
-            let chain = (chain != 0).then(|| &mut self.chains[chain as usize - 1]);
-            match chain.and_then(|chain| chain.iter_mut().find(|at| **at == from)) {
-                Some(entry) => *entry = to,
-                None => return false,
-            }
+    /// An entry of the slot has moved.
+    pub(crate) fn relocate(&mut self, slot: SlotId, entry: usize, to: Location) {
+        let Slot { chain, .. } = self.slots[slot.0 as usize];
+        match (chain as usize).checked_sub(1).and_then(|chain| self.chains[chain].get_mut(entry)) {
+            Some(entry) => *entry = to,
+            None => self.slots[slot.0 as usize].newest = to,
         }
         if let Some(segment) = self.log.segment(to.segment) {
             self.keep(segment);
         }
-        true
     }
 
     /// The slots of keys from `key` on, in order.
@@ -514,7 +559,7 @@ impl Table {
 
     /// All slots.
     pub(crate) fn slots(&self) -> impl Iterator<Item = SlotId> + use<> {
-        let free: std::collections::HashSet<u32> = self.slots_free.iter().copied().collect();
+        let free: HashSet<u32> = self.slots_free.iter().copied().collect();
         (0..self.slots.len() as u32).filter(move |slot| !free.contains(slot)).map(SlotId)
     }
 
