@@ -263,6 +263,31 @@ fn a_log_that_ends_anywhere_in_its_last_record_loses_that_record_only() {
 }
 
 #[test]
+fn a_segment_without_its_head_is_set_aside_by_a_repair() {
+    let directory = Directory::new("headless");
+    let model = written(&directory, 100);
+    let segment = directory.segments().remove(1);
+    let mut bytes = fs::read(&segment).expect("readable");
+    bytes[3] ^= 1;
+    fs::write(&segment, bytes).expect("writable");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
+    let repair = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: true,
+    };
+    let (store, lost) =
+        Store::open(options(Consistency::Linearizable), &repair, 1 << 26).expect("opens");
+    assert_eq!(lost.len(), 1);
+    let found = scanned(&store, None);
+    assert!(found.len() > 60 && found.len() < 100);
+    assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
+    drop(store);
+    open(&directory.0).expect("what was repaired is whole");
+    assert!(segment.with_extension("damaged").exists());
+}
+
+#[test]
 fn one_flipped_bit_is_named_and_never_served() {
     let directory = Directory::new("flip");
     let model = written(&directory, 100);
@@ -604,16 +629,21 @@ fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
     let list: Vec<u8> = (0..100).collect();
     assert_eq!(value(&store, b"list"), Some(list), "no record of it was damaged");
     drop(store);
-    // One of the list's records, this time.
-    let segment = directory.segments().remove(1);
+    // One of the list's records, this time, wherever it has gone.
+    let place = |path: &PathBuf| {
+        fs::read(path).expect("readable").windows(5).position(|w| w == b"list\x1f")
+    };
+    let segment = directory.segments().into_iter().find(|path| place(path).is_some());
+    let segment = segment.expect("it is somewhere");
+    let at = place(&segment).expect("it is in there");
     let mut bytes = fs::read(&segment).expect("readable");
-    let at =
-        4096 + bytes[4096..].windows(5).position(|w| w == b"list\x1f").expect("it is in there");
     bytes[at] ^= 1;
     fs::write(&segment, bytes).expect("writable");
     let (store, lost) =
         Store::open(options(Consistency::Linearizable), &repair, 1 << 26).expect("opens");
-    // The first damage is still in its file.
-    assert_eq!(lost.len(), 2);
+    // The first damage is gone with its file.
+    assert_eq!(lost.len(), 1);
+    drop(store);
+    let store = open(&directory.0).expect("what was repaired is whole");
     assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
 }

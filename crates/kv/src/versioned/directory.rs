@@ -221,6 +221,19 @@ impl Directory {
         fs::remove_file(self.file(id))
     }
 
+    /// Takes a segment that nobody can read out of the manifest; its file gets another name.
+    pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
+        let mut open = self.state();
+        let mut manifest = open.manifest.clone();
+        manifest.segments.remove(&id);
+        self.write_manifest(&manifest)?;
+        open.manifest = manifest;
+        match fs::rename(self.file(id), self.path.join(format!("{id:08}.damaged"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn write_manifest(&self, manifest: &Manifest) -> io::Result<()> {
         let text = serde_json::to_string(manifest)?;
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));

@@ -4,7 +4,7 @@
 //! caller does for everybody who appended meanwhile. Until then nobody may be told of it, whoever
 //! made it: [`Log::synced`] says up to where the log is safe.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -70,6 +70,8 @@ pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
+    /// Segments that hold something that cannot be read.
+    pub(crate) damaged: BTreeSet<SegmentId>,
 }
 
 impl Log {

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::log::Unwritable;
-use super::record::{HEAD_BYTES, Kind};
-use super::segment::{Location, Segment};
+use super::record::{ALIGN, HEAD_BYTES, Kind};
+use super::segment::{Location, Segment, SegmentId};
 use super::store::Store;
 use super::table::Damage;
 
@@ -53,8 +53,16 @@ impl Store {
         };
         let least = self.0.log.full_segments().into_iter().filter(worth).min_by_key(|s| s.live());
         let Some(segment) = least else { return Ok(false) };
-        self.reclaim_segment(&segment)?;
+        self.reclaim_segment(&segment, false)?;
         Ok(true)
+    }
+
+    /// Moves what can be read out of a damaged segment, and does away with it.
+    pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
+        match self.0.log.segment(id) {
+            Some(segment) => self.reclaim_segment(&segment, true),
+            None => Ok(()),
+        }
     }
 
     /// Forgets everything that no snapshot asks for, whatever was to be retained, and has back what
@@ -76,14 +84,20 @@ impl Store {
         Ok(())
     }
 
-    fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
+    fn reclaim_segment(&self, segment: &Segment, skips_damage: bool) -> Result<(), ReclaimError> {
         let horizon = self.horizon(self.0.log.last());
         let oldest = self.0.log.oldest_but(segment.id);
         let mut at = 0;
         while at + HEAD_BYTES <= segment.filled() {
             let from = Location::new(segment.id, at);
-            let damage = |_| Damage { segment: segment.id, offset: at };
-            let record = segment.checked(at).map_err(damage)?;
+            let record = match segment.checked(at) {
+                Ok(record) => record,
+                Err(_) if skips_damage => {
+                    at += ALIGN;
+                    continue;
+                }
+                Err(_) => return Err(Damage { segment: segment.id, offset: at }.into()),
+            };
             at += record.bytes();
             if record.kind == Kind::Seal {
                 break;

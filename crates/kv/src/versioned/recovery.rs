@@ -4,6 +4,7 @@
 //! and whether something in it has changed since it was written; then their records are put in
 //! the tables. A commit that was cut off by a crash was never told of, and is cut away.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ pub(crate) fn read_segments(
     mut lost: Option<&mut Vec<Lost>>,
 ) -> Result<Recovered, DirectoryError> {
     let mut segments = Vec::new();
+    let mut damaged_segments = BTreeSet::new();
     let mut last = 0;
     let mut unsealed: Option<Ended> = None;
     for (&id, &salt) in &manifest.segments {
@@ -47,6 +49,7 @@ pub(crate) fn read_segments(
         let file = match (directory.open_before(id, salt), &mut lost) {
             (Err(DirectoryError::Damaged(file, _)), Some(lost)) => {
                 lost.push(Lost { file, offset: 0, bytes: 0 });
+                directory.set_aside(id).map_err(told)?;
                 continue;
             }
             (file, _) => file?,
@@ -67,6 +70,7 @@ pub(crate) fn read_segments(
                 Some(lost) => lost.push(at),
                 None => return Err(damaged(at)),
             }
+            damaged_segments.insert(id);
         }
         if scan.end == 0 && !scan.sealed {
             // It was made, and never written to.
@@ -94,7 +98,7 @@ pub(crate) fn read_segments(
         ended.seal().map_err(|error| DirectoryError::Io(ended.path.clone(), error))?;
     }
     let next = manifest.segments.keys().next_back().map_or(1, |id| id + 1);
-    Ok(Recovered { segments, next, last })
+    Ok(Recovered { segments, next, last, damaged: damaged_segments })
 }
 
 fn damaged(lost: Lost) -> DirectoryError {

@@ -6,7 +6,7 @@
 //! any that was over before, and none of them in part. So a snapshot is but a number, the last
 //! commit that it sees, and nobody waits for it; what it may ask for is kept until it is dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::directory::{Directory, DirectoryError};
 use super::log::{Durability, Log, Recovered, Unwritable};
+use super::reclaim::ReclaimError;
 use super::record::{Growth, Kind, Record, RequestId, Sequence, record_bytes};
 use super::recovery::{Lost, read_segments, records};
 use super::requests::Requests;
@@ -249,7 +250,8 @@ impl Store {
     /// # Errors
     /// When the system has no memory for a segment.
     pub fn in_memory(options: StoreOptions, bytes_max: u64) -> io::Result<Store> {
-        let nothing = Recovered { segments: Vec::new(), next: 1, last: 0 };
+        let nothing =
+            Recovered { segments: Vec::new(), next: 1, last: 0, damaged: BTreeSet::new() };
         let log = Log::new(None, nothing, options.segment_bytes, bytes_max)?;
         Ok(Store::new(log, options))
     }
@@ -267,6 +269,7 @@ impl Store {
         let path = &directory.path;
         let (kept, manifest) = Directory::open(path)?;
         let recovered = read_segments(&kept, &manifest, directory.repair.then_some(&mut lost))?;
+        let damaged = recovered.damaged.clone();
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,
@@ -277,13 +280,24 @@ impl Store {
         let store = Store::new(log, options);
         store.0.compacted.store(manifest.compacted, Ordering::Relaxed);
         store
-            .restore(!lost.is_empty())
+            .restore()
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
+        for id in damaged {
+            store.rescue(id).map_err(|error| match error {
+                ReclaimError::Log(error) => {
+                    DirectoryError::Io(path.clone(), io::Error::other(format!("{error:?}")))
+                }
+                ReclaimError::Damage(damage) => {
+                    DirectoryError::Damaged(path.clone(), damage.to_string())
+                }
+            })?;
+        }
         Ok((store, lost))
     }
 
-    /// Puts the records of all segments in the tables; `has_lost`, and some may be missing.
-    fn restore(&self, has_lost: bool) -> Result<(), Damage> {
+    /// Puts the records of all segments in the tables. Where some were lost, now or before, what
+    /// grew from them stays in the log, and is left out each time.
+    fn restore(&self) -> Result<(), Damage> {
         let mut pending = Vec::new();
         for segment in self.0.log.segments() {
             let mut outcome = Ok(());
@@ -311,9 +325,7 @@ impl Store {
             let mut table = self.stripe(stripe);
             table.put_in_order();
             for slot in table.slots() {
-                if has_lost {
-                    table.drop_incomplete(slot);
-                }
+                table.drop_incomplete(slot);
             }
             for slot in table.slots() {
                 table.prune(slot, horizon);

@@ -395,6 +395,10 @@ impl Table {
 
     /// Drops what grew from records that were lost: a value is whole or not there.
     pub(crate) fn drop_incomplete(&mut self, slot: SlotId) {
+        let newest = self.slots[slot.0 as usize].newest;
+        if self.chain(slot).is_empty() && self.trusted(newest).kind != Kind::Append {
+            return;
+        }
         let mut entries = self.chain(slot).to_vec();
         entries.push(self.slots[slot.0 as usize].newest);
         let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
