@@ -1,0 +1,190 @@
+//! Concurrent histories of the store, recorded and checked against what it promises.
+//!
+//! The checker is todc-utils' (Wing & Gong 1993, with Lowe's extensions of 2017): it says whether
+//! the operations can be ordered so that each does what the model does, and none that was over
+//! before another began comes behind it. What the model is asked for:
+//!
+//! * [`Consistency::Linearizable`]: the whole store is one such object, and versions count its
+//!   commits, without a gap.
+//! * [`Consistency::Sequential`]: each key is one, and versions count its writes, without a gap;
+//!   and so are keys that are always written together, for their commits have no middle, in no scan
+//!   and in no two reads. Nothing is asked of keys that are written apart.
+//!
+//! That a history is rejected when the store is broken is tested too. `KNEE_SOAK=n` takes n times
+//! as many histories.
+
+mod history;
+mod model;
+mod subject;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use history::{Group, Mix, Recorded, is_linearizable, part, record};
+use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
+use model::{Object, OfKey, OfStore};
+use subject::{Fault, Subject};
+
+const KEY_BY_KEY: &[Group] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
+const TOGETHER: &[Group] = &[&[0, 1], &[2, 3, 4], &[5]];
+/// Histories within which a broken store is to be caught: it takes but a few.
+const TRIES: u64 = 500;
+
+fn soak() -> u64 {
+    std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+fn options(consistency: Consistency) -> StoreOptions {
+    StoreOptions { consistency, stripes: 4, value_bytes_max: 1000, segment_bytes: 16 << 10 }
+}
+
+fn in_memory(consistency: Consistency) -> Store {
+    Store::in_memory(options(consistency), 1 << 28).expect("memory")
+}
+
+/// A directory of its own, gone at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let name = format!("knee-kv-linearizability-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        Directory(path)
+    }
+
+    fn open(&self, consistency: Consistency, durability: Durability) -> Store {
+        let directory = DirectoryOptions { path: self.0.clone(), durability, repair: false };
+        Store::open(options(consistency), &directory, 1 << 28).expect("it opens").0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether a history is as was promised.
+fn holds(consistency: Consistency, mix: Mix, recorded: &[Recorded]) -> bool {
+    let objects = match (consistency, mix) {
+        (Consistency::Linearizable, _) => return is_linearizable::<Object<OfStore>>(recorded),
+        (Consistency::Sequential, Mix::Whole(groups)) => groups,
+        (Consistency::Sequential, _) => KEY_BY_KEY,
+    };
+    objects.iter().all(|group| is_linearizable::<Object<OfKey>>(&part(recorded, group)))
+}
+
+/// The first of some histories that is not as was promised. Each has keys of its own.
+fn first_rejected(
+    store: &Store,
+    consistency: Consistency,
+    mix: Mix,
+    operations: usize,
+    fault: Option<Fault>,
+    mut histories: Range<u64>,
+) -> Option<(u64, Vec<Recorded>)> {
+    histories.find_map(|number| {
+        let counts_commits = consistency == Consistency::Linearizable;
+        let subject = Subject::new(store, number, counts_commits, fault);
+        let recorded = record(&subject, mix, operations, number);
+        (!holds(consistency, mix, &recorded)).then_some((number, recorded))
+    })
+}
+
+/// Checks histories while space is had back.
+fn check(store: &Store, consistency: Consistency, histories: u64) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if !store.reclaim().expect("there is room, and no damage") {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        // Also when a history ends in a panic.
+        let _over = Over(&over);
+        let mixes: &[(Mix, usize)] = match consistency {
+            Consistency::Linearizable => &[(Mix::Any, 12), (Mix::Single, 30)],
+            Consistency::Sequential => &[(Mix::Single, 30), (Mix::Whole(TOGETHER), 12)],
+        };
+        let each = histories * soak();
+        for (index, &(mix, operations)) in (0..).zip(mixes) {
+            let numbers = index * each..(index + 1) * each;
+            let rejected = first_rejected(store, consistency, mix, operations, None, numbers);
+            if let Some((number, recorded)) = rejected {
+                panic!("history {number} is not {consistency:?}: {recorded:?}");
+            }
+        }
+    });
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn histories_of_a_linearizable_store_in_memory() {
+    check(&in_memory(Consistency::Linearizable), Consistency::Linearizable, 300);
+}
+
+#[test]
+fn histories_of_a_sequential_store_in_memory() {
+    check(&in_memory(Consistency::Sequential), Consistency::Sequential, 300);
+}
+
+#[test]
+fn histories_of_durable_stores() {
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        for (durability, histories) in [(Durability::Always, 25), (Durability::None, 100)] {
+            let directory = Directory::new(&format!("{consistency:?}-{durability:?}"));
+            check(&directory.open(consistency, durability), consistency, histories);
+        }
+    }
+}
+
+/// The same operations on the same store are accepted when it is whole, and some history of them
+/// is not when it is broken.
+fn is_caught(fault: Fault, consistency: Consistency, mix: Mix) {
+    let tried = |fault| {
+        let store = in_memory(consistency);
+        first_rejected(&store, consistency, mix, 12, fault, 0..TRIES)
+    };
+    assert!(tried(None).is_none(), "a whole store was rejected");
+    let (number, _) = tried(Some(fault))
+        .unwrap_or_else(|| panic!("{fault:?} was not caught in {TRIES} histories"));
+    println!("{fault:?}, {consistency:?}: caught in history {number}");
+}
+
+#[test]
+fn a_dropped_lock_is_caught() {
+    is_caught(Fault::DroppedLock, Consistency::Linearizable, Mix::Any);
+    is_caught(Fault::DroppedLock, Consistency::Sequential, Mix::Single);
+}
+
+#[test]
+fn a_torn_bulk_put_is_caught() {
+    // Two commits count for two here, whoever looks: it takes no concurrency.
+    is_caught(Fault::TornBulk, Consistency::Linearizable, Mix::Any);
+    is_caught(Fault::TornBulk, Consistency::Sequential, Mix::Whole(TOGETHER));
+}
+
+#[test]
+fn a_scan_without_a_snapshot_is_caught() {
+    is_caught(Fault::NoSnapshot, Consistency::Linearizable, Mix::Any);
+    is_caught(Fault::NoSnapshot, Consistency::Sequential, Mix::Whole(TOGETHER));
+}
+
+#[test]
+fn a_stale_snapshot_is_caught() {
+    is_caught(Fault::StaleSnapshot, Consistency::Linearizable, Mix::Any);
+    is_caught(Fault::StaleSnapshot, Consistency::Sequential, Mix::Whole(TOGETHER));
+}

@@ -1,0 +1,163 @@
+//! What the store promises, as a machine that does one operation after the other.
+
+use std::marker::PhantomData;
+
+use knee_kv::engine::Version;
+use todc_utils::Specification;
+
+/// Keys of one history.
+pub(crate) const KEYS: usize = 6;
+
+/// A value: who put it, then who appended to it. Every write of a history writes its own number.
+pub(crate) type Value = Vec<u16>;
+
+/// A key, as an operation saw it.
+pub(crate) type Seen = Option<(Version, Value)>;
+
+/// One key's part of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) key: usize,
+    pub(crate) condition: Condition,
+    pub(crate) change: Change,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Always,
+    Absent,
+    Present,
+    Version(Version),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Put(u16),
+    Append(u16),
+    Delete,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All of it happened, in this version.
+    Committed(Version),
+    /// Nothing of it: this write's condition does not hold of the version that is there.
+    Refused(usize, Option<Version>),
+}
+
+/// An operation and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read(usize, Seen),
+    Scan(Vec<(usize, Seen)>),
+    Write(Vec<Write>, Outcome),
+}
+
+/// What versions count.
+pub(crate) trait Counts {
+    /// The version that a commit gives to a key whose last one was `before`.
+    fn next(commits: u64, before: Version) -> Version;
+}
+
+/// The commits of the store: [`knee_kv::versioned::Consistency::Linearizable`].
+#[derive(Debug)]
+pub(crate) struct OfStore;
+
+/// The writes of the key: [`knee_kv::versioned::Consistency::Sequential`].
+#[derive(Debug)]
+pub(crate) struct OfKey;
+
+impl Counts for OfStore {
+    fn next(commits: u64, _: Version) -> Version {
+        commits + 1
+    }
+}
+
+impl Counts for OfKey {
+    fn next(_: u64, before: Version) -> Version {
+        before + 1
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// Counts on while the key is gone.
+    version: Version,
+    value: Option<Value>,
+}
+
+impl Key {
+    fn shown(&self) -> Option<Version> {
+        self.value.is_some().then_some(self.version)
+    }
+
+    fn is(&self, seen: &Seen) -> bool {
+        seen.as_ref().map(|(version, value)| (*version, value))
+            == self.value.as_ref().map(|value| (self.version, value))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    commits: u64,
+    keys: [Key; KEYS],
+}
+
+impl State {
+    /// Does a write.
+    fn write<C: Counts>(&mut self, writes: &[Write]) -> Outcome {
+        for (index, write) in writes.iter().enumerate() {
+            let there = self.keys[write.key].shown();
+            let holds = match write.condition {
+                Condition::Always => true,
+                Condition::Absent => there.is_none(),
+                Condition::Present => there.is_some(),
+                Condition::Version(version) => there == Some(version),
+            };
+            if !holds {
+                return Outcome::Refused(index, there);
+            }
+        }
+        let mut last = 0;
+        for write in writes {
+            let key = &mut self.keys[write.key];
+            let value = match (write.change, key.value.take()) {
+                // What is not there is not deleted once more.
+                (Change::Delete, None) => continue,
+                (Change::Delete, Some(_)) => None,
+                (Change::Put(number), _) | (Change::Append(number), None) => Some(vec![number]),
+                (Change::Append(number), Some(mut value)) => {
+                    value.push(number);
+                    Some(value)
+                }
+            };
+            *key = Key { version: C::next(self.commits, key.version), value };
+            last = last.max(key.version);
+        }
+        self.commits += u64::from(last > 0);
+        Outcome::Committed(last)
+    }
+}
+
+/// The store, or a part of it that is one object by itself.
+#[derive(Debug)]
+pub(crate) struct Object<C>(PhantomData<C>);
+
+impl<C: Counts> Specification for Object<C> {
+    type State = State;
+    type Operation = Operation;
+
+    fn init() -> State {
+        State::default()
+    }
+
+    fn apply(operation: &Operation, state: &State) -> (bool, State) {
+        let mut after = state.clone();
+        let valid = match operation {
+            Operation::Read(key, seen) => state.keys[*key].is(seen),
+            Operation::Scan(seen) => seen.iter().all(|(key, seen)| state.keys[*key].is(seen)),
+            Operation::Write(writes, outcome) => after.write::<C>(writes) == *outcome,
+        };
+        (valid, if valid { after } else { state.clone() })
+    }
+}

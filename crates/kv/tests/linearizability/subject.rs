@@ -1,0 +1,213 @@
+//! The store behind the operations of the model, whole or with one thing broken.
+
+use std::ops::Bound;
+use std::sync::Mutex;
+use std::thread;
+
+use knee_kv::engine::{Expiry, Version};
+use knee_kv::versioned::{self, Action, Snapshot, Store, WriteError};
+
+use crate::model::{Change, Condition, KEYS, Outcome, Seen, Value, Write};
+
+/// What is broken. Between its two halves others get their turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A write reads its key, decides, and then puts the outcome, with nothing held in between.
+    DroppedLock,
+    /// A write of several keys is two commits.
+    TornBulk,
+    /// A scan reads what is there when each stripe's turn comes.
+    NoSnapshot,
+    /// A scan sees what the one before it should have seen.
+    StaleSnapshot,
+}
+
+/// A few keys of a store, which nobody else writes.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    store: &'a Store,
+    /// Its keys begin with it.
+    prefix: u64,
+    /// Where versions count commits: those before the history.
+    base: Version,
+    fault: Option<Fault>,
+    stale: Mutex<Snapshot>,
+}
+
+impl<'a> Subject<'a> {
+    pub(crate) fn new(
+        store: &'a Store,
+        prefix: u64,
+        counts_commits: bool,
+        fault: Option<Fault>,
+    ) -> Self {
+        let stale = store.snapshot();
+        let base = if counts_commits { stale.sequence() } else { 0 };
+        Subject { store, prefix, base, fault, stale: Mutex::new(stale) }
+    }
+
+    fn key(&self, key: usize) -> [u8; 9] {
+        let mut bytes = [key as u8; 9];
+        bytes[..8].copy_from_slice(&self.prefix.to_be_bytes());
+        bytes
+    }
+
+    /// Waits until all that an operation may have seen is safe, its absence included.
+    fn settle(&self) {
+        self.store.sync(self.store.snapshot().sequence()).expect("the disk takes it");
+    }
+
+    fn shown(&self, version: Version, bytes: &[u8]) -> (Version, Value) {
+        let numbers = bytes.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
+        (version - self.base, numbers.collect())
+    }
+
+    pub(crate) fn read(&self, key: usize) -> Seen {
+        let mut bytes = Vec::new();
+        let shown = self.store.read(&self.key(key), 1, |piece| {
+            bytes.extend_from_slice(piece);
+            true
+        });
+        let shown = shown.expect("nothing is damaged");
+        match shown {
+            Some(shown) => self.store.sync(shown.sequence).expect("the disk takes it"),
+            None => self.settle(),
+        }
+        shown.map(|shown| self.shown(shown.version, &bytes))
+    }
+
+    pub(crate) fn scan(&self) -> Vec<(usize, Seen)> {
+        let fresh = self.store.snapshot();
+        self.store.sync(fresh.sequence()).expect("the disk takes it");
+        let mut stale = self.stale.lock().expect("nobody panicked with it");
+        if self.fault == Some(Fault::StaleSnapshot) {
+            let late = std::mem::replace(&mut *stale, fresh);
+            drop(stale);
+            return self.scan_at(Some(&late));
+        }
+        drop(stale);
+        self.scan_at((self.fault != Some(Fault::NoSnapshot)).then_some(&fresh))
+    }
+
+    fn scan_at(&self, snapshot: Option<&Snapshot>) -> Vec<(usize, Seen)> {
+        let mut all: Vec<_> = (0..KEYS).map(|key| (key, None)).collect();
+        let last = self.key(KEYS);
+        for stripe in 0..self.store.stripes() {
+            let mut from = Some(self.key(0).to_vec());
+            while let Some(first) = from {
+                let range = (Bound::Included(&first[..]), Bound::Excluded(&last[..]));
+                from = self
+                    .store
+                    .scan_stripe(stripe, snapshot, range, 1, 1, |key, shown, value| {
+                        all[usize::from(key[8])].1 = Some(self.shown(shown.version, value));
+                    })
+                    .expect("nothing is damaged");
+                thread::yield_now();
+            }
+        }
+        all
+    }
+
+    pub(crate) fn write(&self, writes: &[Write]) -> Outcome {
+        match (self.fault, writes) {
+            (Some(Fault::DroppedLock), [write]) => self.write_unlocked(write),
+            (Some(Fault::TornBulk), [_, _, ..]) => {
+                let (first, rest) = writes.split_at(1);
+                let begun = self.commit(first);
+                if matches!(begun, Outcome::Refused(..)) {
+                    return begun;
+                }
+                thread::yield_now();
+                match (begun, self.commit(rest)) {
+                    (Outcome::Committed(one), Outcome::Committed(other)) => {
+                        Outcome::Committed(one.max(other))
+                    }
+                    (_, Outcome::Refused(index, there)) => Outcome::Refused(index + 1, there),
+                    (begun, _) => begun,
+                }
+            }
+            _ => self.commit(writes),
+        }
+    }
+
+    fn write_unlocked(&self, write: &Write) -> Outcome {
+        let there = self.read(write.key);
+        let version = there.as_ref().map(|(version, _)| *version);
+        let holds = match write.condition {
+            Condition::Always => true,
+            Condition::Absent => version.is_none(),
+            Condition::Present => version.is_some(),
+            Condition::Version(asked) => version == Some(asked),
+        };
+        if !holds {
+            return Outcome::Refused(0, version);
+        }
+        thread::yield_now();
+        let value = match (write.change, there) {
+            (Change::Append(number), Some((_, value))) => [value, vec![number]].concat(),
+            (Change::Append(number) | Change::Put(number), _) => vec![number],
+            (Change::Delete, _) => {
+                return self.commit(&[Write { condition: Condition::Always, ..write.clone() }]);
+            }
+        };
+        let bytes: Vec<u8> = value.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let (key, action) = (self.key(write.key), put(&bytes));
+        self.told(&[versioned::Write {
+            key: &key,
+            condition: versioned::Condition::Always,
+            action,
+        }])
+    }
+
+    fn commit(&self, writes: &[Write]) -> Outcome {
+        let parts: Vec<_> = writes
+            .iter()
+            .map(|write| match write.change {
+                Change::Put(number) | Change::Append(number) => {
+                    (self.key(write.key), number.to_le_bytes())
+                }
+                Change::Delete => (self.key(write.key), [0; 2]),
+            })
+            .collect();
+        let asked: Vec<_> = writes
+            .iter()
+            .zip(&parts)
+            .map(|(write, (key, bytes))| versioned::Write {
+                key,
+                condition: match write.condition {
+                    Condition::Always => versioned::Condition::Always,
+                    Condition::Absent => versioned::Condition::Absent,
+                    Condition::Present => versioned::Condition::Present,
+                    Condition::Version(version) => {
+                        versioned::Condition::Version(version + self.base)
+                    }
+                },
+                action: match write.change {
+                    Change::Put(_) => put(bytes),
+                    Change::Append(_) => Action::Append(bytes),
+                    Change::Delete => Action::Delete,
+                },
+            })
+            .collect();
+        self.told(&asked)
+    }
+
+    /// Makes a commit, and says what came of it once that may be said.
+    fn told(&self, writes: &[versioned::Write<'_>]) -> Outcome {
+        match self.store.write(writes, None, 1) {
+            Ok(committed) => {
+                self.store.sync(committed.sequence).expect("the disk takes it");
+                Outcome::Committed(committed.version.saturating_sub(self.base))
+            }
+            Err(WriteError::Condition(index, there)) => {
+                self.settle();
+                Outcome::Refused(index, there.map(|version| version - self.base))
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+fn put(value: &[u8]) -> Action<'_> {
+    Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
+}
