@@ -8,6 +8,7 @@
 //! * [`engine`]: the trait between the server and whatever keeps the items, one read and one
 //!   atomic read-decide-change.
 //! * [`Memory`]: the volatile engine. `stripes` shares several of them among threads.
+//! * [`graph`]: follower graphs, from a text into a versioned store.
 //! * `commands`: what memcached means by a request, said as decisions on an engine's items.
 //! * `server`: connections; batches of requests in, one write of their answers out.
 //! * `counters`: what `stats` counts.
@@ -18,6 +19,7 @@
 
 pub mod cli;
 pub mod engine;
+pub mod graph;
 
 mod commands;
 mod counters;

@@ -1,0 +1,427 @@
+//! Text edge lists, read as a stream.
+
+use std::io::{self, Read};
+
+use memchr::memchr;
+
+/// Longest line, in bytes before its line feed; of comments too.
+pub const LINE_BYTES_MAX: usize = 4096;
+/// Bytes that are asked of the input at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// One follows the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Edge {
+    /// Who is followed.
+    pub user: u64,
+    /// Who follows.
+    pub follower: u64,
+}
+
+/// What a line should have gone on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// The number of a user.
+    User,
+    /// A tab or blank behind the user.
+    Separator,
+    /// The number of a follower.
+    Follower,
+    /// Nothing behind the follower.
+    End,
+    /// Its end, within [`LINE_BYTES_MAX`].
+    LineEnd,
+}
+
+/// A line that is neither an edge nor a comment nor empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineError {
+    /// Its number, from 1 on.
+    pub line: u64,
+    /// What is wrong with it.
+    pub expected: Expected,
+    /// How it begins.
+    pub found: String,
+}
+
+impl std::fmt::Display for LineError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let LineError { line, found, .. } = self;
+        match self.expected {
+            Expected::User => {
+                write!(f, "line {line}: expected the number of a user, of at most 64 bits")?;
+            }
+            Expected::Separator => {
+                write!(f, "line {line}: expected a tab or blank after the user")?
+            }
+            Expected::Follower => {
+                write!(f, "line {line}: expected the number of a follower, of at most 64 bits")?;
+            }
+            Expected::End => write!(f, "line {line}: expected nothing after the follower")?,
+            Expected::LineEnd => {
+                write!(f, "line {line}: expected its end within {LINE_BYTES_MAX} bytes")?;
+            }
+        }
+        write!(f, ", in {found:?}")
+    }
+}
+
+/// Why the next edge could not be read.
+#[derive(Debug)]
+pub enum ReadEdgesError {
+    /// The input cannot be read.
+    Io(io::Error),
+    /// It holds something else.
+    Line(LineError),
+}
+
+impl From<io::Error> for ReadEdgesError {
+    fn from(error: io::Error) -> ReadEdgesError {
+        ReadEdgesError::Io(error)
+    }
+}
+
+impl std::fmt::Display for ReadEdgesError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ReadEdgesError::Io(error) => write!(f, "cannot be read: {error}"),
+            ReadEdgesError::Line(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReadEdgesError {}
+
+/// How much of an input was read, in whole lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Position {
+    /// Bytes, line ends included.
+    pub bytes: u64,
+    /// Lines, comments and empty ones included.
+    pub lines: u64,
+    /// Edges.
+    pub edges: u64,
+    /// CRC-32C of the bytes.
+    pub checksum: u32,
+}
+
+/// Reads the edges of a text of any length, in constant memory.
+///
+/// A line is `user<TAB or blanks>follower`, both unsigned decimal numbers of at most 64 bits; blanks
+/// around them, empty lines and those that begin with `#` do not matter, lines end in LF or CRLF,
+/// and the last one may lack its end.
+#[derive(Debug)]
+pub struct EdgeReader<R> {
+    input: R,
+    buffer: Box<[u8]>,
+    /// What is read but not yet given out.
+    start: usize,
+    end: usize,
+    /// Bytes of the buffer that the checksum has seen.
+    digested: usize,
+    ended: bool,
+    position: Position,
+}
+
+impl<R: Read> EdgeReader<R> {
+    /// From the beginning of an input.
+    pub fn new(input: R) -> EdgeReader<R> {
+        EdgeReader {
+            input,
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            digested: 0,
+            ended: false,
+            position: Position::default(),
+        }
+    }
+
+    /// From where another reader of the same input was. What lies before is read again, to see
+    /// that it is the same: `None` if it is not.
+    ///
+    /// # Errors
+    /// When the input cannot be read.
+    pub fn resume(input: R, position: Position) -> io::Result<Option<EdgeReader<R>>> {
+        let mut reader = EdgeReader::new(input);
+        let (mut left, mut checksum) = (position.bytes, 0);
+        while left > 0 {
+            let most = left.min(BUFFER_BYTES as u64) as usize;
+            let read = read(&mut reader.input, &mut reader.buffer[..most])?;
+            if read == 0 {
+                return Ok(None);
+            }
+            checksum = crc32c::crc32c_append(checksum, &reader.buffer[..read]);
+            left -= read as u64;
+        }
+        reader.position = position;
+        Ok((checksum == position.checksum).then_some(reader))
+    }
+
+    /// How much was read with the edge that was given out last.
+    pub fn position(&mut self) -> Position {
+        self.digest();
+        self.position
+    }
+
+    fn digest(&mut self) {
+        let fresh = &self.buffer[self.digested..self.start];
+        self.position.checksum = crc32c::crc32c_append(self.position.checksum, fresh);
+        self.digested = self.start;
+    }
+
+    /// The next edge; `None` at the end.
+    ///
+    /// # Errors
+    /// See [`ReadEdgesError`]. Behind a wrong line it goes on with the next one.
+    pub fn next_edge(&mut self) -> Result<Option<Edge>, ReadEdgesError> {
+        loop {
+            let rest = &self.buffer[self.start..self.end];
+            let (line, taken) = match memchr(b'\n', rest) {
+                Some(at) => (&rest[..at], at + 1),
+                None if self.ended && rest.is_empty() => return Ok(None),
+                None if self.ended || rest.len() > LINE_BYTES_MAX => (rest, rest.len()),
+                None => {
+                    self.fill()?;
+                    continue;
+                }
+            };
+            self.position.lines += 1;
+            self.position.bytes += taken as u64;
+            let parsed =
+                if line.len() > LINE_BYTES_MAX { Err(Expected::LineEnd) } else { parse(line) };
+            let parsed = parsed.map_err(|expected| {
+                let shown = &line[..line.len().min(60)];
+                let found = String::from_utf8_lossy(shown).into_owned();
+                ReadEdgesError::Line(LineError { line: self.position.lines, expected, found })
+            });
+            self.start += taken;
+            if let Some(edge) = parsed? {
+                self.position.edges += 1;
+                return Ok(Some(edge));
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.digest();
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        (self.start, self.digested) = (0, 0);
+        let read = read(&mut self.input, &mut self.buffer[self.end..])?;
+        self.end += read;
+        self.ended = read == 0;
+        Ok(())
+    }
+}
+
+fn read(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
+/// What a line says, without its line feed.
+fn parse(line: &[u8]) -> Result<Option<Edge>, Expected> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = without_blanks(line);
+    if line.is_empty() || line[0] == b'#' {
+        return Ok(None);
+    }
+    let (user, rest) = number(line).ok_or(Expected::User)?;
+    let follower = without_blanks(rest);
+    if follower.len() == rest.len() && !rest.is_empty() {
+        return Err(Expected::Separator);
+    }
+    let (follower, rest) = number(follower).ok_or(Expected::Follower)?;
+    if !without_blanks(rest).is_empty() {
+        return Err(Expected::End);
+    }
+    Ok(Some(Edge { user, follower }))
+}
+
+fn without_blanks(line: &[u8]) -> &[u8] {
+    let blanks = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    &line[blanks..]
+}
+
+/// The number at the front, and what is behind it.
+fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = text.split_at(digits);
+    if number.is_empty() {
+        return None;
+    }
+    let value = number.iter().try_fold(0_u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })?;
+    Some((value, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Gives out a few bytes at a time.
+    struct Pieces<'a> {
+        bytes: &'a [u8],
+        sizes: std::iter::Cycle<std::slice::Iter<'a, usize>>,
+    }
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let size = self.sizes.next().copied().unwrap_or(1);
+            let size = size.min(self.bytes.len()).min(buffer.len());
+            let (now, later) = self.bytes.split_at(size);
+            buffer[..size].copy_from_slice(now);
+            self.bytes = later;
+            Ok(size)
+        }
+    }
+
+    /// All edges and wrong lines, and the position at the end.
+    fn all(input: impl Read) -> (Vec<Result<Edge, LineError>>, Position) {
+        let (mut reader, mut found) = (EdgeReader::new(input), Vec::new());
+        loop {
+            match reader.next_edge() {
+                Ok(Some(edge)) => found.push(Ok(edge)),
+                Ok(None) => return (found, reader.position()),
+                Err(ReadEdgesError::Line(error)) => found.push(Err(error)),
+                Err(ReadEdgesError::Io(error)) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn of_line(line: &str) -> Result<Option<(u64, u64)>, Expected> {
+        parse(line.as_bytes()).map(|edge| edge.map(|edge| (edge.user, edge.follower)))
+    }
+
+    #[test]
+    fn lines_are_edges_or_nothing_or_wrong() {
+        assert_eq!(of_line("1\t2"), Ok(Some((1, 2))));
+        assert_eq!(of_line("  1 \t 2 \r"), Ok(Some((1, 2))));
+        assert_eq!(of_line("007 18446744073709551615"), Ok(Some((7, u64::MAX))));
+        for nothing in ["", "\r", " \t", "#", "# 1 2", "  # user follower"] {
+            assert_eq!(of_line(nothing), Ok(None), "{nothing:?}");
+        }
+        for (line, expected) in [
+            ("a 2", Expected::User),
+            ("-1 2", Expected::User),
+            ("18446744073709551616 2", Expected::User),
+            ("1,2", Expected::Separator),
+            ("1\r2", Expected::Separator),
+            ("1x 2", Expected::Separator),
+            ("1", Expected::Follower),
+            ("1\t", Expected::Follower),
+            ("1 b", Expected::Follower),
+            ("1 99999999999999999999", Expected::Follower),
+            ("1 2 3", Expected::End),
+            ("1 2.5", Expected::End),
+            ("1 2 # friends", Expected::End),
+        ] {
+            assert_eq!(of_line(line), Err(expected), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_with_its_number_and_what_was_expected() {
+        let (found, _) = all(&b"# twitter\r\n1\t2\r\n\r\n1;3\n2 4"[..]);
+        assert_eq!(found[0], Ok(Edge { user: 1, follower: 2 }));
+        assert_eq!(
+            found[1].as_ref().expect_err("it is wrong").to_string(),
+            "line 4: expected a tab or blank after the user, in \"1;3\""
+        );
+        assert_eq!(found[2], Ok(Edge { user: 2, follower: 4 }));
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_in_constant_memory() {
+        let mut reader = EdgeReader::new(io::repeat(b'1'));
+        let error = reader.next_edge().expect_err("it does not end");
+        assert!(error.to_string().starts_with("line 1: expected its end within 4096 bytes"));
+        let comment = [b"#".repeat(LINE_BYTES_MAX + 1), b"\n1 2\n".to_vec()].concat();
+        let (found, _) = all(&comment[..]);
+        assert!(matches!(&found[0], Err(LineError { expected: Expected::LineEnd, .. })));
+    }
+
+    fn any_text() -> impl Strategy<Value = Vec<u8>> {
+        let line = prop_oneof![
+            6 => (0..30_u64, any::<u64>(), "[ \t]{1,3}")
+                .prop_map(|(user, follower, blanks)| format!("{user}{blanks}{follower}")),
+            1 => "#[a-z ]{0,20}",
+            1 => "[ \t]{0,3}",
+            1 => "[0-9a# \t\r.]{0,30}",
+        ];
+        let lines = proptest::collection::vec((line, prop_oneof!["\n", "\r\n"]), 0..60);
+        let text = lines.prop_map(|lines| {
+            lines.into_iter().map(|(line, end)| line + &end).collect::<String>().into_bytes()
+        });
+        prop_oneof![4 => text, 1 => proptest::collection::vec(any::<u8>(), 0..300)]
+    }
+
+    proptest! {
+        #[test]
+        fn however_it_arrives_it_says_the_same(
+            text in any_text(), last_end: bool, sizes in proptest::collection::vec(1..20_usize, 1..5),
+        ) {
+            let text = if last_end { &text[..] } else { text.strip_suffix(b"\n").unwrap_or(&text) };
+            let (found, position) = all(text);
+            prop_assert_eq!(&(found.clone(), position), &all(Pieces { bytes: text, sizes: sizes.iter().cycle() }));
+            // Line by line, with the standard library's means.
+            let mut said = Vec::new();
+            for (number, line) in (1..).zip(text.split_inclusive(|&byte| byte == b'\n')) {
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                match parse(line) {
+                    Ok(None) => {}
+                    Ok(Some(edge)) => {
+                        let words = std::str::from_utf8(line).expect("digits and blanks");
+                        let numbers: Vec<u64> =
+                            words.split_ascii_whitespace().map(|word| word.parse().expect("a number")).collect();
+                        prop_assert_eq!(numbers, [edge.user, edge.follower]);
+                        said.push((number, true));
+                    }
+                    Err(_) => said.push((number, false)),
+                }
+            }
+            prop_assert_eq!(said.len(), found.len());
+            for ((number, good), found) in said.iter().zip(&found) {
+                prop_assert_eq!(*good, found.is_ok());
+                prop_assert!(found.as_ref().err().is_none_or(|error| error.line == *number));
+            }
+            prop_assert_eq!(position.bytes, text.len() as u64);
+            prop_assert_eq!(position.checksum, crc32c::crc32c(text));
+        }
+
+        #[test]
+        fn it_resumes_where_another_was_unless_the_text_is_another(
+            text in any_text(), after in 0..40_usize, flip: proptest::sample::Index,
+        ) {
+            let (found, _) = all(&text[..]);
+            let mut reader = EdgeReader::new(&text[..]);
+            for _ in 0..after {
+                let _ = reader.next_edge();
+            }
+            let position = reader.position();
+            let resumed = EdgeReader::resume(&text[..], position).expect("it can be read");
+            let mut resumed = resumed.expect("it is the same");
+            let mut rest = Vec::new();
+            while let Some(next) = resumed.next_edge().transpose() {
+                rest.push(next.ok());
+            }
+            let expected: Vec<_> = found.into_iter().skip(after).map(Result::ok).collect();
+            prop_assert_eq!(rest, expected);
+            if position.bytes > 0 {
+                let mut other = text.clone();
+                other[flip.index(position.bytes as usize)] ^= 1;
+                prop_assert!(EdgeReader::resume(&other[..], position).expect("it can be read").is_none());
+                let short = &text[..position.bytes as usize - 1];
+                prop_assert!(EdgeReader::resume(short, position).expect("it can be read").is_none());
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Graphs as skewed as Twitter's.
+
+use std::io::{self, Write};
+
+use knee_proto::encode;
+
+use super::edges::Edge;
+
+/// Bytes that are written at a time.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A graph in which few have very many followers: that a user has k of them has a probability
+/// proportional to k^−exponent.
+///
+/// The user of rank r then has a share of the edges proportional to r^−θ with θ = 1/(exponent − 1)
+/// (Adamic & Huberman, "Zipf's law and the Internet", Glottometrics 3, 2002). Kwak et al. (WWW 2010)
+/// found an exponent of 2.276 among 41.7 million users with 1.47 billion edges. Here the rank's
+/// share is the integral of x^−θ from r − ½ to r + ½, and shares are rounded so that they add up: the number of
+/// edges is exact, and who has how many followers needs no memory. Ranks, and the followers of each
+/// user, who all differ from each other and from the user, are dealt by strides through all users
+/// that the seed chooses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SyntheticGraph {
+    users: u64,
+    edges: u64,
+    theta: f64,
+    seed: u64,
+    /// From a user's number to the rank.
+    ranks: Stride,
+}
+
+/// There is no such graph.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Impossible {
+    /// An exponent has to be finite and more than 1.
+    Exponent(f64),
+    /// There are no edges between less than two users.
+    TooFewUsers(u64),
+    /// The first in rank would need so many followers, and there are not as many users.
+    TooManyEdges(u64),
+}
+
+impl std::fmt::Display for Impossible {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Impossible::Exponent(exponent) => {
+                write!(f, "an exponent of {exponent}: it has to be finite and more than 1")
+            }
+            Impossible::TooFewUsers(users) => write!(f, "{users} users: it takes at least 2"),
+            Impossible::TooManyEdges(followers) => write!(
+                f,
+                "the first user would need {followers} followers, more than there are users: take \
+                 fewer edges, more users or a larger exponent"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Impossible {}
+
+impl SyntheticGraph {
+    /// A graph of users 1..=`users` with `edges`, the same for the same arguments.
+    ///
+    /// # Errors
+    /// See [`Impossible`].
+    pub fn new(
+        users: u64,
+        edges: u64,
+        exponent: f64,
+        seed: u64,
+    ) -> Result<SyntheticGraph, Impossible> {
+        if !(exponent.is_finite() && exponent > 1.0) {
+            return Err(Impossible::Exponent(exponent));
+        }
+        if users < 2 {
+            return Err(Impossible::TooFewUsers(users));
+        }
+        let ranks = Stride::new(users, mix(seed));
+        let theta = 1.0 / (exponent - 1.0);
+        let graph = SyntheticGraph { users, edges, theta, seed, ranks };
+        let most = graph.followers_of_rank(1);
+        if most >= users { Err(Impossible::TooManyEdges(most)) } else { Ok(graph) }
+    }
+
+    /// How many follow the user of this rank, from 1 on.
+    #[must_use]
+    pub fn followers_of_rank(&self, rank: u64) -> u64 {
+        self.edges_up_to(rank) - self.edges_up_to(rank - 1)
+    }
+
+    /// How many follow this user.
+    #[must_use]
+    pub fn followers(&self, user: u64) -> u64 {
+        self.followers_of_rank(self.ranks.at(user) + 1)
+    }
+
+    /// Edges of the first ranks.
+    fn edges_up_to(&self, rank: u64) -> u64 {
+        if rank >= self.users {
+            return self.edges;
+        }
+        let share = area(self.theta, rank as f64 + 0.5) / area(self.theta, self.users as f64 + 0.5);
+        ((self.edges as f64 * share).round() as u64).min(self.edges)
+    }
+
+    /// The edges, one user's after the other's.
+    pub fn edges(&self) -> impl Iterator<Item = Edge> + use<> {
+        let graph = *self;
+        (1..=graph.users).flat_map(move |user| {
+            let strides = Stride::new(graph.users, mix(mix(graph.seed ^ user)));
+            (0..)
+                .map(move |index| strides.at(index) + 1)
+                .filter(move |&follower| follower != user)
+                .take(graph.followers(user) as usize)
+                .map(move |follower| Edge { user, follower })
+        })
+    }
+
+    /// Writes it as a text that [`EdgeReader`](super::EdgeReader) reads.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
+        let mut text = Vec::with_capacity(BUFFER_BYTES);
+        for edge in self.edges() {
+            encode::number(edge.user, &mut text);
+            text.push(b'\t');
+            encode::number(edge.follower, &mut text);
+            text.push(b'\n');
+            if text.len() > BUFFER_BYTES - 64 {
+                out.write_all(&text)?;
+                text.clear();
+            }
+        }
+        out.write_all(&text)?;
+        out.flush()
+    }
+}
+
+/// The area under x^−θ from ½ on.
+fn area(theta: f64, x: f64) -> f64 {
+    let power = 1.0 - theta;
+    if power.abs() < 1e-9 { (2.0 * x).ln() } else { (x.powf(power) - 0.5_f64.powf(power)) / power }
+}
+
+/// All numbers below a bound, each once, in steps that share no factor with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stride {
+    bound: u64,
+    start: u64,
+    step: u64,
+}
+
+impl Stride {
+    fn new(bound: u64, seed: u64) -> Stride {
+        let mut step = mix(seed) % bound;
+        while greatest_common_divisor(step, bound) != 1 {
+            step = (step + 1) % bound;
+        }
+        Stride { bound, start: mix(!seed) % bound, step }
+    }
+
+    fn at(self, index: u64) -> u64 {
+        let far = u128::from(index) * u128::from(self.step) + u128::from(self.start);
+        (far % u128::from(self.bound)) as u64
+    }
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// SplitMix64's finalizer (Steele, Lea & Flood, OOPSLA 2014; Stafford's variant 13).
+fn mix(bits: u64) -> u64 {
+    let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Of Twitter's graph, as Kwak et al. found it.
+    const TWITTER: (u64, u64, f64) = (41_700_000, 1_470_000_000, 2.276);
+
+    #[test]
+    fn a_graph_as_large_as_twitters_has_users_with_millions_of_followers() {
+        let (users, edges, exponent) = TWITTER;
+        let graph = SyntheticGraph::new(users, edges, exponent, 1).expect("there is one");
+        let beyond_a_million = (1..).take_while(|&r| graph.followers_of_rank(r) > 1_000_000);
+        let beyond_a_million = beyond_a_million.count();
+        assert!((5..100).contains(&beyond_a_million), "{beyond_a_million}");
+        assert!(graph.followers_of_rank(1) < users / 2);
+    }
+
+    /// The exponent by maximum likelihood over the tail of at least `least` followers, and its
+    /// standard error (Clauset, Shalizi & Newman, SIAM Review 51:4, 2009, equations 3.7 and 3.6).
+    fn exponent(followers: &[u64], least: u64) -> (f64, f64) {
+        let tail: Vec<f64> = followers.iter().filter(|&&k| k >= least).map(|&k| k as f64).collect();
+        let logs: f64 = tail.iter().map(|k| (k / (least as f64 - 0.5)).ln()).sum();
+        let n = tail.len() as f64;
+        (1.0 + n / logs, (n / logs) / n.sqrt())
+    }
+
+    #[test]
+    fn its_tail_has_the_exponent_that_was_asked_for() {
+        for asked in [2.0, 2.276, 3.0] {
+            let graph = SyntheticGraph::new(200_000, 2_000_000, asked, 7).expect("there is one");
+            let mut followers = vec![0; 200_001];
+            for edge in graph.edges() {
+                followers[edge.user as usize] += 1;
+            }
+            assert_eq!(followers.iter().sum::<u64>(), 2_000_000);
+            let (found, error) = exponent(&followers, 20);
+            assert!(error < 0.03, "{asked}: the tail is too short to tell: ± {error}");
+            assert!((found - asked).abs() < 3.0 * error, "{asked}: found {found} ± {error}");
+        }
+    }
+
+    #[test]
+    fn who_follows_and_who_is_popular_is_spread_over_all_numbers() {
+        let graph = SyntheticGraph::new(100_000, 1_000_000, 2.276, 3).expect("there is one");
+        let (mut follows, mut popular) = ([0_u64; 100], [0_u64; 10]);
+        for edge in graph.edges() {
+            follows[(edge.follower - 1) as usize / 1000] += 1;
+        }
+        // Chi-squared with 99 degrees of freedom: 148 is its quantile 0.999.
+        let distance: f64 = follows.iter().map(|&n| (n as f64 - 10_000.0).powi(2) / 10_000.0).sum();
+        assert!(distance < 148.0, "{distance}");
+        for user in 1..=100_000 {
+            popular[(user - 1) as usize / 10_000] += u64::from(graph.followers(user) > 50);
+        }
+        let mean = popular.iter().sum::<u64>() / 10;
+        assert!(
+            mean > 100 && popular.iter().all(|n| (mean / 2..mean * 2).contains(n)),
+            "{popular:?}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let new = |users, edges, exponent| SyntheticGraph::new(users, edges, exponent, 0);
+        assert!(matches!(new(10, 5, 1.0), Err(Impossible::Exponent(_))));
+        assert!(matches!(new(10, 5, f64::NAN), Err(Impossible::Exponent(_))));
+        assert_eq!(new(1, 0, 2.0), Err(Impossible::TooFewUsers(1)));
+        assert!(matches!(new(10, 80, 2.0), Err(Impossible::TooManyEdges(10..))));
+    }
+
+    proptest! {
+        #[test]
+        fn edges_are_as_many_as_asked_for_and_differ(
+            users in 2..300_u64, tenths in 1..30_u64, exponent in 1.5..6.0_f64, seed: u64,
+        ) {
+            let edges = users * tenths / 10;
+            let Ok(graph) = SyntheticGraph::new(users, edges, exponent, seed) else { return Ok(()) };
+            let all: Vec<Edge> = graph.edges().collect();
+            prop_assert_eq!(all.len() as u64, edges);
+            prop_assert_eq!(all.iter().collect::<HashSet<_>>().len() as u64, edges);
+            let inside = |user: u64| (1..=users).contains(&user);
+            prop_assert!(all.iter().all(|edge| edge.user != edge.follower && inside(edge.user) && inside(edge.follower)));
+            prop_assert!(all.is_sorted_by_key(|edge| edge.user));
+            prop_assert_eq!(&all, &graph.edges().collect::<Vec<_>>());
+            let ranked: Vec<u64> = (1..=users).map(|rank| graph.followers_of_rank(rank)).collect();
+            // But for rounding.
+            prop_assert!(ranked.windows(2).all(|two| two[0] + 1 >= two[1]));
+            let mut text = Vec::new();
+            graph.write_to(&mut text).expect("memory takes it");
+            let mut reader = crate::graph::EdgeReader::new(&text[..]);
+            let mut read = Vec::new();
+            while let Some(edge) = reader.next_edge().expect("it is a list") {
+                read.push(edge);
+            }
+            prop_assert_eq!(read, all);
+        }
+    }
+}

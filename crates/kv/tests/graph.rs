@@ -1,0 +1,211 @@
+//! Edge lists into a store: cut off anywhere, done again, and compared with the list.
+
+#[path = "harness/graph.rs"]
+mod harness;
+
+use std::fs;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+
+use harness::{Directory, Followers, NOW, followers, named, on, open, options, stored, text};
+use knee_kv::graph::{
+    Edge, EdgeReader, Expected, LoadError, MARK_PREFIX, Progress, SyntheticGraph, load,
+};
+use knee_kv::versioned::{Action, Condition, Consistency, Store, StoreOptions, Write};
+use proptest::prelude::*;
+
+fn in_memory() -> Store {
+    Store::in_memory(options(Consistency::Linearizable), 1 << 30).expect("memory")
+}
+
+/// The files of a directory as they are now: what a crash would leave.
+fn copy(directory: &Directory) -> Directory {
+    let copy = Directory::new();
+    fs::create_dir(&copy.0).expect("it can be made");
+    for entry in fs::read_dir(&directory.0).expect("it is there") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), copy.0.join(entry.file_name())).expect("it can be copied");
+    }
+    copy
+}
+
+/// An input that fails behind some bytes.
+struct CutOff<'a>(&'a [u8], usize);
+
+impl Read for CutOff<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.1 == 0 {
+            return Err(io::Error::other("cut off"));
+        }
+        let most = buffer.len().min(self.1);
+        let read = self.0.read(&mut buffer[..most])?;
+        self.1 -= read;
+        Ok(read)
+    }
+}
+
+fn any_edges() -> impl Strategy<Value = Vec<Edge>> {
+    let edge = (0..12_u64, any::<u16>());
+    let edges = proptest::collection::vec(edge, 0..200).prop_map(|edges| {
+        edges.into_iter().map(|(user, f)| Edge { user, follower: f.into() }).collect::<Vec<_>>()
+    });
+    // Grouped by user as usual, or not at all.
+    (edges, any::<bool>()).prop_map(|(mut edges, grouped)| {
+        if grouped {
+            edges.sort_by_key(|edge| edge.user);
+        }
+        edges
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_load_that_was_cut_off_goes_on_without_losing_or_doubling_an_edge(
+        edges in any_edges(),
+        commit_edges in 1..40_usize,
+        cuts in proptest::collection::vec((any::<bool>(), any::<proptest::sample::Index>()), 0..6),
+        by_key: bool,
+    ) {
+        let (directory, list) = (Directory::new(), text(&edges));
+        let consistency = if by_key { Consistency::Sequential } else { Consistency::Linearizable };
+        let mut safe = 0;
+        for (in_reading, cut) in cuts {
+            let store = open(&directory.0, consistency);
+            if in_reading {
+                // Behind what is read again, or within it.
+                let input = CutOff(&list, cut.index(list.len() + 1));
+                let told = |progress: &Progress| {
+                    safe = progress.position.edges;
+                    ControlFlow::Continue(())
+                };
+                let _ = load(&store, input, &named("list", commit_edges), told);
+            } else {
+                let mut left = cut.index(5);
+                let told = |progress: &Progress| {
+                    safe = progress.position.edges;
+                    left = left.saturating_sub(1);
+                    if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                load(&store, &list[..], &named("list", commit_edges), told).expect("it is a list");
+            }
+        }
+        let store = open(&directory.0, consistency);
+        let done = load(&store, &list[..], &named("list", commit_edges), on).expect("it is a list");
+        prop_assert!(done.resumed.edges >= safe, "what was told of is there");
+        prop_assert_eq!(done.position.edges, edges.len() as u64);
+        prop_assert_eq!(done.position.bytes, list.len() as u64);
+        prop_assert_eq!(stored(&store), followers(&edges));
+        // Once more it has nothing to do.
+        let again = load(&store, &list[..], &named("list", commit_edges), on).expect("it is a list");
+        prop_assert_eq!(again.resumed, done.position);
+        prop_assert_eq!(stored(&store), followers(&edges));
+    }
+
+    #[test]
+    fn what_a_crash_leaves_of_a_load_can_be_gone_on_with(
+        edges in any_edges(), commit_edges in 1..40_usize, at: proptest::sample::Index,
+    ) {
+        let (directory, list) = (Directory::new(), text(&edges));
+        let store = open(&directory.0, Consistency::Linearizable);
+        let mut left = at.index(edges.len() / commit_edges + 1) + 1;
+        let mut crashed = None;
+        load(&store, &list[..], &named("list", commit_edges), |progress| {
+            left = left.saturating_sub(1);
+            if left == 0 && crashed.is_none() {
+                crashed = Some((copy(&directory), progress.position));
+            }
+            ControlFlow::Continue(())
+        }).expect("it is a list");
+        let (copy, told) = crashed.expect("there are as many commits");
+        let store = open(&copy.0, Consistency::Linearizable);
+        let done = load(&store, &list[..], &named("list", commit_edges), on).expect("it is a list");
+        prop_assert_eq!(done.resumed, told);
+        prop_assert_eq!(stored(&store), followers(&edges));
+    }
+}
+
+#[test]
+fn a_user_may_have_a_million_followers_and_a_list_several_parts() {
+    let store = in_memory();
+    let graph = SyntheticGraph::new(1_500_000, 1_200_000, 1.3, 5).expect("there is one");
+    assert!(graph.followers_of_rank(1) > 1_000_000);
+    let mut list = Vec::new();
+    graph.write_to(&mut list).expect("memory takes it");
+    let mut commits = 0;
+    let done = load(&store, &list[..], &named("one", 50_000), |_| {
+        commits += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!(done.expect("it is a list").position.edges, 1_200_000);
+    assert_eq!(commits, 1_200_000 / 50_000 + 1);
+    let expected = followers(&graph.edges().collect::<Vec<_>>());
+    assert!(stored(&store) == expected);
+    // Another list goes on top of it.
+    load(&store, &b"# more\r\n\r\n7 8\r\n"[..], &named("other", 10), on).expect("it is a list");
+    assert_eq!(stored(&store)[&7].last(), Some(&8));
+}
+
+#[test]
+fn a_wrong_line_ends_a_load_that_goes_on_once_it_is_right() {
+    let store = in_memory();
+    let error = load(&store, &b"1 2\n1 3\n4\n5 6\n"[..], &named("list", 1), on);
+    let Err(LoadError::Line(error)) = error else { panic!("{error:?}") };
+    assert_eq!((error.line, error.expected), (3, Expected::Follower));
+    assert_eq!(stored(&store), Followers::from([(1, vec![2, 3])]));
+    let right = b"1 2\n1 3\n4 5\n5 6\n";
+    let done = load(&store, &right[..], &named("list", 1), on).expect("it is right");
+    assert_eq!(done.resumed.lines, 2);
+    assert_eq!(stored(&store), Followers::from([(1, vec![2, 3]), (4, vec![5]), (5, vec![6])]));
+}
+
+#[test]
+fn another_list_under_the_same_name_is_refused() {
+    let store = in_memory();
+    load(&store, &b"1 2\n3 4\n"[..], &named("list", 10), on).expect("it is a list");
+    for other in [&b"1 2\n3 5\n6 7\n"[..], b"1 2\n", b""] {
+        let error = load(&store, other, &named("list", 10), on).expect_err("it is another list");
+        assert!(matches!(error, LoadError::Changed(_)), "{error}");
+    }
+    // But not one that has grown.
+    load(&store, &b"1 2\n3 4\n1 5\n"[..], &named("list", 10), on).expect("it begins with it");
+    assert_eq!(stored(&store), Followers::from([(1, vec![2, 5]), (3, vec![4])]));
+}
+
+#[test]
+fn two_loads_of_one_name_at_a_time_are_refused() {
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        let store = Store::in_memory(options(consistency), 1 << 28).expect("memory");
+        let list = b"1 2\n3 4\n5 6\n7 8\n";
+        let mut once = false;
+        let error = load(&store, &list[..], &named("list", 1), |_| {
+            if !std::mem::replace(&mut once, true) {
+                load(&store, &list[..], &named("list", 2), on).expect("nobody else writes now");
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(matches!(error, Err(LoadError::Concurrent)), "{error:?}");
+        let mut reader = EdgeReader::new(&list[..]);
+        let mut edges = Vec::new();
+        while let Some(edge) = reader.next_edge().expect("it is a list") {
+            edges.push(edge);
+        }
+        assert_eq!(stored(&store), followers(&edges));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    let small = StoreOptions { value_bytes_max: 1000, ..options(Consistency::Linearizable) };
+    let store = Store::in_memory(small, 1 << 28).expect("memory");
+    let list: String = (0..400).map(|follower| format!("9 {follower}\n")).collect();
+    let error = load(&store, list.as_bytes(), &named("list", 50), on).expect_err("it is too large");
+    assert!(matches!(error, LoadError::TooLarge(9)), "{error}");
+    let action = Action::Append(b"?");
+    let mark = format!("{MARK_PREFIX}list");
+    let write = Write { key: mark.as_bytes(), condition: Condition::Always, action };
+    store.write(&[write], None, NOW).expect("it is taken");
+    let error = load(&store, list.as_bytes(), &named("list", 50), on).expect_err("no mark");
+    assert!(matches!(error, LoadError::Mark), "{error}");
+}

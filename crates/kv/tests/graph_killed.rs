@@ -1,0 +1,82 @@
+//! Loads that are killed: what they told of is there, and what is there is whole.
+//!
+//! Apart from the other tests: the lock of a directory that they have open would for a moment also
+//! be that of a process that is just being started.
+
+#[path = "harness/graph.rs"]
+mod harness;
+
+use std::fs;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use harness::{Directory, NOW, followers, named, on, open, stored, text};
+use knee_kv::graph::{Edge, MARK_PREFIX, SyntheticGraph, load};
+use knee_kv::versioned::Consistency;
+
+const KILLED_EDGES: u64 = 40_000;
+const KILLS: u64 = 12;
+
+fn killed_graph() -> Vec<Edge> {
+    SyntheticGraph::new(5000, KILLED_EDGES, 2.6, 11).expect("there is one").edges().collect()
+}
+
+/// The process that [`a_load_that_is_killed_goes_on`] kills.
+#[test]
+#[ignore = "is no test of its own"]
+fn loading_until_killed() {
+    let path = PathBuf::from(std::env::var_os("KNEE_LOAD_INTO").expect("a directory"));
+    let store = open(&path.join("store"), Consistency::Linearizable);
+    let mut told = fs::OpenOptions::new().append(true).create(true).open(path.join("told"));
+    let told = told.as_mut().expect("it can be written");
+    let done = load(&store, &text(&killed_graph())[..], &named("list", 20), |progress| {
+        // One call of the system: nobody is killed amid it.
+        let line = format!("{}\n", progress.position.edges);
+        told.write_all(line.as_bytes()).expect("it can be written");
+        ControlFlow::Continue(())
+    });
+    done.expect("it is a list");
+}
+
+#[test]
+fn a_load_that_is_killed_goes_on() {
+    let (directory, edges) = (Directory::new(), killed_graph());
+    fs::create_dir(&directory.0).expect("it can be made");
+    let mut amid = 0;
+    for kill in 0..KILLS {
+        let mut loading = Command::new(std::env::current_exe().expect("this program"))
+            .args(["loading_until_killed", "--exact", "--ignored"])
+            .env("KNEE_LOAD_INTO", &directory.0)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        thread::sleep(Duration::from_millis(60 + kill * 37 % 100));
+        loading.kill().expect("it is ours");
+        loading.wait().expect("it ends");
+        let told = fs::read_to_string(directory.0.join("told")).unwrap_or_default();
+        let told: u64 = told.lines().last().map_or(0, |line| line.parse().expect("a number"));
+        let store = open(&directory.0.join("store"), Consistency::Linearizable);
+        let mut mark = Vec::new();
+        let key = format!("{MARK_PREFIX}list");
+        let shown = store.read(key.as_bytes(), NOW, |piece| {
+            mark.extend_from_slice(piece);
+            true
+        });
+        let loaded = shown.expect("nothing is damaged").map_or(0, |_| {
+            let mark: serde_json::Value = serde_json::from_slice(&mark).expect("a mark");
+            mark["edges"].as_u64().expect("a number")
+        });
+        assert!(loaded >= told, "{told} edges were told of, {loaded} are there");
+        assert!(stored(&store) == followers(&edges[..loaded as usize]), "after kill {kill}");
+        amid += u64::from(loaded > 0 && loaded < KILLED_EDGES);
+    }
+    assert!(amid > 0, "no kill came amid a load");
+    let store = open(&directory.0.join("store"), Consistency::Linearizable);
+    load(&store, &text(&edges)[..], &named("list", 1000), on).expect("it is a list");
+    assert!(stored(&store) == followers(&edges));
+}
