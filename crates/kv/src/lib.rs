@@ -12,6 +12,7 @@
 //! * `commands`: what memcached means by a request, said as decisions on an engine's items.
 //! * `server`: connections; batches of requests in, one write of their answers out.
 //! * `counters`: what `stats` counts.
+//! * [`versioned`]: the store that keeps versions. [`grpc`]: its own front.
 //! * [`Serving`]: a store from start to end, in this process. [`cli`]: the program.
 //!
 //! On the path of a get nothing is allocated, and with one thread nothing is locked: the thread
@@ -20,6 +21,7 @@
 pub mod cli;
 pub mod engine;
 pub mod graph;
+pub mod grpc;
 
 mod commands;
 mod counters;

@@ -1,0 +1,125 @@
+//! What went wrong, as a status.
+
+use tonic::Status;
+
+use crate::engine::Version;
+use crate::versioned::{
+    Condition, Damage, KEY_BYTES_MAX, ReadError, ReclaimError, Unwritable, Write, WriteError,
+};
+
+/// Bytes of a key that a message repeats.
+const KEY_SHOWN_BYTES_MAX: usize = 64;
+
+/// A key as messages show it.
+fn shown(key: &[u8]) -> String {
+    let front = &key[..key.len().min(KEY_SHOWN_BYTES_MAX)];
+    let more = if front.len() < key.len() { "…" } else { "" };
+    format!("'{}{more}'", front.escape_ascii())
+}
+
+/// Refuses keys that cannot be.
+pub(super) fn check_key(key: &[u8]) -> Result<(), Status> {
+    match key.len() {
+        0 => Err(Status::invalid_argument("the key is empty")),
+        1..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(Status::invalid_argument(format!(
+            "the key has {bytes} bytes, more than {KEY_BYTES_MAX}"
+        ))),
+    }
+}
+
+/// Refuses ranges that cannot be.
+pub(super) fn check_range(start: &[u8], end: &[u8]) -> Result<(), Status> {
+    for (name, bound) in [("start", start), ("end", end)] {
+        if bound.len() > KEY_BYTES_MAX {
+            let bytes = bound.len();
+            return Err(Status::invalid_argument(format!(
+                "the {name} of the range has {bytes} bytes, more than the {KEY_BYTES_MAX} of any key"
+            )));
+        }
+    }
+    if !end.is_empty() && start > end {
+        return Err(Status::invalid_argument(format!(
+            "the range is inverted: its start {} is behind its end {}",
+            shown(start),
+            shown(end)
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn missing(key: &[u8]) -> Status {
+    Status::not_found(format!("key {} is not there", shown(key)))
+}
+
+pub(super) fn missing_in_version(key: &[u8], version: Version) -> Status {
+    Status::not_found(format!("key {} was not there in version {version}", shown(key)))
+}
+
+pub(super) fn damaged(damage: &Damage) -> Status {
+    Status::data_loss(damage.to_string())
+}
+
+pub(super) fn unwritable(why: &Unwritable) -> Status {
+    match why {
+        Unwritable::Full(why) => Status::resource_exhausted(format!("the store is full: {why}")),
+        Unwritable::Broken(why) => Status::unavailable(format!(
+            "the disk failed ({why}): what was committed since may be lost, so nothing is taken or \
+             shown until the store is opened again"
+        )),
+    }
+}
+
+pub(super) fn unreadable(error: &ReadError, version: Version) -> Status {
+    match error {
+        ReadError::Compacted(first) => Status::out_of_range(format!(
+            "version {version} was compacted: versions from {first} on are there"
+        )),
+        ReadError::Unknown(last) => Status::out_of_range(format!(
+            "version {version} has not been made yet: the last one is {last}"
+        )),
+        ReadError::Damage(damage) => damaged(damage),
+    }
+}
+
+pub(super) fn unreclaimed(error: &ReclaimError) -> Status {
+    match error {
+        ReclaimError::Log(why) => unwritable(why),
+        ReclaimError::Damage(damage) => damaged(damage),
+    }
+}
+
+/// Why `writes` did not happen.
+pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
+    let key = |index: usize| shown(writes[index].key);
+    match *error {
+        WriteError::Condition(index, version) => {
+            let key = key(index);
+            match (writes[index].condition, version) {
+                (Condition::Version(wanted), Some(version)) => Status::aborted(format!(
+                    "key {key} is in version {version}, not in version {wanted}"
+                )),
+                (Condition::Version(wanted), None) => {
+                    Status::aborted(format!("key {key} is not there, nor its version {wanted}"))
+                }
+                (_, Some(version)) => {
+                    Status::already_exists(format!("key {key} is there, in version {version}"))
+                }
+                (_, None) => Status::not_found(format!("key {key} is not there")),
+            }
+        }
+        WriteError::Key(index) => match check_key(writes[index].key) {
+            Err(refusal) => refusal,
+            Ok(()) => Status::invalid_argument(format!("key {} cannot be", key(index))),
+        },
+        WriteError::TooLarge(index) => Status::invalid_argument(format!(
+            "the value of key {} would be larger than the store takes",
+            key(index)
+        )),
+        WriteError::Twice(index) => {
+            Status::invalid_argument(format!("key {} is written twice", key(index)))
+        }
+        WriteError::Log(ref why) => unwritable(why),
+        WriteError::Damage(ref damage) => damaged(damage),
+    }
+}

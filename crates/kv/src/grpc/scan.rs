@@ -1,0 +1,377 @@
+//! Keys of all stripes in one order, as fast as the reader takes them.
+//!
+//! Each stripe's keys come in order, some at a time; what is taken from a stripe waits in a buffer
+//! until it is its turn. A batch is made when the connection has room for it and not before: between
+//! batches nothing runs and no lock is held, and however slow the reader is, a scan takes
+//! [`BUFFER_BYTES`], one batch and one value.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::task::AbortHandle;
+use tonic::Status;
+
+use super::now;
+use super::predicate::{Item, Predicate};
+use super::proto::v1::{Entry, ScanRequest, ScanResponse};
+use super::refusal::{check_range, damaged, unreadable};
+use super::safe::Safe;
+use super::tally::Tally;
+use crate::engine::Second;
+use crate::versioned::{Shown, Snapshot, Store};
+
+/// What the stripes' buffers hold together, and a key for each of them.
+const BUFFER_BYTES: usize = 1 << 20;
+/// A batch is sent when it has so much, or one entry that has more.
+const BATCH_BYTES: usize = 64 << 10;
+/// After so much was looked at, whoever waits for the thread has a turn, and a reader that has gone
+/// is noticed.
+const STEP_BYTES: usize = 4 << 20;
+/// What looking at a key costs beside its bytes.
+const KEY_COST_BYTES: usize = 64;
+/// Keys that a stripe is asked for at once: while it is, nobody writes to it.
+const KEYS_MIN: usize = 8;
+const KEYS_MAX: usize = 256;
+
+/// A scan that goes on.
+#[derive(Debug)]
+pub(super) struct Scan {
+    store: Store,
+    safe: Safe,
+    tally: Arc<Tally>,
+    /// What it sees, unless it sees what is there when its turn comes.
+    kept: Option<Kept>,
+    end: Bytes,
+    predicate: Option<Predicate>,
+    /// Entries that may still be sent.
+    left: u64,
+    stripes: Vec<Stripe>,
+    /// Stripes that must be asked before it is known which key is next.
+    unknown: Vec<usize>,
+    /// The next key of each other stripe that has one.
+    heads: BinaryHeap<Reverse<Head>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Keys of a stripe that wait for their turn.
+#[derive(Debug)]
+struct Stripe {
+    found: VecDeque<Found>,
+    /// Where to go on; nothing behind the last key.
+    from: Option<Vec<u8>>,
+    keys_max: usize,
+}
+
+#[derive(Debug)]
+struct Found {
+    key: Vec<u8>,
+    shown: Shown,
+    /// Nothing if it is too large to be buffered.
+    value: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Head {
+    found: Found,
+    stripe: usize,
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Head) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Head {}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Head) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Head) -> std::cmp::Ordering {
+        self.found.key.cmp(&other.found.key)
+    }
+}
+
+/// A snapshot that is let go when nobody reads for too long: it keeps what was replaced since.
+#[derive(Debug)]
+struct Kept {
+    snapshot: Arc<Mutex<Option<Snapshot>>>,
+    sequence: u64,
+    /// Of the call: what expires during the scan does not disappear from it.
+    now: Second,
+    used: Arc<Notify>,
+    watch: AbortHandle,
+}
+
+impl Kept {
+    fn new(snapshot: Snapshot, idle_max: Duration) -> Kept {
+        let sequence = snapshot.sequence();
+        let snapshot = Arc::new(Mutex::new(Some(snapshot)));
+        let used = Arc::new(Notify::new());
+        let (watched, noticed) = (Arc::clone(&snapshot), Arc::clone(&used));
+        let watch = tokio::spawn(async move {
+            loop {
+                if tokio::time::timeout(idle_max, noticed.notified()).await.is_ok() {
+                    continue;
+                }
+                // Whoever has it locked uses it.
+                if let Ok(mut snapshot) = watched.try_lock() {
+                    *snapshot = None;
+                    return;
+                }
+            }
+        });
+        Kept { snapshot, sequence, now: now(), used, watch: watch.abort_handle() }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+/// What a scan needs of its server.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) store: Store,
+    pub(super) safe: Safe,
+    pub(super) tally: Arc<Tally>,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+impl Scan {
+    /// Begins a scan; one that is atomic sees everything as it is now, and is given up when nobody
+    /// reads for `atomic`.
+    pub(super) fn new(
+        request: ScanRequest,
+        atomic: Option<Duration>,
+        place: Place,
+    ) -> Result<Scan, Status> {
+        let ScanRequest { start, end, predicate, limit } = request;
+        let Place { store, safe, tally, permit } = place;
+        check_range(&start, &end)?;
+        let predicate = Predicate::compile(&predicate)?;
+        let stripes = store.stripes();
+        tally.call(&tally.scans);
+        Ok(Scan {
+            kept: atomic.map(|idle_max| Kept::new(store.snapshot(), idle_max)),
+            stripes: (0..stripes)
+                .map(|_| Stripe {
+                    found: VecDeque::new(),
+                    from: Some(start.to_vec()),
+                    keys_max: KEYS_MIN,
+                })
+                .collect(),
+            unknown: (0..stripes).collect(),
+            heads: BinaryHeap::with_capacity(stripes),
+            left: if limit == 0 { u64::MAX } else { limit },
+            store,
+            safe,
+            tally,
+            end,
+            predicate,
+            _permit: permit,
+        })
+    }
+
+    /// Its batches, each made when it is asked for.
+    pub(super) fn batches(self) -> impl Stream<Item = Result<ScanResponse, Status>> + Send {
+        unfold(Some(Box::new(self)), |scan| async {
+            let mut scan = scan?;
+            while scan.left > 0 {
+                let step = tokio::task::spawn_blocking(move || {
+                    let entries = scan.step();
+                    (scan, entries)
+                });
+                let entries;
+                (scan, entries) = match step.await {
+                    Ok(stepped) => stepped,
+                    Err(_) => return Some((Err(Status::internal("the scan failed")), None)),
+                };
+                match entries {
+                    Ok(entries) if entries.is_empty() => {}
+                    Ok(entries) => {
+                        return Some(match scan.safe().await {
+                            Ok(snapshot) => (Ok(ScanResponse { entries, snapshot }), Some(scan)),
+                            Err(status) => (Err(status), None),
+                        });
+                    }
+                    Err(status) => return Some((Err(status), None)),
+                }
+            }
+            // That nothing more is there is told, too.
+            scan.safe().await.err().map(|status| (Err(status), None))
+        })
+    }
+
+    /// Waits until all that was seen is safe. Returns the commit that it was seen at, if at one.
+    async fn safe(&self) -> Result<u64, Status> {
+        match &self.kept {
+            Some(Kept { sequence, .. }) => {
+                self.safe.wait(*sequence).await?;
+                Ok(*sequence)
+            }
+            None => {
+                self.safe.wait_for_all().await?;
+                Ok(0)
+            }
+        }
+    }
+
+    /// The next entries; none if there was too much to look at, or at the end, when none are left.
+    fn step(&mut self) -> Result<Vec<Entry>, Status> {
+        let Some(kept) = &self.kept else { return self.step_at(None, now()) };
+        let (snapshot, now) = (Arc::clone(&kept.snapshot), kept.now);
+        kept.used.notify_one();
+        let snapshot = snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(snapshot) = &*snapshot else {
+            return Err(Status::aborted(
+                "nothing was read for too long, and the snapshot was let go: begin anew",
+            ));
+        };
+        self.step_at(Some(snapshot), now)
+    }
+
+    fn step_at(&mut self, snapshot: Option<&Snapshot>, now: Second) -> Result<Vec<Entry>, Status> {
+        let mut entries = Vec::new();
+        let (mut batch_bytes, mut seen_bytes) = (0, 0);
+        while self.left > 0 && batch_bytes < BATCH_BYTES && seen_bytes < STEP_BYTES {
+            if let Some(stripe) = self.unknown.pop() {
+                seen_bytes += self.fill(stripe, snapshot, now)?;
+                continue;
+            }
+            let Some(Reverse(Head { mut found, stripe })) = self.heads.pop() else {
+                self.left = 0;
+                break;
+            };
+            self.advance(stripe);
+            let Some((shown, value)) = self.value(&mut found, snapshot, now)? else { continue };
+            seen_bytes += KEY_COST_BYTES + value.len();
+            let item = Item { key: &found.key, value: &value, version: shown.version };
+            if let Some(predicate) = &self.predicate
+                && !predicate.holds(item)?
+            {
+                continue;
+            }
+            let bytes = found.key.len() + value.len();
+            batch_bytes += KEY_COST_BYTES + bytes;
+            self.left -= 1;
+            self.tally.scan_entries.fetch_add(1, Ordering::Relaxed);
+            self.tally.scan_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            entries.push(entry(found.key, value, &shown));
+        }
+        Ok(entries)
+    }
+
+    /// Brings the next key of a stripe to its head, or notes that it must be asked for it.
+    fn advance(&mut self, stripe: usize) {
+        let Stripe { found, from, .. } = &mut self.stripes[stripe];
+        match found.pop_front() {
+            Some(found) => self.heads.push(Reverse(Head { found, stripe })),
+            None if from.is_some() => self.unknown.push(stripe),
+            None => {}
+        }
+    }
+
+    /// Asks a stripe for further keys. Returns what it cost.
+    fn fill(
+        &mut self,
+        index: usize,
+        snapshot: Option<&Snapshot>,
+        now: Second,
+    ) -> Result<usize, Status> {
+        let room = BUFFER_BYTES / self.stripes.len();
+        let Stripe { found, from, keys_max } = &mut self.stripes[index];
+        let Some(first) = from.take() else { return Ok(0) };
+        let end = match &self.end[..] {
+            [] => Bound::Unbounded,
+            end => Bound::Excluded(end),
+        };
+        let keys_asked = match self.predicate {
+            None => (*keys_max).min(usize::try_from(self.left).unwrap_or(usize::MAX)),
+            Some(_) => *keys_max,
+        };
+        let (mut bytes, mut seen_bytes) = (0, keys_asked * KEY_COST_BYTES);
+        // The first key that there was no room for.
+        let mut over = None;
+        let visit = |key: &[u8], shown, value: &[u8]| {
+            seen_bytes += value.len();
+            let needs = key.len() + value.len() + size_of::<Found>();
+            if over.is_some() {
+            } else if bytes + needs <= room {
+                bytes += needs;
+                found.push_back(Found { key: key.to_vec(), shown, value: Some(value.to_vec()) });
+            } else if found.is_empty() {
+                bytes = room;
+                found.push_back(Found { key: key.to_vec(), shown, value: None });
+            } else {
+                over = Some(key.to_vec());
+            }
+        };
+        let range = (Bound::Included(&first[..]), end);
+        let next = self
+            .store
+            .scan_stripe(index, snapshot, range, keys_asked, now, visit)
+            .map_err(|damage| damaged(&damage))?;
+        *keys_max = if over.is_some() { *keys_max / 2 } else { *keys_max * 2 };
+        *keys_max = (*keys_max).clamp(KEYS_MIN, KEYS_MAX);
+        *from = over.or(next);
+        self.advance(index);
+        Ok(seen_bytes)
+    }
+
+    /// The value of a key that was found. One that was not buffered is read now: nothing if it is
+    /// gone meanwhile, which in a snapshot it is not.
+    fn value(
+        &self,
+        found: &mut Found,
+        snapshot: Option<&Snapshot>,
+        now: Second,
+    ) -> Result<Option<(Shown, Vec<u8>)>, Status> {
+        if let Some(value) = found.value.take() {
+            return Ok(Some((found.shown, value)));
+        }
+        let mut value = Vec::with_capacity(found.shown.value_bytes);
+        let take = |piece: &[u8]| {
+            value.extend_from_slice(piece);
+            true
+        };
+        let Found { key, shown: Shown { version, .. }, .. } = found;
+        let shown = match snapshot {
+            Some(_) => self
+                .store
+                .read_at(key, *version, now, take)
+                .map_err(|error| unreadable(&error, *version))?,
+            None => self.store.read(key, now, take).map_err(|damage| damaged(&damage))?,
+        };
+        Ok(shown.map(|shown| (shown, value)))
+    }
+}
+
+/// A key in one of its versions, as a message.
+pub(super) fn entry(
+    key: impl Into<Bytes>,
+    value: impl Into<Bytes>,
+    &Shown { version, flags, expiry, .. }: &Shown,
+) -> Entry {
+    Entry {
+        key: key.into(),
+        value: value.into(),
+        version,
+        flags,
+        expires_at_s: expiry.second().unwrap_or(0),
+    }
+}

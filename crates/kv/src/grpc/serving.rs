@@ -1,0 +1,186 @@
+//! Both services on one port, from start to end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Server;
+
+use super::connections::connections;
+use super::key_value::Service;
+use super::predicate::STACK_BYTES;
+use super::proto::honu::storage_server::StorageServer;
+use super::proto::v1::key_value_server::KeyValueServer;
+use super::safe::Safe;
+use super::storage::Honu;
+use crate::versioned::Store;
+
+/// honu's port.
+pub const DEFAULT_PORT: u16 = 3264;
+
+/// Room that a message has beside one value.
+const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
+/// Threads for scans and other calls that take long, at most.
+const BLOCKING_THREADS_MAX: usize = 64;
+
+/// A connection without traffic is asked whether it is there so often, and is gone if it does not say
+/// so in time: its scans keep their places no longer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Threads that serve connections, at least 1.
+    pub threads: usize,
+    /// The second part of the versions that honu's interface prints.
+    pub pid: u64,
+    /// Largest request: of one value, or of a bulk put. A value and some room around it is what it
+    /// must have at least, see [`Settings::for_values`].
+    pub message_bytes_max: usize,
+    /// Connections served at a time; further ones wait.
+    pub connections_max: usize,
+    /// Calls of one connection that are served at a time; further ones wait.
+    pub streams_max: u32,
+    /// Scans served at a time; further ones are refused.
+    pub scans_max: usize,
+    /// An atomic scan of which nothing is read for so long is given up.
+    pub snapshot_idle_max: Duration,
+    /// Calls that go on when the server is to end have so long.
+    pub grace: Duration,
+}
+
+impl Settings {
+    /// What suits a store with values of at most so many bytes.
+    #[must_use]
+    pub fn for_values(value_bytes_max: usize) -> Settings {
+        Settings {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            pid: 1,
+            message_bytes_max: (4 << 20).max(value_bytes_max) + MESSAGE_OVERHEAD_BYTES,
+            connections_max: 1024,
+            streams_max: 256,
+            scans_max: 64,
+            snapshot_idle_max: Duration::from_secs(30),
+            grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A handle that ends a server.
+#[derive(Debug, Clone)]
+pub struct Shutdown(watch::Sender<bool>);
+
+impl Shutdown {
+    /// No more calls are taken; those that go on have the time of grace.
+    pub fn shut_down(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Serving {
+    runtime: Runtime,
+    served: JoinHandle<Result<(), tonic::transport::Error>>,
+    shutdown: Shutdown,
+    ending: watch::Receiver<bool>,
+    safe: Safe,
+    /// The thread that syncs.
+    syncing: std::thread::JoinHandle<()>,
+    address: SocketAddr,
+    grace: Duration,
+}
+
+impl Serving {
+    /// Serves a store on `listener`.
+    ///
+    /// # Errors
+    /// When the system refuses a thread, or the listener.
+    pub fn start(
+        settings: &Settings,
+        store: Store,
+        listener: std::net::TcpListener,
+    ) -> io::Result<Serving> {
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(settings.threads)
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name("grpc")
+            .thread_stack_size(STACK_BYTES)
+            .enable_all()
+            .build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        let (safe, syncing) = Safe::new(store.clone())?;
+        let service =
+            Service::new(store, safe.clone(), settings.scans_max, settings.snapshot_idle_max);
+        let honu = Honu { service: service.clone(), pid: settings.pid };
+        let router = Server::builder()
+            .max_concurrent_streams(settings.streams_max)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .add_service(
+                KeyValueServer::new(service).max_decoding_message_size(settings.message_bytes_max),
+            )
+            .add_service(
+                StorageServer::new(honu).max_decoding_message_size(settings.message_bytes_max),
+            );
+        let (ended, ending) = watch::channel(false);
+        let mut asked = ending.clone();
+        let incoming = connections(listener, settings.connections_max);
+        let served = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
+            // An error says that nobody can ask any more.
+            let _ = asked.wait_for(|ends| *ends).await;
+        }));
+        let grace = settings.grace;
+        let shutdown = Shutdown(ended);
+        Ok(Serving { runtime, served, shutdown, ending, safe, syncing, address, grace })
+    }
+
+    /// The address that is served.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle that ends it.
+    #[must_use]
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// Waits until it has ended: then nothing of it holds the store any more, but for a compaction
+    /// that outlasts the time of grace.
+    ///
+    /// # Errors
+    /// When it did not end as it was asked to.
+    pub fn join(self) -> io::Result<()> {
+        let Serving { runtime, mut served, mut ending, safe, syncing, grace, .. } = self;
+        let outcome = runtime.block_on(async {
+            tokio::select! {
+                outcome = &mut served => return Some(outcome),
+                _ = ending.wait_for(|ends| *ends) => {}
+            }
+            tokio::time::timeout(grace, &mut served).await.ok()
+        });
+        // Whoever still reads a scan is cut off; what runs beside the connections ends its step.
+        runtime.shutdown_timeout(grace);
+        safe.end();
+        let synced = syncing.join();
+        match outcome {
+            None | Some(Ok(Ok(()))) => {
+                synced.map_err(|_| io::Error::other("the thread that syncs panicked"))
+            }
+            Some(Ok(Err(error))) => Err(io::Error::other(error)),
+            Some(Err(error)) => Err(io::Error::other(error)),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! honu's interface: the service `rpc.Storage`.
+//!
+//! As honu does, it says in the reply what went wrong, and leaves the call's status alone.
+
+use tonic::{Request, Response, Status};
+
+use super::key_value::Service;
+use super::now;
+use super::proto::honu::storage_server::Storage;
+use super::proto::honu::{GetReply, GetRequest, PutReply, PutRequest};
+use crate::engine::{Expiry, Version};
+use crate::versioned::{Action, Condition, Write};
+
+/// honu's server says so where it was not told to log when a write reached its replicas.
+const NOT_TRACKED: &str = "warning: replicas are not tracking visibility";
+
+/// The service, and the number that its versions end with.
+#[derive(Debug)]
+pub(super) struct Honu {
+    pub(super) service: Service,
+    pub(super) pid: u64,
+}
+
+impl Honu {
+    fn printed(&self, version: Version) -> String {
+        format!("{version}.{}", self.pid)
+    }
+}
+
+#[tonic::async_trait]
+impl Storage for Honu {
+    async fn get_value(&self, request: Request<GetRequest>) -> Result<Response<GetReply>, Status> {
+        let key = request.into_inner().key;
+        let found = self.service.newest(key.clone().into()).await;
+        let error = match found {
+            Ok(Some(entry)) => {
+                let version = self.printed(entry.version);
+                let value = entry.value;
+                let error = String::new();
+                return Ok(Response::new(GetReply { success: true, version, key, value, error }));
+            }
+            Ok(None) => format!("key '{key}' not found in namespace"),
+            Err(status) => status.message().to_owned(),
+        };
+        Ok(Response::new(GetReply { key, error, ..GetReply::default() }))
+    }
+
+    async fn put_value(&self, request: Request<PutRequest>) -> Result<Response<PutReply>, Status> {
+        let PutRequest { key, value, track_visibility } = request.into_inner();
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
+        let write = Write { key: key.as_bytes(), condition: Condition::Always, action };
+        let written = self.service.write(&[write], None, now()).await;
+        let reply = match written {
+            Ok(written) => {
+                let version = self.printed(written.version);
+                let error = if track_visibility { NOT_TRACKED } else { "" }.to_owned();
+                PutReply { success: true, key, version, error }
+            }
+            Err(status) => {
+                let error = status.message().to_owned();
+                PutReply { key, error, ..PutReply::default() }
+            }
+        };
+        Ok(Response::new(reply))
+    }
+}

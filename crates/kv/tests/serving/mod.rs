@@ -1,0 +1,173 @@
+//! A versioned store behind gRPC in this process, and clients of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use knee_kv::grpc::proto::v1::key_value_client::KeyValueClient;
+use knee_kv::grpc::proto::v1::{
+    PutRequest, ReadRequest, ScanRequest, ScanResponse, StatsRequest, StatsResponse, Value,
+};
+use knee_kv::grpc::{Serving, Settings};
+use knee_kv::versioned::{
+    Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
+};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+pub(crate) type Client = KeyValueClient<Channel>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+pub(crate) const VALUE_BYTES_MAX: usize = 1 << 20;
+
+pub(crate) fn options() -> StoreOptions {
+    StoreOptions {
+        consistency: Consistency::Linearizable,
+        stripes: 8,
+        value_bytes_max: VALUE_BYTES_MAX,
+        segment_bytes: 2 << 20,
+    }
+}
+
+/// Few threads, so that many clients share them.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        threads: 2,
+        grace: Duration::from_millis(200),
+        ..Settings::for_values(VALUE_BYTES_MAX)
+    }
+}
+
+/// A running store, which ends with the test.
+pub(crate) struct Store(Option<Serving>);
+
+impl Store {
+    /// In memory.
+    pub(crate) fn start() -> Store {
+        Store::with(options(), settings())
+    }
+
+    pub(crate) fn with(options: StoreOptions, settings: Settings) -> Store {
+        Store::of(Versioned::in_memory(options, 1 << 30).unwrap(), settings)
+    }
+
+    pub(crate) fn of(store: Versioned, settings: Settings) -> Store {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Store(Some(Serving::start(&settings, store, listener).unwrap()))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.0.as_ref().unwrap().address())
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        self.client_with(|endpoint| endpoint).await
+    }
+
+    /// A client with a connection of its own.
+    pub(crate) async fn client_with(&self, with: impl FnOnce(Endpoint) -> Endpoint) -> Client {
+        let endpoint = with(Endpoint::from_shared(self.url()).unwrap().tcp_nodelay(true));
+        let client = KeyValueClient::new(endpoint.connect().await.unwrap());
+        client.max_decoding_message_size(16 << 20)
+    }
+
+    pub(crate) fn shut_down(&mut self) {
+        let serving = self.0.take().unwrap();
+        serving.shutdown().shut_down();
+        serving.join().unwrap();
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(serving) = self.0.take() {
+            serving.shutdown().shut_down();
+            // A runtime is not ended on a thread of another one.
+            let _ = std::thread::spawn(|| serving.join()).join();
+        }
+    }
+}
+
+/// A directory of its own, gone at the end.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("knee-grpc-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Directory(path)
+    }
+
+    pub(crate) fn open(&self, options: StoreOptions) -> Versioned {
+        let directory = DirectoryOptions {
+            path: self.0.clone(),
+            durability: Durability::Always,
+            repair: false,
+        };
+        Versioned::open(options, &directory, 1 << 30).unwrap().0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn key(number: usize) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+pub(crate) fn value(value: impl Into<Vec<u8>>) -> Option<Value> {
+    Some(Value { value: value.into().into(), ..Value::default() })
+}
+
+pub(crate) async fn put(client: &mut Client, key: &[u8], bytes: &[u8]) -> Result<u64, Status> {
+    let request =
+        PutRequest { key: key.to_vec().into(), value: value(bytes), ..PutRequest::default() };
+    client.put(request).await.map(|response| response.into_inner().version)
+}
+
+/// The value and its version.
+pub(crate) async fn read(client: &mut Client, key: &[u8]) -> Result<(Vec<u8>, u64), Status> {
+    let response = client.read(ReadRequest { key: key.to_vec().into() }).await?.into_inner();
+    let entry = response.entry.unwrap();
+    assert_eq!(entry.key, key);
+    Ok((entry.value.to_vec(), entry.version))
+}
+
+pub(crate) async fn stats(client: &mut Client) -> StatsResponse {
+    client.stats(StatsRequest {}).await.unwrap().into_inner()
+}
+
+pub(crate) fn everything() -> ScanRequest {
+    ScanRequest::default()
+}
+
+pub(crate) async fn begin(client: &mut Client, request: ScanRequest) -> Streaming<ScanResponse> {
+    client.scan(request).await.unwrap().into_inner()
+}
+
+pub(crate) async fn begin_atomic(
+    client: &mut Client,
+    request: ScanRequest,
+) -> Streaming<ScanResponse> {
+    client.atomic_scan(request).await.unwrap().into_inner()
+}
+
+/// What is left of a scan, which comes in order.
+pub(crate) async fn rest(mut scan: Streaming<ScanResponse>) -> Result<Model, Status> {
+    let mut found = Model::new();
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(response) = scan.message().await? {
+        for entry in response.entries {
+            let key = entry.key.to_vec();
+            assert!(last.is_none_or(|last| last < key), "{key:?} comes behind its turn");
+            last = Some(key.clone());
+            found.insert(key, entry.value.to_vec());
+        }
+    }
+    Ok(found)
+}
