@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use knee_kv::grpc::proto::v1::key_value_client::KeyValueClient;
 use knee_kv::grpc::proto::v1::{
-    PutRequest, ReadRequest, ScanRequest, ScanResponse, StatsRequest, StatsResponse, Value,
+    BulkPutRequest, Change, DeleteRequest, InsertRequest, PutRequest, ReadRequest, ScanRequest,
+    ScanResponse, StatsRequest, StatsResponse, UpdateRequest, Value, change,
 };
 use knee_kv::grpc::{Serving, Settings};
 use knee_kv::versioned::{
     Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
 };
+use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
@@ -170,4 +172,63 @@ pub(crate) async fn rest(mut scan: Streaming<ScanResponse>) -> Result<Model, Sta
         }
     }
     Ok(found)
+}
+
+/// The numbers that a seed gives (xorshift64, Marsaglia 2003).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+pub(crate) async fn insert(client: &mut Client, key: &[u8], bytes: &[u8]) -> Result<u64, Status> {
+    let request =
+        InsertRequest { key: key.to_vec().into(), value: value(bytes), ..InsertRequest::default() };
+    client.insert(request).await.map(|response| response.into_inner().version)
+}
+
+pub(crate) async fn update(client: &mut Client, key: &[u8], bytes: &[u8]) -> Result<u64, Status> {
+    let request =
+        UpdateRequest { key: key.to_vec().into(), value: value(bytes), ..UpdateRequest::default() };
+    client.update(request).await.map(|response| response.into_inner().version)
+}
+
+pub(crate) async fn delete(client: &mut Client, key: &[u8]) -> Result<u64, Status> {
+    let request = DeleteRequest { key: key.to_vec().into(), ..DeleteRequest::default() };
+    client.delete(request).await.map(|response| response.into_inner().version)
+}
+
+pub(crate) async fn bulk_put(client: &mut Client, changes: Vec<Change>) -> Result<u64, Status> {
+    let request = BulkPutRequest { changes, request: None };
+    client.bulk_put(request).await.map(|response| response.into_inner().version)
+}
+
+pub(crate) fn changed(key: &[u8], bytes: &[u8]) -> Change {
+    let put = Value { value: bytes.to_vec().into(), ..Value::default() };
+    Change { key: key.to_vec().into(), action: Some(change::Action::Put(put)), condition: None }
+}
+
+pub(crate) async fn inserted(
+    store: &Store,
+    keys: usize,
+    bytes: impl Fn(usize) -> Vec<u8>,
+) -> Model {
+    let mut client = store.client().await;
+    let mut model = Model::new();
+    for number in 0..keys {
+        insert(&mut client, &key(number), &bytes(number)).await.unwrap();
+        model.insert(key(number), bytes(number));
+    }
+    model
+}
+
+pub(crate) async fn joined(mut tasks: JoinSet<()>) {
+    while let Some(outcome) = tasks.join_next().await {
+        outcome.unwrap();
+    }
 }

@@ -1,0 +1,186 @@
+//! Readers: what scans show, and those who are slow, leave, or are too many.
+
+use knee_kv::grpc::Settings;
+use knee_kv::grpc::proto::v1::{CompactRequest, ReadAtRequest, ScanRequest};
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use crate::serving::{
+    Client, Directory, Model, Random, Store, begin, begin_atomic, everything, inserted, key,
+    options, put, read, rest, settings, stats,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scans_show_what_was_asked_for_in_order() {
+    let store = Store::start();
+    let mut client = store.client().await;
+    let (mut model, mut random) = (Model::new(), Random(7));
+    for _ in 0..1500 {
+        let mut key = format!("{:x}", random.below(1 << 20)).into_bytes();
+        key.resize(key.len() + random.below(3), 0xff);
+        // Some are larger than a batch, and than what a stripe has room for.
+        let bytes = match random.below(100) {
+            0..2 => 200_000,
+            2..10 => 9_000,
+            10..50 => 100,
+            _ => 3,
+        };
+        let bytes = vec![key[0]; bytes];
+        put(&mut client, &key, &bytes).await.unwrap();
+        model.insert(key, bytes);
+    }
+    assert!(model.values().filter(|value| value.len() == 200_000).count() > 5);
+    for round in 0..40 {
+        let mut bounds = [(); 2].map(|()| format!("{:x}", random.below(1 << 20)).into_bytes());
+        bounds.sort();
+        let [start, mut end] = bounds;
+        if round % 4 == 0 {
+            end.clear();
+        }
+        let limit = if round % 3 == 0 { random.below(300) as u64 } else { 0 };
+        let least = if round % 2 == 0 { 50 } else { 0 };
+        let request = ScanRequest {
+            start: start.clone().into(),
+            end: end.clone().into(),
+            predicate: if least == 0 { String::new() } else { format!("size >= {least}") },
+            limit,
+        };
+        let most = if limit == 0 { usize::MAX } else { limit as usize };
+        let expected: Model = model
+            .range(start..)
+            .take_while(|(key, _)| end.is_empty() || **key < end)
+            .filter(|(_, value)| value.len() >= least)
+            .take(most)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let atomic = rest(begin_atomic(&mut client, request.clone()).await).await.unwrap();
+        assert!(atomic == expected, "{request:?}: {} of {}", atomic.len(), expected.len());
+        assert!(rest(begin(&mut client, request).await).await.unwrap() == expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_holds_up_nobody_and_no_memory() {
+    const KEYS: usize = 512;
+    const BYTES: usize = 64 << 10;
+    const WINDOW: u32 = 1 << 16;
+    let store = Store::start();
+    let before = inserted(&store, KEYS, |number| vec![number as u8; BYTES]).await;
+    let mut reader = store
+        .client_with(|endpoint| {
+            endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
+        })
+        .await;
+    let mut scan = begin_atomic(&mut reader, everything()).await;
+    let first = scan.message().await.unwrap().unwrap();
+    assert!(first.snapshot >= KEYS as u64);
+    // While nobody reads on, all keys are written again, so nothing is locked.
+    let mut writer = store.client().await;
+    for number in 0..KEYS {
+        put(&mut writer, &key(number), b"new").await.unwrap();
+    }
+    let Produced { entries, bytes } = produced(&mut writer).await;
+    // The window, what the connection buffers, and the batch that waits for both.
+    assert!(bytes <= 1 << 20, "{bytes} bytes of {entries} entries were made for nobody");
+    let mut found: Model =
+        first.entries.iter().map(|e| (e.key.to_vec(), e.value.to_vec())).collect();
+    found.extend(rest(scan).await.unwrap());
+    assert!(found == before);
+    assert_eq!(produced(&mut writer).await.entries, KEYS as u64);
+}
+
+struct Produced {
+    entries: u64,
+    bytes: u64,
+}
+
+async fn produced(client: &mut Client) -> Produced {
+    let stats = stats(client).await;
+    Produced { entries: stats.scan_entries, bytes: stats.scan_bytes }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_ends_with_its_client_and_scans_are_limited() {
+    let store = Store::with(options(), Settings { scans_max: 2, ..settings() });
+    inserted(&store, 256, |_| vec![7; 64 << 10]).await;
+    let mut other = store.client().await;
+    for leaves in [false, true] {
+        let mut client =
+            store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+        let mut scans = Vec::new();
+        for _ in 0..2 {
+            let mut scan = begin_atomic(&mut client, everything()).await;
+            assert!(scan.message().await.unwrap().is_some());
+            scans.push(scan);
+        }
+        let status = other.scan(everything()).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "2 scans go on, and no more are served at a time");
+        if leaves {
+            // The connection is gone, not only the calls.
+            drop(client);
+        }
+        drop(scans);
+        while stats(&mut other).await.scans_open > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let found = rest(begin(&mut other, everything()).await).await.unwrap();
+    assert_eq!(found.len(), 256);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_limited() {
+    let store = Store::with(options(), Settings { connections_max: 1, ..settings() });
+    let mut first = store.client().await;
+    put(&mut first, b"key", b"value").await.unwrap();
+    // Its system takes the second one's call, but it is not answered before the first one has gone.
+    let second = tokio::spawn({
+        let endpoint = Endpoint::from_shared(store.url()).unwrap();
+        let mut second = Client::new(endpoint.connect_lazy());
+        async move { read(&mut second, b"key").await }
+    });
+    for _ in 0..100 {
+        read(&mut first, b"key").await.unwrap();
+    }
+    assert!(!second.is_finished());
+    drop(first);
+    assert_eq!(second.await.unwrap().unwrap().0, b"value");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_nobody_reads_is_let_go() {
+    let impatient =
+        Settings { snapshot_idle_max: std::time::Duration::from_millis(20), ..settings() };
+    let store = Store::with(options(), impatient);
+    inserted(&store, 128, |_| vec![7; 64 << 10]).await;
+    let mut client =
+        store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+    let scan = begin_atomic(&mut client, everything()).await;
+    // What it held can be forgotten: then its versions are gone.
+    let mut writer = store.client().await;
+    let last = put(&mut writer, &key(0), b"new").await.unwrap();
+    let kept = ReadAtRequest { key: key(0).into(), version: last - 1 };
+    while writer.read_at(kept.clone()).await.is_ok() {
+        writer.compact(CompactRequest {}).await.unwrap();
+    }
+    let status = rest(scan).await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted);
+    assert!(status.message().contains("nothing was read for too long"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_lets_go_of_its_store_though_a_reader_hangs() {
+    let directory = Directory::new("end");
+    let mut store = Store::of(directory.open(options()), settings());
+    inserted(&store, 200, |_| vec![7; 64 << 10]).await;
+    let mut client =
+        store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+    let mut hanging = begin_atomic(&mut client, everything()).await;
+    assert!(hanging.message().await.unwrap().is_some());
+    tokio::task::block_in_place(|| store.shut_down());
+    assert!(rest(hanging).await.is_err());
+    let store = Store::of(directory.open(options()), settings());
+    let found = rest(begin(&mut store.client().await, everything()).await).await.unwrap();
+    assert_eq!(found.len(), 200);
+}

@@ -1,0 +1,158 @@
+//! Every refusal has its status, and says what was wrong.
+
+use knee_kv::grpc::proto::v1::{Change, PutRequest, ScanRequest};
+use knee_kv::versioned::{KEY_BYTES_MAX, Store as Versioned, StoreOptions};
+use tonic::Code;
+
+use crate::serving::{
+    Directory, Model, Store, VALUE_BYTES_MAX, begin, begin_atomic, bulk_put, changed, delete,
+    everything, insert, key, options, put, read, rest, settings, stats, update, value,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_a_request_is_said() {
+    let store = Store::start();
+    let mut client = store.client().await;
+    put(&mut client, b"there", b"1").await.unwrap();
+    let long = vec![b'k'; KEY_BYTES_MAX + 1];
+    let scan = |start: &'static str, end: &'static str, predicate: &str| ScanRequest {
+        start: start.into(),
+        end: end.into(),
+        predicate: predicate.to_owned(),
+        limit: 0,
+    };
+    let conditional =
+        PutRequest { key: "there".into(), value: value("2"), if_version: Some(7), request: None };
+    let idle = Change { action: None, ..changed(b"a", b"") };
+    let twice = vec![changed(b"a", b"1"), changed(b"b", b"1"), changed(b"a", b"2")];
+    let mut failed = Vec::new();
+    failed.push((read(&mut client, b"").await.err(), Code::InvalidArgument, "the key is empty"));
+    failed.push((
+        put(&mut client, b"", b"").await.err(),
+        Code::InvalidArgument,
+        "the key is empty",
+    ));
+    let error = put(&mut client, &long, b"").await.err();
+    failed.push((error, Code::InvalidArgument, "the key has 4097 bytes, more than 4096"));
+    let error = put(&mut client, b"big", &vec![0; VALUE_BYTES_MAX + 1]).await.err();
+    failed.push((error, Code::InvalidArgument, "the value of key 'big' would be larger"));
+    let error = put(&mut client, b"big", &vec![0; 5 << 20]).await.err();
+    failed.push((error, Code::OutOfRange, "decoded message length too large"));
+    let error = read(&mut client, b"not\xff").await.err();
+    failed.push((error, Code::NotFound, r"key 'not\xff' is not there"));
+    let error = update(&mut client, b"not", b"").await.err();
+    failed.push((error, Code::NotFound, "key 'not' is not there"));
+    let error = insert(&mut client, b"there", b"").await.err();
+    failed.push((error, Code::AlreadyExists, "key 'there' is there, in version 1"));
+    let error = client.put(conditional).await.err();
+    failed.push((error, Code::Aborted, "key 'there' is in version 1, not in version 7"));
+    let error = bulk_put(&mut client, twice).await.err();
+    failed.push((error, Code::InvalidArgument, "key 'a' is written twice"));
+    let error = bulk_put(&mut client, vec![idle]).await.err();
+    failed.push((error, Code::InvalidArgument, "change 0 does not say what is to happen"));
+    let error = client.scan(scan("b", "a", "")).await.err();
+    failed.push((error, Code::InvalidArgument, "the range is inverted: its start 'b' is behind"));
+    let error = client.atomic_scan(scan("b", "a", "")).await.err();
+    failed.push((error, Code::InvalidArgument, "the range is inverted"));
+    let error = client.scan(scan("", "", "size >")).await.err();
+    failed.push((error, Code::InvalidArgument, "does not parse: ERROR: <input>:1:7: Syntax error"));
+    let deep = "(".repeat(1000);
+    let error = client.scan(scan("", "", &deep)).await.err();
+    failed.push((error, Code::InvalidArgument, "does not parse"));
+    let error = rest(begin(&mut client, scan("", "", "size / 0 == 1")).await).await.err();
+    failed.push((error, Code::InvalidArgument, "fails for key 'there': Division by zero"));
+    let error = rest(begin_atomic(&mut client, scan("", "", "size")).await).await.err();
+    failed.push((error, Code::InvalidArgument, "it is a int, not a bool"));
+    for (error, code, message) in failed {
+        let status = error.expect(message);
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(message), "{status} is not: {message}");
+    }
+    assert!(rest(begin(&mut client, scan("a", "a", "")).await).await.unwrap().is_empty());
+    assert_eq!(delete(&mut client, b"not").await.unwrap(), 0);
+    assert_eq!(rest(begin(&mut client, everything()).await).await.unwrap().len(), 1);
+    assert_eq!(stats(&mut client).await.scans_open, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_store_refuses_writes_and_is_read() {
+    let small = Versioned::in_memory(StoreOptions { segment_bytes: 2 << 20, ..options() }, 4 << 20);
+    let store = Store::of(small.unwrap(), settings());
+    let mut client = store.client().await;
+    let mut model = Model::new();
+    let status = loop {
+        let (key, bytes) = (key(model.len()), vec![1; 100_000]);
+        match put(&mut client, &key, &bytes).await {
+            Ok(_) => model.insert(key, bytes),
+            Err(status) => break status,
+        };
+    };
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "the store is full: the limit of 4194304 bytes is reached");
+    assert!(model.len() > 30);
+    assert!(rest(begin(&mut client, everything()).await).await.unwrap() == model);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_is_named_and_never_served() {
+    use std::os::unix::fs::FileExt;
+    let directory = Directory::new("damage");
+    let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 2000, ..options() };
+    let store = Store::of(directory.open(tight), settings());
+    let mut client = store.client().await;
+    for number in 0..50 {
+        put(&mut client, &key(number), &[b'v'; 300]).await.unwrap();
+    }
+    let mut segments: Vec<_> = std::fs::read_dir(&directory.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|name| name == "log"))
+        .collect();
+    segments.sort();
+    // A bit of the first value, in the file that is mapped.
+    let bytes = std::fs::read(&segments[0]).unwrap();
+    let at = bytes.windows(9).position(|window| window == &key(0)[..]).unwrap() + 100;
+    let file = std::fs::OpenOptions::new().write(true).open(&segments[0]).unwrap();
+    file.write_at(&[bytes[at] ^ 1], at as u64).unwrap();
+    for error in [
+        read(&mut client, &key(0)).await.unwrap_err(),
+        rest(begin(&mut client, everything()).await).await.unwrap_err(),
+    ] {
+        assert_eq!(error.code(), Code::DataLoss, "{error}");
+        assert!(error.message().contains("is damaged: the record at"), "{error}");
+    }
+    assert_eq!(read(&mut client, &key(49)).await.unwrap().0, [b'v'; 300]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_broken_log_may_have_lost_is_not_told() {
+    let directory = Directory::new("broken");
+    let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 2000, ..options() };
+    let store = Store::of(directory.open(tight), settings());
+    let mut client = store.client().await;
+    put(&mut client, b"safe", b"1").await.unwrap();
+    // The log cannot go on to another segment without the file of the one before.
+    for entry in std::fs::read_dir(&directory.0).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|name| name == "log") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let mut number = 0;
+    let status = loop {
+        match put(&mut client, &key(number), &[b'v'; 300]).await {
+            Ok(_) => number += 1,
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().starts_with("the disk failed (No such file"), "{status}");
+    // The write that was not acknowledged is not shown, nor that anything else is missing.
+    for key in [&key(number)[..], b"missing"] {
+        assert_eq!(read(&mut client, key).await.unwrap_err().code(), Code::Unavailable);
+    }
+    let error = rest(begin(&mut client, everything()).await).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert_eq!(put(&mut client, b"more", b"").await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(read(&mut client, b"safe").await.unwrap().0, b"1");
+}
