@@ -79,12 +79,17 @@ fn an_address_in_use_is_named() {
 
 #[test]
 fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
-    let rows: [(&[&str], &str); 6] = [
+    let rows: [(&[&str], &str); 11] = [
         (&["--memory-mb", "1"], "--memory-mb 1 is too little"),
         (&["--threads", "0"], "--threads"),
         (&["--listen", "nowhere"], "--listen"),
         (&["--stats", "csv"], "--stats"),
         (&["--idle-timeout-s", "9999999999999999999"], "--idle-timeout-s"),
+        (&["--data", "/nowhere", "--memory-mb", "5"], "--memory-mb 5 is too little for a log"),
+        (&["--data", "/nowhere", "--durability", "often"], "always, interval:MS and none"),
+        (&["--data", "/nowhere", "--durability", "interval:0"], "\"0\" is no number"),
+        (&["--durability", "none"], "--data"),
+        (&["--repair"], "--data"),
         (&["--nonsense"], "--nonsense"),
     ];
     for (flags, expected) in rows {

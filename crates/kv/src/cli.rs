@@ -1,6 +1,7 @@
 //! The command line: flags in, JSON lines out.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use knee_telemetry::{Reporter, Stats, Store, tell};
 
 use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
+use crate::versioned::{
+    self, Consistency, DirectoryError, DirectoryOptions, Durability, StoreOptions,
+};
 
 const PROGRAM: &str = "knee-kv";
 
@@ -21,7 +25,15 @@ const THREADS_MAX: u64 = 256;
 const DESCRIPTORS_OWN: u64 = 64;
 const MIB: usize = 1 << 20;
 
-/// A key-value store behind the memcached protocol, in memory.
+/// Locks of a versioned store for each thread.
+const STRIPES_PER_THREAD: usize = 8;
+/// Sizes of a log's segments: the smallest takes the largest piece of a value.
+const SEGMENT_BYTES_MIN: usize = 2 << 20;
+const SEGMENT_BYTES_MAX: usize = 64 << 20;
+/// The log is divided into at least so many segments, as long as they are not too small.
+const SEGMENTS_MIN: usize = 64;
+
+/// A key-value store behind the memcached protocol, in memory or in a directory.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
 struct Flags {
@@ -32,7 +44,8 @@ struct Flags {
     #[arg(long, value_name = "T", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: u64,
-    /// Memory for items, index and free room together, in MiB; beyond it, items are evicted.
+    /// Memory for items, index and free room together, in MiB; beyond it, items are evicted. Of a
+    /// store that keeps versions it is the log's size, beyond which nothing is taken.
     #[arg(long, value_name = "M", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: u64,
@@ -51,6 +64,20 @@ struct Flags {
     /// Address of `GET /metrics` (Prometheus text).
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
+    /// Keeps everything in this directory, which is made if it is not there; nothing is evicted.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// When a write is on the disk: `always`, before it is answered; `interval:MS`, at most so
+    /// many milliseconds later; `none`, whenever the system likes.
+    #[arg(long, value_name = "WHEN", default_value = "always", requires = "data",
+          value_parser = durability)]
+    durability: Durability,
+    /// What versions order: all writes, or each key's. Keeps versions also without --data.
+    #[arg(long, value_name = "ORDER")]
+    consistency: Option<Order>,
+    /// Goes on without what is damaged in the directory.
+    #[arg(long, requires = "data")]
+    repair: bool,
     /// What is printed on standard output.
     #[arg(long, value_name = "WHAT", default_value = "json")]
     stats: Output,
@@ -63,6 +90,24 @@ struct Flags {
 enum Output {
     Json,
     None,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Order {
+    Linearizable,
+    Sequential,
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text.split_once(':') {
+        None if text == "always" => Ok(Durability::Always),
+        None if text == "none" => Ok(Durability::None),
+        Some(("interval", ms)) => match ms.parse() {
+            Ok(1..) => Ok(Durability::Interval(ms.parse().unwrap_or(u32::MAX))),
+            _ => Err(format!("{ms:?} is no number of milliseconds from 1 on")),
+        },
+        _ => Err("it is one of always, interval:MS and none, as in interval:100".into()),
+    }
 }
 
 impl Flags {
@@ -118,6 +163,8 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         );
         tell(PROGRAM, message);
     }
+    // Before anything is served or printed: this is what fails, and what takes its time.
+    let store = store(flags)?;
     let listener = listen(flags.listen)?;
     let stats = match flags.stats {
         Output::Json => Stats::Json,
@@ -131,21 +178,77 @@ fn run(flags: &Flags) -> Result<(), Failure> {
             .map_err(|error| Failure::start("cannot serve the admin address", &error))?;
     }
     let settings = flags.settings();
-    let serving = Serving::start(&settings, listener, reporter, process::shutdown_on_signals)
-        .map_err(|error| match error {
-            StartError::TooLittleMemory => Failure {
-                message: format!(
-                    "--memory-mb {} is too little for values of --value-bytes-max {}: \
+    let started = match &store {
+        None => Serving::start(&settings, listener, reporter, process::shutdown_on_signals),
+        Some(store) => {
+            Serving::start_over(store, &settings, listener, reporter, process::shutdown_on_signals)
+        }
+    };
+    let serving = started.map_err(|error| match error {
+        StartError::TooLittleMemory => Failure {
+            message: format!(
+                "--memory-mb {} is too little for values of --value-bytes-max {}: \
                  it takes at least {}",
-                    flags.memory_mb,
-                    flags.value_bytes_max,
-                    MemoryLimits::memory_bytes_min(settings.limits.value_bytes_max).div_ceil(MIB)
-                ),
-                code: 2,
-            },
-            StartError::Io(error) => Failure::start("cannot start", &error),
-        })?;
-    serving.join().map_err(|error| Failure::start("an event loop failed", &error))
+                flags.memory_mb,
+                flags.value_bytes_max,
+                MemoryLimits::memory_bytes_min(settings.limits.value_bytes_max).div_ceil(MIB)
+            ),
+            code: 2,
+        },
+        StartError::Io(error) => Failure::start("cannot start", &error),
+    })?;
+    serving.join().map_err(|error| Failure { message: error.to_string(), code: 1 })
+}
+
+/// The store that keeps versions, if one was asked for.
+fn store(flags: &Flags) -> Result<Option<versioned::Store>, Failure> {
+    if flags.data.is_none() && flags.consistency.is_none() {
+        return Ok(None);
+    }
+    let bytes_max = flags.memory_mb as usize * MIB;
+    let value_bytes_max = flags.value_bytes_max as usize;
+    let share = 1 << (bytes_max / SEGMENTS_MIN).ilog2();
+    let options = StoreOptions {
+        consistency: match flags.consistency {
+            Some(Order::Sequential) => Consistency::Sequential,
+            Some(Order::Linearizable) | None => Consistency::Linearizable,
+        },
+        stripes: flags.threads as usize * STRIPES_PER_THREAD,
+        value_bytes_max,
+        segment_bytes: share.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+    };
+    // Two of the largest values, so that one can take the place of the other.
+    let bytes_min = 2 * (value_bytes_max + options.segment_bytes);
+    if bytes_max < bytes_min {
+        return Err(Failure {
+            message: format!(
+                "--memory-mb {} is too little for a log with values of --value-bytes-max \
+                 {value_bytes_max}: it takes at least {}",
+                flags.memory_mb,
+                bytes_min.div_ceil(MIB)
+            ),
+            code: 2,
+        });
+    }
+    let Some(path) = &flags.data else {
+        let made = versioned::Store::in_memory(options, bytes_max as u64);
+        return made.map(Some).map_err(|error| Failure::start("cannot make the log", &error));
+    };
+    let directory =
+        DirectoryOptions { path: path.clone(), durability: flags.durability, repair: flags.repair };
+    let opened = versioned::Store::open(options, &directory, bytes_max as u64);
+    let (store, lost) = opened.map_err(|error| {
+        let remedy = match &error {
+            DirectoryError::Damaged(..) if !flags.repair => "; --repair goes on without that",
+            _ => "",
+        };
+        Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
+    })?;
+    for lost in lost {
+        let message = format_args!("repaired: {lost}");
+        tell(PROGRAM, message);
+    }
+    Ok(Some(store))
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {

@@ -33,6 +33,8 @@ const VERSION: &str = concat!("1.6.18-knee-", env!("CARGO_PKG_VERSION"));
 
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+const DAMAGED: &[u8] = b"SERVER_ERROR the stored item is damaged\r\n";
+const BROKEN: &[u8] = b"SERVER_ERROR the log cannot be written\r\n";
 const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
 /// How a request went, for the statistics.
@@ -56,6 +58,11 @@ impl Answered {
 
     fn looked_up(op: Op, hit: bool) -> Answered {
         Answered { op, items: 1, hits: u32::from(hit), misses: u32::from(!hit), error: false }
+    }
+
+    /// A look-up that the engine refused: neither a hit nor a miss.
+    fn failed(op: Op) -> Answered {
+        Answered { op, items: 1, hits: 0, misses: 0, error: true }
     }
 
     /// A write of one key.
@@ -151,7 +158,7 @@ impl<E: Engine> Commands<E> {
                 answered = self.arith(verb, key, delta, now, out);
             }
             Request::Touch { key, exptime, .. } => answered = self.touch(key, exptime, now, out),
-            Request::FlushAll { delay, .. } => self.flush_all(delay, now, out),
+            Request::FlushAll { delay, .. } => answered.error = !self.flush_all(delay, now, out),
             Request::Stats { args } => answered.error = !self.stats(args, now, out),
             Request::Version => encode::version_line(VERSION, out),
             // Accepted for the sake of clients that send it: there is no log to make talkative.
@@ -186,13 +193,21 @@ impl<E: Engine> Commands<E> {
         Outcome::Done(answered)
     }
 
-    /// Removes what a value that was refused as too large was to replace.
-    pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) {
-        let (_, ()) = self.engine.update(key, now, |_| (crate::engine::Change::Remove, ()));
+    /// Removes what a value that was refused as too large was to replace. Returns what to answer
+    /// if that is refused as well.
+    pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) -> Option<&'static [u8]> {
+        let (removed, ()) = self.engine.update(key, now, |_| (crate::engine::Change::Remove, ()));
         self.count(Counter::StoreTooLarge, 1);
+        removed.err().map(|refused| self.refused(refused))
     }
 
-    /// The answer to a write that the engine refused.
+    /// Answers with an error in the place of what `out` has of the answer behind `start`.
+    fn fail(&self, refused: Refused, start: usize, out: &mut Vec<u8>) {
+        out.truncate(start);
+        out.extend_from_slice(self.refused(refused));
+    }
+
+    /// The answer to an access that the engine refused.
     fn refused(&self, refused: Refused) -> &'static [u8] {
         match refused {
             Refused::TooLarge => {
@@ -203,6 +218,8 @@ impl<E: Engine> Commands<E> {
                 self.count(Counter::StoreNoMemory, 1);
                 OUT_OF_MEMORY
             }
+            Refused::Damaged => DAMAGED,
+            Refused::Broken => BROKEN,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 /// A second of the Unix epoch. An engine owns no clock: callers tell it the time.
 pub type Second = u32;
 
-/// The version of an item: unique in the engine, and larger after every change of the item.
+/// The version of an item: larger after every change of the item, also if it was gone meanwhile.
 pub type Version = u64;
 
 /// Longest key, in bytes.
@@ -117,13 +117,18 @@ pub enum Change<'a> {
     Remove,
 }
 
-/// Why a change was not made. The item is as it was before, unless the error says otherwise.
+/// Why an access failed. The item is as it was before, unless the error says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// The item would exceed the largest size the engine takes.
     TooLarge,
-    /// There is no memory for the item, even after evicting others; the old item is gone.
+    /// There is no room for the change. An engine that evicts has evicted others in vain, and the
+    /// old item is gone.
     Full,
+    /// What is stored of the item is not what was written.
+    Damaged,
+    /// The log could not be written before: no change is taken any more.
+    Broken,
 }
 
 /// How full an engine is, and what it has removed by itself.
@@ -148,14 +153,25 @@ pub struct Figures {
 }
 
 /// A store of items. A handle to it is owned by one thread; engines that are shared lock inside.
+///
+/// What a handle was shown or has changed may be told to others only after [`Engine::settle`].
 pub trait Engine {
     /// Shows the item of `key` to `visit`, unless its time is over, and counts that as a use.
-    fn get<R>(&mut self, key: &[u8], now: Second, visit: impl FnOnce(Option<Item<'_>>) -> R) -> R;
+    ///
+    /// # Errors
+    /// Where the item cannot be shown; `visit` is not called.
+    fn get<R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        visit: impl FnOnce(Option<Item<'_>>) -> R,
+    ) -> Result<R, Refused>;
 
     /// Shows the item of `key` to `decide`, and makes the change it returns, atomically.
     ///
     /// Returns the item's version after the change, 0 where there is no item, and what `decide`
-    /// had to say.
+    /// had to say. With an error nothing was changed, whatever that is: where the item could not
+    /// be shown, `decide` was asked as if there was none.
     fn update<'c, R>(
         &mut self,
         key: &[u8],
@@ -165,7 +181,20 @@ pub trait Engine {
 
     /// Removes every item once `at` has come: those put before it, none put after it.
     /// A later call takes the place of an earlier one that is still pending.
-    fn clear(&mut self, at: Second, now: Second);
+    ///
+    /// # Errors
+    /// Where some of them could not be removed.
+    fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused>;
+
+    /// Waits until everything that this handle was shown or has changed is as safe as it is going
+    /// to be.
+    ///
+    /// # Errors
+    /// Says why it will never be: none of it may be told to anybody.
+    #[inline]
+    fn settle(&mut self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Changes the memory limit; evicts until it holds. Returns false, without any change, when so
     /// little does not suffice for the largest item.

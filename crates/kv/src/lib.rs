@@ -9,6 +9,8 @@
 //!   atomic read-decide-change.
 //! * [`Memory`]: the volatile engine. `stripes` shares several of them among threads.
 //! * [`graph`]: follower graphs, from a text into a versioned store.
+//! * [`versioned`]: the store that keeps versions, in memory or in a directory; its `Items` are an
+//!   engine, too.
 //! * `commands`: what memcached means by a request, said as decisions on an engine's items.
 //! * `server`: connections; batches of requests in, one write of their answers out.
 //! * `counters`: what `stats` counts.
@@ -32,4 +34,4 @@ mod stripes;
 pub mod versioned;
 
 pub use memory::{Memory, MemoryLimits};
-pub use serving::{Serving, Settings, StartError};
+pub use serving::{EndError, Serving, Settings, StartError};

@@ -266,8 +266,13 @@ impl Memory {
 
 impl Engine for Memory {
     #[inline]
-    fn get<R>(&mut self, key: &[u8], now: Second, visit: impl FnOnce(Option<Item<'_>>) -> R) -> R {
-        self.get_hashed(self.hash.hash(key), key, now, visit)
+    fn get<R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        visit: impl FnOnce(Option<Item<'_>>) -> R,
+    ) -> Result<R, Refused> {
+        Ok(self.get_hashed(self.hash.hash(key), key, now, visit))
     }
 
     #[inline]
@@ -280,13 +285,14 @@ impl Engine for Memory {
         self.update_hashed(self.hash.hash(key), key, now, decide)
     }
 
-    fn clear(&mut self, at: Second, now: Second) {
+    fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused> {
         if at <= now {
             self.clear_at = None;
             self.remove_all();
         } else {
             self.clear_at = Some(at);
         }
+        Ok(())
     }
 
     fn set_memory_limit(&mut self, bytes: usize, now: Second) -> bool {

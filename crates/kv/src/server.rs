@@ -1,5 +1,6 @@
 //! Connections: bytes in, requests answered, bytes out, and how long that took.
 
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, ErrorKind, Limits, RequestDecoder};
@@ -74,6 +75,8 @@ pub(crate) struct Server<E> {
     /// Whether this thread reports the engine's figures: one does for a shared engine.
     reports_engine: bool,
     reported: Figures,
+    /// Why the engine could not make safe what was answered, once that is so.
+    unsettled: Arc<OnceLock<String>>,
 }
 
 impl<E: Engine> Server<E> {
@@ -83,6 +86,7 @@ impl<E: Engine> Server<E> {
         calendar: Calendar,
         recorder: Recorder<Store>,
         reports_engine: bool,
+        unsettled: Arc<OnceLock<String>>,
     ) -> Server<E> {
         Server {
             commands,
@@ -96,6 +100,7 @@ impl<E: Engine> Server<E> {
             recorder: Some(recorder),
             reports_engine,
             reported: Figures::default(),
+            unsettled,
         }
     }
 
@@ -149,14 +154,14 @@ impl<E: Engine> Server<E> {
                 }
                 Decoded::Invalid { consumed, error } => {
                     start += consumed;
-                    if error.kind == ErrorKind::TooLarge
-                        && let Some(key) = connection.decoder.take_stale_key()
-                    {
-                        self.commands.drop_stale(&key, now);
-                    }
-                    io.write(conn, error.answer());
+                    let stale = (error.kind == ErrorKind::TooLarge)
+                        .then(|| connection.decoder.take_stale_key())
+                        .flatten();
+                    let kept = stale.and_then(|key| self.commands.drop_stale(&key, now));
+                    let answer = kept.unwrap_or_else(|| error.answer());
+                    io.write(conn, answer);
                     let refused = Answered { error: true, ..Answered::new(Op::Other) };
-                    self.samples.push(sample(refused, consumed, error.answer().len() as u64));
+                    self.samples.push(sample(refused, consumed, answer.len() as u64));
                     if error.is_fatal() {
                         io.close_when_sent(conn);
                         return input.len();
@@ -260,6 +265,15 @@ impl<E: Engine> Handler for Server<E> {
     }
 
     fn on_batch_end(&mut self, io: &mut Io) {
+        // Nothing of the batch has left: what a connection had to send when its event came was
+        // written by earlier ones.
+        if let Err(why) = self.commands.engine().settle() {
+            // Another thread may have been told first; all end.
+            let _ = self.unsettled.set(why);
+            self.suspended.clear();
+            io.abandon();
+            return;
+        }
         for conn in self.suspended.drain(..) {
             io.resume(conn);
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use knee_proto::Limits;
@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::memory::{Memory, MemoryLimits};
 use crate::server::{Calendar, Server};
 use crate::stripes::Stripes;
+use crate::versioned::{self, Items};
 
 /// Input that a connection may hold beside a value: more than any line but a retrieval's.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -24,7 +25,7 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 pub struct Settings {
     /// Event loops, at least 1. With one, nothing is locked.
     pub threads: usize,
-    /// Limits of the memory engine.
+    /// Limits of the memory engine; of a versioned store, only that of the values counts.
     pub limits: MemoryLimits,
     /// Connections served at a time; further ones are refused.
     pub connections_max: usize,
@@ -59,12 +60,37 @@ impl From<io::Error> for StartError {
     }
 }
 
+/// Why a store ended that nobody had told to.
+#[derive(Debug)]
+pub enum EndError {
+    /// The system ended one of the event loops.
+    Io(io::Error),
+    /// The log could not be written: what was answered last was not sent.
+    Unsettled(String),
+}
+
+impl std::fmt::Display for EndError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EndError::Io(error) => write!(f, "an event loop failed: {error}"),
+            EndError::Unsettled(why) => write!(
+                f,
+                "the log cannot be written: {why}; what was not safe was not answered, and what \
+                 was answered is there when the store is opened again"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for EndError {}
+
 /// A running store.
 #[derive(Debug)]
 pub struct Serving {
     group: Group,
     running: Running<Store>,
     address: SocketAddr,
+    unsettled: Arc<OnceLock<String>>,
 }
 
 impl Serving {
@@ -93,6 +119,21 @@ impl Serving {
         }
     }
 
+    /// The same, with the items of a versioned store, which others may use as well.
+    ///
+    /// # Errors
+    /// When the system refuses a socket, a poll or a thread.
+    pub fn start_over(
+        store: &versioned::Store,
+        settings: &Settings,
+        listener: TcpListener,
+        reporter: Reporter<Store>,
+        before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
+    ) -> Result<Serving, StartError> {
+        let items = Items::new(store.clone());
+        Serving::with_engine(settings, listener, reporter, before_ready, || items.clone())
+    }
+
     /// Serves the engine whose handles `engine` gives to the threads.
     fn with_engine<E: Engine + Send + 'static>(
         settings: &Settings,
@@ -105,6 +146,7 @@ impl Serving {
         let started = Moment::now();
         let facts = Arc::new(Facts { settings: *settings, listen: address, started: started.mono });
         let counters = Arc::new(Counters::new(settings.threads));
+        let unsettled = Arc::new(OnceLock::new());
         let limits =
             Limits { value_bytes_max: settings.limits.value_bytes_max, ..Limits::default() };
         let config = Config {
@@ -120,11 +162,13 @@ impl Serving {
                 Commands::new(engine(), Arc::clone(&counters), Arc::clone(&facts), thread);
             let gauges = StoreGauges::default();
             let recorder = reporter.recorder(format!("net-{thread}"), gauges, started);
-            Server::new(commands, limits, Calendar::new(started), recorder, thread == 0)
+            let calendar = Calendar::new(started);
+            let unsettled = Arc::clone(&unsettled);
+            Server::new(commands, limits, calendar, recorder, thread == 0, unsettled)
         })?;
         before_ready(group.shutdown())?;
         reporter.ready(Some(address));
-        Ok(Serving { group, running: reporter.start()?, address })
+        Ok(Serving { group, running: reporter.start()?, address, unsettled })
     }
 
     /// The address that is served.
@@ -142,10 +186,13 @@ impl Serving {
     /// Waits until it has ended, and prints the summary.
     ///
     /// # Errors
-    /// When the system ended one of the event loops.
-    pub fn join(self) -> io::Result<()> {
+    /// See [`EndError`].
+    pub fn join(self) -> Result<(), EndError> {
         let ended = self.group.join();
         self.running.finish(|_| ());
-        ended
+        match self.unsettled.get() {
+            Some(why) => Err(EndError::Unsettled(why.clone())),
+            None => ended.map_err(EndError::Io),
+        }
     }
 }

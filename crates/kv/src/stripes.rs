@@ -55,9 +55,14 @@ fn lock(stripe: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
 }
 
 impl Engine for Stripes {
-    fn get<R>(&mut self, key: &[u8], now: Second, visit: impl FnOnce(Option<Item<'_>>) -> R) -> R {
+    fn get<R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        visit: impl FnOnce(Option<Item<'_>>) -> R,
+    ) -> Result<R, Refused> {
         let hash = self.hash.hash(key);
-        self.stripe(hash).get_hashed(hash, key, now, visit)
+        Ok(self.stripe(hash).get_hashed(hash, key, now, visit))
     }
 
     fn update<'c, R>(
@@ -70,10 +75,8 @@ impl Engine for Stripes {
         self.stripe(hash).update_hashed(hash, key, now, decide)
     }
 
-    fn clear(&mut self, at: Second, now: Second) {
-        for stripe in &*self.stripes {
-            lock(stripe).clear(at, now);
-        }
+    fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused> {
+        self.stripes.iter().try_for_each(|stripe| lock(stripe).clear(at, now))
     }
 
     fn set_memory_limit(&mut self, bytes: usize, now: Second) -> bool {

@@ -5,7 +5,9 @@
 //! behind locks, with commits of several keys and snapshots. A [directory](directory) makes the
 //! log durable.
 
+mod change;
 mod directory;
+mod items;
 mod keeper;
 mod log;
 mod order;
@@ -19,6 +21,7 @@ mod table;
 mod watch;
 
 pub use directory::DirectoryError;
+pub use items::Items;
 pub use keeper::{History, Keeper};
 pub use log::{Durability, Unwritable};
 pub use reclaim::ReclaimError;

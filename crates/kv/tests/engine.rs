@@ -1,9 +1,10 @@
-//! The memory engine against a model that is too simple to be wrong.
+//! The engines against a model that is too simple to be wrong.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 
 use knee_kv::engine::{Change, Engine, Expiry, Item, Refused, Second};
+use knee_kv::versioned::{Consistency, Items, Store, StoreOptions};
 use knee_kv::{Memory, MemoryLimits};
 use proptest::prelude::*;
 
@@ -23,7 +24,19 @@ fn put_until(memory: &mut Memory, key: &[u8], value: &[u8], expiry: Expiry, now:
 }
 
 fn value(memory: &mut Memory, key: &[u8], now: Second) -> Option<Vec<u8>> {
-    memory.get(key, now, |item| item.map(|item| item.value.to_vec()))
+    memory.get(key, now, |item| item.map(|item| item.value.to_vec())).unwrap()
+}
+
+/// A versioned store of so small segments that a few of the largest values fill one.
+fn items(consistency: Consistency) -> (Store, Items) {
+    let options = StoreOptions {
+        consistency,
+        stripes: 4,
+        value_bytes_max: VALUE_BYTES_MAX,
+        segment_bytes: 8192,
+    };
+    let store = Store::in_memory(options, 1 << 26).unwrap();
+    (store.clone(), Items::new(store))
 }
 
 fn key(number: usize) -> Vec<u8> {
@@ -93,6 +106,8 @@ impl Modelled {
 #[derive(Default)]
 struct Model {
     items: BTreeMap<Vec<u8>, Modelled>,
+    /// The last version of each key, also if it is gone.
+    versions: BTreeMap<Vec<u8>, u64>,
     clear_at: Option<Second>,
 }
 
@@ -114,16 +129,15 @@ fn until(ttl_s: Option<u8>, now: Second) -> Expiry {
 
 /// Makes a change in both, and compares what both say.
 fn change(
-    memory: &mut Memory,
+    engine: &mut impl Engine,
     model: &mut Model,
     key: &[u8],
     now: Second,
-    last_version: &mut u64,
     make: impl Fn(Option<&Modelled>) -> Change<'static>,
 ) {
     let modelled = model.look(key, now).cloned();
     let change = make(modelled.as_ref());
-    let (outcome, seen) = memory.update(key, now, |item| (change, item.map(Modelled::of)));
+    let (outcome, seen) = engine.update(key, now, |item| (change, item.map(Modelled::of)));
     assert_eq!(seen, modelled, "the item shown to the decision");
 
     let put =
@@ -163,8 +177,8 @@ fn change(
             expected.used_at = now;
         }
         _ => {
-            assert!(version > *last_version, "versions grow");
-            *last_version = version;
+            let before = model.versions.insert(key.to_vec(), version);
+            assert!(version > before.unwrap_or(0), "versions grow");
             expected.version = version;
             expected.used_at = now;
         }
@@ -176,6 +190,75 @@ fn leak(bytes: Vec<u8>) -> &'static [u8] {
     Box::leak(bytes.into_boxed_slice())
 }
 
+/// Takes the steps with an engine and with the model; after each, `keep` may do what nobody is to notice.
+fn play<E: Engine>(engine: &mut E, steps: Vec<Step>, mut keep: impl FnMut(&mut E)) {
+    let mut model = Model::default();
+    let mut now = 1_000_000;
+    for step in steps {
+        match step {
+            Step::Get(number) => {
+                let key = key(number.into());
+                let expected = model.look(&key, now).cloned();
+                assert_eq!(engine.get(&key, now, |item| item.map(Modelled::of)), Ok(expected));
+                if let Some(item) = model.look(&key, now) {
+                    item.read = true;
+                    item.used_at = now;
+                }
+            }
+            Step::Clear(delay) => {
+                let at = now + Second::from(delay);
+                assert_eq!(engine.clear(at, now), Ok(()));
+                model.clear_at = Some(at);
+                model.look(b"", now);
+            }
+            Step::Wait(seconds) => now += Second::from(seconds),
+            Step::Put { key: number, flags, ttl_s, marks, value } => {
+                let (value, expiry) = (leak(value), until(ttl_s, now));
+                let put = Change::Put { flags, expiry, marks, value };
+                change(engine, &mut model, &key(number.into()), now, |_| put);
+            }
+            Step::Append(number, tail) => {
+                let append = Change::Append(leak(tail));
+                change(engine, &mut model, &key(number.into()), now, |_| append);
+            }
+            Step::Prepend(number, front) => {
+                let prepend = Change::Prepend(leak(front));
+                change(engine, &mut model, &key(number.into()), now, |_| prepend);
+            }
+            Step::Rewrite(number, byte) => {
+                change(engine, &mut model, &key(number.into()), now, |old| {
+                    let len = old.map_or(0, |old| old.value.len());
+                    Change::Rewrite { expiry: Expiry::NEVER, value: leak(vec![byte; len]) }
+                });
+            }
+            Step::Amend { key: number, ttl_s, marks, new_version, read } => {
+                let amend = Change::Amend { expiry: until(ttl_s, now), marks, new_version, read };
+                change(engine, &mut model, &key(number.into()), now, |_| amend);
+            }
+            Step::Remove(number) => {
+                change(engine, &mut model, &key(number.into()), now, |_| Change::Remove);
+            }
+            Step::Keep(number) => {
+                change(engine, &mut model, &key(number.into()), now, |_| Change::Keep);
+            }
+        }
+        keep(engine);
+        let figures = engine.figures();
+        assert_eq!(figures.evictions, 0);
+        assert!(figures.memory_bytes <= figures.memory_bytes_max);
+    }
+    for number in 0..24 {
+        let key = key(number);
+        let expected = model.look(&key, now).cloned();
+        assert_eq!(engine.get(&key, now, |item| item.map(Modelled::of)), Ok(expected));
+    }
+    // Those whose time is over may or may not have been noticed.
+    let visible = model.items.len() as u64;
+    assert!(engine.figures().items >= visible);
+    assert_eq!(engine.clear(now, now), Ok(()));
+    assert_eq!(engine.figures().items, 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -183,67 +266,20 @@ proptest! {
     /// nothing need be evicted, but segments have to be emptied all the time.
     #[test]
     fn behaves_as_a_map(steps in prop::collection::vec(step(), 1..400)) {
-        let mut memory = memory(192 * 1024);
-        let mut model = Model::default();
-        let mut now = 1_000_000;
-        let mut version = 0;
-        for step in steps {
-            match step {
-                Step::Get(number) => {
-                    let key = key(number.into());
-                    let expected = model.look(&key, now).cloned();
-                    let got = memory.get(&key, now, |item| item.map(Modelled::of));
-                    prop_assert_eq!(got, expected);
-                    if let Some(item) = model.look(&key, now) {
-                        item.read = true;
-                        item.used_at = now;
-                    }
-                }
-                Step::Put { key: number, flags, ttl_s, marks, value } => {
-                    let (value, expiry) = (leak(value), until(ttl_s, now));
-                    let put = Change::Put { flags, expiry, marks, value };
-                    change(&mut memory, &mut model, &key(number.into()), now, &mut version, |_| put);
-                }
-                Step::Append(number, tail) => {
-                    let append = Change::Append(leak(tail));
-                    change(&mut memory, &mut model, &key(number.into()), now, &mut version, |_| append);
-                }
-                Step::Prepend(number, front) => {
-                    let prepend = Change::Prepend(leak(front));
-                    change(&mut memory, &mut model, &key(number.into()), now, &mut version, |_| prepend);
-                }
-                Step::Rewrite(number, byte) => {
-                    change(&mut memory, &mut model, &key(number.into()), now, &mut version, |old| {
-                        let len = old.map_or(0, |old| old.value.len());
-                        Change::Rewrite { expiry: Expiry::NEVER, value: leak(vec![byte; len]) }
-                    });
-                }
-                Step::Amend { key: number, ttl_s, marks, new_version, read } => {
-                    let amend = Change::Amend { expiry: until(ttl_s, now), marks, new_version, read };
-                    change(&mut memory, &mut model, &key(number.into()), now, &mut version, |_| amend);
-                }
-                Step::Remove(number) => {
-                    change(&mut memory, &mut model, &key(number.into()), now, &mut version, |_| Change::Remove);
-                }
-                Step::Keep(number) => {
-                    change(&mut memory, &mut model, &key(number.into()), now, &mut version, |_| Change::Keep);
-                }
-                Step::Clear(delay) => {
-                    let at = now + Second::from(delay);
-                    memory.clear(at, now);
-                    model.clear_at = Some(at);
-                    model.look(b"", now);
-                }
-                Step::Wait(seconds) => now += Second::from(seconds),
-            }
-            prop_assert_eq!(memory.figures().evictions, 0);
-            prop_assert!(memory.figures().memory_bytes <= memory.figures().memory_bytes_max);
-        }
-        for number in 0..24 {
-            let key = key(number);
-            let expected = model.look(&key, now).cloned();
-            prop_assert_eq!(memory.get(&key, now, |item| item.map(Modelled::of)), expected);
-        }
+        play(&mut memory(192 * 1024), steps, |_| ());
+    }
+
+    /// So does a versioned store, while its space is had back.
+    #[test]
+    fn keeping_versions_behaves_as_a_map(
+        steps in prop::collection::vec(step(), 1..400),
+        sequential in any::<bool>(),
+    ) {
+        let order = if sequential { Consistency::Sequential } else { Consistency::Linearizable };
+        let (store, mut items) = items(order);
+        play(&mut items, steps, |_| {
+            while store.reclaim().unwrap() {}
+        });
     }
 
     /// With too little memory items go missing, but what is there is right, and the limit holds.
@@ -289,7 +325,7 @@ fn what_is_read_again_and_again_outlives_a_scan_of_other_keys() {
         put(&mut memory, &key(number), &[8; 100], 1);
         if number % 50 == 0 {
             for hot in 0..100 {
-                memory.get(&key(hot), 1, |_| ());
+                memory.get(&key(hot), 1, |_| ()).unwrap();
             }
         }
     }
@@ -322,7 +358,7 @@ fn large_items_are_evicted_in_turn_too() {
     let mut memory = Memory::new(limits).unwrap();
     for number in 0..40 {
         put(&mut memory, &key(number), &vec![number as u8; 1 << 20], 1);
-        memory.get(&key(0), 1, |_| ());
+        memory.get(&key(0), 1, |_| ()).unwrap();
         assert!(memory.figures().memory_bytes <= 8 << 20);
     }
     assert!(value(&mut memory, &key(0), 1).is_some(), "used all the time");

@@ -11,10 +11,11 @@ use knee_kv::{MemoryLimits, Settings};
 
 /// A table test of the protocol: what is sent, and what must come back.
 fn converse(rows: &[(&str, &str)]) {
-    let store = Store::start(settings());
-    let mut client = store.client();
-    for (sent, expected) in rows {
-        assert_eq!(client.told(sent), *expected, "after {}", sent.escape_debug());
+    for store in Store::each(settings()) {
+        let mut client = store.client();
+        for (sent, expected) in rows {
+            assert_eq!(client.told(sent), *expected, "after {}", sent.escape_debug());
+        }
     }
 }
 
@@ -42,15 +43,16 @@ fn classic_storage() {
 
 #[test]
 fn classic_compare_and_swap() {
-    let store = Store::start(settings());
-    let mut client = store.client();
-    client.told("set k 0 0 1\r\na\r\n");
-    let told = client.told("gets k\r\n");
-    let token = told.split_whitespace().nth(4).unwrap().to_owned();
-    assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nb\r\n")), "STORED\r\n");
-    assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nc\r\n")), "EXISTS\r\n");
-    assert_eq!(client.told("cas nobody 0 0 1 1\r\nc\r\n"), "NOT_FOUND\r\n");
-    assert_eq!(client.told("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    for store in Store::each(settings()) {
+        let mut client = store.client();
+        client.told("set k 0 0 1\r\na\r\n");
+        let told = client.told("gets k\r\n");
+        let token = told.split_whitespace().nth(4).unwrap().to_owned();
+        assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nb\r\n")), "STORED\r\n");
+        assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nc\r\n")), "EXISTS\r\n");
+        assert_eq!(client.told("cas nobody 0 0 1 1\r\nc\r\n"), "NOT_FOUND\r\n");
+        assert_eq!(client.told("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    }
 }
 
 #[test]
@@ -91,17 +93,18 @@ fn expiry() {
 
 #[test]
 fn an_item_ends_when_its_second_comes() {
-    let store = Store::start(settings());
-    let mut client = store.client();
-    client.told("set k 0 1 1\r\nx\r\n");
-    client.told("set l 0 1000 1\r\ny\r\n");
-    client.told("flush_all 1\r\n");
-    client.told("set m 0 0 1\r\nz\r\n");
-    // No more than a second may pass before both are gone; waiting longer is no fault.
-    std::thread::sleep(Duration::from_millis(1100));
-    assert_eq!(client.told("get k l m\r\n"), "END\r\n");
-    client.told("set n 0 0 1\r\nz\r\n");
-    assert_eq!(client.told("get n\r\n"), "VALUE n 0 1\r\nz\r\nEND\r\n");
+    for store in Store::each(settings()) {
+        let mut client = store.client();
+        client.told("set k 0 1 1\r\nx\r\n");
+        client.told("set l 0 1000 1\r\ny\r\n");
+        client.told("flush_all 1\r\n");
+        client.told("set m 0 0 1\r\nz\r\n");
+        // No more than a second may pass before both are gone; waiting longer is no fault.
+        std::thread::sleep(Duration::from_millis(1100));
+        assert_eq!(client.told("get k l m\r\n"), "END\r\n");
+        client.told("set n 0 0 1\r\nz\r\n");
+        assert_eq!(client.told("get n\r\n"), "VALUE n 0 1\r\nz\r\nEND\r\n");
+    }
 }
 
 #[test]
@@ -165,38 +168,39 @@ fn stat(client: &mut Client, group: &str, name: &str) -> Option<String> {
 
 #[test]
 fn statistics_count_what_was_asked() {
-    let store = Store::start(Settings { threads: 2, ..settings() });
-    let (mut one, mut two) = (store.client(), store.client());
-    one.told("set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\nget a b c\r\ndelete a\r\ndelete a\r\n");
-    two.told("get b\r\nset n 0 0 1\r\n1\r\nincr n 1\r\ndecr z 1\r\ntouch b 0\r\nflush_all\r\n");
-    let expected = [
-        ("cmd_get", "4"),
-        ("get_hits", "3"),
-        ("get_misses", "1"),
-        ("cmd_set", "3"),
-        ("delete_hits", "1"),
-        ("delete_misses", "1"),
-        ("incr_hits", "1"),
-        ("decr_misses", "1"),
-        ("touch_hits", "1"),
-        ("cmd_flush", "1"),
-        ("curr_items", "0"),
-        ("curr_connections", "2"),
-        ("total_connections", "2"),
-        ("threads", "2"),
-        ("limit_maxbytes", "67108864"),
-    ];
-    for (name, count) in expected {
-        assert_eq!(stat(&mut one, "", name).as_deref(), Some(count), "{name}");
+    for store in Store::each(Settings { threads: 2, ..settings() }) {
+        let (mut one, mut two) = (store.client(), store.client());
+        one.told("set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\nget a b c\r\ndelete a\r\ndelete a\r\n");
+        two.told("get b\r\nset n 0 0 1\r\n1\r\nincr n 1\r\ndecr z 1\r\ntouch b 0\r\nflush_all\r\n");
+        let expected = [
+            ("cmd_get", "4"),
+            ("get_hits", "3"),
+            ("get_misses", "1"),
+            ("cmd_set", "3"),
+            ("delete_hits", "1"),
+            ("delete_misses", "1"),
+            ("incr_hits", "1"),
+            ("decr_misses", "1"),
+            ("touch_hits", "1"),
+            ("cmd_flush", "1"),
+            ("curr_items", "0"),
+            ("curr_connections", "2"),
+            ("total_connections", "2"),
+            ("threads", "2"),
+            ("limit_maxbytes", "67108864"),
+        ];
+        for (name, count) in expected {
+            assert_eq!(stat(&mut one, "", name).as_deref(), Some(count), "{name}");
+        }
+        assert_eq!(stat(&mut one, "settings", "item_size_max").as_deref(), Some("1048576"));
+        assert_eq!(stat(&mut one, "items", "items:1:number"), None);
+        one.told("set a 0 0 1\r\nx\r\n");
+        assert_eq!(stat(&mut one, "items", "items:1:number").as_deref(), Some("1"));
+        assert_eq!(stat(&mut one, "slabs", "active_slabs").as_deref(), Some("1"));
+        assert_eq!(two.told("stats reset\r\n"), "RESET\r\n");
+        assert_eq!(stat(&mut one, "", "cmd_get").as_deref(), Some("0"));
+        assert_eq!(stat(&mut one, "", "curr_items").as_deref(), Some("1"));
     }
-    assert_eq!(stat(&mut one, "settings", "item_size_max").as_deref(), Some("1048576"));
-    assert_eq!(stat(&mut one, "items", "items:1:number"), None);
-    one.told("set a 0 0 1\r\nx\r\n");
-    assert_eq!(stat(&mut one, "items", "items:1:number").as_deref(), Some("1"));
-    assert_eq!(stat(&mut one, "slabs", "active_slabs").as_deref(), Some("1"));
-    assert_eq!(two.told("stats reset\r\n"), "RESET\r\n");
-    assert_eq!(stat(&mut one, "", "cmd_get").as_deref(), Some("0"));
-    assert_eq!(stat(&mut one, "", "curr_items").as_deref(), Some("1"));
 }
 
 /// A conversation with everything in it that can be cut in two.
@@ -220,20 +224,21 @@ const ANSWERS: &[u8] = b"STORED\r\nVALUE k 0 5\r\na\r\nbc\r\nEND\r\nHD km\r\nVA 
 
 #[test]
 fn requests_may_be_split_at_every_byte() {
-    let store = Store::start(settings());
-    let whole = conversation();
-    let is_value = |at: usize| whole[at..].starts_with(b"xxx") && whole[..at].ends_with(b"xxx");
-    for split in (1..whole.len()).filter(|&at| !is_value(at)) {
-        let mut client = store.client();
-        client.send(&whole[..split]);
-        // Not to be sure that it arrives apart, which nothing can be, but likely.
-        std::thread::yield_now();
-        let answers = client.ask(&whole[split..]);
-        assert_eq!(
-            answers.escape_ascii().to_string(),
-            ANSWERS.escape_ascii().to_string(),
-            "split at {split}"
-        );
+    for store in Store::each(settings()) {
+        let whole = conversation();
+        let is_value = |at: usize| whole[at..].starts_with(b"xxx") && whole[..at].ends_with(b"xxx");
+        for split in (1..whole.len()).filter(|&at| !is_value(at)) {
+            let mut client = store.client();
+            client.send(&whole[..split]);
+            // Not to be sure that it arrives apart, which nothing can be, but likely.
+            std::thread::yield_now();
+            let answers = client.ask(&whole[split..]);
+            assert_eq!(
+                answers.escape_ascii().to_string(),
+                ANSWERS.escape_ascii().to_string(),
+                "split at {split}"
+            );
+        }
     }
 }
 
@@ -250,15 +255,16 @@ fn requests_may_trickle_in() {
 
 #[test]
 fn many_requests_in_one_write_are_answered_in_order() {
-    let store = Store::start(settings());
-    let mut client = store.client();
-    let mut requests = String::new();
-    let mut expected = String::new();
-    for number in 0..5000 {
-        requests += &format!("set k{number} 0 0 4\r\n{number:04}\r\nget k{number}\r\n");
-        expected += &format!("STORED\r\nVALUE k{number} 0 4\r\n{number:04}\r\nEND\r\n");
+    for store in Store::each(settings()) {
+        let mut client = store.client();
+        let mut requests = String::new();
+        let mut expected = String::new();
+        for number in 0..5000 {
+            requests += &format!("set k{number} 0 0 4\r\n{number:04}\r\nget k{number}\r\n");
+            expected += &format!("STORED\r\nVALUE k{number} 0 4\r\n{number:04}\r\nEND\r\n");
+        }
+        assert_eq!(client.told(&requests), expected);
     }
-    assert_eq!(client.told(&requests), expected);
 }
 
 #[test]
@@ -292,14 +298,15 @@ fn bad_input_is_answered_and_the_connection_goes_on() {
 #[test]
 fn the_largest_value_fits_and_one_byte_more_does_not() {
     let limits = MemoryLimits { memory_bytes_max: 16 << 20, value_bytes_max: 3_000_000 };
-    let store = Store::start(Settings { limits, ..settings() });
-    let mut client = store.client();
-    let value = "v".repeat(3_000_000);
-    assert_eq!(client.told(&format!("set k 0 0 3000000\r\n{value}\r\n")), "STORED\r\n");
-    assert_eq!(client.told("get k\r\n"), format!("VALUE k 0 3000000\r\n{value}\r\nEND\r\n"));
-    let refused = client.told(&format!("set k 0 0 3000001\r\n{value}v\r\n"));
-    assert_eq!(refused, "SERVER_ERROR object too large for cache\r\n");
-    assert_eq!(client.told("get k\r\n"), "END\r\n", "what was to be replaced is gone");
+    for store in Store::each(Settings { limits, ..settings() }) {
+        let mut client = store.client();
+        let value = "v".repeat(3_000_000);
+        assert_eq!(client.told(&format!("set k 0 0 3000000\r\n{value}\r\n")), "STORED\r\n");
+        assert_eq!(client.told("get k\r\n"), format!("VALUE k 0 3000000\r\n{value}\r\nEND\r\n"));
+        let refused = client.told(&format!("set k 0 0 3000001\r\n{value}v\r\n"));
+        assert_eq!(refused, "SERVER_ERROR object too large for cache\r\n");
+        assert_eq!(client.told("get k\r\n"), "END\r\n", "what was to be replaced is gone");
+    }
 }
 
 #[test]
@@ -316,11 +323,12 @@ fn half_sent_requests_do_not_disturb_others() {
 
 #[test]
 fn a_client_that_sends_its_last_and_closes_its_side_gets_its_answers() {
-    let store = Store::start(settings());
-    let mut client = store.client();
-    client.send("set k 0 0 1\r\nx\r\nget k\r\n");
-    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(client.rest(), b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+    for store in Store::each(settings()) {
+        let mut client = store.client();
+        client.send("set k 0 0 1\r\nx\r\nget k\r\n");
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(client.rest(), b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+    }
 }
 
 fn resident_bytes() -> usize {
@@ -364,56 +372,58 @@ fn a_client_that_never_reads_costs_little_and_loses_nothing() {
 fn increments_by_cas_from_many_clients_and_threads_add_up() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 200;
-    let store = Store::start(Settings { threads: 2, ..settings() });
-    store.client().told("set n 0 0 1\r\n0\r\nset i 0 0 1\r\n0\r\n");
-    std::thread::scope(|scope| {
-        for _ in 0..CLIENTS {
-            let mut client = store.client();
-            scope.spawn(move || {
-                for _ in 0..ROUNDS {
-                    assert!(client.told("incr i 1\r\n").ends_with("\r\n"));
-                    loop {
-                        let told = client.told("gets n\r\n");
-                        let mut words = told.split_whitespace().skip(4);
-                        let token = words.next().unwrap();
-                        let sum = words.next().unwrap().parse::<usize>().unwrap() + 1;
-                        let sum = sum.to_string();
-                        let swap = format!("cas n 0 0 {} {token}\r\n{sum}\r\n", sum.len());
-                        match client.told(&swap).as_str() {
-                            "STORED\r\n" => break,
-                            other => assert_eq!(other, "EXISTS\r\n"),
+    for store in Store::each(Settings { threads: 2, ..settings() }) {
+        store.client().told("set n 0 0 1\r\n0\r\nset i 0 0 1\r\n0\r\n");
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                let mut client = store.client();
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        assert!(client.told("incr i 1\r\n").ends_with("\r\n"));
+                        loop {
+                            let told = client.told("gets n\r\n");
+                            let mut words = told.split_whitespace().skip(4);
+                            let token = words.next().unwrap();
+                            let sum = words.next().unwrap().parse::<usize>().unwrap() + 1;
+                            let sum = sum.to_string();
+                            let swap = format!("cas n 0 0 {} {token}\r\n{sum}\r\n", sum.len());
+                            match client.told(&swap).as_str() {
+                                "STORED\r\n" => break,
+                                other => assert_eq!(other, "EXISTS\r\n"),
+                            }
                         }
                     }
-                }
-            });
-        }
-    });
-    let total = (CLIENTS * ROUNDS).to_string();
-    let told = store.client().told("get n i\r\n");
-    assert_eq!(told.matches(&format!("\r\n{total}")).count(), 2, "{told}");
+                });
+            }
+        });
+        let total = (CLIENTS * ROUNDS).to_string();
+        let told = store.client().told("get n i\r\n");
+        assert_eq!(told.matches(&format!("\r\n{total}")).count(), 2, "{told}");
+    }
 }
 
 #[test]
 fn a_counter_that_many_clients_make_at_once_counts_them_all() {
     const CLIENTS: usize = 4;
     const ROUNDS: usize = 2000;
-    let store = Store::start(Settings { threads: 2, ..settings() });
-    let start = std::sync::Barrier::new(CLIENTS);
-    std::thread::scope(|scope| {
-        for _ in 0..CLIENTS {
-            let (mut client, start) = (store.client(), &start);
-            scope.spawn(move || {
-                for round in 0..ROUNDS {
-                    start.wait();
-                    assert_eq!(client.told(&format!("ma n{round} N0 J1\r\n")), "HD\r\n");
-                }
-            });
+    for store in Store::each(Settings { threads: 2, ..settings() }) {
+        let start = std::sync::Barrier::new(CLIENTS);
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                let (mut client, start) = (store.client(), &start);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        start.wait();
+                        assert_eq!(client.told(&format!("ma n{round} N0 J1\r\n")), "HD\r\n");
+                    }
+                });
+            }
+        });
+        let mut client = store.client();
+        for round in 0..ROUNDS {
+            let told = client.told(&format!("get n{round}\r\n"));
+            assert_eq!(told, format!("VALUE n{round} 0 1\r\n{CLIENTS}\r\nEND\r\n"));
         }
-    });
-    let mut client = store.client();
-    for round in 0..ROUNDS {
-        let told = client.told(&format!("get n{round}\r\n"));
-        assert_eq!(told, format!("VALUE n{round} 0 1\r\n{CLIENTS}\r\nEND\r\n"));
     }
 }
 
@@ -436,19 +446,23 @@ fn idle_connections_are_closed() {
 
 #[test]
 fn a_shutdown_answers_what_was_read() {
-    let mut store = Store::start(settings());
-    let mut client = store.client();
-    let value = "v".repeat(1_000_000);
-    client.told(&format!("set k 0 0 1000000\r\n{value}\r\n"));
-    client.send("get k k k k k k k k\r\n");
-    // The first bytes of the answer say that the request was read.
-    let mut first = [0; 6];
-    client.stream.read_exact(&mut first).unwrap();
-    let reader = std::thread::spawn(move || client.rest());
-    store.shut_down();
-    let rest = reader.join().unwrap();
-    assert_eq!(rest.len() + first.len(), 8 * (1_000_000 + "VALUE k 0 1000000\r\n\r\n".len()) + 5);
-    assert!(rest.ends_with(b"END\r\n"));
+    for mut store in Store::each(settings()) {
+        let mut client = store.client();
+        let value = "v".repeat(1_000_000);
+        client.told(&format!("set k 0 0 1000000\r\n{value}\r\n"));
+        client.send("get k k k k k k k k\r\n");
+        // The first bytes of the answer say that the request was read.
+        let mut first = [0; 6];
+        client.stream.read_exact(&mut first).unwrap();
+        let reader = std::thread::spawn(move || client.rest());
+        store.shut_down();
+        let rest = reader.join().unwrap();
+        assert_eq!(
+            rest.len() + first.len(),
+            8 * (1_000_000 + "VALUE k 0 1000000\r\n\r\n".len()) + 5
+        );
+        assert!(rest.ends_with(b"END\r\n"));
+    }
 }
 
 #[test]

@@ -316,6 +316,18 @@ impl Io {
         self.stopping = true;
     }
 
+    /// Ends this thread's loop with the current batch, and sends nothing more: what waits is
+    /// dropped, that of earlier batches included, and every connection is closed.
+    pub fn abandon(&mut self) {
+        self.stop();
+        let Io { slots, pool, .. } = self;
+        for slot in slots {
+            if let Slot::Open(connection) = slot {
+                connection.output.release(pool);
+            }
+        }
+    }
+
     /// The open connections of this thread.
     pub fn ids(&self) -> impl Iterator<Item = (ConnId, Origin)> + '_ {
         self.slots.iter().enumerate().filter_map(|(index, slot)| match slot {

@@ -102,10 +102,10 @@ impl<E: Engine> Commands<E> {
                 let cas = with_cas.then_some(item.version);
                 encode::value(key, item.flags, item.value, cas, out);
             };
-            let hit = match touch {
+            let shown = match touch {
                 None => self.engine.get(key, now, |item| item.as_ref().map(&mut show).is_some()),
                 Some(expiry) => {
-                    let (_, hit) = self.engine.update(key, now, |item| match item {
+                    let (touched, hit) = self.engine.update(key, now, |item| match item {
                         Some(item) => {
                             show(&item);
                             (
@@ -120,7 +120,16 @@ impl<E: Engine> Commands<E> {
                         }
                         None => (Change::Keep, false),
                     });
-                    hit
+                    touched.map(|_| hit)
+                }
+            };
+            let hit = match shown {
+                Ok(hit) => hit,
+                Err(refused) => {
+                    // What was sent already has no end, and so is not taken for the whole answer.
+                    self.fail(refused, start, out);
+                    *progress = Progress::default();
+                    return Outcome::Done(Answered::failed(Op::Get));
                 }
             };
             progress.keys += 1;
@@ -211,7 +220,11 @@ impl<E: Engine> Commands<E> {
     }
 
     pub(super) fn delete(&mut self, key: &[u8], now: Second, out: &mut Vec<u8>) -> Answered {
-        let (_, hit) = self.engine.update(key, now, |item| (Change::Remove, item.is_some()));
+        let (removed, hit) = self.engine.update(key, now, |item| (Change::Remove, item.is_some()));
+        if let Err(refused) = removed {
+            out.extend_from_slice(self.refused(refused));
+            return Answered::failed(Op::Delete);
+        }
         self.count(if hit { Counter::DeleteHits } else { Counter::DeleteMisses }, 1);
         out.extend_from_slice(if hit { encode::DELETED } else { encode::NOT_FOUND });
         Answered::looked_up(Op::Delete, hit)
@@ -225,13 +238,17 @@ impl<E: Engine> Commands<E> {
         out: &mut Vec<u8>,
     ) -> Answered {
         let expiry = expiry(exptime, now);
-        let (_, hit) = self.engine.update(key, now, |item| match item {
+        let (touched, hit) = self.engine.update(key, now, |item| match item {
             Some(item) => {
                 (Change::Amend { expiry, marks: item.marks, new_version: false, read: true }, true)
             }
             None => (Change::Keep, false),
         });
         self.count(Counter::CmdTouch, 1);
+        if let Err(refused) = touched {
+            out.extend_from_slice(self.refused(refused));
+            return Answered::failed(Op::Other);
+        }
         self.count(if hit { Counter::TouchHits } else { Counter::TouchMisses }, 1);
         out.extend_from_slice(if hit { encode::TOUCHED } else { encode::NOT_FOUND });
         Answered::looked_up(Op::Other, hit)
@@ -315,11 +332,16 @@ impl<E: Engine> Commands<E> {
         }
     }
 
-    pub(super) fn flush_all(&mut self, delay: i64, now: Second, out: &mut Vec<u8>) {
+    /// Returns false when that was refused.
+    pub(super) fn flush_all(&mut self, delay: i64, now: Second, out: &mut Vec<u8>) -> bool {
         let at = expiry(delay, now).second().unwrap_or(now);
-        self.engine.clear(at, now);
+        let cleared = self.engine.clear(at, now);
         self.count(Counter::CmdFlush, 1);
-        out.extend_from_slice(encode::OK);
+        out.extend_from_slice(match cleared {
+            Ok(()) => encode::OK,
+            Err(refused) => self.refused(refused),
+        });
+        cleared.is_ok()
     }
 
     pub(super) fn cache_memlimit(&mut self, megabytes: u32, now: Second, out: &mut Vec<u8>) {

@@ -13,6 +13,7 @@ use crate::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
 impl<E: Engine> Commands<E> {
     pub(super) fn meta_get(&mut self, meta: &Meta<'_>, now: Second, out: &mut Vec<u8>) -> Answered {
         self.count(Counter::CmdMeta, 1);
+        let start = out.len();
         let mut scratch = std::mem::take(&mut self.key);
         let key = meta.key_bytes(&mut scratch);
         let vivify = meta.has(b'N');
@@ -38,6 +39,17 @@ impl<E: Engine> Commands<E> {
             };
             (change, true)
         });
+        let failed = match version {
+            Err(refused @ (Refused::Damaged | Refused::Broken)) => Some(refused),
+            Err(refused) if hit => Some(refused),
+            // An item that could not be made is a miss as well.
+            _ => None,
+        };
+        if let Some(refused) = failed {
+            self.fail(refused, start, out);
+            self.key = scratch;
+            return Answered::failed(Op::Get);
+        }
         match version {
             Ok(_) if hit => {}
             Ok(version) if vivify => {
@@ -52,11 +64,11 @@ impl<E: Engine> Commands<E> {
                 };
                 show_item(meta, key, &item, true, now, out);
                 if !meta.has(b'u') {
-                    // The client that made it has seen it.
+                    // The client that made it has seen it. Should it be gone by now, or not to be
+                    // shown any more, that is nothing to this answer.
                     let _ = self.engine.update(key, now, |_| (Change::Read, ()));
                 }
             }
-            // An item that could not be made is a miss as well.
             _ => {
                 if !(meta.quiet() && quiet_suppresses(MetaVerb::Get, Status::MetaMiss)) {
                     out.extend_from_slice(encode::META_MISS);
@@ -134,7 +146,7 @@ impl<E: Engine> Commands<E> {
         let mut scratch = std::mem::take(&mut self.key);
         let key = meta.key_bytes(&mut scratch);
         let options = &meta.options;
-        let (_, status) = self.engine.update(key, now, |item| match item {
+        let (deleted, status) = self.engine.update(key, now, |item| match item {
             None => (Change::Keep, Status::MetaNotFound),
             Some(item) if meta.has(b'C') && options.cas != item.version => {
                 (Change::Keep, Status::MetaExists)
@@ -148,6 +160,11 @@ impl<E: Engine> Commands<E> {
             }
             Some(_) => (Change::Remove, Status::MetaDone),
         });
+        if let Err(refused) = deleted {
+            out.extend_from_slice(self.refused(refused));
+            self.key = scratch;
+            return Answered::failed(Op::Delete);
+        }
         let hit = status == Status::MetaDone;
         self.count(if hit { Counter::DeleteHits } else { Counter::DeleteMisses }, 1);
         if !(meta.quiet() && quiet_suppresses(MetaVerb::Delete, status)) {
@@ -254,9 +271,10 @@ impl<E: Engine> Commands<E> {
     ) -> Answered {
         use std::io::Write as _;
         self.count(Counter::CmdMeta, 1);
+        let start = out.len();
         let mut scratch = std::mem::take(&mut self.key);
         let key = meta.key_bytes(&mut scratch);
-        let (_, hit) = self.engine.update(key, now, |item| {
+        let (shown, hit) = self.engine.update(key, now, |item| {
             let Some(item) = item else {
                 out.extend_from_slice(encode::META_MISS);
                 return (Change::Keep, false);
@@ -284,8 +302,12 @@ impl<E: Engine> Commands<E> {
             );
             (Change::Keep, true)
         });
-        encode::line_end(out);
         self.key = scratch;
+        if let Err(refused) = shown {
+            self.fail(refused, start, out);
+            return Answered::failed(Op::Other);
+        }
+        encode::line_end(out);
         Answered::looked_up(Op::Other, hit)
     }
 }

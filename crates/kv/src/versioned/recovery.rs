@@ -33,6 +33,16 @@ pub struct Lost {
     pub bytes: u64,
 }
 
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Lost { file, offset, bytes } = self;
+        match bytes {
+            0 => write!(f, "{}: nothing from {offset} on can be read", file.display()),
+            _ => write!(f, "{}: {bytes} bytes from {offset} on are lost", file.display()),
+        }
+    }
+}
+
 /// Reads the segments of a directory. Damage is an error, unless `lost` takes what it costs.
 pub(crate) fn read_segments(
     directory: &Directory,

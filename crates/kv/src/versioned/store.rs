@@ -195,7 +195,7 @@ pub(super) struct Inner {
     pub(super) log: Arc<Log>,
     stripes: Box<[Mutex<Table>]>,
     pub(super) hash: KeyHash,
-    options: StoreOptions,
+    pub(super) options: StoreOptions,
     /// Who may still ask for what was there at some commit, and how many of them.
     snapshots: Mutex<BTreeMap<Sequence, usize>>,
     /// Commits from it on are kept, whatever replaced them.
@@ -422,7 +422,8 @@ impl Store {
                 (Consistency::Sequential, Some(slot)) => table.newest_version(slot),
                 _ => 0,
             };
-            planned.push(Planned { write: *write, hash, slot, view, version: before + 1 });
+            let version = before + 1;
+            planned.push(Planned { write: *write, hash, slot, view, version, keeps: None });
         }
         if let Some(index) = twice(writes, &hashes) {
             return Err(WriteError::Twice(index));
@@ -434,7 +435,7 @@ impl Store {
         self.append(&planned, request, &mut locked, now)
     }
 
-    fn check(
+    pub(super) fn check(
         &self,
         index: usize,
         write: &Write<'_>,
@@ -468,7 +469,7 @@ impl Store {
         stripes.into_iter().map(|stripe| (stripe, self.stripe(stripe))).collect()
     }
 
-    fn append(
+    pub(super) fn append(
         &self,
         planned: &[Planned<'_>],
         request: Option<RequestId>,
@@ -486,10 +487,10 @@ impl Store {
         let mut version = 0;
         let mut replaced = Vec::new();
         for plan in planned {
-            let version_here = match self.0.options.consistency {
+            let version_here = plan.keeps.unwrap_or(match self.0.options.consistency {
                 Consistency::Linearizable => sequence,
                 Consistency::Sequential => plan.version,
-            };
+            });
             version = version.max(version_here);
             let table = table_of(locked, self.stripe_of(plan.hash));
             let (flags, expiry, marks) = plan.attributes();
@@ -755,13 +756,15 @@ impl Store {
 }
 
 /// A write that will happen.
-struct Planned<'a> {
-    write: Write<'a>,
-    hash: u64,
-    slot: Option<SlotId>,
-    view: Option<View>,
+pub(super) struct Planned<'a> {
+    pub(super) write: Write<'a>,
+    pub(super) hash: u64,
+    pub(super) slot: Option<SlotId>,
+    pub(super) view: Option<View>,
     /// By the key.
-    version: Version,
+    pub(super) version: Version,
+    /// The version that it keeps, instead of a new one.
+    pub(super) keeps: Option<Version>,
 }
 
 impl<'a> Planned<'a> {
@@ -831,6 +834,6 @@ fn twice(writes: &[Write<'_>], hashes: &[u64]) -> Option<usize> {
         .find_map(|(index, (write, &hash))| seen.insert((hash, write.key), index).map(|_| index))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -96,6 +96,8 @@ pub(crate) struct Table {
     /// Slots whose records a recovery has not yet put in order.
     unordered: HashSet<u32>,
     keys: usize,
+    /// Keys whose newest record says that they are gone.
+    deleted: usize,
 }
 
 impl Table {
@@ -114,6 +116,7 @@ impl Table {
             gone: HashMap::new(),
             unordered: HashSet::new(),
             keys: 0,
+            deleted: 0,
         };
         table.refresh();
         table
@@ -296,6 +299,11 @@ impl Table {
         self.trusted(self.slots[slot.0 as usize].newest).version
     }
 
+    /// The commit that said last what it is, also if it is gone.
+    pub(crate) fn newest_sequence(&self, slot: SlotId) -> Sequence {
+        self.trusted(self.slots[slot.0 as usize].newest).sequence
+    }
+
     /// The first version of it that is kept, and whether there were some before.
     pub(crate) fn first_version(&self, slot: SlotId) -> (Version, bool) {
         (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
@@ -340,6 +348,8 @@ impl Table {
         }
         let Some(id) = slot else { return self.add(hash, at, now) };
         let newest = self.slots[id.0 as usize].newest;
+        let deleted = self.deleted + usize::from(self.is_delete(at));
+        self.deleted = deleted.saturating_sub(usize::from(self.is_delete(newest)));
         let chain = self.chain_of(id);
         self.gone.remove(&id.0);
         self.chains[chain as usize - 1].push(newest);
@@ -462,7 +472,12 @@ impl Table {
         order.insert(id, |other| self.key(SlotId(other)).cmp(key));
         self.order = order;
         self.keys += 1;
+        self.deleted += usize::from(self.is_delete(at));
         SlotId(id)
+    }
+
+    fn is_delete(&self, at: Location) -> bool {
+        self.trusted(at).kind == Kind::Delete
     }
 
     /// Forgets what nobody can ask for who sees commits from `horizon` on: what the key was before
@@ -542,6 +557,7 @@ impl Table {
         self.slots_free.push(slot.0);
         self.gone.remove(&slot.0);
         self.keys -= 1;
+        self.deleted = self.deleted.saturating_sub(1);
     }
 
     /// An entry of the slot has moved.
@@ -570,6 +586,11 @@ impl Table {
     /// Keys with a slot, those that are gone but not yet forgotten included.
     pub(crate) fn keys(&self) -> usize {
         self.keys
+    }
+
+    /// Of those, the ones that are gone.
+    pub(crate) fn deleted(&self) -> usize {
+        self.deleted
     }
 
     /// Memory of slots, chains, index and order.

@@ -2,9 +2,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use knee_kv::versioned::{self, Consistency, DirectoryOptions, Durability, StoreOptions};
 use knee_kv::{MemoryLimits, Serving, Settings};
 use knee_telemetry::{Reporter, Stats};
 
@@ -21,31 +24,114 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// A running store, which ends with the test.
-pub(crate) struct Store(Option<Serving>);
+pub(crate) struct Store {
+    serving: Option<Serving>,
+    /// Kept until the store has ended.
+    #[allow(dead_code)]
+    directory: Option<Directory>,
+}
 
 impl Store {
+    /// One in memory, without versions.
     pub(crate) fn start(settings: Settings) -> Store {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let reporter = Reporter::to_sink("knee-kv", Stats::None, Box::new(std::io::sink()));
-        Store(Some(Serving::start(&settings, listener, reporter, |_| Ok(())).unwrap()))
+        let (listener, reporter) = surroundings();
+        let serving = Serving::start(&settings, listener, reporter, |_| Ok(())).unwrap();
+        Store { serving: Some(serving), directory: None }
+    }
+
+    /// One that keeps versions.
+    #[allow(dead_code)]
+    pub(crate) fn over(store: &versioned::Store, settings: Settings) -> Store {
+        let (listener, reporter) = surroundings();
+        let serving = Serving::start_over(store, &settings, listener, reporter, |_| Ok(()));
+        Store { serving: Some(serving.unwrap()), directory: None }
+    }
+
+    /// One of each kind, one after the other. The last one's versions are by the key.
+    #[allow(dead_code)]
+    pub(crate) fn each(settings: Settings) -> impl Iterator<Item = Store> {
+        let kinds: [fn(Settings) -> Store; 4] = [
+            Store::start,
+            |settings| Store::over(&in_memory(&settings, Consistency::Linearizable), settings),
+            |settings| {
+                let directory = Directory::new();
+                let mut store = Store::over(&directory.open(&settings), settings);
+                store.directory = Some(directory);
+                store
+            },
+            |settings| Store::over(&in_memory(&settings, Consistency::Sequential), settings),
+        ];
+        kinds.into_iter().map(move |start| start(settings))
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::connect(self.0.as_ref().unwrap().address())
+        Client::connect(self.serving.as_ref().unwrap().address())
     }
 
     pub(crate) fn shut_down(&mut self) {
-        let serving = self.0.take().unwrap();
+        let serving = self.serving.take().unwrap();
         serving.shutdown().begin();
         serving.join().unwrap();
     }
 }
 
+fn surroundings() -> (TcpListener, Reporter<knee_telemetry::Store>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    (listener, Reporter::to_sink("knee-kv", Stats::None, Box::new(std::io::sink())))
+}
+
+fn in_memory(settings: &Settings, consistency: Consistency) -> versioned::Store {
+    let bytes_max = settings.limits.memory_bytes_max as u64;
+    versioned::Store::in_memory(options(settings, consistency), bytes_max).unwrap()
+}
+
+fn options(settings: &Settings, consistency: Consistency) -> StoreOptions {
+    StoreOptions {
+        consistency,
+        stripes: 4 * settings.threads,
+        value_bytes_max: settings.limits.value_bytes_max,
+        segment_bytes: 2 << 20,
+    }
+}
+
 impl Drop for Store {
     fn drop(&mut self) {
-        if self.0.is_some() {
+        if self.serving.is_some() {
             self.shut_down();
         }
+    }
+}
+
+/// A directory that a store may be in; it is gone at the end.
+#[allow(dead_code)]
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+#[allow(dead_code)]
+impl Directory {
+    pub(crate) fn new() -> Directory {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knee-kv-front-{}-{number}", std::process::id());
+        Directory(std::env::temp_dir().join(name))
+    }
+
+    /// The store in it.
+    pub(crate) fn open(&self, settings: &Settings) -> versioned::Store {
+        let options = options(settings, Consistency::Linearizable);
+        let directory = DirectoryOptions {
+            path: self.0.clone(),
+            durability: Durability::Always,
+            repair: false,
+        };
+        let bytes_max = settings.limits.memory_bytes_max as u64;
+        versioned::Store::open(options, &directory, bytes_max).unwrap().0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Nothing may have been put there.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,0 +1,357 @@
+//! `knee-kv` in a directory: what it keeps when it is ended, killed, refused space or met twice.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use program::{KV, Program, connect, refused, talk};
+
+/// A directory's path, which is empty at first and gone at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knee-kv-durable-{}-{number}", std::process::id());
+        Directory(std::env::temp_dir().join(name))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn serve(&self, flags: &[&str]) -> Program {
+        Program::spawn(&mut self.command(flags))
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(KV);
+        command.args(["--listen", "127.0.0.1:0", "--stats", "json", "--data", self.path()]);
+        command.args(flags);
+        command
+    }
+
+    /// What it says when it does not start.
+    fn refusal(&self, flags: &[&str]) -> String {
+        let flags = [&["--listen", "127.0.0.1:0", "--data", self.path()], flags].concat();
+        let output = refused(KV, &flags);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        let mut logs: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|name| name == "log")).collect();
+        logs.sort();
+        logs
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ask(client: &mut TcpStream, request: &str) -> String {
+    let answer = talk(client, format!("{request}mn\r\n").as_bytes(), b"MN\r\n");
+    String::from_utf8(answer).unwrap().strip_suffix("MN\r\n").unwrap().to_owned()
+}
+
+/// Kills a program as a crash does.
+fn kill(program: Program) {
+    program.signal(libc::SIGKILL);
+    program.end();
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart() {
+    let directory = Directory::new();
+    let flags: [&[&str]; 4] = [
+        &[],
+        &["--threads", "2"],
+        &["--consistency", "sequential", "--threads", "3"],
+        &["--durability", "always", "--consistency", "linearizable"],
+    ];
+    let mut expected = String::new();
+    for (round, flags) in flags.into_iter().enumerate() {
+        let program = directory.serve(flags);
+        let mut client = program.connect();
+        let keys: String = (0..round).map(|number| format!(" k{number}")).collect();
+        if round > 0 {
+            assert_eq!(
+                ask(&mut client, &format!("get{keys} gone\r\n")),
+                format!("{expected}END\r\n")
+            );
+        }
+        let set = format!("set k{round} 7 0 3\r\nabc\r\nappend k{round} 0 0 1\r\nd\r\n");
+        assert_eq!(ask(&mut client, &set), "STORED\r\nSTORED\r\n");
+        assert_eq!(
+            ask(&mut client, "set gone 0 0 1\r\nx\r\ndelete gone\r\n"),
+            "STORED\r\nDELETED\r\n"
+        );
+        expected += &format!("VALUE k{round} 7 4\r\nabcd\r\n");
+        program.signal(libc::SIGTERM);
+        assert_eq!(program.end().code, Some(0));
+    }
+}
+
+/// What one client did to its keys: what was acknowledged last, and what may have come after it.
+struct History {
+    acknowledged: BTreeMap<String, Option<u64>>,
+    in_flight: Option<(String, Option<u64>)>,
+    answers: u64,
+}
+
+/// Sets and deletes keys of its own until the server is gone.
+fn write_until_killed(address: &str, client: usize, round: u64) -> History {
+    let mut stream = connect(address);
+    let mut history = History { acknowledged: BTreeMap::new(), in_flight: None, answers: 0 };
+    for number in 0_u64.. {
+        let key = format!("c{client}-{}", number * 7919 % 50);
+        let value = (number % 5 != 4).then_some(round << 32 | number);
+        let request = match value {
+            Some(value) => {
+                // Long ones as well, so that segments fill.
+                let text = format!("{value:0width$}", width = 20 + number as usize % 40 * 100);
+                format!("set {key} 0 0 {}\r\n{text}\r\n", text.len())
+            }
+            None => format!("delete {key}\r\n"),
+        };
+        history.in_flight = Some((key.clone(), value));
+        let mut answer = [0; 64];
+        let told = stream.write_all(request.as_bytes()).and_then(|()| stream.read(&mut answer));
+        match told {
+            Ok(read) if answer[..read].ends_with(b"\r\n") => {
+                let text = &answer[..read];
+                let expected: &[&[u8]] = match value {
+                    Some(_) => &[b"STORED\r\n"],
+                    None => &[b"DELETED\r\n", b"NOT_FOUND\r\n"],
+                };
+                assert!(expected.contains(&text), "{}", text.escape_ascii());
+                history.acknowledged.insert(key, value);
+                history.in_flight = None;
+                history.answers += 1;
+            }
+            // Nothing, or a part of an answer: it is not known what became of it.
+            _ => return history,
+        }
+    }
+    unreachable!("it counts until the server is killed")
+}
+
+#[test]
+fn whatever_was_acknowledged_is_there_after_a_kill_in_the_midst_of_it() {
+    const CLIENTS: usize = 4;
+    const KILLS: u64 = 16;
+    let directory = Directory::new();
+    // What each key may be: what was known of it, and what was in flight when the server was killed.
+    let mut known: BTreeMap<String, Vec<Option<u64>>> = BTreeMap::new();
+    let mut answers = 0;
+    for round in 1..=KILLS {
+        let threads = if round % 2 == 0 { "1" } else { "2" };
+        let flags = ["--threads", threads, "--memory-mb", "200"];
+        let program = directory.serve(&flags);
+        let mut client = program.connect();
+        for (key, possible) in &mut known {
+            let answer = ask(&mut client, &format!("get {key}\r\n"));
+            let value = answer.lines().nth(1).map(|text| text.parse::<u64>().unwrap());
+            assert!(possible.contains(&value), "{key} is {value:?}, not of {possible:?}");
+            *possible = vec![value];
+        }
+        let address = program.address().to_owned();
+        let writers: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let address = address.clone();
+                std::thread::spawn(move || write_until_killed(&address, client, round))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(100 + round * 37 % 300));
+        kill(program);
+        for writer in writers {
+            let history = writer.join().unwrap();
+            answers += history.answers;
+            for (key, value) in history.acknowledged {
+                known.insert(key, vec![value]);
+            }
+            if let Some((key, value)) = history.in_flight {
+                known.entry(key).or_insert_with(|| vec![None]).push(value);
+            }
+        }
+    }
+    assert!(answers > KILLS * 10, "{answers} answers: it was killed before it did anything");
+}
+
+#[test]
+fn a_second_store_on_the_directory_is_refused() {
+    let directory = Directory::new();
+    let program = directory.serve(&[]);
+    let expected =
+        format!("knee-kv: cannot open --data {}: another store has it open\n", directory.path());
+    assert_eq!(directory.refusal(&[]), expected);
+    assert_eq!(ask(&mut program.connect(), "set k 0 0 1\r\nx\r\n"), "STORED\r\n");
+}
+
+#[test]
+fn a_flipped_bit_is_named_and_repair_goes_on_without_it() {
+    let directory = Directory::new();
+    let program = directory.serve(&[]);
+    let mut client = program.connect();
+    for number in 0..3 {
+        ask(&mut client, &format!("set k{number} 0 0 5\r\nvalue\r\n"));
+    }
+    kill(program);
+    let segment = directory.segments().remove(0);
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let at = bytes.windows(7).position(|window| window == b"k1value").unwrap();
+    bytes[at + 4] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let message = directory.refusal(&[]);
+    let start = format!("knee-kv: cannot open --data {}: what is at ", segment.display());
+    assert!(message.starts_with(&start), "{message}");
+    assert!(message.ends_with("; --repair goes on without that\n"), "{message}");
+    let program = directory.serve(&["--repair"]);
+    let found = ask(&mut program.connect(), "get k0 k1 k2\r\n");
+    assert_eq!(found, "VALUE k0 0 5\r\nvalue\r\nVALUE k2 0 5\r\nvalue\r\nEND\r\n");
+    program.signal(libc::SIGTERM);
+    let end = program.end();
+    let lost = format!("knee-kv: repaired: {}: 56 bytes from ", segment.display());
+    assert!(end.errors.starts_with(&lost), "{}", end.errors);
+    assert_eq!(end.code, Some(0));
+}
+
+#[test]
+fn a_directory_that_cannot_be_had_is_named() {
+    let file = Directory::new();
+    std::fs::write(&file.0, "a file").unwrap();
+    let message = file.refusal(&[]);
+    let start = format!("knee-kv: cannot open --data {}: ", file.path());
+    assert!(message.starts_with(&start), "{message}");
+    std::fs::remove_file(&file.0).unwrap();
+}
+
+/// Sets keys of some 20 kB until one is refused. Returns how many were taken, and the refusal.
+fn fill(client: &mut TcpStream) -> (usize, String) {
+    let value = "v".repeat(20_000);
+    for number in 0.. {
+        let answer = ask(client, &format!("set fill{number} 0 0 20000\r\n{value}\r\n"));
+        if answer != "STORED\r\n" {
+            return (number, answer);
+        }
+        assert!(number < 10_000, "it takes more than 200 MB");
+    }
+    unreachable!("it ends with a refusal")
+}
+
+fn expect_filled(client: &mut TcpStream, count: usize) {
+    for number in 0..count {
+        let answer = ask(client, &format!("get fill{number}\r\n"));
+        assert!(
+            answer.starts_with(&format!("VALUE fill{number} 0 20000\r\nvvv")),
+            "fill{number} is gone"
+        );
+    }
+}
+
+#[test]
+fn a_full_log_takes_nothing_more_and_loses_nothing() {
+    const FULL: &str = "SERVER_ERROR out of memory storing object\r\n";
+    let directory = Directory::new();
+    let flags = ["--memory-mb", "8", "--value-bytes-max", "30000"];
+    let program = directory.serve(&flags);
+    let mut client = program.connect();
+    let (count, refusal) = fill(&mut client);
+    assert_eq!(refusal, FULL);
+    // Three quarters of the limit at least were of use.
+    assert!(count * 20_000 > 6 << 20, "{count}");
+    // What cannot be changed is as it was, and told so.
+    let value = "w".repeat(20_000);
+    assert_eq!(ask(&mut client, &format!("set fill0 0 0 20000\r\n{value}\r\n")), FULL);
+    assert_eq!(ask(&mut client, &format!("ms fill0 20000\r\n{value}\r\n")), FULL);
+    for request in ["touch fill1 100\r\n", "gat 100 fill1\r\n", "mg fill1 v T100\r\n"] {
+        assert_eq!(ask(&mut client, request), FULL, "{request}");
+    }
+    expect_filled(&mut client, count);
+    kill(program);
+    expect_filled(&mut directory.serve(&flags).connect(), count);
+}
+
+/// Limits the files that a running program may write, from now on.
+fn limit_files(program: &Program, bytes: libc::rlim_t) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    let (pid, none) = (program.pid() as libc::pid_t, std::ptr::null_mut());
+    // SAFETY: the limit is read while the call lasts; the process is our child.
+    let outcome = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, &limit, none) };
+    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A program that is told of a limit by an error, as of a full disk, and not by a signal.
+fn serve_with_limits(directory: &Directory, flags: &[&str]) -> Program {
+    let mut command = directory.command(flags);
+    // SAFETY: between fork and exec one system call is made, which is safe there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    Program::spawn(&mut command)
+}
+
+#[test]
+fn a_disk_without_room_for_a_segment_refuses_writes_until_there_is_some() {
+    let directory = Directory::new();
+    let program = serve_with_limits(&directory, &["--memory-mb", "64"]);
+    let mut client = program.connect();
+    // What is reserved already can be written; a segment of 2 MiB and its head cannot be made.
+    limit_files(&program, 2 << 20);
+    let (count, refusal) = fill(&mut client);
+    assert_eq!(refusal, "SERVER_ERROR out of memory storing object\r\n");
+    expect_filled(&mut client, count);
+    limit_files(&program, libc::RLIM_INFINITY);
+    assert_eq!(ask(&mut client, "set more 0 0 1\r\nx\r\n"), "STORED\r\n");
+    kill(program);
+    let program = directory.serve(&["--memory-mb", "64"]);
+    let mut client = program.connect();
+    expect_filled(&mut client, count);
+    assert_eq!(ask(&mut client, "get more\r\n"), "VALUE more 0 1\r\nx\r\nEND\r\n");
+}
+
+#[test]
+fn what_could_not_be_made_safe_is_not_answered_and_ends_the_program() {
+    for threads in ["1", "2"] {
+        let directory = Directory::new();
+        let program = serve_with_limits(&directory, &["--threads", threads]);
+        let (mut one, mut two) = (program.connect(), program.connect());
+        assert_eq!(ask(&mut one, "set safe 0 0 1\r\nx\r\n"), "STORED\r\n");
+        // Within what is reserved, so that it is the write that fails.
+        limit_files(&program, 4096);
+        two.write_all(b"get safe\r\nset unsafe 0 0 1\r\nx\r\nget unsafe\r\n").unwrap();
+        let mut told = Vec::new();
+        // Closed or reset, it is the same.
+        let _ = two.read_to_end(&mut told);
+        assert_eq!(told, b"", "{}", told.escape_ascii());
+        let end = program.end();
+        assert_eq!(end.code, Some(1));
+        assert!(
+            end.errors.starts_with("knee-kv: the log cannot be written: File too large"),
+            "{}",
+            end.errors
+        );
+        let found = ask(&mut directory.serve(&[]).connect(), "get safe unsafe\r\n");
+        assert_eq!(found, "VALUE safe 0 1\r\nx\r\nEND\r\n");
+    }
+}

@@ -1,0 +1,329 @@
+//! One key's item: shown as a whole, and changed by who has seen it, in one step.
+//!
+//! Every change is a commit of one key. What an engine changes in place is a new record here: only
+//! an append costs no more than what it brings.
+
+use super::log::Unwritable;
+use super::record::Sequence;
+use super::store::{
+    Action, Condition, Consistency, KEY_BYTES_MAX, Planned, Store, Write, WriteError, lock,
+};
+use super::table::{Damage, SlotId, Table, View};
+use crate::engine::{Change, Figures, Item, Refused, Second, Version};
+
+/// Keys that go in one commit, and under one lock, when all go.
+const CLEARED_AT_ONCE: usize = 256;
+
+/// What a change came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// The commit that was made, or else the one that was seen.
+    pub(crate) sequence: Sequence,
+    /// The version that the key has now; 0 where it is not there.
+    pub(crate) version: Version,
+    /// Whether a value was put.
+    pub(crate) put: bool,
+}
+
+/// A key as it was found under its lock.
+struct Seen {
+    slot: Option<SlotId>,
+    /// The commit that made it so, also if that was to delete it.
+    sequence: Sequence,
+    /// What is there, unless its time is over.
+    view: Option<View>,
+}
+
+impl Seen {
+    fn of(table: &Table, hash: u64, key: &[u8], now: Second) -> Result<Seen, Damage> {
+        let Some(slot) = table.find(hash, key)? else {
+            return Ok(Seen { slot: None, sequence: 0, view: None });
+        };
+        let view = table.view(slot, Sequence::MAX)?;
+        let sequence = table.newest_sequence(slot);
+        let view = view.filter(|view| !view.expiry.is_over(now));
+        Ok(Seen { slot: Some(slot), sequence, view })
+    }
+
+    /// The item, its value borrowed where it is in one piece, and put together in `value` otherwise.
+    fn item<'a>(
+        &self,
+        table: &'a Table,
+        value: &'a mut Vec<u8>,
+    ) -> Result<Option<Item<'a>>, Damage> {
+        let (Some(slot), Some(view)) = (self.slot, &self.view) else { return Ok(None) };
+        let (used_at, read) = table.usage(slot);
+        let value = match table.whole(view) {
+            Some(whole) => whole?,
+            None => {
+                gather(table, view, value)?;
+                value
+            }
+        };
+        let View { flags, expiry, version, marks, .. } = *view;
+        Ok(Some(Item { flags, expiry, version, marks, read, used_at, value }))
+    }
+
+    /// What `change` is to do here; `value` has room for a value that has to be written again.
+    fn step<'a>(
+        &mut self,
+        table: &Table,
+        change: Change<'a>,
+        value: &'a mut Vec<u8>,
+    ) -> Result<Step<'a>, Damage> {
+        let record = |action| Step::Record { action, keeps: None, read: false };
+        if let Change::Put { flags, expiry, marks, value } = change {
+            return Ok(record(Action::Put { flags, expiry, marks, value }));
+        }
+        let (Some(slot), Some(view)) = (self.slot, &mut self.view) else {
+            return Ok(Step::Nothing);
+        };
+        let (_, was_read) = table.usage(slot);
+        let View { flags, expiry: old_expiry, version, marks: old_marks, .. } = *view;
+        Ok(match change {
+            Change::Keep | Change::Put { .. } => Step::Nothing,
+            Change::Read => Step::Use,
+            Change::Append(tail) => {
+                // As with every value that is not the one that was marked.
+                view.marks = 0;
+                record(Action::Append(tail))
+            }
+            Change::Prepend(front) => {
+                gather(table, view, value)?;
+                value.splice(..0, front.iter().copied());
+                record(Action::Put { flags, expiry: old_expiry, marks: 0, value })
+            }
+            Change::Rewrite { expiry, value } => {
+                let action = Action::Put { flags, expiry, marks: old_marks, value };
+                Step::Record { action, keeps: None, read: was_read }
+            }
+            Change::Amend { expiry, marks, new_version: false, read: true }
+                if (expiry, marks) == (old_expiry, old_marks) =>
+            {
+                Step::Use
+            }
+            Change::Amend { expiry, marks, new_version, read } => {
+                gather(table, view, value)?;
+                let action = Action::Put { flags, expiry, marks, value };
+                let keeps = (!new_version).then_some(version);
+                Step::Record { action, keeps, read: was_read || read }
+            }
+            Change::Remove => record(Action::Delete),
+        })
+    }
+
+    fn planned<'a>(
+        &self,
+        table: &Table,
+        write: Write<'a>,
+        hash: u64,
+        keeps: Option<Version>,
+    ) -> Planned<'a> {
+        let before = self.slot.map_or(0, |slot| table.newest_version(slot));
+        Planned { write, hash, slot: self.slot, view: self.view, version: before + 1, keeps }
+    }
+}
+
+impl From<WriteError> for Refused {
+    fn from(error: WriteError) -> Refused {
+        match error {
+            WriteError::TooLarge(_) | WriteError::Key(_) => Refused::TooLarge,
+            WriteError::Log(Unwritable::Full(_)) => Refused::Full,
+            WriteError::Log(Unwritable::Broken(_)) => Refused::Broken,
+            WriteError::Damage(_) => Refused::Damaged,
+            WriteError::Condition(..) | WriteError::Twice(_) => {
+                unreachable!("one write without a condition")
+            }
+        }
+    }
+}
+
+/// What a change comes to.
+enum Step<'a> {
+    /// Nothing, not even a use.
+    Nothing,
+    /// A read.
+    Use,
+    /// A record.
+    Record {
+        action: Action<'a>,
+        /// The version that the key keeps, instead of a new one.
+        keeps: Option<Version>,
+        /// Whether it has been read once this was done.
+        read: bool,
+    },
+}
+
+/// Puts a value together in `value`.
+fn gather(table: &Table, view: &View, value: &mut Vec<u8>) -> Result<(), Damage> {
+    value.clear();
+    value.reserve(view.value_bytes);
+    table.pieces(view, 0, |piece| {
+        value.extend_from_slice(piece);
+        true
+    })
+}
+
+impl Store {
+    /// Shows the item of a key, and counts that as a use. Returns also the commit that was seen: a
+    /// key that is gone was seen to be deleted.
+    pub(crate) fn show<R>(
+        &self,
+        key: &[u8],
+        now: Second,
+        value: &mut Vec<u8>,
+        visit: impl FnOnce(Option<Item<'_>>) -> R,
+    ) -> Result<(R, Sequence), Damage> {
+        let hash = self.0.hash.hash(key);
+        let mut table = self.stripe(self.stripe_of(hash));
+        let seen = Seen::of(&table, hash, key, now)?;
+        let item = seen.item(&table, value)?;
+        let is_there = item.is_some();
+        let outcome = visit(item);
+        if let (Some(slot), true) = (seen.slot, is_there) {
+            table.note_use(slot, now, true);
+        }
+        Ok((outcome, seen.sequence))
+    }
+
+    /// Shows the item of a key to `decide`, and makes the change that it returns before anybody
+    /// else sees the key. Where the item cannot be shown, `decide` is asked as if there was none,
+    /// and nothing is changed. `value` is room for what has to be put together.
+    pub(crate) fn change<'c, R>(
+        &self,
+        key: &[u8],
+        now: Second,
+        value: &mut Vec<u8>,
+        decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
+    ) -> (Result<Changed, Refused>, R) {
+        let hash = self.0.hash.hash(key);
+        let _order =
+            (self.0.options.consistency == Consistency::Linearizable).then(|| lock(&self.0.order));
+        let mut locked = [(self.stripe_of(hash), self.stripe(self.stripe_of(hash)))];
+        let table = &mut *locked[0].1;
+        let Ok(mut seen) = Seen::of(table, hash, key, now) else {
+            return (Err(Refused::Damaged), decide(None).1);
+        };
+        let Ok(item) = seen.item(table, value) else {
+            return (Err(Refused::Damaged), decide(None).1);
+        };
+        let (change, outcome) = decide(item);
+        let Ok(step) = seen.step(table, change, value) else {
+            return (Err(Refused::Damaged), outcome);
+        };
+        let version = seen.view.map_or(0, |view| view.version);
+        let unchanged = Changed { sequence: seen.sequence, version, put: false };
+        let (action, keeps, read) = match step {
+            Step::Nothing => return (Ok(unchanged), outcome),
+            Step::Use => {
+                if let Some(slot) = seen.slot {
+                    table.note_use(slot, now, true);
+                }
+                return (Ok(unchanged), outcome);
+            }
+            Step::Record { action, keeps, read } => (action, keeps, read),
+        };
+        let write = Write { key, condition: Condition::Always, action };
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return (Err(Refused::TooLarge), outcome);
+        }
+        if let Err(error) = self.check(0, &write, seen.view.as_ref()) {
+            return (Err(error.into()), outcome);
+        }
+        let planned = seen.planned(table, write, hash, keeps);
+        let committed = match self.append(&[planned], None, &mut locked, now) {
+            Ok(committed) => committed,
+            Err(error) => return (Err(error.into()), outcome),
+        };
+        if let (Some(slot), true) = (seen.slot, read) {
+            locked[0].1.note_use(slot, now, true);
+        }
+        let (sequence, gone) = (committed.sequence, action == Action::Delete);
+        let version = if gone { 0 } else { committed.version };
+        (Ok(Changed { sequence, version, put: !gone && keeps.is_none() }), outcome)
+    }
+
+    /// Removes every key that was put up to now; none that is put meanwhile. Returns the last
+    /// commit that did: it takes many, and others see the keys go one after the other.
+    pub(crate) fn clear(&self, now: Second) -> Result<Sequence, Refused> {
+        let before = self.0.log.last();
+        let mut last = before;
+        for stripe in 0..self.stripes() {
+            let mut from = Some(Vec::new());
+            while let Some(first) = from {
+                let sequence;
+                (sequence, from) = self.clear_from(stripe, &first, before, now)?;
+                last = last.max(sequence);
+            }
+        }
+        Ok(last)
+    }
+
+    /// Removes some keys of a stripe, from one on. Returns the commit, and where to go on.
+    fn clear_from(
+        &self,
+        stripe: usize,
+        first: &[u8],
+        before: Sequence,
+        now: Second,
+    ) -> Result<(Sequence, Option<Vec<u8>>), Refused> {
+        let _order =
+            (self.0.options.consistency == Consistency::Linearizable).then(|| lock(&self.0.order));
+        let mut locked = [(stripe, self.stripe(stripe))];
+        let table = &*locked[0].1;
+        let mut next = None;
+        let mut keys = Vec::new();
+        for (visited, slot) in table.slots_from(first).enumerate() {
+            let key = table.key(slot).to_vec();
+            if visited == CLEARED_AT_ONCE {
+                next = Some(key);
+                break;
+            }
+            let view = table.view(slot, Sequence::MAX).map_err(|_| Refused::Damaged)?;
+            // Those whose time is over go, too.
+            if let Some(view) = view.filter(|view| view.sequence <= before) {
+                keys.push((
+                    key,
+                    Seen { slot: Some(slot), sequence: view.sequence, view: Some(view) },
+                ));
+            }
+        }
+        if keys.is_empty() {
+            return Ok((0, next));
+        }
+        let planned: Vec<_> = keys
+            .iter()
+            .map(|(key, seen)| {
+                let write = Write { key, condition: Condition::Always, action: Action::Delete };
+                seen.planned(table, write, self.0.hash.hash(key), None)
+            })
+            .collect();
+        let committed = self.append(&planned, None, &mut locked, now)?;
+        Ok((committed.sequence, next))
+    }
+
+    /// Changes the size of the log. Returns false, without any change, where it takes more already:
+    /// nothing is evicted.
+    pub(crate) fn set_limit(&self, bytes: u64) -> bool {
+        let (taken, _) = self.0.log.bytes();
+        let fits = taken <= bytes;
+        if fits {
+            self.0.log.set_bytes_max(bytes);
+        }
+        fits
+    }
+
+    /// How full it is. Its limit is that of the log, the tables come on top of it.
+    pub(crate) fn figures(&self) -> Figures {
+        let (log_bytes, memory_bytes_max) = self.0.log.bytes();
+        let item_bytes = self.0.log.segments().iter().map(|segment| segment.live()).sum();
+        let mut figures =
+            Figures { item_bytes, memory_bytes: log_bytes, memory_bytes_max, ..Figures::default() };
+        for stripe in 0..self.stripes() {
+            let table = self.stripe(stripe);
+            figures.items += (table.keys() - table.deleted()) as u64;
+            figures.memory_bytes += table.bytes() as u64;
+        }
+        figures
+    }
+}

@@ -1,0 +1,87 @@
+//! What the server answers when something stored is no longer what was written.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use std::os::unix::fs::FileExt;
+
+use harness::{Directory, Store, settings};
+
+const DAMAGED: &str = "SERVER_ERROR the stored item is damaged\r\n";
+
+/// A store of which the item `bad` has lost a bit in its file, `good` and `n` beside it.
+fn damaged(directory: &Directory) -> Store {
+    let store = Store::over(&directory.open(&settings()), settings());
+    let mut client = store.client();
+    let set = "set good 0 0 4\r\ngood\r\nset bad 0 0 9\r\n123456789\r\nset n 0 0 1\r\n1\r\n";
+    assert_eq!(client.told(set), "STORED\r\nSTORED\r\nSTORED\r\n");
+    // Full segments are read from their files.
+    let value = "v".repeat(1 << 20);
+    for number in 0..3 {
+        let set = format!("set fill{number} 0 0 {}\r\n{value}\r\n", value.len());
+        assert_eq!(client.told(&set), "STORED\r\n");
+    }
+    let path = directory.0.join("00000001.log");
+    let bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(12).position(|window| window == b"bad123456789").unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"4", at as u64 + 5).unwrap();
+    store
+}
+
+#[test]
+fn damage_is_an_error_and_never_a_part_of_an_answer() {
+    let directory = Directory::new();
+    let store = damaged(&directory);
+    let mut client = store.client();
+    let requests = [
+        "get bad\r\n",
+        // What was begun is not shown.
+        "get good bad n\r\n",
+        "gets good bad\r\n",
+        "gat 100 good bad\r\n",
+        "touch bad 100\r\n",
+        "delete bad\r\n",
+        "incr bad 1\r\n",
+        "append bad 0 0 1\r\nx\r\n",
+        "cas bad 0 0 1 7\r\nx\r\n",
+        "mg bad v q\r\n",
+        "mg bad N30 v\r\n",
+        "ms bad 1 MA\r\nx\r\n",
+        "md bad q\r\n",
+        "md bad I\r\n",
+        "ma bad N0 J1 q\r\n",
+        "me bad\r\n",
+    ];
+    for request in requests {
+        assert_eq!(client.told(request), DAMAGED, "{request}");
+        // Of the requests around it nothing is lost.
+        let told = client.told(&format!("get good\r\n{request}get n\r\n"));
+        let good = "VALUE good 0 4\r\ngood\r\nEND\r\n";
+        assert_eq!(told, format!("{good}{DAMAGED}VALUE n 0 1\r\n1\r\nEND\r\n"), "{request}");
+    }
+    assert_eq!(client.told("delete bad noreply\r\n"), "");
+    // A refused value removes what it was to replace, which cannot be done here.
+    let value = "x".repeat(1 << 21);
+    let set = format!("set bad 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(client.told(&set), DAMAGED);
+    // Nor can everything be removed.
+    assert_eq!(client.told("flush_all\r\n"), DAMAGED);
+    let told = client.told("stats\r\n");
+    for count in ["STAT delete_hits 0\r\n", "STAT touch_hits 0\r\n", "STAT get_misses 0\r\n"] {
+        assert!(told.contains(count), "{told}");
+    }
+}
+
+#[test]
+fn a_retrieval_that_was_sent_in_part_has_no_end() {
+    let directory = Directory::new();
+    let store = damaged(&directory);
+    let mut client = store.client();
+    // Beyond what is sent at once.
+    let told = client.told("get fill0 fill1 fill2 fill0 fill1 bad good\r\n");
+    assert!(told.starts_with("VALUE fill0 0 1048576\r\nvvv"));
+    assert!(told.ends_with(&format!("vvv\r\n{DAMAGED}")));
+    assert!(!told.contains("END\r\n"));
+    assert_eq!(client.told("get n\r\n"), "VALUE n 0 1\r\n1\r\nEND\r\n");
+}
