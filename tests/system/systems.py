@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from knee.programs import find, find_foreign
@@ -136,6 +137,7 @@ class Systems:
 
     def __init__(self) -> None:
         self._started: list[Running] = []
+        self._folders: list[TemporaryDirectory[str]] = []
 
     def memcached(self, port: int | None = None, *flags: str) -> Running:
         """Debian's memcached."""
@@ -159,6 +161,12 @@ class Systems:
         """Our load generator on `server`; it may have ended when this returns."""
         return self._start([str(find("knee-load")), "memcached", "--server", server.endpoint, *flags], None)
 
+    def folder(self) -> str:
+        """An empty folder, which is gone with the systems."""
+        folder = TemporaryDirectory(prefix="knee-")
+        self._folders.append(folder)
+        return folder.name
+
     def close(self) -> None:
         """Ends everything, the last started first; whoever does not listen to reason is killed.
 
@@ -173,6 +181,9 @@ class Systems:
             except subprocess.TimeoutExpired:
                 running.kill()
         self._started.clear()
+        for folder in self._folders:
+            folder.cleanup()
+        self._folders.clear()
 
     def _start(self, command: list[str], port: int | None) -> Running:
         running = Running(command, port)
