@@ -9,10 +9,11 @@ use clap::{Parser, ValueEnum};
 use knee_reactor::{bind, process};
 use knee_telemetry::{Reporter, Stats, Store, tell};
 
+use crate::grpc;
 use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
 use crate::versioned::{
-    self, Consistency, DirectoryError, DirectoryOptions, Durability, StoreOptions,
+    self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
 
 const PROGRAM: &str = "knee-kv";
@@ -25,6 +26,8 @@ const THREADS_MAX: u64 = 256;
 const DESCRIPTORS_OWN: u64 = 64;
 const MIB: usize = 1 << 20;
 
+/// For how long old versions are kept unless somebody says otherwise.
+const HISTORY: History = History::Seconds(60);
 /// Locks of a versioned store for each thread.
 const STRIPES_PER_THREAD: usize = 8;
 /// Sizes of a log's segments: the smallest takes the largest piece of a value.
@@ -75,6 +78,14 @@ struct Flags {
     /// What versions order: all writes, or each key's. Keeps versions also without --data.
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
+    /// Address of the gRPC interfaces, knee.kv.v1 and honu's; honu's clients expect port 3264. Keeps
+    /// versions also without --data.
+    #[arg(long, value_name = "ADDR")]
+    grpc: Option<SocketAddr>,
+    /// For how long old versions can be asked for: so many seconds, as long as there is space, or
+    /// `all`, until a compaction. [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = history)]
+    history_s: Option<History>,
     /// Goes on without what is damaged in the directory.
     #[arg(long, requires = "data")]
     repair: bool,
@@ -110,7 +121,25 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
+fn history(text: &str) -> Result<History, String> {
+    match text {
+        "all" => Ok(History::All),
+        _ => match text.parse() {
+            Ok(seconds) => Ok(History::Seconds(seconds)),
+            Err(_) => Err("it is a number of seconds, or all".into()),
+        },
+    }
+}
+
 impl Flags {
+    /// Whether a store that keeps versions was asked for.
+    fn keeps_versions(&self) -> bool {
+        self.data.is_some()
+            || self.consistency.is_some()
+            || self.grpc.is_some()
+            || self.history_s.is_some()
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             threads: self.threads as usize,
@@ -165,6 +194,15 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     }
     // Before anything is served or printed: this is what fails, and what takes its time.
     let store = store(flags)?;
+    let _keeper = match &store {
+        Some(store) => {
+            let history = flags.history_s.unwrap_or(HISTORY);
+            let keeper = Keeper::start(store.clone(), history);
+            Some(keeper.map_err(|error| Failure::start("cannot start the keeper", &error))?)
+        }
+        None => None,
+    };
+    let grpc = grpc(flags, store.as_ref())?;
     let listener = listen(flags.listen)?;
     let stats = match flags.stats {
         Output::Json => Stats::Json,
@@ -197,12 +235,27 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         },
         StartError::Io(error) => Failure::start("cannot start", &error),
     })?;
-    serving.join().map_err(|error| Failure { message: error.to_string(), code: 1 })
+    let ended = serving.join().map_err(|error| Failure { message: error.to_string(), code: 1 });
+    if let Some(grpc) = grpc {
+        grpc.shutdown().shut_down();
+        grpc.join().map_err(|error| Failure::start("the gRPC server failed", &error))?;
+    }
+    ended
+}
+
+/// Serves the gRPC interfaces, if they were asked for.
+fn grpc(flags: &Flags, store: Option<&versioned::Store>) -> Result<Option<grpc::Serving>, Failure> {
+    let (Some(address), Some(store)) = (flags.grpc, store) else { return Ok(None) };
+    let settings = grpc::Settings::for_values(flags.value_bytes_max as usize);
+    let serving = grpc::Serving::start(&settings, store.clone(), listen(address)?)
+        .map_err(|error| Failure::start("cannot serve gRPC", &error))?;
+    tell(PROGRAM, format_args!("gRPC on {}", serving.address()));
+    Ok(Some(serving))
 }
 
 /// The store that keeps versions, if one was asked for.
 fn store(flags: &Flags) -> Result<Option<versioned::Store>, Failure> {
-    if flags.data.is_none() && flags.consistency.is_none() {
+    if !flags.keeps_versions() {
         return Ok(None);
     }
     let bytes_max = flags.memory_mb as usize * MIB;

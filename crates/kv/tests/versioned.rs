@@ -647,3 +647,39 @@ fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
     let store = open(&directory.0).expect("what was repaired is whole");
     assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
 }
+
+/// Waits for something that the keeper does.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{what} did not come");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_was_replaced_is_forgotten_after_its_time_and_expired_keys_go() {
+    let store = in_memory(Consistency::Linearizable);
+    let first = set(&store, b"a", b"one");
+    set(&store, b"a", b"two");
+    let keeper = Keeper::start(store.clone(), History::Seconds(1)).expect("a thread");
+    let old = set(&store, b"b", b"old");
+    set(&store, b"b", b"new");
+    assert_eq!(value_at(&store, b"b", old), Ok(Some(b"old".to_vec())));
+    until("the end of the old version", || value_at(&store, b"b", old).is_err());
+    assert!(matches!(value_at(&store, b"a", first), Err(ReadError::Compacted(2))));
+    // A snapshot keeps what it sees, for longer.
+    let snapshot = store.snapshot();
+    let third = set(&store, b"b", b"third");
+    set(&store, b"b", b"fourth");
+    until("the end of the third", || value_at(&store, b"b", third).is_err());
+    assert_eq!(scanned(&store, Some(&snapshot))[&b"b"[..]], b"new");
+    drop((keeper, snapshot));
+    let action = Action::Put { flags: 0, expiry: Expiry::at(2), marks: 0, value: b"short" };
+    let write = Write { key: b"short", condition: Condition::Always, action };
+    store.write(&[write], None, 1).expect("it is taken");
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    until("the end of the expired key", || {
+        store.history(b"short").expect("nothing is damaged").last().is_none_or(|last| last.deleted)
+    });
+}

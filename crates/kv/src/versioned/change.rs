@@ -5,9 +5,7 @@
 
 use super::log::Unwritable;
 use super::record::Sequence;
-use super::store::{
-    Action, Condition, Consistency, KEY_BYTES_MAX, Planned, Store, Write, WriteError, lock,
-};
+use super::store::{Action, Condition, KEY_BYTES_MAX, Planned, Store, Write, WriteError};
 use super::table::{Damage, SlotId, Table, View};
 use crate::engine::{Change, Figures, Item, Refused, Second, Version};
 
@@ -54,7 +52,7 @@ impl Seen {
         let (Some(slot), Some(view)) = (self.slot, &self.view) else { return Ok(None) };
         let (used_at, read) = table.usage(slot);
         let value = match table.whole(view) {
-            Some(whole) => whole?,
+            Some(whole) => whole,
             None => {
                 gather(table, view, value)?;
                 value
@@ -158,7 +156,7 @@ enum Step<'a> {
 fn gather(table: &Table, view: &View, value: &mut Vec<u8>) -> Result<(), Damage> {
     value.clear();
     value.reserve(view.value_bytes);
-    table.pieces(view, 0, |piece| {
+    table.pieces(view, |piece| {
         value.extend_from_slice(piece);
         true
     })
@@ -197,8 +195,6 @@ impl Store {
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Changed, Refused>, R) {
         let hash = self.0.hash.hash(key);
-        let _order =
-            (self.0.options.consistency == Consistency::Linearizable).then(|| lock(&self.0.order));
         let mut locked = [(self.stripe_of(hash), self.stripe(self.stripe_of(hash)))];
         let table = &mut *locked[0].1;
         let Ok(mut seen) = Seen::of(table, hash, key, now) else {
@@ -267,8 +263,6 @@ impl Store {
         before: Sequence,
         now: Second,
     ) -> Result<(Sequence, Option<Vec<u8>>), Refused> {
-        let _order =
-            (self.0.options.consistency == Consistency::Linearizable).then(|| lock(&self.0.order));
         let mut locked = [(stripe, self.stripe(stripe))];
         let table = &*locked[0].1;
         let mut next = None;

@@ -1,19 +1,25 @@
-//! The thread that keeps a store in shape: space had back, segments made before they are needed,
-//! what is retained moved on, and where it was asked for, the disk written now and then.
+//! The thread that keeps a store in shape: what nobody can ask for any more forgotten, its space had
+//! back, segments made before they are needed, and where it was asked for, the disk written now and
+//! then.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::log::Durability;
 use super::record::Sequence;
 use super::store::Store;
+use crate::engine::Second;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(50);
+/// How often it looks for what was replaced long enough ago, at most.
+const SWEEP_MIN: Duration = Duration::from_secs(1);
+/// How often it looks for keys whose time is over.
+const EXPIRED: Duration = Duration::from_secs(30);
 /// How often a store writes to its files that nobody waits for.
 const LAZY: Duration = Duration::from_secs(1);
 
@@ -22,7 +28,7 @@ const LAZY: Duration = Duration::from_secs(1);
 pub enum History {
     /// Until [`Store::compact`].
     All,
-    /// So many seconds.
+    /// So many seconds, as long as there is space.
     Seconds(u32),
 }
 
@@ -67,12 +73,27 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         Some(Durability::Always) | None => None,
     };
     let mut past = VecDeque::new();
-    let mut written = Instant::now();
+    let (mut written, mut swept) = (Instant::now(), Instant::now());
+    let mut expired = Instant::now().checked_sub(EXPIRED);
+    let sweep_every = match history {
+        History::Seconds(seconds) => SWEEP_MIN.max(Duration::from_secs(u64::from(seconds)) / 10),
+        History::All => Duration::MAX,
+    };
     let tick = write_every.map_or(TICK, |every| every.clamp(Duration::from_millis(1), TICK));
     while !over.load(Ordering::Acquire) {
         if let History::Seconds(seconds) = history {
             let since = Duration::from_secs(u64::from(seconds));
-            store.retain(retained(&mut past, since, store.last(), Instant::now()));
+            let from = retained(&mut past, since, store.last(), Instant::now());
+            store.retain(if store.is_tight() { Sequence::MAX } else { from });
+        }
+        if swept.elapsed() >= sweep_every {
+            store.sweep();
+            swept = Instant::now();
+        }
+        if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let _ = store.delete_expired(since_epoch.as_secs() as Second, over);
+            expired = Some(Instant::now());
         }
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
         let _ = store.prepare();

@@ -5,17 +5,21 @@
 //! and each byte moved frees another one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::log::Unwritable;
 use super::record::{ALIGN, HEAD_BYTES, Kind};
 use super::segment::{Location, Segment, SegmentId};
-use super::store::Store;
+use super::store::{Action, Condition, Store, Write, WriteError};
 use super::table::Damage;
+use crate::engine::Second;
 
 /// For so long requests are recognised also after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
+
+/// Keys that are looked at under one lock.
+const EXPIRED_STEP: usize = 4096;
 
 /// Why a segment was not reclaimed. It is still there, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +49,7 @@ impl Store {
     /// # Errors
     /// See [`ReclaimError`].
     pub fn reclaim(&self) -> Result<bool, ReclaimError> {
-        let (bytes, bytes_max) = self.0.log.bytes();
-        let is_tight = bytes >= bytes_max - bytes_max / 10;
+        let is_tight = self.is_tight();
         let worth = |segment: &Arc<Segment>| {
             let told = segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight;
             told && 2 * segment.live() <= segment.filled() as u64
@@ -63,6 +66,47 @@ impl Store {
             Some(segment) => self.reclaim_segment(&segment, true),
             None => Ok(()),
         }
+    }
+
+    /// Whether space is short: then nothing is kept that need not be.
+    pub(super) fn is_tight(&self) -> bool {
+        let (bytes, bytes_max) = self.0.log.bytes();
+        bytes >= bytes_max - bytes_max / 10
+    }
+
+    /// Forgets what was replaced and is not asked for any more, of every key.
+    pub(super) fn sweep(&self) {
+        let horizon = self.horizon(self.0.log.last());
+        for stripe in 0..self.stripes() {
+            let mut table = self.stripe(stripe);
+            for slot in table.slots_with_past() {
+                table.prune(slot, horizon);
+            }
+        }
+    }
+
+    /// Deletes the keys whose time is over. Nobody sees them any more, but they take space.
+    pub(super) fn delete_expired(&self, now: Second, over: &AtomicBool) -> Result<(), WriteError> {
+        for stripe in 0..self.stripes() {
+            let mut from = Some(Vec::new());
+            while let Some(first) = from {
+                if over.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                let found;
+                (found, from) = self.stripe(stripe).expired_from(&first, EXPIRED_STEP, now);
+                for (key, version) in found {
+                    // Unless somebody has put it again meanwhile.
+                    let condition = Condition::Version(version);
+                    let write = Write { key: &key, condition, action: Action::Delete };
+                    match self.write(&[write], None, 0) {
+                        Ok(_) | Err(WriteError::Condition(..) | WriteError::Damage(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Forgets everything that no snapshot asks for, whatever was to be retained, and has back what

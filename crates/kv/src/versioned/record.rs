@@ -246,6 +246,13 @@ pub(crate) fn key(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(at..at + usize::from(u16_at(bytes, 36)))
 }
 
+/// Whether a record may begin there: nearly all of what is behind the end of a log are zeros, which
+/// no record has for a sequence.
+#[inline]
+pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+    bytes.len() >= HEAD_BYTES && u64_at(bytes, 8) != 0
+}
+
 /// Reads the record at the front of `bytes`, whatever they are.
 pub(crate) fn decode(bytes: &[u8], salt: u32) -> Result<Record<'_>, Unreadable> {
     if bytes.len() < HEAD_BYTES {

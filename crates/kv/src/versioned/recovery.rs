@@ -171,6 +171,7 @@ fn scan(segment: &Segment) -> Scan {
                 // A crash leaves an end. Damage leaves records behind it.
                 let behind = (at + ALIGN..=bytes.len() - HEAD_BYTES)
                     .step_by(ALIGN)
+                    .filter(|&behind| record::may_begin(&bytes[behind..]))
                     .find(|&behind| record::decode(&bytes[behind..], segment.salt).is_ok());
                 let Some(behind) = behind else { return scan };
                 scan.gaps.push((at, behind));

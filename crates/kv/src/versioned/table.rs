@@ -554,6 +554,7 @@ impl Table {
         if let Ok(entry) = self.index.find_entry(spread(tag), |&other| other == slot.0) {
             entry.remove();
         }
+        self.slots[slot.0 as usize].chain = 0;
         self.slots_free.push(slot.0);
         self.gone.remove(&slot.0);
         self.keys -= 1;
@@ -581,6 +582,33 @@ impl Table {
     pub(crate) fn slots(&self) -> impl Iterator<Item = SlotId> + use<> {
         let free: HashSet<u32> = self.slots_free.iter().copied().collect();
         (0..self.slots.len() as u32).filter(move |slot| !free.contains(slot)).map(SlotId)
+    }
+
+    /// Slots of which more is known than what they are now.
+    pub(crate) fn slots_with_past(&self) -> Vec<SlotId> {
+        let has_past = |(_, slot): &(usize, &Slot)| slot.chain != 0;
+        self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
+    }
+
+    /// Of so many keys from `first` on those whose time is over, with their versions, and the key
+    /// to go on with.
+    pub(crate) fn expired_from(
+        &self,
+        first: &[u8],
+        keys_max: usize,
+        now: Second,
+    ) -> (Vec<(Vec<u8>, Version)>, Option<Vec<u8>>) {
+        let mut found = Vec::new();
+        for (seen, slot) in self.slots_from(first).enumerate() {
+            let record = self.trusted(self.slots[slot.0 as usize].newest);
+            if seen == keys_max {
+                return (found, Some(record.key.to_vec()));
+            }
+            if record.kind != Kind::Delete && record.expiry.is_over(now) {
+                found.push((record.key.to_vec(), record.version));
+            }
+        }
+        (found, None)
     }
 
     /// Keys with a slot, those that are gone but not yet forgotten included.
