@@ -11,6 +11,12 @@ use crate::engine::{Expiry, Second, Version};
 use crate::versioned::{Action, Condition, Damage, Store, Unwritable, Write, WriteError};
 
 /// Edges of a commit, where nothing else is asked for.
+///
+/// A million edges of a list that is grouped by user took 353 ms of processor time in commits of
+/// 2^10, 154 of 2^14, 127 of 2^16, 122 of 2^18 and 135 of 2^20, each commit synced (the lists of
+/// `benches/graph.rs`, medians of nine interleaved runs on two shared cores). A list in no order
+/// gains from more, 603 ms of 2^16 against 241 of 2^18: every commit adds a record to nearly every
+/// user.
 pub const COMMIT_EDGES: usize = 1 << 16;
 /// How the key begins that says how far a list was loaded; its name follows. No user's key does.
 pub const MARK_PREFIX: &str = "load:";
