@@ -1,5 +1,6 @@
 //! Histories: threads do random operations, and when each began and was over is noted.
 
+use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -83,6 +84,15 @@ pub(crate) fn is_linearizable<S: Specification<Operation = Operation>>(
     actions.sort_unstable_by_key(|(at, ..)| **at);
     let actions: Vec<_> = actions.into_iter().map(|(_, thread, action)| (thread, action)).collect();
     actions.is_empty() || WGLChecker::<S>::is_linearizable(History::from_actions(actions))
+}
+
+/// Operations during which another one began.
+pub(crate) fn overlapped(recorded: &[Recorded]) -> usize {
+    let began: BTreeSet<u64> = recorded.iter().map(|recorded| recorded.began).collect();
+    let overlapped = recorded
+        .iter()
+        .filter(|recorded| began.range(recorded.began + 1..recorded.over).next().is_some());
+    overlapped.count()
 }
 
 /// What a history says of some of its keys: operations on others are left out, and of a scan what
