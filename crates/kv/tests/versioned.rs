@@ -668,13 +668,16 @@ fn what_was_replaced_is_forgotten_after_its_time_and_expired_keys_go() {
     assert_eq!(value_at(&store, b"b", old), Ok(Some(b"old".to_vec())));
     until("the end of the old version", || value_at(&store, b"b", old).is_err());
     assert!(matches!(value_at(&store, b"a", first), Err(ReadError::Compacted(2))));
-    // A snapshot keeps what it sees, for longer.
+    // A snapshot keeps what it sees, and what came after that, for longer.
     let snapshot = store.snapshot();
     let third = set(&store, b"b", b"third");
     set(&store, b"b", b"fourth");
-    until("the end of the third", || value_at(&store, b"b", third).is_err());
+    let kept = std::time::Instant::now();
+    until("three seconds", || kept.elapsed() > std::time::Duration::from_secs(3));
     assert_eq!(scanned(&store, Some(&snapshot))[&b"b"[..]], b"new");
-    drop((keeper, snapshot));
+    drop(snapshot);
+    until("the end of the third", || value_at(&store, b"b", third).is_err());
+    drop(keeper);
     let action = Action::Put { flags: 0, expiry: Expiry::at(2), marks: 0, value: b"short" };
     let write = Write { key: b"short", condition: Condition::Always, action };
     store.write(&[write], None, 1).expect("it is taken");

@@ -133,6 +133,10 @@ impl Log {
             room -= bytes;
         }
         let fresh = self.enter(fresh);
+        if self.directory.is_none() {
+            // Nobody writes them anywhere.
+            head.full.clear();
+        }
         head.last += 1;
         Ok(Commit { sequence: head.last, head, fresh })
     }

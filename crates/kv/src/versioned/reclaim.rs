@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::log::Unwritable;
 use super::record::{ALIGN, HEAD_BYTES, Kind};
 use super::segment::{Location, Segment, SegmentId};
-use super::store::{Action, Condition, Store, Write, WriteError};
+use super::store::{Action, Condition, Consistency, Store, Write, WriteError, lock};
 use super::table::Damage;
 use crate::engine::Second;
 
@@ -49,6 +49,7 @@ impl Store {
     /// # Errors
     /// See [`ReclaimError`].
     pub fn reclaim(&self) -> Result<bool, ReclaimError> {
+        let _alone = lock(&self.0.reclaiming);
         let is_tight = self.is_tight();
         let worth = |segment: &Arc<Segment>| {
             let told = segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight;
@@ -151,7 +152,9 @@ impl Store {
             let Some(slot) = table.find(hash, record.key)? else { continue };
             table.prune(slot, horizon);
             let Some(entry) = table.entry_at(slot, from) else { continue };
-            if table.may_forget(slot, oldest) {
+            // Where versions count the writes of a key, its last one is not to be forgotten.
+            let counts = self.0.options.consistency == Consistency::Sequential;
+            if !counts && table.may_forget(slot, oldest) {
                 self.0.compacted.fetch_max(record.sequence, Ordering::Relaxed);
                 table.forget(slot);
                 continue;

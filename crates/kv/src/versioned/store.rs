@@ -203,7 +203,16 @@ pub(super) struct Inner {
     /// Of keys that were gone before this commit it is not known that they ever were.
     pub(super) compacted: AtomicU64,
     requests: Mutex<Requests>,
+    /// Held by whoever takes segments apart.
+    pub(super) reclaiming: Mutex<()>,
     watches: Watches,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // What nobody waited for. Nobody is left who could be told that it failed.
+        let _ = self.log.write_out();
+    }
 }
 
 /// The store as it was once some commit was made. What it shows is kept until it is dropped.
@@ -347,6 +356,7 @@ impl Store {
             retained: AtomicU64::new(u64::MAX),
             compacted: AtomicU64::new(0),
             requests: Mutex::new(Requests::default()),
+            reclaiming: Mutex::new(()),
             watches: Watches::default(),
         }))
     }

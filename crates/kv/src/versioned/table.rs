@@ -52,6 +52,9 @@ struct Slot {
     pruned: bool,
 }
 
+/// A key whose time is over, and its version.
+type Expired = (Vec<u8>, Version);
+
 /// Versions of one key, oldest first, of which a table may hold many.
 type Chain = Vec<Location>;
 
@@ -597,7 +600,7 @@ impl Table {
         first: &[u8],
         keys_max: usize,
         now: Second,
-    ) -> (Vec<(Vec<u8>, Version)>, Option<Vec<u8>>) {
+    ) -> (Vec<Expired>, Option<Vec<u8>>) {
         let mut found = Vec::new();
         for (seen, slot) in self.slots_from(first).enumerate() {
             let record = self.trusted(self.slots[slot.0 as usize].newest);
