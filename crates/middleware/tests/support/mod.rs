@@ -36,20 +36,49 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
+    /// On a port that was free when it was asked for: another test's server may be quicker.
     pub(crate) fn start() -> Memcached {
-        Memcached::start_at(free_port())
+        loop {
+            if let Some(memcached) = Memcached::try_start_at(free_port()) {
+                return memcached;
+            }
+        }
     }
 
     pub(crate) fn start_at(port: u16) -> Memcached {
+        Memcached::try_start_at(port).expect("nobody else has the port")
+    }
+
+    /// `None` if it ends because somebody else has the port.
+    fn try_start_at(port: u16) -> Option<Memcached> {
         let child = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-t", "1", "-m", "64", "-u", "nobody", "-p"])
             .arg(port.to_string())
             .stderr(Stdio::null())
             .spawn()
             .expect("memcached is installed");
-        let address = (Ipv4Addr::LOCALHOST, port).into();
-        wait_until("memcached listens", || TcpStream::connect(address).is_ok());
-        Memcached { child, address }
+        let mut memcached = Memcached { child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let mut ended = false;
+        wait_until("memcached listens", || {
+            ended = memcached.child.try_wait().unwrap().is_some();
+            ended || memcached.listens()
+        });
+        (!ended).then_some(memcached)
+    }
+
+    /// Whether it is this process that listens.
+    fn listens(&self) -> bool {
+        let own = format!("STAT pid {}", self.child.id());
+        let Ok(mut stream) = TcpStream::connect(self.address) else { return false };
+        // Another test's server may end meanwhile.
+        let asked = stream.set_read_timeout(Some(PATIENCE)).is_ok()
+            && stream.write_all(b"stats\r\n").is_ok();
+        asked
+            && BufReader::new(stream)
+                .lines()
+                .map_while(Result::ok)
+                .next()
+                .is_some_and(|line| line == own)
     }
 
     pub(crate) fn three() -> [Memcached; 3] {
