@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper,
-    ReadError, RequestId, Store, StoreOptions, What, Write, WriteError,
+    Lost, ReadError, RequestId, Store, StoreOptions, What, Write, WriteError,
 };
 use proptest::prelude::*;
 
@@ -26,6 +26,13 @@ fn open(path: &Path) -> Result<Store, DirectoryError> {
     let directory =
         DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
     Store::open(options(Consistency::Linearizable), &directory, 1 << 26).map(|(store, _)| store)
+}
+
+/// The store that goes on without what is damaged, and what that was.
+fn repaired(directory: &Directory) -> (Store, Vec<Lost>) {
+    let path = directory.0.clone();
+    let directory = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    Store::open(options(Consistency::Linearizable), &directory, 1 << 26).expect("opens")
 }
 
 fn put(value: &[u8]) -> Action<'_> {
@@ -271,13 +278,7 @@ fn a_segment_without_its_head_is_set_aside_by_a_repair() {
     bytes[3] ^= 1;
     fs::write(&segment, bytes).expect("writable");
     assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
-    let repair = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Always,
-        repair: true,
-    };
-    let (store, lost) =
-        Store::open(options(Consistency::Linearizable), &repair, 1 << 26).expect("opens");
+    let (store, lost) = repaired(&directory);
     assert_eq!(lost.len(), 1);
     let found = scanned(&store, None);
     assert!(found.len() > 60 && found.len() < 100);
@@ -613,13 +614,7 @@ fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
     bytes[at + 3] ^= 1;
     fs::write(&segment, bytes).expect("writable");
     assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
-    let repair = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Always,
-        repair: true,
-    };
-    let (store, lost) =
-        Store::open(options(Consistency::Linearizable), &repair, 1 << 26).expect("opens");
+    let (store, lost) = repaired(&directory);
     assert_eq!(lost.len(), 1);
     assert_eq!((&lost[0].file, lost[0].bytes), (&segment, 104));
     assert_eq!(value(&store, &[b'k', 30]), None);
@@ -639,8 +634,7 @@ fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
     let mut bytes = fs::read(&segment).expect("readable");
     bytes[at] ^= 1;
     fs::write(&segment, bytes).expect("writable");
-    let (store, lost) =
-        Store::open(options(Consistency::Linearizable), &repair, 1 << 26).expect("opens");
+    let (store, lost) = repaired(&directory);
     // The first damage is gone with its file.
     assert_eq!(lost.len(), 1);
     drop(store);
