@@ -1,6 +1,5 @@
 //! The gRPC front: a versioned store behind `knee.kv.v1.KeyValue` and honu's `rpc.Storage`.
 //!
-//! * [`proto`]: messages, servers and clients, generated from `proto/`.
 //! * [`Serving`]: both services on one port, from start to end; `connections`: whom it serves.
 //! * `key_value`: `knee.kv.v1`. `storage`: honu's interface, said in terms of the same store.
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
@@ -22,19 +21,6 @@ mod storage;
 mod tally;
 
 pub use serving::{DEFAULT_PORT, Serving, Settings, Shutdown};
-
-/// Messages, servers and clients of both interfaces.
-#[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
-pub mod proto {
-    /// `knee.kv.v1`.
-    pub mod v1 {
-        tonic::include_proto!("knee.kv.v1");
-    }
-    /// honu's `rpc`.
-    pub mod honu {
-        tonic::include_proto!("rpc");
-    }
-}
 
 /// The second that it is.
 fn now() -> crate::engine::Second {

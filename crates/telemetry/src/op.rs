@@ -1,6 +1,8 @@
 //! The types of operation that are counted apart.
 
 /// What a request asked for, as coarse as the report tells requests apart.
+///
+/// The first few are those of the memcached protocol; a versioned store's own come after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -12,13 +14,49 @@ pub enum Op {
     Multiget,
     /// Removal of a key.
     Delete,
+    /// Reading a key in some version.
+    Read,
+    /// A read of a key that was not there, where the client tells them apart.
+    ReadMissing,
+    /// A read of a value that the client was told to call large.
+    ReadLarge,
+    /// Writing a key that must not be there.
+    Insert,
+    /// Writing a key that must be there.
+    Update,
+    /// Writing a key.
+    Put,
+    /// Letting a value grow at its end.
+    Append,
+    /// Reading a range of keys, each as it is when its turn comes.
+    Scan,
+    /// Reading a range of keys as they all were at one moment.
+    AtomicScan,
+    /// Changing several keys at once.
+    BulkPut,
     /// Arithmetic, touch, administration and the rest.
     Other,
 }
 
 impl Op {
     /// Every type, in the order in which they are printed.
-    pub const ALL: [Op; 5] = [Op::Set, Op::Get, Op::Multiget, Op::Delete, Op::Other];
+    pub const ALL: [Op; 15] = [
+        Op::Set,
+        Op::Get,
+        Op::Multiget,
+        Op::Delete,
+        Op::Read,
+        Op::ReadMissing,
+        Op::ReadLarge,
+        Op::Insert,
+        Op::Update,
+        Op::Put,
+        Op::Append,
+        Op::Scan,
+        Op::AtomicScan,
+        Op::BulkPut,
+        Op::Other,
+    ];
 
     /// How many types there are.
     pub const COUNT: usize = Op::ALL.len();
@@ -30,6 +68,16 @@ impl Op {
             Op::Get => "get",
             Op::Multiget => "multiget",
             Op::Delete => "delete",
+            Op::Read => "read",
+            Op::ReadMissing => "read_missing",
+            Op::ReadLarge => "read_large",
+            Op::Insert => "insert",
+            Op::Update => "update",
+            Op::Put => "put",
+            Op::Append => "append",
+            Op::Scan => "scan",
+            Op::AtomicScan => "atomic_scan",
+            Op::BulkPut => "bulk_put",
             Op::Other => "other",
         }
     }

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use tokio::sync::{Mutex, Semaphore};
-use tonic::{Request, Response, Status};
-
-use super::now;
-use super::proto::v1::key_value_server::KeyValue;
-use super::proto::v1::{
+use knee_rpc::kv::key_value_server::KeyValue;
+use knee_rpc::kv::{
     self, AppendRequest, BulkPutRequest, Change, CompactRequest, CompactResponse, DeleteRequest,
     HistoryRequest, HistoryResponse, InsertRequest, PutRequest, ReadAtRequest, ReadRequest,
     ReadResponse, ScanRequest, ScanResponse, StatsRequest, StatsResponse, UpdateRequest, Value,
     WriteResponse, change, past,
 };
+use tokio::sync::{Mutex, Semaphore};
+use tonic::{Request, Response, Status};
+
+use super::now;
 use super::refusal::{
     check_key, damaged, missing, missing_in_version, unreadable, unreclaimed, unwritten,
 };
@@ -59,7 +59,7 @@ impl Service {
     }
 
     /// The newest version of a key and its value, or that it is not there, once either is safe.
-    pub(super) async fn newest(&self, key: Bytes) -> Result<Option<v1::Entry>, Status> {
+    pub(super) async fn newest(&self, key: Bytes) -> Result<Option<kv::Entry>, Status> {
         self.tally.call(&self.tally.reads);
         check_key(&key)?;
         let mut value = Vec::new();
@@ -84,7 +84,7 @@ impl Service {
     pub(super) async fn write(
         &self,
         writes: &[Write<'_>],
-        request: Option<v1::RequestId>,
+        request: Option<kv::RequestId>,
         now: Second,
     ) -> Result<WriteResponse, Status> {
         self.tally.call(&self.tally.writes);
@@ -112,7 +112,7 @@ impl Service {
         key: &[u8],
         condition: Condition,
         action: Action<'_>,
-        request: Option<v1::RequestId>,
+        request: Option<kv::RequestId>,
         now: Second,
     ) -> Result<Response<WriteResponse>, Status> {
         self.write(&[Write { key, condition, action }], request, now).await.map(Response::new)
@@ -186,7 +186,7 @@ impl KeyValue for Service {
         }
         let mut left = history.into_iter();
         let parts = std::iter::from_fn(move || {
-            let versions: Vec<v1::Past> = left.by_ref().take(HISTORY_PART).map(told).collect();
+            let versions: Vec<kv::Past> = left.by_ref().take(HISTORY_PART).map(told).collect();
             (!versions.is_empty()).then_some(Ok(HistoryResponse { versions }))
         });
         Ok(Response::new(Box::pin(futures_util::stream::iter(parts))))
@@ -366,21 +366,21 @@ struct Refused {
 fn written(
     store: &Store,
     writes: &[Write<'_>],
-    request: Option<v1::RequestId>,
+    request: Option<kv::RequestId>,
     now: Second,
 ) -> Result<Committed, Refused> {
-    let request = request.map(|v1::RequestId { client, number }| RequestId { client, number });
+    let request = request.map(|kv::RequestId { client, number }| RequestId { client, number });
     store.write(writes, request, now).map_err(|error| Refused {
         status: unwritten(&error, writes),
         tells: matches!(error, WriteError::Condition(..)),
     })
 }
 
-fn told(Past { version, deleted, appended, bytes }: Past) -> v1::Past {
+fn told(Past { version, deleted, appended, bytes }: Past) -> kv::Past {
     let kind = match (deleted, appended) {
         (true, _) => past::Kind::Delete,
         (false, true) => past::Kind::Append,
         (false, false) => past::Kind::Put,
     };
-    v1::Past { version, kind: kind.into(), bytes: bytes as u64 }
+    kv::Past { version, kind: kind.into(), bytes: bytes as u64 }
 }

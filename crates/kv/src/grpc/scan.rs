@@ -15,13 +15,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::AbortHandle;
 use tonic::Status;
 
 use super::now;
 use super::predicate::{Item, Predicate};
-use super::proto::v1::{Entry, ScanRequest, ScanResponse};
 use super::refusal::{check_range, damaged, unreadable};
 use super::safe::Safe;
 use super::tally::Tally;

@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use knee_rpc::honu::storage_server::StorageServer;
+use knee_rpc::kv::key_value_server::KeyValueServer;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -13,8 +15,6 @@ use tonic::transport::Server;
 use super::connections::connections;
 use super::key_value::Service;
 use super::predicate::STACK_BYTES;
-use super::proto::honu::storage_server::StorageServer;
-use super::proto::v1::key_value_server::KeyValueServer;
 use super::safe::Safe;
 use super::storage::Honu;
 use crate::versioned::Store;

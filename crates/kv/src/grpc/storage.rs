@@ -2,12 +2,12 @@
 //!
 //! As honu does, it says in the reply what went wrong, and leaves the call's status alone.
 
+use knee_rpc::honu::storage_server::Storage;
+use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest};
 use tonic::{Request, Response, Status};
 
 use super::key_value::Service;
 use super::now;
-use super::proto::honu::storage_server::Storage;
-use super::proto::honu::{GetReply, GetRequest, PutReply, PutRequest};
 use crate::engine::{Expiry, Version};
 use crate::versioned::{Action, Condition, Write};
 

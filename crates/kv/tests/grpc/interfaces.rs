@@ -1,13 +1,13 @@
 //! What the two interfaces offer beside reads and writes of one key.
 
 use knee_kv::grpc::Settings;
-use knee_kv::grpc::proto::honu::storage_client::StorageClient;
-use knee_kv::grpc::proto::honu::{GetReply, GetRequest, PutReply, PutRequest as HonuPutRequest};
-use knee_kv::grpc::proto::v1::{
+use knee_kv::versioned::{Consistency, Store as Versioned, StoreOptions};
+use knee_rpc::honu::storage_client::StorageClient;
+use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest as HonuPutRequest};
+use knee_rpc::kv::{
     AppendRequest, Change, CompactRequest, HistoryRequest, Nothing, PutRequest, ReadAtRequest,
     ReadRequest, Value, change, past,
 };
-use knee_kv::versioned::{Consistency, Store as Versioned, StoreOptions};
 use tonic::Code;
 
 use crate::serving::{

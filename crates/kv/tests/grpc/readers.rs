@@ -1,7 +1,7 @@
 //! Readers: what scans show, and those who are slow, leave, or are too many.
 
 use knee_kv::grpc::Settings;
-use knee_kv::grpc::proto::v1::{CompactRequest, ReadAtRequest, ScanRequest};
+use knee_rpc::kv::{CompactRequest, ReadAtRequest, ScanRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
 

@@ -1,7 +1,7 @@
 //! Every refusal has its status, and says what was wrong.
 
-use knee_kv::grpc::proto::v1::{Change, PutRequest, ScanRequest};
 use knee_kv::versioned::{KEY_BYTES_MAX, Store as Versioned, StoreOptions};
+use knee_rpc::kv::{Change, PutRequest, ScanRequest};
 use tonic::Code;
 
 use crate::serving::{

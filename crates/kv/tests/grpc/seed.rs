@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use knee_kv::grpc::proto::v1::ScanRequest;
+use knee_rpc::kv::ScanRequest;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 

@@ -6,14 +6,14 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use knee_kv::grpc::proto::v1::key_value_client::KeyValueClient;
-use knee_kv::grpc::proto::v1::{
-    BulkPutRequest, Change, DeleteRequest, InsertRequest, PutRequest, ReadRequest, ScanRequest,
-    ScanResponse, StatsRequest, StatsResponse, UpdateRequest, Value, change,
-};
 use knee_kv::grpc::{Serving, Settings};
 use knee_kv::versioned::{
     Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
+};
+use knee_rpc::kv::key_value_client::KeyValueClient;
+use knee_rpc::kv::{
+    BulkPutRequest, Change, DeleteRequest, InsertRequest, PutRequest, ReadRequest, ScanRequest,
+    ScanResponse, StatsRequest, StatsResponse, UpdateRequest, Value, change,
 };
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};

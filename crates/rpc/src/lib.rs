@@ -1,0 +1,15 @@
+//! The gRPC interfaces of the servers: messages, servers and clients, generated from `proto/`.
+//!
+//! They are a crate of their own so that whoever puts load on a server need not be built with it.
+
+/// `knee.kv.v1`: the versioned key-value store.
+#[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
+pub mod kv {
+    tonic::include_proto!("knee.kv.v1");
+}
+
+/// honu's `rpc`.
+#[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
+pub mod honu {
+    tonic::include_proto!("rpc");
+}
