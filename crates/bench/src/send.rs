@@ -2,9 +2,10 @@
 //! their length.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::{Duration, Instant};
 
+use knee_random::Random;
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 
 /// What is sent, and how.
@@ -19,11 +20,25 @@ pub struct Send {
     pub depth: NonZeroUsize,
     /// One request, complete.
     pub request: Vec<u8>,
+    /// Which part of it differs from one time to the next, if any does.
+    pub draws: Option<Draws>,
     /// The exact length of its reply.
     pub reply_bytes: NonZeroUsize,
     /// For how long.
     pub time: Duration,
 }
+
+/// A number in a request that is drawn anew for each.
+#[derive(Debug, Clone, Copy)]
+pub struct Draws {
+    /// Where its [`DIGITS`] digits begin.
+    pub at: usize,
+    /// It is below this.
+    pub below: NonZeroU64,
+}
+
+/// As many as knee-load's keys have.
+pub const DIGITS: usize = 10;
 
 /// How much was sent and answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,6 +54,7 @@ pub struct SendHandler<F> {
     send: Send,
     /// `depth` requests, one behind the other.
     volley: Vec<u8>,
+    random: Random,
     /// Reply bytes missing until the next volley, by [`ConnId::index`].
     missing: Vec<usize>,
     standing: usize,
@@ -51,9 +67,14 @@ pub struct SendHandler<F> {
 
 impl<F: FnMut(Result<Sent, String>)> SendHandler<F> {
     /// A sender that tells `report` how much was answered when it ends, or why it had to end.
+    ///
+    /// # Panics
+    /// When the digits to draw are not within the request.
     pub fn new(send: Send, report: F) -> Self {
+        assert!(send.draws.is_none_or(|draws| draws.at + DIGITS <= send.request.len()));
         SendHandler {
             volley: send.request.repeat(send.depth.get()),
+            random: Random::stream(0, 0),
             missing: Vec::new(),
             standing: 0,
             in_flight: 0,
@@ -66,6 +87,15 @@ impl<F: FnMut(Result<Sent, String>)> SendHandler<F> {
     }
 
     fn fire(&mut self, io: &mut Io, conn: ConnId) {
+        if let Some(draws) = self.send.draws {
+            for request in self.volley.chunks_exact_mut(self.send.request.len()) {
+                let mut rest = self.random.below(draws.below.get());
+                for digit in request[draws.at..draws.at + DIGITS].iter_mut().rev() {
+                    *digit = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                }
+            }
+        }
         io.write(conn, &self.volley);
         self.missing[conn.index()] = self.send.depth.get() * self.send.reply_bytes.get();
         self.in_flight += 1;

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 use std::time::Duration;
 
 use clap::Parser;
-use knee_bench::send::{Send, SendHandler, Sent};
+use knee_bench::send::{DIGITS, Draws, Send, SendHandler, Sent};
 use knee_reactor::{Config, Group, process};
 use serde_json::json;
 
@@ -28,6 +28,12 @@ struct Flags {
     /// The file that holds the request, complete with its line ends.
     #[arg(long)]
     request: PathBuf,
+    /// Ten digits of the request begin here that are drawn anew for each, below --keys.
+    #[arg(long, value_name = "OFFSET", requires = "keys")]
+    digits_at: Option<usize>,
+    /// How many keys there are to draw.
+    #[arg(long, requires = "digits_at")]
+    keys: Option<NonZeroU64>,
     /// The exact length of its reply.
     #[arg(long)]
     reply_bytes: NonZeroUsize,
@@ -47,11 +53,19 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> io::Result<()> {
+    let request = std::fs::read(&flags.request)?;
+    let draws = flags.digits_at.zip(flags.keys).map(|(at, below)| Draws { at, below });
+    if let Some(draws) = draws
+        && request.get(draws.at..).is_none_or(|rest| rest.len() < DIGITS)
+    {
+        return Err(io::Error::other("--digits-at is not within the request"));
+    }
     let send = Send {
         server: flags.server,
         connections: flags.connections.get(),
         depth: flags.depth,
-        request: std::fs::read(&flags.request)?,
+        request,
+        draws,
         reply_bytes: flags.reply_bytes,
         time: Duration::try_from_secs_f64(flags.seconds).map_err(io::Error::other)?,
     };

@@ -1,0 +1,73 @@
+//! `floor-log`: see `knee_bench::log`.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::{ExitCode, exit, id};
+
+use clap::Parser;
+use knee_bench::log::{LogHandler, Logged};
+use knee_reactor::{Config, Group, bind, process};
+use serde_json::json;
+
+/// Writes memcached sets of one fixed size to a file, and answers once they are on the disk.
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The exact length of every request.
+    #[arg(long)]
+    request_bytes: NonZeroUsize,
+    /// The log, which is made or emptied.
+    #[arg(long)]
+    file: PathBuf,
+    /// Space that is reserved for it, in MiB; the log goes round in it.
+    #[arg(long, default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    file_mb: u64,
+}
+
+fn main() -> ExitCode {
+    match run(&Flags::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("floor-log: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: &Flags) -> io::Result<()> {
+    let file = File::create(&flags.file)?;
+    let log = LogHandler::new(file, flags.file_mb << 20, flags.request_bytes, report)?;
+    let listener = bind(flags.listen)?;
+    let mut log = Some(log);
+    let group = Group::start("log", 1, &Config::default(), Some(listener), |_, _| {
+        log.take().expect("there is one thread")
+    })?;
+    process::shutdown_on_signals(group.shutdown())?;
+    let listen = group.address().map(|address| address.to_string());
+    println!(
+        "{}",
+        json!({"type": "ready", "role": "store", "program": "floor-log", "pid": id(), "listen": listen})
+    );
+    group.join()
+}
+
+fn report(outcome: Result<Logged, String>) {
+    match outcome {
+        Ok(Logged { records, commits, commit_time }) => println!(
+            "{}",
+            json!({"type": "summary", "commit_records": records, "commits": commits,
+                   "commit_sum_ns": commit_time.as_nanos() as u64})
+        ),
+        Err(message) => {
+            eprintln!("floor-log: {message}");
+            exit(1);
+        }
+    }
+}

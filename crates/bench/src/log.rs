@@ -1,0 +1,116 @@
+//! The least that a durable store has to do: what came together is written behind what was there,
+//! made safe together, and answered after that.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use knee_reactor::{Close, ConnId, Handler, Io, Origin};
+
+/// What every request is told.
+pub const REPLY: &[u8] = b"STORED\r\n";
+
+/// How much was made safe.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Logged {
+    /// Requests written and answered.
+    pub records: u64,
+    /// Groups of them: each was one write and one fdatasync.
+    pub commits: u64,
+    /// The time that these took.
+    pub commit_time: Duration,
+}
+
+/// The log on its thread.
+pub struct LogHandler<F> {
+    file: File,
+    /// Its space: beyond it, the log goes on at the beginning.
+    file_bytes: u64,
+    position: u64,
+    request_bytes: NonZeroUsize,
+    /// Requests of the batch at hand, one behind the other.
+    group: Vec<u8>,
+    logged: Logged,
+    report: F,
+}
+
+impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
+    /// A log of requests of exactly this length, in a file whose space is reserved here, as that of
+    /// the store's segments is: a file that grows with each write makes fdatasync write its length
+    /// as well. `report` is told how much was logged when it ends, or why it had to end.
+    ///
+    /// # Errors
+    /// When there is no such space.
+    pub fn new(
+        file: File,
+        file_bytes: u64,
+        request_bytes: NonZeroUsize,
+        report: F,
+    ) -> io::Result<Self> {
+        let length = libc::off_t::try_from(file_bytes).map_err(io::Error::other)?;
+        // SAFETY: a call with a descriptor that is open.
+        let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) };
+        if failed != 0 {
+            return Err(io::Error::from_raw_os_error(failed));
+        }
+        file.sync_all()?;
+        Ok(LogHandler {
+            file,
+            file_bytes,
+            position: 0,
+            request_bytes,
+            group: Vec::new(),
+            logged: Logged::default(),
+            report,
+        })
+    }
+
+    fn commit(&mut self) -> io::Result<()> {
+        let began = Instant::now();
+        let length = self.group.len() as u64;
+        if self.position + length > self.file_bytes {
+            self.position = 0;
+        }
+        self.file.write_all_at(&self.group, self.position)?;
+        self.file.sync_data()?;
+        self.position += length;
+        self.logged.records += length / self.request_bytes.get() as u64;
+        self.logged.commits += 1;
+        self.logged.commit_time += began.elapsed();
+        self.group.clear();
+        Ok(())
+    }
+}
+
+impl<F: FnMut(Result<Logged, String>)> Handler for LogHandler<F> {
+    fn on_open(&mut self, _io: &mut Io, _conn: ConnId, _origin: Origin) {}
+
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        let size = self.request_bytes.get();
+        let requests = input.len() / size;
+        self.group.extend_from_slice(&input[..requests * size]);
+        for _ in 0..requests {
+            io.write(conn, REPLY);
+        }
+        requests * size
+    }
+
+    /// The answers leave after this.
+    fn on_batch_end(&mut self, io: &mut Io) {
+        if !self.group.is_empty()
+            && let Err(error) = self.commit()
+        {
+            io.abandon();
+            (self.report)(Err(format!("cannot write the log: {error}")));
+        }
+    }
+
+    fn on_close(&mut self, _io: &mut Io, _conn: ConnId, _origin: Origin, _why: Close) {}
+
+    fn on_stop(&mut self, _io: &mut Io) {
+        (self.report)(Ok(self.logged));
+    }
+}
