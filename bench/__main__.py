@@ -11,24 +11,43 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import ParamSpec
 
 from bench.cells import CELLS, CONNECTIONS, Cell
 from bench.cpu import Disturbance
 from bench.drivers import DRIVERS
+from bench.durable_table import WRITERS, compare_durable
 from bench.generator_table import compare_generators
+from bench.outcome import Outcome
 from bench.programs import BenchError, Cores
-from bench.report import aim_reached, as_json, render
+from bench.report import report
+from bench.resident_table import compare_resident
 from bench.server_tables import compare_proxies, compare_stores
 from bench.servers import Servers
 from bench.table import Plan, StoreKind, Table
 
 STORE_KINDS: tuple[StoreKind, ...] = ("memcached", "knee-kv")
 STORE_COUNTS = (1, 3)
-# Contestants of each table, for the estimate of the time.
-CONTESTANTS = {"proxies": 3, "stores": 2, "generators": 3}
+# Keys of the comparison of memory, and how fast a store takes them, for the estimate of the time.
+RESIDENT_KEYS = 1_000_000
+KEYS_PER_S = 150_000
+# What fits into the memory that the stores are given.
+RESIDENT_KEYS_MAX = 30_000_000
+
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One run, which may fill several tables."""
+
+    measure: Callable[[], list[Outcome]]
+    estimate_s: float
 
 
 def main() -> int:
@@ -48,22 +67,25 @@ def main() -> int:
         print("bench: --only or --cell leaves nothing to measure", file=sys.stderr)
         return 2
 
-    estimate_s = sum(plan.estimate_s(CONTESTANTS[name.split("-", 1)[0]]) for name in measurements)
+    estimate_s = sum(measurement.estimate_s for measurement in measurements.values())
     print(_circumstances(arguments, estimate_s), flush=True)
     before, began = Disturbance.now(), time.monotonic()
-    tables, failures = [], []
-    for name, measure in measurements.items():
+    outcomes: list[Outcome] = []
+    failures: list[str] = []
+    for name, measurement in measurements.items():
         try:
-            tables.append(measure())
+            found = measurement.measure()
         except BenchError as error:
             failures.append(f"{name}: {error}")
             continue
-        failures += tables[-1].failures
-        print(render(tables[-1]), flush=True)
+        for outcome in found:
+            failures += [failure for failure in outcome.failures if failure not in failures]
+            print(outcome.text, flush=True)
+        outcomes += found
     disturbance = Disturbance.now() - before
-    print(_verdict(tables, failures, disturbance, time.monotonic() - began))
+    print(_verdict(outcomes, failures, disturbance, time.monotonic() - began))
     if arguments.json:
-        _write_json(arguments, tables, failures, disturbance)
+        _write_json(arguments, outcomes, failures, disturbance)
     return 1 if failures else 0
 
 
@@ -71,7 +93,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Compares the CPU time of a request: knee-proxy with nutcracker, knee-kv with memcached, "
-        "knee-load with memaslap, each beside a floor that only moves bytes, in one interleaved run.",
+        "knee-load with memaslap, most beside a floor that only moves bytes, in one interleaved run; and of knee-kv "
+        "durable puts with Redis, puts during scans with puts alone, and the memory that keys take.",
     )
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each contestant in each cell (5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement (1)")
@@ -80,23 +103,37 @@ def _parse_arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="TABLE",
-        help="tables whose name contains this: proxies, proxies-3-knee-kv, stores, generators; may be repeated",
+        help="tables whose name begins with this: proxies, proxies-3-knee-kv, generators, kv, kv-memory, kv-durable, "
+        "kv-resident; may be repeated",
     )
     parser.add_argument(
         "--cell",
         action="append",
         default=[],
         metavar="CELL",
-        help="cells whose name contains this: 'get, 32 B', 'depth 16', 'set'; may be repeated",
+        help="cells whose name contains this: 'get, 32 B', 'depth 16', 'set'; may be repeated. The tables kv-durable "
+        "and kv-resident have no cells",
     )
     parser.add_argument(
         "--driver", choices=sorted(DRIVERS), default="knee-load", help="load on the servers (knee-load)"
     )
     parser.add_argument("--programs", type=Path, help="where our programs are (target/release or target/fast)")
+    parser.add_argument(
+        "--disk",
+        type=Path,
+        default=Path("/var/tmp"),
+        metavar="DIR",
+        help="durable stores have their files below this, which must be on a disk (/var/tmp)",
+    )
+    parser.add_argument(
+        "--resident-keys", type=int, default=RESIDENT_KEYS, metavar="N", help="keys of kv-resident (1000000)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes every sample, for other programs")
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("--rounds must be at least 1 and --seconds above 0")
+    if not 1 <= arguments.resident_keys <= RESIDENT_KEYS_MAX:
+        parser.error(f"--resident-keys must be from 1 to {RESIDENT_KEYS_MAX}")
     return arguments
 
 
@@ -105,20 +142,39 @@ def _is_named(cell: Cell, wanted: list[str]) -> bool:
     return not wanted or any(re.search(rf"{re.escape(words)}\b", cell.name) for words in wanted)
 
 
-def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Callable[[], Table]]:
-    """The tables to measure, by name. Raises BenchError when the driver is missing."""
+def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measurement]:
+    """What to measure, by name. Raises BenchError when the driver is missing."""
     cores, servers = Cores.of_this_machine(), Servers(arguments.programs)
     driver = DRIVERS[arguments.driver](arguments.programs, cores)
-    measurements: dict[str, Callable[[], Table]] = {
-        f"proxies-{count}-{kind}": partial(compare_proxies, plan, cores, servers, driver, kind, count)
+    disk, keys = arguments.disk, arguments.resident_keys
+    cells = len(plan.cells)
+    measurements = {
+        f"proxies-{count}-{kind}": Measurement(
+            partial(_reported, compare_proxies, plan, cores, servers, driver, kind, count), plan.estimate_s(cells, 3)
+        )
         for kind in STORE_KINDS
         for count in STORE_COUNTS
     }
-    measurements["stores"] = partial(compare_stores, plan, cores, servers, driver)
     for kind in STORE_KINDS:
-        measurements[f"generators-{kind}"] = partial(compare_generators, plan, cores, servers, kind)
+        measurements[f"generators-{kind}"] = Measurement(
+            partial(_reported, compare_generators, plan, cores, servers, kind), plan.estimate_s(cells, 3)
+        )
+    measurements |= {
+        "kv-memory": Measurement(
+            partial(_reported, compare_stores, plan, cores, servers, driver),
+            plan.estimate_s(cells, 3),
+        ),
+        "kv-durable": Measurement(
+            partial(compare_durable, plan, cores, servers, disk), plan.estimate_s(len(WRITERS), 3)
+        ),
+        "kv-resident": Measurement(partial(compare_resident, plan, cores, servers, disk, keys), 5 * keys / KEYS_PER_S),
+    }
     wanted = arguments.only
-    return {name: run for name, run in measurements.items() if not wanted or any(part in name for part in wanted)}
+    return {name: one for name, one in measurements.items() if not wanted or name.startswith(tuple(wanted))}
+
+
+def _reported(compare: Callable[P, list[Table]], *args: P.args, **kwargs: P.kwargs) -> list[Outcome]:
+    return [report(table) for table in compare(*args, **kwargs)]
 
 
 def _circumstances(arguments: argparse.Namespace, estimate_s: float) -> str:
@@ -143,15 +199,8 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _verdict(tables: list[Table], failures: list[str], disturbance: Disturbance, elapsed_s: float) -> str:
-    lines = ["Aim: less CPU per request than the peer in every cell."]
-    for table in tables:
-        cells = aim_reached(table)
-        missed = [name for name, reached in cells.items() if not reached]
-        lines.append(
-            f"  {table.title}: {'yes' if not missed else 'no'}, {len(cells) - len(missed)} of {len(cells)} cells"
-            + (f"; not in {'; '.join(missed)}" if missed else "")
-        )
+def _verdict(outcomes: list[Outcome], failures: list[str], disturbance: Disturbance, elapsed_s: float) -> str:
+    lines = ["Aims:", *(f"  {outcome.verdict}" for outcome in outcomes)]
     if disturbance.stolen_s > 0.01 * elapsed_s:
         lines.append(f"warning: the host took {disturbance.stolen_s:.1f} s of CPU from this machine meanwhile.")
     if disturbance.throttled_periods:
@@ -160,7 +209,7 @@ def _verdict(tables: list[Table], failures: list[str], disturbance: Disturbance,
 
 
 def _write_json(
-    arguments: argparse.Namespace, tables: list[Table], failures: list[str], disturbance: Disturbance
+    arguments: argparse.Namespace, outcomes: list[Outcome], failures: list[str], disturbance: Disturbance
 ) -> None:
     content = {
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -172,7 +221,7 @@ def _write_json(
         "seconds": arguments.seconds,
         "stolen_s": disturbance.stolen_s,
         "throttled_periods": disturbance.throttled_periods,
-        "tables": [as_json(table) for table in tables],
+        "tables": [outcome.content for outcome in outcomes],
         "failures": failures,
     }
     arguments.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -6,9 +6,10 @@ import json
 import resource
 import socket
 import tempfile
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from bench.cells import CONNECTIONS, Cell
 from bench.programs import BenchError, Cores, Program, find_program
@@ -19,6 +20,8 @@ KEY_PREFIX = "bench:"
 KEY_BYTES = len(KEY_PREFIX) + 10
 FIRST_KEY = f"{KEY_PREFIX}{0:010}".encode()
 SLACK_S = 20.0
+# Ten million keys, each of them safe before the next ones.
+POPULATED_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,14 @@ class Driver(Protocol):
     def populate(self, stores: list[str], cell: Cell) -> None:
         """Makes every key of `cell` a hit in every store."""
 
+    def choosing(self, keys: str) -> Driver:
+        """The same with another choice of keys, as in knee-load's flag `--key-choice`."""
+
     def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
         """Loads `address` from all connections in a closed loop. Raises BenchError on any wrong answer."""
 
 
-def _run(command: list[str], core: int | None, seconds: float) -> tuple[dict[str, Any], float]:
+def run_generator(command: list[str], core: int | None, seconds: float) -> tuple[dict[str, Any], float]:
     """Runs a generator to its end; its last line, and the CPU seconds it took."""
     with Program(command, core) as program:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -55,19 +61,27 @@ def _run(command: list[str], core: int | None, seconds: float) -> tuple[dict[str
 
 
 class KneeLoad:
-    """`knee-load memcached`: keys chosen evenly among 10,000."""
+    """`knee-load memcached`."""
 
     name = "knee-load"
 
-    def __init__(self, directory: Path | None, cores: Cores) -> None:
+    def __init__(self, directory: Path | None, cores: Cores, keys: int = KEYS) -> None:
         self._program = find_program("knee-load", directory)
         self._core = cores.others
+        self._keys = keys
+        self._key_choice = "uniform"
+
+    def choosing(self, keys: str) -> Self:
+        """The same with another choice of keys, as in the flag `--key-choice`."""
+        other = copy(self)
+        other._key_choice = keys
+        return other
 
     def command(self, address: str, cell: Cell, *flags: str) -> list[str]:
         """The command line for `cell`, with `flags` at its end."""
         return [
-            *(self._program, "memcached", "--server", address, "--key-prefix", KEY_PREFIX, "--keys", str(KEYS)),
-            *("--key-choice", "uniform", "--value-bytes", str(cell.value_bytes), *flags),
+            *(self._program, "memcached", "--server", address, "--key-prefix", KEY_PREFIX, "--keys", str(self._keys)),
+            *("--key-choice", self._key_choice, "--value-bytes", str(cell.value_bytes), *flags),
         ]
 
     def load_command(self, address: str, cell: Cell, seconds: float) -> list[str]:
@@ -83,11 +97,11 @@ class KneeLoad:
     def populate(self, stores: list[str], cell: Cell) -> None:
         """Sets all keys in every store."""
         for store in stores:
-            _run(self.command(store, cell, "--clients", "4", "--populate", "1"), self._core, 60)
+            run_generator(self.command(store, cell, "--clients", "4", "--populate", "1"), self._core, POPULATED_S)
 
     def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
         """Raises BenchError when a request failed or missed: then contestants did not do the same work."""
-        summary, cpu_s = _run(self.load_command(address, cell, seconds), self._core, seconds)
+        summary, cpu_s = run_generator(self.load_command(address, cell, seconds), self._core, seconds)
         operations = summary["ops"].values()
         wrong = sum(operation["errors"] + operation["misses"] for operation in operations)
         if wrong:
@@ -103,6 +117,10 @@ class FloorSend:
     def __init__(self, directory: Path | None, cores: Cores) -> None:
         self._program = find_program("floor-send", directory)
         self._core = cores.others
+
+    def choosing(self, keys: str) -> Self:
+        """There is no choice of one key."""
+        return self
 
     def populate(self, stores: list[str], cell: Cell) -> None:
         """Sets the one key in every store."""
@@ -127,7 +145,7 @@ class FloorSend:
             request.write(cell.request(FIRST_KEY))
             request.flush()
             command = self.load_command(address, cell, seconds, Path(request.name))
-            summary, cpu_s = _run(command, self._core, seconds)
+            summary, cpu_s = run_generator(command, self._core, seconds)
         return Driven(summary["requests"], summary["seconds"], cpu_s)
 
 

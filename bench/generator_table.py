@@ -62,7 +62,7 @@ class Running:
             return measure_generator(self.program, self.requests, seconds)
 
 
-def compare_generators(plan: Plan, cores: Cores, servers: Servers, kind: StoreKind) -> Table:
+def compare_generators(plan: Plan, cores: Cores, servers: Servers, kind: StoreKind) -> list[Table]:
     """`knee-load`, memaslap and `floor-send`."""
     table = Table(
         title=f"knee-load against memaslap, on {kind}",
@@ -84,7 +84,7 @@ def compare_generators(plan: Plan, cores: Cores, servers: Servers, kind: StoreKi
             for generator in generators.values():
                 generator.warm_up()
             table.rows.append(Row(cell, plan.in_turns(generators, lambda running: running.measure(plan.seconds))))
-    return table
+    return [table]
 
 
 def _start(stack: ExitStack, cores: Cores, servers: Servers, kind: StoreKind, cell: Cell) -> dict[str, Running]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import shutil
@@ -14,10 +15,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
-DEBIAN_PACKAGES = {"memcached": "memcached", "nutcracker": "nutcracker", "memcaslap": "libmemcached-tools"}
+DEBIAN_PACKAGES = {
+    "memcached": "memcached",
+    "nutcracker": "nutcracker",
+    "memcaslap": "libmemcached-tools",
+    "redis-server": "redis-server",
+}
 READY_S = 10.0
 
 
@@ -106,25 +112,35 @@ class Program:
         self._messages.seek(0)
         return self._messages.read().decode(errors="replace").strip()[-2000:]
 
-    def stop(self) -> None:
-        """Asks the program to end; kills it when it does not within some seconds."""
+    def summary(self) -> dict[str, Any]:
+        """Ends the program; the last line that it printed. Raises BenchError when it was no summary."""
+        lines = self.stop().splitlines()
+        line = json.loads(lines[-1]) if lines else {}
+        if line.get("type") != "summary":
+            raise BenchError(f"{self.name} has ended without a summary: {self.messages()}")
+        summary: dict[str, Any] = line
+        return summary
+
+    def stop(self) -> str:
+        """Asks the program to end; kills it when it does not within some seconds. What it had printed."""
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGTERM)
                 # A program that was stopped cannot hear it.
                 self.process.send_signal(signal.SIGCONT)
         try:
-            self.process.communicate(timeout=READY_S)
+            output, _ = self.process.communicate(timeout=READY_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.communicate()
+            output, _ = self.process.communicate()
+        return (output or b"").decode()
 
 
 class Server(Program):
     """A program that listens on a port of this machine; it is ready when the constructor returns."""
 
     def __init__(self, command: Sequence[str], core: int | None, port: int, *, announces: bool) -> None:
-        """`announces`: it prints one line when it is ready, and hardly more."""
+        """`announces`: it prints one line when it is ready, and little more: nobody reads that before its end."""
         super().__init__(command, core, quiet=not announces)
         self.port = port
         try:

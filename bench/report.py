@@ -6,12 +6,24 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from bench.outcome import Outcome, aligned
 from bench.samples import Ratio, Sample
 from bench.table import Row, Table
 
 # Above these, a figure says more about the machine than about the program.
 WAITED_SHARE_MAX = 0.05
 DRIVER_BUSY_SHARE = 0.95
+
+
+def report(table: Table) -> Outcome:
+    """A table, ready to be shown. The aim is less CPU per request than the peer in every cell."""
+    cells = aim_reached(table)
+    missed = [name for name, reached in cells.items() if not reached]
+    verdict = (
+        f"{table.title}: less CPU per request than {table.peer}: {'no' if missed or not cells else 'yes'}, "
+        f"{len(cells) - len(missed)} of {len(cells)} cells" + (f"; not in {'; '.join(missed)}" if missed else "")
+    )
+    return Outcome(table.title, render(table), verdict, as_json(table), table.failures)
 
 
 def render(table: Table) -> str:
@@ -55,7 +67,7 @@ def render(table: Table) -> str:
         f"of: median of {table.ours}'s over the other's, round by round.",
         *table.notes,
     ]
-    return "\n".join([*head, "", *_aligned(lines), *warnings(table), ""])
+    return "\n".join([*head, "", *aligned(lines), *warnings(table), ""])
 
 
 def warnings(table: Table) -> list[str]:
@@ -122,11 +134,12 @@ def _row_json(table: Table, row: Row) -> dict[str, Any]:
             for name, ratio in ratios.items()
             if ratio
         },
-        "samples": {name: [_sample_json(sample) for sample in samples] for name, samples in row.samples.items()},
+        "samples": {name: [sample_json(sample) for sample in samples] for name, samples in row.samples.items()},
     }
 
 
-def _sample_json(sample: Sample) -> dict[str, float]:
+def sample_json(sample: Sample) -> dict[str, float]:
+    """A sample, for other programs."""
     return {
         "requests": sample.requests,
         "seconds": sample.seconds,
@@ -139,7 +152,7 @@ def _sample_json(sample: Sample) -> dict[str, float]:
 
 
 def _ratio(row: Row, ours: str, other: str) -> Ratio | None:
-    return Ratio.of(row.samples[ours], row.samples[other]) if other in row.samples else None
+    return Ratio.of_cpu(row.samples[ours], row.samples[other]) if other in row.samples else None
 
 
 def _cpu_us(row: Row, name: str) -> float:
@@ -169,14 +182,3 @@ def _fan_out_line(table: Table, row: Row, names: Sequence[str], others: Sequence
         ratio = _ratio(row, table.ours, name)
         cells.append(f"{ratio.median * fan_out[name] / ours:.2f}" if ratio else "-")
     return cells + [""] * (width - len(cells))
-
-
-def _aligned(lines: list[list[str]]) -> list[str]:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return [
-        "  ".join(
-            text.ljust(width) if column == 0 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]

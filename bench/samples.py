@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -55,10 +55,10 @@ def drive(server: Server, driver: Driver, cell: Cell, seconds: float) -> Driven:
         raise BenchError(f"{server.name}: {error} {server.messages()}".strip()) from error
 
 
-def measure_server(server: Server, driver: Driver, cell: Cell, seconds: float) -> Sample:
-    """A server while `driver` loads it; its connections' coming and going is part of the bill."""
+def measure_server(server: Server, load: Callable[[], Driven]) -> Sample:
+    """A server while `load` runs; its connections' coming and going is part of the bill."""
     before = CpuTime.of(server.pid)
-    driven = drive(server, driver, cell, seconds)
+    driven = load()
     cpu = CpuTime.of(server.pid) - before
     return Sample(driven.requests, driven.seconds, cpu, driven.cpu_s / driven.seconds)
 
@@ -101,14 +101,24 @@ def measure_generator(generator: Program, requests: Requests, seconds: float) ->
 
 @dataclass(frozen=True)
 class Ratio:
-    """Our CPU time of a request over a peer's, round by round."""
+    """A figure of ours over a peer's, round by round."""
 
     median: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, ours: Sequence[Sample], theirs: Sequence[Sample]) -> Ratio:
-        """Pairs the samples of a round, which were taken seconds apart: drift of the machine cancels."""
-        ratios = [our.cpu_us / their.cpu_us for our, their in zip(ours, theirs, strict=True)]
+    def of(cls, ours: Iterable[float], theirs: Iterable[float]) -> Ratio:
+        """Pairs the figures of a round, which were taken seconds apart: drift of the machine cancels."""
+        ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
         return cls(median(ratios), min(ratios), max(ratios))
+
+    @classmethod
+    def of_cpu(cls, ours: Sequence[Sample], theirs: Sequence[Sample]) -> Ratio:
+        """The CPU time of a request."""
+        return cls.of((sample.cpu_us for sample in ours), (sample.cpu_us for sample in theirs))
+
+    @classmethod
+    def of_rate(cls, ours: Sequence[Sample], theirs: Sequence[Sample]) -> Ratio:
+        """Requests per second."""
+        return cls.of((sample.per_second for sample in ours), (sample.per_second for sample in theirs))

@@ -12,8 +12,13 @@ from bench.samples import drive, measure_server
 from bench.servers import Servers
 from bench.table import WARM_UP_S, Plan, Row, StoreKind, Table
 
+# How unevenly keys are asked for: as in the seed of the store.
+ZIPF_THETA = 0.8
 
-def compare_proxies(plan: Plan, cores: Cores, servers: Servers, driver: Driver, kind: StoreKind, stores: int) -> Table:
+
+def compare_proxies(
+    plan: Plan, cores: Cores, servers: Servers, driver: Driver, kind: StoreKind, stores: int
+) -> list[Table]:
     """`knee-proxy --pipelined`, nutcracker and `floor-relay` before the same stores."""
     table = Table(
         title=f"knee-proxy --pipelined against nutcracker, in front of {stores} x {kind}",
@@ -39,26 +44,34 @@ def compare_proxies(plan: Plan, cores: Cores, servers: Servers, driver: Driver, 
         for cell in _populated(plan, driver, addresses):
             with servers.floor_relay(cores.tested, addresses, cell) as relay:
                 contestants = {"knee-proxy": proxy, "nutcracker": nutcracker, "floor-relay": relay}
-                _add_row(plan, driver, table, cell, contestants)
-    return table
+                _add_rows(plan, driver, [table], cell, contestants)
+    return [table]
 
 
-def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -> Table:
-    """`knee-kv` and memcached."""
-    table = Table(
-        title="knee-kv against memcached",
-        ours="knee-kv",
-        peer="memcached",
-        floor=None,
-        store="the contestants themselves",
-        driver=driver.name,
-        notes=["One thread each (memcached -t 1)."],
-    )
-    with servers.knee_kv(cores.tested) as kv, servers.memcached(cores.tested) as memcached:
-        contestants = {"knee-kv": kv, "memcached": memcached}
+def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -> list[Table]:
+    """`knee-kv` as a cache, `knee-kv` with versions in memory, and memcached: one run, a table for each of ours."""
+    tables = [
+        Table(
+            title=f"{title} against memcached, keys by Zipf {ZIPF_THETA}",
+            ours=ours,
+            peer="memcached",
+            floor=None,
+            store="the contestants themselves",
+            driver=driver.name,
+            notes=["One thread each (memcached -t 1)."],
+        )
+        for title, ours in (("knee-kv", "knee-kv"), ("knee-kv --consistency linearizable, in memory,", "versioned"))
+    ]
+    driver = driver.choosing(f"zipf:{ZIPF_THETA}")
+    with (
+        servers.knee_kv(cores.tested) as cache,
+        servers.knee_kv(cores.tested, "--consistency", "linearizable") as versioned,
+        servers.memcached(cores.tested) as memcached,
+    ):
+        contestants = {"knee-kv": cache, "versioned": versioned, "memcached": memcached}
         for cell in _populated(plan, driver, [server.address for server in contestants.values()]):
-            _add_row(plan, driver, table, cell, contestants)
-    return table
+            _add_rows(plan, driver, tables, cell, contestants)
+    return tables
 
 
 def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cell]:
@@ -71,14 +84,21 @@ def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cel
         yield cell
 
 
-def _add_row(plan: Plan, driver: Driver, table: Table, cell: Cell, contestants: dict[str, Server]) -> None:
-    plan.progress(f"{table.title}: {cell.name}")
+def _add_rows(plan: Plan, driver: Driver, tables: list[Table], cell: Cell, contestants: dict[str, Server]) -> None:
+    """One run of a cell, for all the tables that its contestants are in."""
+    plan.progress(f"{tables[0].title}: {cell.name}")
     try:
         for server in contestants.values():
             drive(server, driver, cell, WARM_UP_S)
-        samples = plan.in_turns(contestants, lambda server: measure_server(server, driver, cell, plan.seconds))
+        samples = plan.in_turns(
+            contestants,
+            lambda server: measure_server(server, lambda: drive(server, driver, cell, plan.seconds)),
+        )
     except BenchError as error:
         # One that fails in one cell says nothing against the others.
-        table.failures.append(f"{table.title}: {cell.name}: {error}")
+        for table in tables:
+            table.failures.append(f"{table.title}: {cell.name}: {error}")
     else:
-        table.rows.append(Row(cell, samples))
+        for table in tables:
+            names = (table.ours, table.peer, table.floor)
+            table.rows.append(Row(cell, {name: samples[name] for name in names if name}))

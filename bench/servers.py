@@ -22,18 +22,32 @@ class Servers:
 
     directory: Path | None
 
-    def memcached(self, core: int | None) -> Server:
+    def memcached(self, core: int | None, memory_mb: int = MEMORY_MB) -> Server:
         """Debian's memcached, one worker thread."""
         port = free_port()
         user = ["-u", "root"] if os.geteuid() == 0 else []
         command = [find_program("memcached", None), "-l", "127.0.0.1", "-p", str(port), "-t", "1"]
-        return Server([*command, "-m", str(MEMORY_MB), *user], core, port, announces=False)
+        return Server([*command, "-m", str(memory_mb), *user], core, port, announces=False)
 
-    def knee_kv(self, core: int | None) -> Server:
-        """Our store, one thread."""
+    def knee_kv(self, core: int | None, *flags: str, memory_mb: int = MEMORY_MB) -> Server:
+        """Our store, one thread; without further flags it is the cache."""
         port = free_port()
-        command = [find_program("knee-kv", self.directory), "--listen", f"127.0.0.1:{port}", "--stats", "none"]
-        return Server([*command, "--threads", "1", "--memory-mb", str(MEMORY_MB)], core, port, announces=True)
+        command = [find_program("knee-kv", self.directory), "--listen", f"127.0.0.1:{port}", "--threads", "1"]
+        return Server([*command, "--memory-mb", str(memory_mb), *flags], core, port, announces=True)
+
+    def redis(self, core: int | None, directory: Path, *, durable: bool) -> Server:
+        """Debian's Redis; `durable`, every answer waits for fdatasync. It neither dumps nor rewrites its log."""
+        port = free_port()
+        always = ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"]
+        command = [find_program("redis-server", None), "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
+        flags = ["--dir", str(directory), *(always if durable else ["--appendonly", "no"])]
+        return Server([*command, *flags], core, port, announces=False)
+
+    def floor_log(self, core: int | None, file: Path, request_bytes: int) -> Server:
+        """The floor of a durable store, for requests of this length only."""
+        port = free_port()
+        command = [find_program("floor-log", self.directory), "--listen", f"127.0.0.1:{port}", "--file", str(file)]
+        return Server([*command, "--request-bytes", str(request_bytes)], core, port, announces=True)
 
     def knee_proxy(self, core: int | None, stores: list[str]) -> Server:
         """Our middleware, pipelined, one thread."""

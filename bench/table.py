@@ -15,6 +15,7 @@ OVERHEAD_S = 0.15
 
 StoreKind = Literal["memcached", "knee-kv"]
 Contestant = TypeVar("Contestant")
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,17 @@ class Plan:
     cells: Sequence[Cell]
     progress: Callable[[str], None]
 
-    def estimate_s(self, contestants: int) -> float:
-        """How long a table of so many contestants takes."""
+    def estimate_s(self, cells: int, contestants: int) -> float:
+        """How long so many cells take of a table of so many contestants."""
         per_contestant = WARM_UP_S + OVERHEAD_S + self.rounds * (self.seconds + OVERHEAD_S)
-        return len(self.cells) * contestants * per_contestant
+        return cells * contestants * per_contestant
 
     def in_turns(
-        self, contestants: dict[str, Contestant], measure: Callable[[Contestant], Sample]
-    ) -> dict[str, list[Sample]]:
+        self, contestants: dict[str, Contestant], measure: Callable[[Contestant], Measured]
+    ) -> dict[str, list[Measured]]:
         """Every contestant once a round; who begins changes from round to round."""
         names = list(contestants)
-        samples: dict[str, list[Sample]] = {name: [] for name in names}
+        samples: dict[str, list[Measured]] = {name: [] for name in names}
         for number in range(self.rounds):
             first = number % len(names)
             for name in names[first:] + names[:first]:
