@@ -26,6 +26,8 @@ from bench.outcome import Outcome
 from bench.programs import BenchError, Cores
 from bench.report import report
 from bench.resident_table import compare_resident
+from bench.scan_table import compare_scans
+from bench.scan_table import estimate_s as scans_estimate_s
 from bench.server_tables import compare_proxies, compare_stores
 from bench.servers import Servers
 from bench.table import Plan, StoreKind, Table
@@ -104,15 +106,15 @@ def _parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="TABLE",
         help="tables whose name begins with this: proxies, proxies-3-knee-kv, generators, kv, kv-memory, kv-durable, "
-        "kv-resident; may be repeated",
+        "kv-scans, kv-resident; may be repeated",
     )
     parser.add_argument(
         "--cell",
         action="append",
         default=[],
         metavar="CELL",
-        help="cells whose name contains this: 'get, 32 B', 'depth 16', 'set'; may be repeated. The tables kv-durable "
-        "and kv-resident have no cells",
+        help="cells whose name contains this: 'get, 32 B', 'depth 16', 'set'; may be repeated. Of the tables "
+        "that begin with kv only kv-memory has cells",
     )
     parser.add_argument(
         "--driver", choices=sorted(DRIVERS), default="knee-load", help="load on the servers (knee-load)"
@@ -167,6 +169,7 @@ def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measur
         "kv-durable": Measurement(
             partial(compare_durable, plan, cores, servers, disk), plan.estimate_s(len(WRITERS), 3)
         ),
+        "kv-scans": Measurement(partial(compare_scans, plan, servers, disk), scans_estimate_s(plan)),
         "kv-resident": Measurement(partial(compare_resident, plan, cores, servers, disk, keys), 5 * keys / KEYS_PER_S),
     }
     wanted = arguments.only

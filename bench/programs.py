@@ -107,6 +107,14 @@ class Program:
             raise BenchError(f"{self.name} has not ended after {timeout_s:.0f} s") from None
         return output.decode()
 
+    def await_line(self) -> None:
+        """Waits for the line that says it is ready. Raises BenchError when none comes."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(READY_S) or not self.process.stdout.readline():
+                raise BenchError(f"{self.name} is not ready after {READY_S:.0f} s: {self.messages()}")
+
     def messages(self) -> str:
         """The last of what the program wrote to standard error."""
         self._messages.seek(0)
@@ -145,7 +153,7 @@ class Server(Program):
         self.port = port
         try:
             if announces:
-                self._read_announcement()
+                self.await_line()
             self._await()
         except BenchError:
             self.stop()
@@ -165,13 +173,6 @@ class Server(Program):
             if line.startswith(f"STAT {name} "):
                 return int(line.split()[2])
         raise BenchError(f"{self.name} has no statistic {name}")
-
-    def _read_announcement(self) -> None:
-        assert self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(READY_S) or not self.process.stdout.readline():
-                raise BenchError(f"{self.name} is not ready after {READY_S:.0f} s: {self.messages()}")
 
     def _await(self) -> None:
         until = time.monotonic() + READY_S

@@ -1,0 +1,206 @@
+"""What a put waits while somebody scans the whole store."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.drivers import KEY_PREFIX, run_generator
+from bench.outcome import Outcome, aligned
+from bench.programs import BenchError, Program, find_program, free_port
+from bench.samples import Ratio
+from bench.servers import Servers
+from bench.table import WARM_UP_S, Plan
+
+KEYS = 200_000
+VALUE_BYTES = 100
+CLIENTS = 16
+# Of what the store can take: at more, a p99 says how long the queue is.
+LOAD = 0.5
+# A percentile needs more requests than a mean.
+STRETCH = 3.0
+RATIO_MAX = 1.5
+POPULATED_S = 120.0
+
+ALONE, SCANNED = "alone", "during scans"
+TITLE = "Puts during full snapshot scans"
+
+
+@dataclass(frozen=True)
+class PutTimes:
+    """One stretch of puts in an open loop, from when each was due."""
+
+    p50_us: float
+    p99_us: float
+    #: Whether the load generator was late itself.
+    late: bool
+    #: Scans of the whole store that ended meanwhile.
+    scans_per_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of store: its rate, and what was measured, one a round."""
+
+    store: str
+    rate: float
+    samples: dict[str, list[PutTimes]]
+
+    @property
+    def ratio(self) -> Ratio:
+        """The p99 during scans over that without."""
+        return Ratio.of(*([sample.p99_us for sample in self.samples[name]] for name in (SCANNED, ALONE)))
+
+
+@dataclass
+class Table:
+    """The stores."""
+
+    rows: list[Row] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+class Load:
+    """`knee-load`: puts over the memcached protocol, scans over gRPC."""
+
+    def __init__(self, servers: Servers, put_address: str, scan_address: str) -> None:
+        self._program = find_program("knee-load", servers.directory)
+        self._put_address, self._scan_address = put_address, scan_address
+
+    def _puts(self, *flags: str) -> list[str]:
+        return [
+            *(self._program, "memcached", "--server", self._put_address, "--key-prefix", KEY_PREFIX),
+            *("--keys", str(KEYS), "--key-choice", "uniform", "--value-bytes", str(VALUE_BYTES), *flags),
+        ]
+
+    def _set(self, seconds: float, *flags: str) -> dict[str, Any]:
+        clients = ("--clients", str(CLIENTS), "--threads", "1", "--set-get", "1:0", "--seconds", str(seconds))
+        summary, _ = run_generator(self._puts(*clients, *flags), None, seconds)
+        wrong = sum(operation["errors"] for operation in summary["ops"].values())
+        if wrong:
+            raise BenchError(f"{wrong} puts failed")
+        return summary
+
+    def populate(self) -> None:
+        """Puts every key once."""
+        run_generator(self._puts("--clients", "4", "--populate", "1"), None, POPULATED_S)
+
+    def capacity(self, seconds: float) -> float:
+        """Puts per second in a closed loop."""
+        summary = self._set(seconds, "--think-ms", "0")
+        return float(summary["ops"]["set"]["count"] / summary["seconds"])
+
+    def puts(self, rate: float, seconds: float) -> PutTimes:
+        """One stretch. Raises BenchError when a put failed."""
+        summary = self._set(seconds, "--rate", str(rate), "--arrivals", "poisson")
+        (times,) = (one for one in summary["histograms"] if one["op"] == "set" and one["stage"] == "response")
+        return PutTimes(times["p50"] / 1e3, times["p99"] / 1e3, summary["bottleneck"] is not None)
+
+    def puts_during_scans(self, rate: float, seconds: float) -> PutTimes:
+        """The same, while one client scans everything again and again. Raises BenchError when a scan missed a key."""
+        command = [
+            # From the only key that there is to choose, over all keys of the store.
+            *(self._program, "kv", "--server", self._scan_address, "--key-prefix", KEY_PREFIX, "--keys", "1"),
+            *("--mix", "atomic_scan:1", "--scan-keys", str(KEYS), "--clients", "1", "--threads", "1"),
+            *("--think-ms", "0", "--seconds", str(10 * (seconds + WARM_UP_S))),
+        ]
+        with Program(command, None) as scanner:
+            scanner.await_line()
+            times = self.puts(rate, seconds)
+            summary = scanner.summary()
+        scans = summary["ops"].get("atomic_scan", {"count": 0, "errors": 0, "hits": 0})
+        if scans["errors"] or not scans["count"] or scans["hits"] != scans["count"] * KEYS:
+            raise BenchError(f"not every scan has seen {KEYS} keys: {scans}")
+        return replace(times, scans_per_second=scans["count"] / summary["seconds"])
+
+
+def compare_scans(plan: Plan, servers: Servers, disk: Path) -> list[Outcome]:
+    """Puts with and without scans, in turns, in memory and on disk."""
+    table = Table()
+    with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files:
+        kinds = {"in memory": [], "--durability always": ["--data", f"{files}/data"]}
+        for store, flags in kinds.items():
+            plan.progress(f"{TITLE}: {store}")
+            grpc = f"127.0.0.1:{free_port()}"
+            try:
+                # Nothing is pinned: puts, scans and both their clients would wait for each other's core.
+                with servers.knee_kv(None, "--grpc", grpc, *flags) as server:
+                    table.rows.append(_row(plan, Load(servers, server.address, grpc), store))
+            except BenchError as error:
+                table.failures.append(f"{TITLE}: {store}: {error}")
+    return [Outcome(TITLE, _text(table), _verdict(table), _content(table), table.failures)]
+
+
+def estimate_s(plan: Plan) -> float:
+    """How long it takes."""
+    return 2 * (2 * plan.rounds * (STRETCH * plan.seconds + WARM_UP_S) + 5)
+
+
+def _row(plan: Plan, load: Load, store: str) -> Row:
+    load.populate()
+    load.capacity(WARM_UP_S)
+    rate = LOAD * load.capacity(plan.seconds)
+    samples = plan.in_turns(
+        {ALONE: load.puts, SCANNED: load.puts_during_scans}, lambda puts: puts(rate, STRETCH * plan.seconds)
+    )
+    return Row(store, rate, samples)
+
+
+def _text(table: Table) -> str:
+    lines = [
+        ["store", "puts /s", *(f"{p} {name}" for p in ("p50", "p99") for name in (ALONE, SCANNED)), "of p99", "range"]
+    ]
+    lines[0] += ["scans /s", "load late"]
+    for row in table.rows:
+        samples = [row.samples[name] for name in (ALONE, SCANNED)]
+        lines.append(
+            [
+                row.store,
+                f"{row.rate:,.0f}",
+                *(f"{median(sample.p50_us for sample in several):,.0f} µs" for several in samples),
+                *(f"{median(sample.p99_us for sample in several):,.0f} µs" for several in samples),
+                f"{row.ratio.median:.2f}",
+                f"{row.ratio.low:.2f} to {row.ratio.high:.2f}",
+                f"{median(sample.scans_per_second for sample in row.samples[SCANNED]):.1f}",
+                f"{sum(sample.late for several in samples for sample in several)} of {2 * len(samples[0])}",
+            ]
+        )
+    return "\n".join(
+        [
+            TITLE,
+            f"{KEYS:,} keys with values of {VALUE_BYTES} B. Puts over {CLIENTS} connections, memcached protocol, due "
+            f"at random (Poisson) at {LOAD:.0%} of what the store takes in a closed loop; times from when each is "
+            "due. One client makes one atomic scan of everything after the other over gRPC. Nothing is pinned.",
+            "of p99: median of that during scans over that alone, round by round.",
+            "",
+            *aligned(lines),
+            "",
+        ]
+    )
+
+
+def _verdict(table: Table) -> str:
+    missed = [f"{row.store}: {row.ratio.median:.2f}" for row in table.rows if row.ratio.median > RATIO_MAX]
+    reached = "yes" if table.rows and not missed else "no"
+    return f"{TITLE}: p99 at most {RATIO_MAX:g} times that without: {reached}" + (
+        f"; {'; '.join(missed)}" if missed else ""
+    )
+
+
+def _content(table: Table) -> dict[str, Any]:
+    return {
+        "title": TITLE,
+        "keys": KEYS,
+        "value_bytes": VALUE_BYTES,
+        "rows": [
+            {
+                "store": row.store,
+                "rate": row.rate,
+                "samples": {name: [vars(sample) for sample in samples] for name, samples in row.samples.items()},
+            }
+            for row in table.rows
+        ],
+    }
