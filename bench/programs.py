@@ -75,9 +75,12 @@ def free_port() -> int:
 class Program:
     """A running program; leaving the context ends it, by its process id."""
 
-    def __init__(self, command: Sequence[str], core: int | None, quiet: bool = False) -> None:
+    def __init__(self, command: Sequence[str], core: int | None, quiet: bool = False, background: bool = False) -> None:
+        """`background`: whoever else wants its core has it at once."""
         self.name = Path(command[0]).name
         pin = [] if core is None else ["taskset", "-c", str(core)]
+        if background:
+            pin += ["chrt", "--idle", "0"]
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self.process = subprocess.Popen(
             [*pin, *command],
