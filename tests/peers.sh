@@ -11,6 +11,8 @@ need memcached memcached
 need memccapable libmemcached-tools
 need memcslap libmemcached-tools
 need nutcracker nutcracker
+need redis-server redis-server
+need redis-benchmark redis-tools
 [ -n "$missing" ] || exit 0
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 
