@@ -20,7 +20,8 @@ demo: build
 test: check build $(VENV)/dev
 	tests/peers.sh
 	cargo test --locked --workspace
-	$(BIN)/pytest -p no:cacheprovider
+	$(BIN)/pytest -p no:cacheprovider -n logical --dist worksteal -m "not alone"
+	$(BIN)/pytest -p no:cacheprovider -m alone
 
 check: $(VENV)/dev
 	cargo fmt --all --check

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from systems import Running, Systems, converse, wait_until
 
+pytestmark = pytest.mark.alone
+
 MODES = {"workers": ["--workers", "8"], "pipelined": ["--pipelined"]}
 IDLE_CONNECTIONS = 10_000
 # Sockets, and what the test, its servers' pipes and the interpreter have open besides.
