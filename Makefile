@@ -2,11 +2,12 @@
 # make test   everything that must hold; what CI runs
 # make check  format, lint, types
 # make bench  the programs against their peers, side by side
+# make soak   what make test does to the store at length: kills, and histories that are checked
 # make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test check bench fuzz build clean
+.PHONY: demo test check bench soak fuzz build clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -32,11 +33,17 @@ check: $(VENV)/dev
 
 bench: build $(VENV)/dev
 	tests/peers.sh
+	cargo build --locked --release -p knee-bench
 	$(BIN)/python -m bench.sign_table
 	$(BIN)/python -m bench.queueing
 	$(BIN)/python -m bench.simulate
 	$(BIN)/python -m bench.held_back 20
 	$(BIN)/python -m bench
+
+soak:
+	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test durable killed -- --nocapture
+	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture
 
 fuzz:
 	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \
@@ -47,7 +54,7 @@ build: target/release/knee-proxy $(EXTENSION) $(VENV)/run
 target/release/knee-proxy: $(RUST)
 	@command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.88 or newer (https://rustup.rs, or Debian's rustup package)" >&2; exit 1; }
 	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1 \
-	    cargo build --locked --release --workspace --features knee-kernels/python
+	    cargo build --locked --release -p knee-bin -p knee-kernels --features knee-kernels/python
 	@touch $@
 
 # The same extension serves every Python from 3.11 on. A running one keeps the file it has.

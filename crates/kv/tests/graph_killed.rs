@@ -19,7 +19,11 @@ use knee_kv::graph::{Edge, MARK_PREFIX, SyntheticGraph, load};
 use knee_kv::versioned::Consistency;
 
 const KILLED_EDGES: u64 = 40_000;
-const KILLS: u64 = 12;
+
+/// How often loads are killed: `KNEE_KILLS`, or a few times.
+fn kills() -> u64 {
+    std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(12)
+}
 
 fn killed_graph() -> Vec<Edge> {
     SyntheticGraph::new(5000, KILLED_EDGES, 2.6, 11).expect("there is one").edges().collect()
@@ -47,7 +51,7 @@ fn a_load_that_is_killed_goes_on() {
     let (directory, edges) = (Directory::new(), killed_graph());
     fs::create_dir(&directory.0).expect("it can be made");
     let mut amid = 0;
-    for kill in 0..KILLS {
+    for kill in 0..kills() {
         let mut loading = Command::new(std::env::current_exe().expect("this program"))
             .args(["loading_until_killed", "--exact", "--ignored"])
             .env("KNEE_LOAD_INTO", &directory.0)

@@ -51,9 +51,12 @@ impl Store {
     pub fn reclaim(&self) -> Result<bool, ReclaimError> {
         let _alone = lock(&self.0.reclaiming);
         let is_tight = self.is_tight();
+        // What it takes, not what is in it: each life of a store leaves a segment that is not full.
+        let takes = self.0.options.segment_bytes as u64;
         let worth = |segment: &Arc<Segment>| {
             let told = segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight;
-            told && 2 * segment.live() <= segment.filled() as u64
+            // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
+            told && 2 * (segment.live() + HEAD_BYTES as u64) <= takes
         };
         let least = self.0.log.full_segments().into_iter().filter(worth).min_by_key(|s| s.live());
         let Some(segment) = least else { return Ok(false) };

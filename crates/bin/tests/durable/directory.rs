@@ -1,0 +1,67 @@
+//! A directory that programs keep their data in, one after the other.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::program::{KV, Program, refused};
+
+/// A directory's path, which is empty at first and gone at the end.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Directory {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knee-kv-durable-{}-{number}", std::process::id());
+        Directory(std::env::temp_dir().join(name))
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    pub(crate) fn serve(&self, flags: &[&str]) -> Program {
+        Program::spawn(&mut self.command(flags))
+    }
+
+    pub(crate) fn command(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(KV);
+        command.args(["--listen", "127.0.0.1:0", "--stats", "json", "--data", self.path()]);
+        command.args(flags);
+        command
+    }
+
+    /// What it says when it does not start.
+    pub(crate) fn refusal(&self, flags: &[&str]) -> String {
+        let flags = [&["--listen", "127.0.0.1:0", "--data", self.path()], flags].concat();
+        let output = refused(KV, &flags);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message
+    }
+
+    /// Checks what the files take of the disk.
+    pub(crate) fn expect_at_most(&self, bytes_max: u64) {
+        let files = std::fs::read_dir(&self.0).unwrap();
+        let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum();
+        assert!(bytes <= bytes_max, "{bytes} bytes, more than {bytes_max}");
+    }
+
+    pub(crate) fn segments(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        let mut logs: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|name| name == "log")).collect();
+        logs.sort();
+        logs
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

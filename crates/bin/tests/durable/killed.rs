@@ -1,0 +1,400 @@
+//! `knee-kv` killed at random moments under load, and as it starts: what it told of is there, in the
+//! version that it told; what it told of as one is there as a whole; and versions only grow.
+//!
+//! `KNEE_KILLS=n` kills it n times; every hundredth is told on standard error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use knee_rpc::kv::key_value_client::KeyValueClient;
+use knee_rpc::kv::{BulkPutRequest, Change, Nothing, ScanRequest, Value, change};
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::directory::Directory;
+use crate::program::PATIENCE;
+
+const GRPC_CLIENTS: [u64; 3] = [0, 1, 2];
+const MEMCACHED_CLIENTS: [u64; 2] = [0, 1];
+/// Keys that each client has for itself.
+const OWN_KEYS: u64 = 20;
+/// Keys that are always written together.
+const GROUP_KEYS: u64 = 5;
+/// What such keys begin with: those that all who write over gRPC share, and those of each.
+const SHARED: &str = "shared";
+const TOGETHER: &str = "together";
+/// So little that space is had back all the time: each life writes some of it.
+const MEMORY_MB: u64 = 32;
+
+type Client = KeyValueClient<Channel>;
+
+fn kills() -> u64 {
+    std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(100)
+}
+
+/// The numbers that a seed gives (xorshift64, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// What a key may be: nothing, or the value of a number in some version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Gone,
+    There { number: u64, version: Version },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Told(u64),
+    /// Nobody was told of it; it is behind all that anybody was told of before.
+    Above(u64),
+}
+
+impl State {
+    /// The version that somebody was told.
+    fn told(self) -> Option<u64> {
+        match self {
+            State::There { version: Version::Told(version), .. } => Some(version),
+            _ => None,
+        }
+    }
+
+    fn is(self, seen: Option<(u64, u64)>) -> bool {
+        match (self, seen) {
+            (State::Gone, None) => true,
+            (State::There { number, version }, Some((seen, in_version))) => {
+                number == seen
+                    && match version {
+                        Version::Told(told) => in_version == told,
+                        Version::Above(before) => in_version > before,
+                    }
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The value of a number: short ones and long ones, no two alike.
+fn value_of(number: u64) -> Vec<u8> {
+    let bytes = match number % 16 {
+        0..8 => 20,
+        8..12 => 400,
+        12..15 => 6000,
+        _ => 70_000,
+    };
+    let text = format!("{number:020}");
+    text.bytes().cycle().take(bytes).collect()
+}
+
+fn number_of(value: &[u8]) -> Option<u64> {
+    let number = std::str::from_utf8(value.get(..20)?).ok()?.parse().ok()?;
+    (value_of(number) == value).then_some(number)
+}
+
+/// What a client did, in its order.
+#[derive(Debug, Default)]
+struct Written {
+    told: Vec<(String, State)>,
+    /// Sent, and not answered when the server was killed.
+    in_flight: Vec<(String, State)>,
+    version_max: u64,
+}
+
+/// What clients know when they begin.
+#[derive(Debug, Clone, Copy)]
+struct Start<'a> {
+    /// The largest version that anybody was told of.
+    floor: u64,
+    seed: u64,
+    killed: &'a AtomicBool,
+}
+
+impl Start<'_> {
+    /// Nothing ends a connection but the kill.
+    fn expect_killed(&self, what: &dyn std::fmt::Debug) {
+        assert!(self.killed.load(Ordering::SeqCst), "{what:?} from a server that was not killed");
+    }
+}
+
+/// Puts, deletes and puts several keys at once, until the server is gone.
+async fn write_over_grpc(url: String, client: u64, start: Start<'_>) -> Written {
+    let (mut written, mut random) = (Written::default(), Random(start.seed));
+    let mut store = match KeyValueClient::connect(url).await {
+        Ok(store) => store,
+        Err(error) => {
+            start.expect_killed(&error);
+            return written;
+        }
+    };
+    loop {
+        let number = random.below(u64::MAX);
+        let own = |key: u64| format!("g{client}-{}", key % OWN_KEYS);
+        let (keys, deletes): (Vec<String>, bool) = match random.below(8) {
+            0..3 => (vec![own(number)], false),
+            3 => (vec![own(number)], true),
+            4..7 => {
+                ((0..GROUP_KEYS).map(|key| format!("{TOGETHER}{client}-{key}")).collect(), false)
+            }
+            _ => ((0..GROUP_KEYS).map(|key| format!("{SHARED}-{key}")).collect(), false),
+        };
+        let state = |version| match deletes {
+            true => State::Gone,
+            false => State::There { number, version },
+        };
+        let states = |version| keys.iter().map(move |key| (key.clone(), state(version)));
+        let changes = keys.iter().map(|key| Change {
+            key: key.clone().into_bytes().into(),
+            action: Some(match deletes {
+                true => change::Action::Delete(Nothing {}),
+                false => change::Action::Put(Value {
+                    value: value_of(number).into(),
+                    ..Value::default()
+                }),
+            }),
+            condition: None,
+        });
+        written.in_flight = states(Version::Above(start.floor)).collect();
+        let request = BulkPutRequest { changes: changes.collect(), request: None };
+        match store.bulk_put(request).await {
+            Ok(answer) => {
+                let version = answer.into_inner().version;
+                // What was gone already is gone in no version.
+                assert!(
+                    version > start.floor || (deletes && version == 0),
+                    "{version} after {}",
+                    start.floor
+                );
+                written.told.extend(states(Version::Told(version)));
+                written.version_max = written.version_max.max(version);
+            }
+            // Space is had back more slowly than it is taken: nothing was written.
+            Err(status) if status.code() == Code::ResourceExhausted => {
+                tokio::task::yield_now().await
+            }
+            Err(status) => {
+                start.expect_killed(&status);
+                return written;
+            }
+        }
+        written.in_flight.clear();
+    }
+}
+
+/// Sets and deletes, until the server is gone.
+fn write_over_memcached(address: &str, client: u64, start: Start<'_>) -> Written {
+    let (mut written, mut random) = (Written::default(), Random(start.seed));
+    let mut stream = match TcpStream::connect(address) {
+        Ok(stream) => stream,
+        Err(error) => {
+            start.expect_killed(&error);
+            return written;
+        }
+    };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    loop {
+        let number = random.below(u64::MAX);
+        let key = format!("m{client}-{}", number % OWN_KEYS);
+        let (state, request, answers): (_, _, &[&[u8]]) = if random.below(5) == 0 {
+            let request = format!("delete {key}\r\n").into_bytes();
+            (State::Gone, request, &[b"DELETED\r\n", b"NOT_FOUND\r\n"])
+        } else {
+            let value = value_of(number);
+            let request = format!("set {key} 0 0 {}\r\n", value.len()).into_bytes();
+            let state = State::There { number, version: Version::Above(start.floor) };
+            (state, [request, value, b"\r\n".to_vec()].concat(), &[b"STORED\r\n"])
+        };
+        written.in_flight = vec![(key, state)];
+        let mut answer = [0; 128];
+        let told = stream.write_all(&request).and_then(|()| stream.read(&mut answer));
+        match told {
+            Ok(read) if answers.contains(&&answer[..read]) => {
+                written.told.append(&mut written.in_flight);
+            }
+            // Space is had back more slowly than it is taken: nothing was written.
+            Ok(read) if answer[..read].starts_with(b"SERVER_ERROR out of memory") => {}
+            // Nothing, or a part of an answer: it is not known what became of it.
+            other => {
+                start.expect_killed(&other);
+                return written;
+            }
+        }
+    }
+}
+
+/// What is known of the store while nobody serves it.
+#[derive(Default)]
+struct Known {
+    /// What each key may be.
+    keys: BTreeMap<String, Vec<State>>,
+    /// The largest version that anybody was told of, or saw, and that cannot be lost.
+    floor: u64,
+}
+
+impl Known {
+    /// Adds what clients did before the server was killed. `safely`: what it told of was safe.
+    fn learn(&mut self, written: &[Written], safely: bool) {
+        for (key, state) in written.iter().flat_map(|written| &written.told) {
+            let possible = self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]);
+            if !safely {
+                possible.push(*state);
+            } else if !key.starts_with(SHARED)
+                || possible.iter().all(|other| other.told() < state.told())
+            {
+                *possible = vec![*state];
+            }
+        }
+        for (key, state) in written.iter().flat_map(|written| &written.in_flight) {
+            self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]).push(*state);
+        }
+        if safely {
+            let told = written.iter().map(|written| written.version_max).max();
+            self.floor = self.floor.max(told.unwrap_or(0));
+        }
+    }
+
+    /// Checks what is there, as one atomic scan sees it, and knows it from then on.
+    async fn check(&mut self, store: &mut Client) {
+        let found = scanned(store).await;
+        let unknown = found.keys().find(|key| !self.keys.contains_key(*key));
+        assert_eq!(unknown, None, "nobody wrote it");
+        let mut groups: BTreeMap<&str, BTreeSet<Option<(u64, u64)>>> = BTreeMap::new();
+        for (key, possible) in &mut self.keys {
+            let seen = found.get(key).copied();
+            assert!(possible.iter().any(|state| state.is(seen)), "{key} is {seen:?}: {possible:?}");
+            *possible = vec![seen.map_or(State::Gone, |(number, version)| State::There {
+                number,
+                version: Version::Told(version),
+            })];
+            self.floor = self.floor.max(seen.map_or(0, |(_, version)| version));
+            let (group, _) = key.split_once('-').unwrap();
+            if group.starts_with(SHARED) || group.starts_with(TOGETHER) {
+                groups.entry(group).or_default().insert(seen);
+            }
+        }
+        for (group, seen) in groups {
+            assert!(seen.len() == 1, "{group} is half there: {seen:?}");
+        }
+    }
+}
+
+/// The number and the version of every key.
+async fn scanned(store: &mut Client) -> BTreeMap<String, (u64, u64)> {
+    let scan = store.atomic_scan(ScanRequest::default()).await.unwrap();
+    let (mut scan, mut found) = (scan.into_inner(), BTreeMap::new());
+    while let Some(response) = scan.message().await.unwrap() {
+        for entry in response.entries {
+            let key = String::from_utf8(entry.key.to_vec()).unwrap();
+            let number = number_of(&entry.value);
+            let number = number.unwrap_or_else(|| panic!("{key}: nobody wrote {:?}", entry.value));
+            found.insert(key, (number, entry.version));
+        }
+    }
+    found
+}
+
+/// One life of the server: what is there is checked, then it is killed under load.
+fn live(
+    directory: &Directory,
+    flags: &[&str],
+    known: &mut Known,
+    random: &mut Random,
+) -> Vec<Written> {
+    let mut program = directory.serve(&[&["--grpc", "127.0.0.1:0"], flags].concat());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = program.grpc();
+    runtime.block_on(async {
+        known.check(&mut KeyValueClient::connect(url.clone()).await.unwrap()).await;
+    });
+    let (address, killed) = (program.address().to_owned(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let mut start =
+            || Start { floor: known.floor, seed: random.below(u64::MAX) + 1, killed: &killed };
+        let over_grpc = GRPC_CLIENTS.map(|client| (client, start()));
+        let over_memcached = MEMCACHED_CLIENTS.map(|client| (client, start()));
+        let threads = over_memcached.map(|(client, start)| {
+            let address = &address;
+            scope.spawn(move || write_over_memcached(address, client, start))
+        });
+        let (url, runtime) = (&url, runtime);
+        let tasks = scope.spawn(move || {
+            let tasks =
+                over_grpc.map(|(client, start)| write_over_grpc(url.clone(), client, start));
+            runtime.block_on(async {
+                let [one, two, three] = tasks;
+                let (one, two, three) = tokio::join!(one, two, three);
+                vec![one, two, three]
+            })
+        });
+        thread::sleep(Duration::from_millis(10 + random.below(150)));
+        killed.store(true, Ordering::SeqCst);
+        program.signal(libc::SIGKILL);
+        program.end();
+        let mut written = tasks.join().unwrap();
+        written.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
+        written
+    })
+}
+
+/// Kills the server as it starts. Returns whether it did not yet serve.
+fn kill_at_start(directory: &Directory, flags: &[&str], random: &mut Random) -> bool {
+    let mut command = directory.command(flags);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    thread::sleep(Duration::from_micros(random.below(20_000)));
+    child.kill().unwrap();
+    let told = child.wait_with_output().unwrap().stdout;
+    told.is_empty()
+}
+
+#[test]
+fn whatever_was_told_is_there_after_a_kill_at_any_moment() {
+    let memory_mb = MEMORY_MB.to_string();
+    let (directory, mut known, mut random) = (Directory::new(), Known::default(), Random(4));
+    let (mut told, mut in_flight, mut before_ready, mut kill) = (0, 0, 0, 0);
+    while kill < kills() {
+        let threads = ["1", "2"][random.below(2) as usize];
+        let (durability, safely) = match random.below(6) {
+            0 => ("interval:5", false),
+            1 => ("none", false),
+            _ => ("always", true),
+        };
+        let history_s = ["0", "1"][random.below(2) as usize];
+        let flags = [
+            ["--memory-mb", &memory_mb],
+            ["--threads", threads],
+            ["--durability", durability],
+            ["--history-s", history_s],
+        ]
+        .concat();
+        if random.below(4) == 0 {
+            before_ready += u64::from(kill_at_start(&directory, &flags, &mut random));
+        } else {
+            let written = live(&directory, &flags, &mut known, &mut random);
+            known.learn(&written, safely);
+            told += written.iter().map(|written| written.told.len()).sum::<usize>();
+            in_flight += written.iter().filter(|written| !written.in_flight.is_empty()).count();
+            directory.expect_at_most((MEMORY_MB + 4) << 20);
+        }
+        kill += 1;
+        if kill % 100 == 0 {
+            eprintln!("{kill} kills, {before_ready} before it served: {told} keys were written");
+        }
+    }
+    assert!(told as u64 > kill * 10, "{told} keys: it was killed before it did anything");
+    assert!(in_flight as u64 > kill, "{in_flight} writes were in flight");
+    assert!(before_ready > 0, "it was never killed as it started");
+    let first = directory.segments().remove(0);
+    assert!(!first.ends_with("00000001.log"), "no space was had back");
+}
