@@ -12,12 +12,18 @@ use todc_utils::linearizability::history::{Action, History};
 use todc_utils::{Specification, WGLChecker};
 
 use crate::model::{Change, Condition, KEYS, Operation, Outcome, Seen, Write};
-use crate::subject::Subject;
 
 const THREADS: usize = 4;
 
 /// Keys that are one object of a history, as [`Mix`] has it.
 pub(crate) type Group = &'static [usize];
+
+/// What does the operations of a history.
+pub(crate) trait Operations: Sync {
+    fn read(&self, key: usize) -> Seen;
+    fn scan(&self) -> Vec<(usize, Seen)>;
+    fn write(&self, writes: &[Write]) -> Outcome;
+}
 
 /// Which operations a history is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +46,7 @@ pub(crate) struct Recorded {
 
 /// Lets threads do `operations` each, and returns everything that they did.
 pub(crate) fn record(
-    subject: &Subject<'_>,
+    subject: &impl Operations,
     mix: Mix,
     operations: usize,
     seed: u64,
@@ -125,7 +131,7 @@ enum Asked {
 }
 
 impl Asked {
-    fn of(self, subject: &Subject<'_>) -> Operation {
+    fn of(self, subject: &impl Operations) -> Operation {
         match self {
             Asked::Read(key) => Operation::Read(key, subject.read(key)),
             Asked::Scan => Operation::Scan(subject.scan()),
@@ -226,6 +232,7 @@ impl Client {
             Operation::Write(writes, Outcome::Refused(index, there)) => {
                 self.versions[writes[*index].key] = there.unwrap_or(0);
             }
+            Operation::Write(_, Outcome::Rejected) => {}
         }
     }
 }

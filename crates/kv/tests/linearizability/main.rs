@@ -15,6 +15,7 @@
 
 mod history;
 mod model;
+mod network;
 mod subject;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
 use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
 use model::{Object, OfKey, OfStore};
+use network::{Remote, Served};
 use subject::{Fault, Subject};
 
 const KEY_BY_KEY: &[Group] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
@@ -147,6 +149,43 @@ fn histories_of_durable_stores() {
         for (durability, histories) in [(Durability::Always, 15), (Durability::None, 100)] {
             let directory = Directory::new(&format!("{consistency:?}-{durability:?}"));
             check(&directory.open(consistency, durability), consistency, histories);
+        }
+    }
+}
+
+/// The first history over the network that is not as was promised, of so many.
+fn first_rejected_over_network(
+    (consistency, mix): (Consistency, Mix),
+    fault: Option<Fault>,
+    histories: u64,
+) -> Option<u64> {
+    let served = Served::start(&in_memory(consistency));
+    let counts_commits = consistency == Consistency::Linearizable;
+    (0..histories).find(|&number| {
+        let remote = Remote::new(&served, number, counts_commits, fault);
+        let recorded = record(&remote, mix, 12, number);
+        assert!(overlapped(&recorded) > 0, "nothing was concurrent");
+        !holds(consistency, mix, &recorded)
+    })
+}
+
+const OVER_NETWORK: [(Consistency, Mix); 2] =
+    [(Consistency::Linearizable, Mix::Any), (Consistency::Sequential, Mix::Whole(TOGETHER))];
+
+#[test]
+fn histories_over_the_network() {
+    for subject in OVER_NETWORK {
+        let rejected = first_rejected_over_network(subject, None, 20 * soak() as u64);
+        assert_eq!(rejected, None, "{subject:?}");
+    }
+}
+
+#[test]
+fn faults_are_caught_over_the_network() {
+    for subject in OVER_NETWORK {
+        for fault in [Fault::TornBulk, Fault::NoSnapshot] {
+            let rejected = first_rejected_over_network(subject, Some(fault), 5 * TRIES);
+            assert!(rejected.is_some(), "{fault:?} was not caught: {subject:?}");
         }
     }
 }

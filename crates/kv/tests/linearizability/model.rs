@@ -43,6 +43,8 @@ pub(crate) enum Outcome {
     Committed(Version),
     /// Nothing of it: this write's condition does not hold of the version that is there.
     Refused(usize, Option<Version>),
+    /// Nothing of it, and it is not said which condition does not hold.
+    Rejected,
 }
 
 /// An operation and what came of it.
@@ -156,7 +158,11 @@ impl<C: Counts> Specification for Object<C> {
         let valid = match operation {
             Operation::Read(key, seen) => state.keys[*key].is(seen),
             Operation::Scan(seen) => seen.iter().all(|(key, seen)| state.keys[*key].is(seen)),
-            Operation::Write(writes, outcome) => after.write::<C>(writes) == *outcome,
+            Operation::Write(writes, outcome) => {
+                let made = after.write::<C>(writes);
+                let is_refused = matches!(made, Outcome::Refused(..));
+                made == *outcome || (is_refused && *outcome == Outcome::Rejected)
+            }
         };
         (valid, if valid { after } else { state.clone() })
     }

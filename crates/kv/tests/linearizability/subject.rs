@@ -7,6 +7,7 @@ use std::thread;
 use knee_kv::engine::{Expiry, Version};
 use knee_kv::versioned::{self, Action, Snapshot, Store, WriteError};
 
+use crate::history::Operations;
 use crate::model::{Change, Condition, KEYS, Outcome, Seen, Value, Write};
 
 /// What is broken. Between its two halves others get their turn.
@@ -205,6 +206,20 @@ impl<'a> Subject<'a> {
             }
             Err(other) => panic!("{other:?}"),
         }
+    }
+}
+
+impl Operations for Subject<'_> {
+    fn read(&self, key: usize) -> Seen {
+        self.read(key)
+    }
+
+    fn scan(&self) -> Vec<(usize, Seen)> {
+        self.scan()
+    }
+
+    fn write(&self, writes: &[Write]) -> Outcome {
+        self.write(writes)
     }
 }
 

@@ -1,0 +1,186 @@
+//! The store behind gRPC: every operation is a call, and clients have connections of their own.
+
+use std::net::TcpListener;
+use std::sync::Mutex;
+
+use knee_kv::engine::Version;
+use knee_kv::grpc::{Serving, Settings};
+use knee_kv::versioned::Store;
+use knee_rpc::kv::key_value_client::KeyValueClient;
+use knee_rpc::kv::{
+    BulkPutRequest, Change as Changed, Entry, Nothing, ReadRequest, ScanRequest, StatsRequest,
+    Value as Put, change,
+};
+use tokio::runtime::Runtime;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::history::Operations;
+use crate::model::{Change, Condition, KEYS, Outcome, Seen, Write};
+use crate::subject::Fault;
+
+type Client = KeyValueClient<Channel>;
+
+/// A store that is served, and clients of it.
+pub(crate) struct Served {
+    serving: Option<Serving>,
+    runtime: Runtime,
+    /// Those that nobody calls with at the moment.
+    clients: Mutex<Vec<Client>>,
+}
+
+impl Served {
+    pub(crate) fn start(store: &Store) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let settings = Settings { threads: 2, ..Settings::for_values(1000) };
+        let serving = Serving::start(&settings, store.clone(), listener).expect("it starts");
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(1).enable_all().build().expect("a runtime");
+        Served { serving: Some(serving), runtime, clients: Mutex::new(Vec::new()) }
+    }
+
+    /// Makes a call with a client that nobody else calls with meanwhile.
+    fn call<R>(&self, call: impl AsyncFnOnce(&mut Client) -> R) -> R {
+        let idle = self.clients.lock().expect("nobody panicked with it").pop();
+        let (client, outcome) = self.runtime.block_on(async {
+            let mut client = match idle {
+                Some(client) => client,
+                None => {
+                    let address = self.serving.as_ref().expect("it serves").address();
+                    let connected = KeyValueClient::connect(format!("http://{address}")).await;
+                    connected.expect("it listens")
+                }
+            };
+            let outcome = call(&mut client).await;
+            (client, outcome)
+        });
+        self.clients.lock().expect("nobody panicked with it").push(client);
+        outcome
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.shutdown().shut_down();
+            serving.join().expect("it ends");
+        }
+    }
+}
+
+/// A few keys of a store, which nobody else writes.
+pub(crate) struct Remote<'a> {
+    served: &'a Served,
+    /// Its keys begin with it.
+    prefix: u64,
+    /// Where versions count commits: those before the history.
+    base: Version,
+    fault: Option<Fault>,
+}
+
+impl<'a> Remote<'a> {
+    pub(crate) fn new(
+        served: &'a Served,
+        prefix: u64,
+        counts_commits: bool,
+        fault: Option<Fault>,
+    ) -> Self {
+        let stats = served.call(async |client| client.stats(StatsRequest {}).await);
+        let last = stats.expect("it answers").into_inner().last_commit;
+        Remote { served, prefix, base: if counts_commits { last } else { 0 }, fault }
+    }
+
+    fn key(&self, key: usize) -> Vec<u8> {
+        let mut bytes = self.prefix.to_be_bytes().to_vec();
+        bytes.push(key as u8);
+        bytes
+    }
+
+    fn shown(&self, entry: &Entry) -> Seen {
+        let numbers = entry.value.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
+        Some((entry.version - self.base, numbers.collect()))
+    }
+
+    fn changed(&self, write: &Write) -> Changed {
+        let action = match write.change {
+            Change::Put(number) => {
+                let value = number.to_le_bytes().to_vec().into();
+                change::Action::Put(Put { value, ..Put::default() })
+            }
+            Change::Append(number) => change::Action::Append(number.to_le_bytes().to_vec().into()),
+            Change::Delete => change::Action::Delete(Nothing {}),
+        };
+        let condition = match write.condition {
+            Condition::Always => None,
+            Condition::Absent => Some(change::Condition::IfAbsent(Nothing {})),
+            Condition::Present => Some(change::Condition::IfPresent(Nothing {})),
+            Condition::Version(version) => Some(change::Condition::IfVersion(version + self.base)),
+        };
+        Changed { key: self.key(write.key).into(), action: Some(action), condition }
+    }
+
+    fn commit(&self, writes: &[Write]) -> Outcome {
+        let changes = writes.iter().map(|write| self.changed(write)).collect();
+        let request = BulkPutRequest { changes, request: None };
+        match self.served.call(async |client| client.bulk_put(request).await) {
+            Ok(made) => Outcome::Committed(made.into_inner().version.saturating_sub(self.base)),
+            Err(status) => {
+                let refusals = [Code::Aborted, Code::AlreadyExists, Code::NotFound];
+                assert!(refusals.contains(&status.code()), "{status}");
+                Outcome::Rejected
+            }
+        }
+    }
+}
+
+impl Operations for Remote<'_> {
+    fn read(&self, key: usize) -> Seen {
+        let request = ReadRequest { key: self.key(key).into() };
+        match self.served.call(async |client| client.read(request).await) {
+            Ok(read) => self.shown(&read.into_inner().entry.expect("what was read")),
+            Err(status) => {
+                assert_eq!(status.code(), Code::NotFound, "{status}");
+                None
+            }
+        }
+    }
+
+    fn scan(&self) -> Vec<(usize, Seen)> {
+        let request = ScanRequest {
+            start: self.key(0).into(),
+            end: self.key(KEYS).into(),
+            ..ScanRequest::default()
+        };
+        let entries = self.served.call(async |client| {
+            let scan = match self.fault {
+                Some(Fault::NoSnapshot) => client.scan(request).await?,
+                _ => client.atomic_scan(request).await?,
+            };
+            let (mut scan, mut entries) = (scan.into_inner(), Vec::new());
+            while let Some(response) = scan.message().await? {
+                entries.extend(response.entries);
+            }
+            Ok::<_, Status>(entries)
+        });
+        let mut all: Vec<_> = (0..KEYS).map(|key| (key, None)).collect();
+        for entry in entries.expect("nothing is damaged") {
+            all[usize::from(entry.key[8])].1 = self.shown(&entry);
+        }
+        all
+    }
+
+    fn write(&self, writes: &[Write]) -> Outcome {
+        match (self.fault, writes) {
+            (Some(Fault::TornBulk), [first, rest @ ..]) if !rest.is_empty() => {
+                let begun = self.commit(std::slice::from_ref(first));
+                match (begun, self.commit(rest)) {
+                    (Outcome::Committed(one), Outcome::Committed(other)) => {
+                        Outcome::Committed(one.max(other))
+                    }
+                    _ => Outcome::Rejected,
+                }
+            }
+            _ => self.commit(writes),
+        }
+    }
+}
