@@ -53,6 +53,7 @@ pub(crate) fn read_segments(
     let mut damaged_segments = BTreeSet::new();
     let mut last = 0;
     let mut unsealed: Option<Ended> = None;
+    let mut unwritten = Vec::new();
     for (&id, &salt) in &manifest.segments {
         let path = directory.file(id);
         let told = |error| DirectoryError::Io(path.clone(), error);
@@ -83,10 +84,17 @@ pub(crate) fn read_segments(
             damaged_segments.insert(id);
         }
         if scan.end == 0 && !scan.sealed {
-            // It was made, and never written to.
-            drop(segment);
-            directory.remove(id, manifest.compacted).map_err(told)?;
+            // It was made, and never written to, if there is nothing behind it either.
+            unwritten.push((id, path));
             continue;
+        }
+        for (id, file) in unwritten.drain(..) {
+            let at = Lost { file, offset: FILE_HEAD_BYTES, bytes: 0 };
+            match &mut lost {
+                Some(lost) => lost.push(at),
+                None => return Err(damaged(at)),
+            }
+            directory.set_aside(id).map_err(told)?;
         }
         if let Some(ended) = unsealed.take() {
             // The log went on behind its end: the end of it is missing.
@@ -106,6 +114,10 @@ pub(crate) fn read_segments(
     }
     if let Some(ended) = unsealed {
         ended.seal().map_err(|error| DirectoryError::Io(ended.path.clone(), error))?;
+    }
+    for (id, path) in unwritten {
+        let told = |error| DirectoryError::Io(path, error);
+        directory.remove(id, manifest.compacted).map_err(told)?;
     }
     let next = manifest.segments.keys().next_back().map_or(1, |id| id + 1);
     Ok(Recovered { segments, next, last, damaged: damaged_segments })

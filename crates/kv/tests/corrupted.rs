@@ -1,0 +1,128 @@
+//! Files that were cut short or lost a bit, anywhere: named when the store is opened, or as after a
+//! crash only the end is missing. Nothing else is ever served.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use std::fs;
+use std::path::PathBuf;
+
+use harness::{Directory, Store, settings};
+use knee_kv::versioned::{
+    self, Consistency, DirectoryError, DirectoryOptions, Durability, StoreOptions,
+};
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+
+const KEYS: usize = 150;
+const CASES: usize = 300;
+
+fn open(directory: &Directory) -> Result<versioned::Store, DirectoryError> {
+    let options = StoreOptions {
+        consistency: Consistency::Linearizable,
+        stripes: 4,
+        value_bytes_max: 1000,
+        segment_bytes: 16 << 10,
+    };
+    let path = directory.0.clone();
+    let directory = DirectoryOptions { path, durability: Durability::Always, repair: false };
+    versioned::Store::open(options, &directory, 1 << 30).map(|(store, _)| store)
+}
+
+/// A store with its front: what it tells is what somebody is served.
+fn served(store: &versioned::Store) -> Store {
+    Store::over(store, settings())
+}
+
+fn value(key: usize) -> String {
+    format!("value of {key} ").repeat(1 + key % 60)
+}
+
+/// The files of a store in which the keys were written in their order.
+fn written() -> Vec<(PathBuf, Vec<u8>)> {
+    let directory = Directory::new();
+    let store = open(&directory).unwrap();
+    let mut front = served(&store);
+    let mut client = front.client();
+    for key in 0..KEYS {
+        let value = value(key);
+        let set = format!("set k{key} 0 0 {}\r\n{value}\r\n", value.len());
+        assert_eq!(client.told(&set), "STORED\r\n");
+    }
+    front.shut_down();
+    drop(front);
+    drop(store);
+    let paths = fs::read_dir(&directory.0).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = paths
+        .filter(|path| !path.ends_with("LOCK"))
+        .map(|path| (PathBuf::from(path.file_name().unwrap()), fs::read(&path).unwrap()))
+        .collect();
+    // The manifest comes behind the segments.
+    files.sort();
+    files
+}
+
+/// How many keys are there: all before one, as they were written.
+fn there(store: &versioned::Store, happened: &str) -> usize {
+    let front = served(store);
+    let mut client = front.client();
+    let keys: String = (0..KEYS).map(|key| format!(" k{key}")).collect();
+    let told = client.told(&format!("get{keys}\r\n"));
+    let count = told.matches("VALUE k").count();
+    let entries = (0..count).map(|key| {
+        let value = value(key);
+        format!("VALUE k{key} 0 {}\r\n{value}\r\n", value.len())
+    });
+    assert_eq!(told, entries.collect::<String>() + "END\r\n", "{happened}");
+    count
+}
+
+#[test]
+fn whatever_happens_to_a_file_is_named_or_the_end_of_the_log() {
+    let files = written();
+    let last = files.len() - 2;
+    assert!(files[last].0.extension().is_some_and(|name| name == "log") && last > 2);
+    let mut random = TestRng::from_seed(RngAlgorithm::XorShift, &[5; 16]);
+    let mut below = |end: usize| random.next_u32() as usize % end;
+    let (mut named, mut ended) = (0, 0);
+    for case in 0..CASES {
+        let directory = Directory::new();
+        fs::create_dir(&directory.0).unwrap();
+        let (hit, cuts) = (below(files.len()), below(3) == 0);
+        let mut happened = String::new();
+        for (index, (name, bytes)) in files.iter().enumerate() {
+            let mut bytes = bytes.clone();
+            if index == hit {
+                let at = below(bytes.len());
+                if cuts {
+                    bytes.truncate(at);
+                } else {
+                    bytes[at] ^= 1 << below(8);
+                }
+                let what = if cuts { "cut short" } else { "flipped" };
+                happened = format!("case {case}: {} {what} at {at}", name.display());
+            }
+            fs::write(directory.0.join(name), bytes).unwrap();
+        }
+        match open(&directory) {
+            Ok(store) => {
+                let there = there(&store, &happened);
+                // A bit of the last record, or what a crash might have left of the last segment.
+                let may_miss = match (hit == last, cuts) {
+                    (true, true) => KEYS,
+                    (true, false) => 1,
+                    (false, _) => 0,
+                };
+                assert!(there + may_miss >= KEYS, "{happened}: {there} keys are there");
+                ended += usize::from(there < KEYS);
+            }
+            Err(DirectoryError::Damaged(file, what)) => {
+                assert_eq!(file, directory.0.join(&files[hit].0), "{happened}: {what}");
+                named += 1;
+            }
+            Err(other) => panic!("{happened}: {other}"),
+        }
+    }
+    println!("{named} of {CASES} were named, {ended} were taken for a crash");
+    assert!(named > CASES / 3 && ended > 0, "{named} named, {ended} ended");
+}
