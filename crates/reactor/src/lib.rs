@@ -22,9 +22,11 @@
 //! * [`Group`] runs one loop per thread and deals accepted connections to them in turn.
 //! * [`Shutdown`] ends a group from outside: a signal, a test, another thread.
 //! * [`process`] ties the life of a process to signals and to its parent.
+//! * [`Alarm`] is the timer itself, for a loop that is not this one.
 //!
 //! The kernel interface (mio, `timerfd`) stays behind these names.
 
+mod alarm;
 mod buffer;
 mod event_loop;
 mod group;
@@ -32,6 +34,7 @@ mod io;
 pub mod process;
 mod timer;
 
+pub use alarm::Alarm;
 pub use event_loop::Handler;
 pub use group::{Group, Shutdown, Waker, bind};
 pub use io::{Close, Config, ConnId, Io, Origin};

@@ -12,6 +12,14 @@ use crate::Shutdown;
 /// # Errors
 /// When the handlers cannot be installed or their thread cannot start.
 pub fn shutdown_on_signals(shutdown: Shutdown) -> io::Result<()> {
+    on_signals(move || shutdown.begin())
+}
+
+/// Makes SIGTERM or SIGINT `begin` the end; the second of them ends the process at once.
+///
+/// # Errors
+/// When the handlers cannot be installed or their thread cannot start.
+pub fn on_signals(begin: impl Fn() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let mut asked = false;
@@ -20,7 +28,7 @@ pub fn shutdown_on_signals(shutdown: Shutdown) -> io::Result<()> {
                 std::process::exit(128 + signal);
             }
             asked = true;
-            shutdown.begin();
+            begin();
         }
     })?;
     Ok(())

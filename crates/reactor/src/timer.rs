@@ -1,36 +1,27 @@
-//! Timers of one loop: a heap of deadlines behind one `timerfd`.
-//!
-//! `epoll_wait` rounds its time-out to whole milliseconds, too coarse for a load generator that
-//! paces tens of thousands of sends a second; a `timerfd` is exact to a few microseconds.
+//! Timers of one loop: a heap of deadlines behind one alarm.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
+use crate::alarm::Alarm;
+
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Instant, u64)>>,
-    fd: OwnedFd,
+    alarm: Alarm,
     armed: Option<Instant>,
 }
 
 impl Timers {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Timers> {
-        // SAFETY: timerfd_create has no memory preconditions; its result is checked before use.
-        let raw = unsafe {
-            libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC)
-        };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: raw is a descriptor that was just created and belongs to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        registry.register(&mut SourceFd(&raw), token, Interest::READABLE)?;
-        Ok(Timers { heap: BinaryHeap::new(), fd, armed: None })
+        let alarm = Alarm::new()?;
+        registry.register(&mut SourceFd(&alarm.as_raw_fd()), token, Interest::READABLE)?;
+        Ok(Timers { heap: BinaryHeap::new(), alarm, armed: None })
     }
 
     pub(crate) fn add(&mut self, at: Instant, key: u64) {
@@ -47,32 +38,14 @@ impl Timers {
         Some(key)
     }
 
-    /// Makes the descriptor fire at the earliest deadline. Costs a system call only when that
-    /// deadline is earlier than the one it is armed for, or when that one has passed.
-    ///
-    /// The descriptor is never read: it is edge-triggered, and arming it resets it.
+    /// Makes the alarm fire at the earliest deadline. Costs a system call only when that deadline is
+    /// earlier than the one it is armed for, or when that one has passed.
     pub(crate) fn arm(&mut self, now: Instant) -> io::Result<()> {
         let Some(Reverse((next, _))) = self.heap.peek() else { return Ok(()) };
         if self.armed.is_some_and(|armed| armed > now && armed <= *next) {
             return Ok(());
         }
-        // Counted from the clock: `now` is when the batch began, and handling it has taken time.
-        // A zero duration would disarm.
-        let wait = next.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
-        let spec = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: libc::timespec {
-                tv_sec: libc::time_t::try_from(wait.as_secs()).unwrap_or(libc::time_t::MAX),
-                tv_nsec: wait.subsec_nanos().into(),
-            },
-        };
-        // SAFETY: spec outlives the call, the old value is not asked for.
-        let status = unsafe {
-            libc::timerfd_settime(self.fd.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
-        };
-        if status < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        self.alarm.set(*next)?;
         self.armed = Some(*next);
         Ok(())
     }
@@ -82,6 +55,7 @@ impl Timers {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn due_timers_come_in_order_of_their_deadlines() {
