@@ -1,5 +1,7 @@
 //! The command line: flags in, JSON lines out.
 
+mod memcached;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,19 +13,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use knee_telemetry::{Load, Reporter, Stats, tell};
 
 use crate::error::Error;
-use crate::keys::{KeyChoice, KeySpace};
-use crate::mix::SetGet;
+use crate::items::Items;
+use crate::keys::{KeyChoice, KeyFormat, KeySpace};
 use crate::open_loop::Rate;
-use crate::populate;
-use crate::run::{self, Pace, Plan};
+use crate::run::{Pace, Plan};
 use crate::schedule::Think;
 use crate::values::ValueSize;
-use crate::workload::{MULTIGET_MAX, Workload};
 
-/// Requests in flight per connection of an open loop unless `--pipeline` says otherwise.
+/// Requests in flight per connection of an open loop unless the command has a flag that says
+/// otherwise.
 const OPEN_PIPELINE: usize = 256;
-/// The most requests in flight per connection.
-const PIPELINE_MAX: i64 = 65_536;
 
 /// Puts load on servers and times every response.
 #[derive(Parser, Debug)]
@@ -36,11 +35,12 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum System {
     /// Sets and gets over the memcached text protocol.
-    Memcached(Box<Memcached>),
+    Memcached(Box<memcached::Memcached>),
 }
 
+/// What every kind of load has.
 #[derive(Args, Debug)]
-struct Memcached {
+struct Common {
     /// A server (host:port); more than one: the clients are dealt to them in turn.
     #[arg(long, required = true, num_args = 1.., value_delimiter = ',', value_parser = address)]
     server: Vec<SocketAddr>,
@@ -50,9 +50,6 @@ struct Memcached {
     /// Threads that the clients share.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
-    /// How long to send.
-    #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
-    seconds: Option<Duration>,
     /// Start at this second of the Unix epoch, together with other processes.
     #[arg(long, value_name = "UNIX_S", value_parser = unix_second)]
     start_at: Option<f64>,
@@ -71,17 +68,6 @@ struct Memcached {
     /// Open loop: whether requests are evenly spaced or a Poisson process.
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
     arrivals: ArrivalKind,
-    /// Sets and gets: every client sends so many sets, then so many gets, over and over.
-    #[arg(long, value_name = "S:G", default_value = "1:10")]
-    set_get: SetGet,
-    /// Keys of each get.
-    #[arg(long, value_name = "K", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MULTIGET_MAX)))]
-    multiget: u32,
-    /// Requests in flight per connection: so many in a closed loop (default 1), at most so many in
-    /// an open one (default 256; what is due beyond that waits here, and its waiting counts).
-    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=PIPELINE_MAX))]
-    pipeline: Option<u32>,
     /// How many keys there are.
     #[arg(long, default_value_t = 10_000)]
     keys: u64,
@@ -94,11 +80,7 @@ struct Memcached {
     /// Size of the values: BYTES, uniform:LOW:HIGH or exponential:MEAN; drawn once for each key.
     #[arg(long, default_value = "32")]
     value_bytes: ValueSize,
-    /// Only set the first keys, this share of all (0 to 1), on every server, and exit.
-    #[arg(long, value_name = "SHARE", value_parser = share,
-          conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
-    populate: Option<f64>,
-    /// Check every value that comes back: key, flags, length and content.
+    /// Check every value that comes back.
     #[arg(long)]
     verify: bool,
     /// Also write the histograms of every second to this file, as an HdrHistogram log.
@@ -136,11 +118,9 @@ enum StatsKind {
 
 /// Parses the arguments, runs until the end or until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
-    let System::Memcached(flags) = Cli::parse().system;
-    let outcome = flags
-        .workload()
-        .map_err(Failure::Flags)
-        .and_then(|workload| flags.run(workload).map_err(Failure::Run));
+    let outcome = match Cli::parse().system {
+        System::Memcached(flags) => flags.run(),
+    };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Flags(message)) => {
@@ -159,34 +139,28 @@ enum Failure {
     Run(Error),
 }
 
-impl Memcached {
-    fn workload(&self) -> Result<Workload, String> {
-        Ok(Workload {
-            keys: KeySpace::new(&self.key_prefix, self.keys)?,
-            choice: self.key_choice,
-            value_size: self.value_bytes,
-            set_get: self.set_get,
-            multiget: self.multiget,
-            seed: self.seed,
-        })
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure::Flags(message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Run(error)
+    }
+}
+
+impl Common {
+    /// So many keys, and their values.
+    fn items(&self, format: KeyFormat, keys: u64) -> Result<Items, String> {
+        let keys = KeySpace::new(&self.key_prefix, format, keys)?;
+        Ok(Items { keys, value_size: self.value_bytes })
     }
 
-    fn run(&self, workload: Workload) -> Result<(), Error> {
-        match self.populate {
-            Some(share) => {
-                let stored =
-                    populate::populate(&self.server, workload, share, self.tied_to_parent)?;
-                if self.stats == StatsKind::Json {
-                    // Where nobody reads any more there is nobody to tell.
-                    let _ = writeln!(io::stdout(), "{stored}");
-                }
-                Ok(())
-            }
-            None => run::run(self.plan(workload), self.tied_to_parent, self.reporter()?),
-        }
-    }
-
-    fn plan(&self, workload: Workload) -> Plan {
+    /// The plan of a run of this length; `pipeline` is the number of requests in flight per
+    /// connection if that is said.
+    fn plan(&self, length: Option<Duration>, pipeline: Option<usize>) -> Plan {
         let pace = match (self.rate, self.arrivals) {
             (Some(rate), ArrivalKind::Constant) => Pace::Open(Rate::Constant(rate)),
             (Some(rate), ArrivalKind::Poisson) => Pace::Open(Rate::Poisson(rate)),
@@ -196,19 +170,16 @@ impl Memcached {
                 (time, ThinkKind::Exponential) => Think::Exponential { mean_s: time.as_secs_f64() },
             }),
         };
-        let pipeline =
-            self.pipeline.map_or(if self.rate.is_some() { OPEN_PIPELINE } else { 1 }, |pipeline| {
-                pipeline as usize
-            });
+        let usual = if self.rate.is_some() { OPEN_PIPELINE } else { 1 };
         Plan {
             servers: self.server.clone(),
             clients: self.clients,
             threads: self.threads.min(self.clients) as usize,
-            pipeline,
+            pipeline: pipeline.unwrap_or(usual),
             pace,
-            length: self.seconds.unwrap_or_default(),
+            length: length.unwrap_or_default(),
             start_at_unix_s: self.start_at,
-            workload,
+            seed: self.seed,
             verify: self.verify,
         }
     }
@@ -231,6 +202,14 @@ impl Memcached {
                 .map_err(|error| Error::Own { what: format!("cannot serve {address}"), error })?;
         }
         Ok(reporter)
+    }
+
+    /// Prints the one line of a phase of its own.
+    fn print(&self, summary: &str) {
+        if self.stats == StatsKind::Json {
+            // Where nobody reads any more there is nobody to tell.
+            let _ = writeln!(io::stdout(), "{summary}");
+        }
     }
 }
 

@@ -17,6 +17,8 @@
 //! is at every moment either thinking or waiting, N = X (R + Z) holds for what is reported. Where
 //! the load generator's share is too large, the summary says so ([`crate::bottleneck`]).
 
+mod events;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -25,34 +27,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use knee_proto::{Decoded, Response, ResponseDecoder};
+use knee_proto::{Response, ResponseDecoder};
 use knee_random::Random;
-use knee_reactor::{Close, ConnId, Handler, Io, Origin};
-use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns, tell};
+use knee_reactor::{ConnId, Io};
+use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
 
+use crate::complaints::{SHOWN_BYTES_MAX, WrongValue};
 use crate::error::Error;
-use crate::open_loop::{Arrivals, Destination, Room};
-use crate::run::{Pace, Run};
-use crate::workload::{self, Requests};
-
-/// How long answers that are outstanding at the end are waited for.
-const DRAIN: Duration = Duration::from_secs(2);
-
-/// Waits before a lost connection is opened again: the first, and the longest.
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+use crate::open_loop::{self, Destination};
+use crate::run::{BACKOFF_MAX, BACKOFF_MIN, DRAIN, Pace, Run};
+use crate::schedule;
+use crate::traffic::Traffic;
 
 /// With more than this waiting to be sent, a connection has no room in an open loop.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Requests in flight per connection that memory is set aside for from the beginning.
 const IN_FLIGHT_USUAL: usize = 16;
-
-/// Streams of think times, apart from those of requests and of arrivals.
-const THINK_STREAMS: u64 = 1 << 62;
-
-/// How much of a line that nobody understands is shown.
-const SHOWN_BYTES_MAX: usize = 80;
 
 /// What a timer is for stands in the upper half of its key; in the lower: which one.
 const START: u64 = 1 << 32;
@@ -64,13 +55,14 @@ const THOUGHT: u64 = 6 << 32;
 const ARRIVAL: u64 = 7 << 32;
 
 /// The clients of one thread.
-pub(crate) struct Clients {
+pub(crate) struct Clients<T: Traffic> {
     run: Arc<Run>,
+    traffic: Arc<T>,
     /// `None` once the last window was handed over.
     recorder: Option<Recorder<Load>>,
-    connections: Vec<Connection>,
+    connections: Vec<Connection<T::Memory>>,
     /// What each client asks for. In an open loop it may go out on another one's connection.
-    requests: Vec<Requests>,
+    requests: Vec<T::Requests>,
     /// Whose a connection is, by the connection's index.
     owners: Vec<u32>,
     /// By server; empty in a closed loop.
@@ -96,15 +88,15 @@ enum Phase {
 }
 
 /// A client's connection.
-struct Connection {
+struct Connection<M> {
     server: usize,
     /// `None` while it is lost.
     id: Option<ConnId>,
     backoff: Duration,
     decoder: ResponseDecoder,
     in_flight: VecDeque<Sent>,
-    /// The keys of the retrievals in flight, in order; kept only to verify the answers.
-    asked: VecDeque<u32>,
+    /// What answers are verified against; kept only for that.
+    memory: M,
     /// Think times: a stream apart from that of the requests, which shall not depend on when
     /// answers come.
     think_random: Random,
@@ -121,44 +113,45 @@ struct Sent {
     bytes: u32,
 }
 
-impl Clients {
+impl<T: Traffic> Clients<T> {
     /// The clients of these numbers.
-    pub(crate) fn new(run: Arc<Run>, recorder: Recorder<Load>, numbers: Range<u64>) -> Clients {
+    pub(crate) fn new(
+        run: Arc<Run>,
+        traffic: Arc<T>,
+        recorder: Recorder<Load>,
+        numbers: Range<u64>,
+    ) -> Clients<T> {
         let plan = &run.plan;
         let servers = plan.servers.len();
-        let server_of = |number: u64| (number % servers as u64) as usize;
         let connections = numbers.clone().map(|number| Connection {
-            server: server_of(number),
+            server: open_loop::server_of(number, servers),
             id: None,
             backoff: BACKOFF_MIN,
-            decoder: ResponseDecoder::new(plan.response_bytes_max()),
+            decoder: ResponseDecoder::new(traffic.response_bytes_max()),
             in_flight: VecDeque::with_capacity(plan.pipeline.min(IN_FLIGHT_USUAL)),
-            asked: VecDeque::new(),
-            think_random: Random::stream(plan.workload.seed, THINK_STREAMS | number),
+            memory: T::Memory::default(),
+            think_random: schedule::thinking(plan.seed, number),
             thinking: BinaryHeap::new(),
             stranded: 0,
         });
         let requests =
-            numbers.clone().map(|number| Requests::new(&plan.workload, number, plan.clients));
-        let mut destinations = Vec::new();
-        if let Pace::Open(rate) = plan.pace {
-            destinations.resize_with(servers, || Destination {
-                arrivals: Arrivals::new(plan.length),
-                room: Room::default(),
-                armed: None,
-                room_since: None,
-            });
-            for (client, number) in (0_u32..).zip(numbers.clone()) {
-                let Destination { arrivals, room, .. } = &mut destinations[server_of(number)];
-                arrivals.add(client, rate, plan.workload.seed, number, plan.clients);
-                room.add(client);
-            }
-        }
+            numbers.clone().map(|number| traffic.requests(number, plan.clients)).collect();
+        let destinations = match plan.pace {
+            Pace::Closed(_) => Vec::new(),
+            Pace::Open(rate) => Destination::of_clients(
+                servers,
+                rate,
+                plan.length,
+                plan.seed,
+                numbers,
+                plan.clients,
+            ),
+        };
         let now = Instant::now();
         Clients {
             recorder: Some(recorder),
             connections: connections.collect(),
-            requests: requests.collect(),
+            requests,
             owners: Vec::new(),
             destinations,
             phase: Phase::Waiting,
@@ -169,6 +162,7 @@ impl Clients {
             timed_sends: 0,
             own_late_sends: 0,
             run,
+            traffic,
         }
     }
 
@@ -334,14 +328,9 @@ impl Clients {
             connection.stranded += 1;
             return;
         };
-        let plan = &self.run.plan;
         let before = output.len();
-        let asked = &mut connection.asked;
-        let op = self.requests[client].append_next(&plan.workload, output, |key| {
-            if plan.verify {
-                asked.push_back(key);
-            }
-        });
+        let memory = self.run.plan.verify.then_some(&mut connection.memory);
+        let op = self.traffic.append_next(&mut self.requests[client], output, memory);
         let bytes = (output.len() - before) as u32;
         connection.in_flight.push_back(Sent { due, op, bytes });
         self.in_flight += 1;
@@ -355,58 +344,43 @@ impl Clients {
         // Not when it stands: a server may accept, and close at once.
         connection.backoff = BACKOFF_MIN;
         self.in_flight -= 1;
-        let plan = &self.run.plan;
-        let succeeded = workload::succeeded(sent.op, response);
-        let mut sample = Sample {
-            times: LoadTimes { response_ns: elapsed_ns(sent.due, now) },
-            items: 1,
-            hits: 0,
-            misses: 0,
-            bytes_in: response.raw.len() as u64,
-            bytes_out: u64::from(sent.bytes),
-            error: !succeeded,
-        };
-        if sent.op != Op::Set {
-            sample.items = plan.workload.multiget;
-            sample.hits = (response.hits as u32).min(sample.items);
-            sample.misses = if succeeded { sample.items - sample.hits } else { 0 };
-        }
+        let judgement = self.traffic.judge(sent.op, response);
         if let Some(recorder) = &mut self.recorder {
-            recorder.record(sent.op, &sample);
+            recorder.record(
+                judgement.op,
+                &Sample {
+                    times: LoadTimes { response_ns: elapsed_ns(sent.due, now) },
+                    items: self.traffic.keys_of(sent.op),
+                    hits: judgement.hits,
+                    misses: judgement.misses,
+                    bytes_in: response.raw.len() as u64,
+                    bytes_out: u64::from(sent.bytes),
+                    error: judgement.error,
+                },
+            );
         }
-        if plan.verify && sent.op != Op::Set {
-            self.verify(client, response);
+        if self.run.plan.verify {
+            self.verify(client, sent.op, response);
         }
-        if !succeeded {
+        if judgement.error {
             self.refused(client, sent.op, response);
         }
     }
 
-    fn verify(&mut self, client: usize, response: &Response<'_>) {
+    fn verify(&mut self, client: usize, op: Op, response: &Response<'_>) {
         let server = self.address(client);
-        let Clients { run, connections, recorder, .. } = self;
-        let asked = &mut connections[client].asked;
-        let keys = run.plan.workload.multiget as usize;
+        let Clients { run, traffic, connections, recorder, .. } = self;
         let mut wrong_values = 0;
-        run.plan.workload.verify(
-            &mut asked.make_contiguous()[..keys],
-            response.values(),
-            |value, fault| {
-                wrong_values += 1;
-                if !run.told_wrong_value.swap(true, Ordering::Relaxed) {
-                    let message = format_args!(
-                        "wrong value from {server} for key {}: {fault} (flags {}, {} bytes, \
-                         beginning {}); further ones are counted, not told",
-                        value.key.escape_ascii(),
-                        value.flags,
-                        value.value.len(),
-                        value.value[..value.value.len().min(SHOWN_BYTES_MAX)].escape_ascii(),
-                    );
-                    tell("knee-load", message);
-                }
-            },
-        );
-        asked.drain(..keys);
+        traffic.verify(&mut connections[client].memory, op, response, |value, fault| {
+            wrong_values += 1;
+            run.complaints.wrong_value(&WrongValue {
+                server,
+                key: value.key,
+                flags: value.flags,
+                value: value.value,
+                fault,
+            });
+        });
         if let Some(recorder) = recorder {
             recorder.gauges.wrong_values += wrong_values;
         }
@@ -427,18 +401,16 @@ impl Clients {
     fn fail_in_flight(&mut self, client: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[client];
-        let plan = &self.run.plan;
-        connection.asked.clear();
-        connection.decoder = ResponseDecoder::new(plan.response_bytes_max());
+        T::forget(&mut connection.memory);
+        connection.decoder = ResponseDecoder::new(self.traffic.response_bytes_max());
         for sent in connection.in_flight.drain(..) {
             self.in_flight -= 1;
             if let Some(recorder) = &mut self.recorder {
-                let items = if sent.op == Op::Set { 1 } else { plan.workload.multiget };
                 recorder.record(
                     sent.op,
                     &Sample {
                         times: LoadTimes { response_ns: elapsed_ns(sent.due, now) },
-                        items,
+                        items: self.traffic.keys_of(sent.op),
                         hits: 0,
                         misses: 0,
                         bytes_in: 0,
@@ -469,13 +441,7 @@ impl Clients {
     }
 
     fn give_up_waiting(&mut self, io: &mut Io) {
-        if self.in_flight > 0 {
-            self.run.complaints.tell(format!(
-                "{} requests were not answered within {} s after the end: they count as errors",
-                self.in_flight,
-                DRAIN.as_secs()
-            ));
-        }
+        self.run.complain_of_unanswered(self.in_flight);
         for client in 0..self.connections.len() {
             self.fail_in_flight(client);
         }
@@ -494,182 +460,5 @@ impl Clients {
             recorder.finish(Moment::now());
         }
         io.stop();
-    }
-}
-
-impl Handler for Clients {
-    fn on_start(&mut self, io: &mut Io) {
-        for client in 0..self.connections.len() {
-            self.connect(io, client);
-        }
-    }
-
-    fn on_open(&mut self, io: &mut Io, conn: ConnId, _origin: Origin) {
-        let client = self.owners[conn.index()] as usize;
-        let connection = &mut self.connections[client];
-        connection.id = Some(conn);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.connections += 1;
-            recorder.gauges.reconnects += u64::from(self.phase != Phase::Waiting);
-        }
-        match (self.phase, self.run.plan.pace) {
-            (Phase::Waiting, _) => {
-                self.standing += 1;
-                if self.standing == self.connections.len() {
-                    // Without a receiver the run is being given up already.
-                    let _ = self.run.standing.send(Ok(()));
-                }
-            }
-            (Phase::Running, Pace::Closed(_)) => {
-                let now = Instant::now();
-                for _ in 0..std::mem::take(&mut connection.stranded) {
-                    self.send(io, client, client, now);
-                }
-            }
-            (_, Pace::Open(_)) => {
-                let server = connection.server;
-                self.has_room(client, Instant::now());
-                self.send_due(io, server);
-            }
-            (_, Pace::Closed(_)) => {}
-        }
-    }
-
-    fn on_wake(&mut self, io: &mut Io) {
-        if let (Phase::Waiting, Some(start)) = (self.phase, self.run.start.get()) {
-            self.start = *start;
-            io.timer(*start, START);
-        }
-    }
-
-    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
-        let now = Instant::now();
-        let client = self.owners[conn.index()] as usize;
-        let mut start = 0;
-        while start < input.len() {
-            let connection = &mut self.connections[client];
-            let Some(front) = connection.in_flight.front() else {
-                let shown = &input[start..input.len().min(start + SHOWN_BYTES_MAX)];
-                self.complain(io, client, &format!("it sent unasked: {}", shown.escape_ascii()));
-                io.close(conn);
-                return input.len();
-            };
-            let expect = workload::expect(front.op);
-            match connection.decoder.decode(&input[start..], expect) {
-                Decoded::Complete { consumed, item } => {
-                    start += consumed;
-                    self.answered(client, &item, now);
-                    if let (Phase::Running, Pace::Closed(think)) = (self.phase, self.run.plan.pace)
-                    {
-                        let think = think.next(&mut self.connections[client].think_random);
-                        if let Some(recorder) = &mut self.recorder
-                            && !think.is_zero()
-                        {
-                            recorder.gauges.thought(think.as_nanos() as u64);
-                        }
-                        self.send_after(io, client, now, think);
-                    }
-                }
-                Decoded::Incomplete { consumed, wanted } => {
-                    start += consumed;
-                    io.want(conn, wanted);
-                    break;
-                }
-                Decoded::Invalid { error, .. } => {
-                    let shown = &input[start..input.len().min(start + SHOWN_BYTES_MAX)];
-                    self.complain(io, client, &format!("{error}: {}", shown.escape_ascii()));
-                    io.close(conn);
-                    return input.len();
-                }
-            }
-        }
-        if let Pace::Open(_) = self.run.plan.pace {
-            let server = self.connections[client].server;
-            let was_full = self.destinations[server].room_since.is_none();
-            self.has_room(client, now);
-            if was_full {
-                self.send_due(io, server);
-            }
-        }
-        self.finish_when_drained(io);
-        start
-    }
-
-    fn on_end(&mut self, io: &mut Io, conn: ConnId) {
-        let client = self.owners[conn.index()] as usize;
-        self.complain(io, client, "the server closed it");
-        io.close(conn);
-    }
-
-    fn on_close(&mut self, io: &mut Io, conn: ConnId, _origin: Origin, why: Close) {
-        if self.phase == Phase::Done {
-            return;
-        }
-        let client = self.owners[conn.index()] as usize;
-        match why {
-            // That was told when it was decided.
-            Close::Local => {}
-            Close::Refused(error) | Close::Failed(error) => {
-                self.complain(io, client, &error.to_string());
-            }
-            Close::Idle | Close::Overflow => {
-                self.complain(io, client, "it was closed");
-            }
-        }
-        let failed = self.connections[client].in_flight.len();
-        self.fail_in_flight(client);
-        if self.connections[client].id.take().is_some()
-            && let Some(recorder) = &mut self.recorder
-        {
-            recorder.connections -= 1;
-        }
-        if let Pace::Closed(_) = self.run.plan.pace {
-            self.connections[client].stranded += failed;
-        }
-        self.connect_later(io, client);
-        self.finish_when_drained(io);
-    }
-
-    fn on_timer(&mut self, io: &mut Io, key: u64) {
-        let which = (key & u64::from(u32::MAX)) as usize;
-        match (key & !u64::from(u32::MAX), self.phase) {
-            (START, Phase::Waiting) => self.begin(io),
-            (SECOND, Phase::Running | Phase::Draining) => {
-                let now = Moment::now();
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.gauges.in_flight = self.in_flight;
-                    recorder.cut(now);
-                }
-                io.timer(now.next_second(), SECOND);
-            }
-            (END, Phase::Running) => self.drain(io, self.end),
-            (DRAIN_OVER, Phase::Draining) => self.give_up_waiting(io),
-            (RECONNECT, Phase::Running) => self.connect(io, which),
-            (THOUGHT, Phase::Running) => self.thought(io, which),
-            (ARRIVAL, Phase::Running | Phase::Draining) => self.send_due(io, which),
-            _ => {}
-        }
-    }
-
-    fn on_shutdown(&mut self, io: &mut Io) {
-        let now = Instant::now();
-        match self.phase {
-            Phase::Waiting => {
-                self.run.interrupted.store(true, Ordering::Relaxed);
-                if self.standing < self.connections.len() {
-                    // Whoever waits for the connections shall not do so in vain.
-                    let _ = self.run.standing.send(Err(Error::Interrupted));
-                }
-                io.stop();
-            }
-            Phase::Running => {
-                // After the end, it was another thread that had finished first.
-                if now < self.end {
-                    self.run.interrupted.store(true, Ordering::Relaxed);
-                }
-                self.drain(io, now.min(self.end));
-            }
-            Phase::Draining | Phase::Done => {}
-        }
     }
 }

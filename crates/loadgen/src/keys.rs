@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use knee_random::{GOLDEN, Random, mix};
 
 use crate::zipf::Zipf;
@@ -9,18 +10,30 @@ use crate::zipf::Zipf;
 /// The largest number of keys: a key's number has ten digits and fits 32 bits.
 pub(crate) const KEYS_MAX: u64 = 1 << 32;
 
-/// Digits of a key's number. All keys are of one length, so that the bytes on the wire do not
-/// depend on which are chosen.
+/// Digits of a key's number, at most.
 const DIGITS: usize = 10;
 
 /// The longest key of the protocol.
 const KEY_BYTES_MAX: usize = 250;
 
-/// Keys `PREFIX0000000000`, `PREFIX0000000001`, …: a name and a value for each number.
+/// How a key's number is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum KeyFormat {
+    /// With zeros before it: all keys are of one length, so that the bytes on the wire do not depend
+    /// on which are chosen, and the order of their bytes is that of their numbers.
+    #[default]
+    Padded,
+    /// As people write it, such as the users of a graph.
+    Plain,
+}
+
+/// Keys `PREFIX0000000000`, `PREFIX0000000001`, … (or `PREFIX0`, `PREFIX1`, …): a name and a value
+/// for each number.
 #[derive(Debug, Clone)]
 pub(crate) struct KeySpace {
     prefix: Box<[u8]>,
     prefix_hash: u64,
+    format: KeyFormat,
     count: u64,
 }
 
@@ -29,7 +42,7 @@ impl KeySpace {
     ///
     /// # Errors
     /// When the protocol could not carry such keys, or there are none or too many.
-    pub(crate) fn new(prefix: &str, count: u64) -> Result<KeySpace, String> {
+    pub(crate) fn new(prefix: &str, format: KeyFormat, count: u64) -> Result<KeySpace, String> {
         let longest = KEY_BYTES_MAX - DIGITS;
         if prefix.len() > longest {
             return Err(format!("a key prefix has at most {longest} bytes, not {}", prefix.len()));
@@ -45,7 +58,7 @@ impl KeySpace {
         }
         let prefix_hash =
             prefix.bytes().fold(mix(prefix.len() as u64), |hash, byte| mix(hash ^ u64::from(byte)));
-        Ok(KeySpace { prefix: prefix.as_bytes().into(), prefix_hash, count })
+        Ok(KeySpace { prefix: prefix.as_bytes().into(), prefix_hash, format, count })
     }
 
     /// How many keys there are.
@@ -53,29 +66,50 @@ impl KeySpace {
         self.count
     }
 
-    /// Length of every key.
-    pub(crate) fn key_bytes(&self) -> usize {
+    /// Length of the longest key.
+    pub(crate) fn key_bytes_max(&self) -> usize {
         self.prefix.len() + DIGITS
     }
 
     /// Appends the key's name.
     #[inline]
     pub(crate) fn append(&self, key: u32, out: &mut Vec<u8>) {
+        self.append_number(u64::from(key), out);
+    }
+
+    /// Appends what would be the name of a key of this number, ten digits at most, which may lie
+    /// behind the last key.
+    #[inline]
+    pub(crate) fn append_number(&self, number: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.prefix);
         let mut digits = [b'0'; DIGITS];
-        let mut rest = key;
-        for digit in digits.iter_mut().rev() {
+        let mut rest = number;
+        let mut first = DIGITS;
+        for (index, digit) in digits.iter_mut().enumerate().rev() {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
+            first = index;
+            if rest == 0 {
+                break;
+            }
         }
-        out.extend_from_slice(&digits);
+        let shown = match self.format {
+            KeyFormat::Padded => &digits[..],
+            KeyFormat::Plain => &digits[first..],
+        };
+        out.extend_from_slice(shown);
     }
 
     /// The number of the key with this name, if it is one of these keys.
     #[inline]
     pub(crate) fn number(&self, name: &[u8]) -> Option<u32> {
         let digits = name.strip_prefix(&*self.prefix)?;
-        if digits.len() != DIGITS {
+        let written = match (self.format, digits) {
+            (KeyFormat::Padded, _) => digits.len() == DIGITS,
+            (KeyFormat::Plain, [b'0', _, ..]) => false,
+            (KeyFormat::Plain, _) => (1..=DIGITS).contains(&digits.len()),
+        };
+        if !written {
             return None;
         }
         let mut number = 0_u64;
@@ -251,11 +285,11 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_inverse_and_of_one_length() {
-        let space = KeySpace::new("knee-", KEYS_MAX).unwrap();
+        let space = KeySpace::new("knee-", KeyFormat::Padded, KEYS_MAX).unwrap();
         for key in [0, 1, 9, 10, 4_294_967_295] {
             let mut name = Vec::new();
             space.append(key, &mut name);
-            assert_eq!(name.len(), space.key_bytes());
+            assert_eq!(name.len(), space.key_bytes_max());
             assert_eq!(space.number(&name), Some(key));
         }
         let mut name = Vec::new();
@@ -264,8 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn plain_names_are_as_people_write_them() {
+        let space = KeySpace::new("", KeyFormat::Plain, 1_000_000).unwrap();
+        for (key, written) in [(0, "0"), (7, "7"), (10, "10"), (999_999, "999999")] {
+            let mut name = Vec::new();
+            space.append(key, &mut name);
+            assert_eq!(name, written.as_bytes());
+            assert_eq!(space.number(&name), Some(key));
+        }
+        for name in ["", "07", "00", "1000000", "-1", "00000000000", "99999999999"] {
+            assert_eq!(space.number(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
     fn foreign_names_have_no_number() {
-        let space = KeySpace::new("k", 100).unwrap();
+        let space = KeySpace::new("k", KeyFormat::Padded, 100).unwrap();
         let names: [&[u8]; 7] = [
             b"",
             b"k",
@@ -282,12 +330,13 @@ mod tests {
 
     #[test]
     fn key_spaces_that_the_protocol_cannot_carry_are_refused() {
-        assert!(KeySpace::new(&"p".repeat(240), 1).is_ok());
-        assert!(KeySpace::new(&"p".repeat(241), 1).is_err());
-        assert!(KeySpace::new("a b", 1).is_err());
-        assert!(KeySpace::new("a\n", 1).is_err());
-        assert!(KeySpace::new("a", 0).is_err());
-        assert!(KeySpace::new("a", KEYS_MAX + 1).is_err());
+        let space = |prefix: &str, count| KeySpace::new(prefix, KeyFormat::Padded, count);
+        assert!(space(&"p".repeat(240), 1).is_ok());
+        assert!(space(&"p".repeat(241), 1).is_err());
+        assert!(space("a b", 1).is_err());
+        assert!(space("a\n", 1).is_err());
+        assert!(space("a", 0).is_err());
+        assert!(space("a", KEYS_MAX + 1).is_err());
     }
 
     #[test]

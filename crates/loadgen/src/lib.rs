@@ -5,14 +5,14 @@
 //! What is asked for is decided without a socket or a clock, and is the same for a seed whatever the
 //! answers, the timing and the number of threads:
 //!
-//! * `workload`: one client's stream of requests, and whether an answer is right; made of
-//!   `mix` (sets and gets), `keys` (with `zipf`) and `values`, on `knee-random`.
+//! * `workload`: one client's stream of sets and gets, and whether an answer is right; made of
+//!   `mix` (sets and gets), `keys` (with `zipf`) and `items` (with `values`), on `knee-random`.
 //! * `schedule`: thinking, and arrival times.
 //!
 //! When it is sent is decided on `knee-reactor`'s event loop:
 //!
 //! * `run`: connect everything, start together, sum up (with `bottleneck`).
-//! * `clients`: the clients of one thread, and what exactly is measured.
+//! * `clients`: the clients of one thread, and what exactly is measured; `traffic`: what they say.
 //! * `open_loop`: which requests are due, and on which connection they go.
 //! * `populate`: the phase that only fills the stores.
 
@@ -23,12 +23,14 @@ pub mod cli;
 mod clients;
 mod complaints;
 mod error;
+mod items;
 mod keys;
 mod mix;
 mod open_loop;
 mod populate;
 mod run;
 mod schedule;
+mod traffic;
 mod values;
 mod workload;
 mod zipf;

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use knee_random::Random;
@@ -154,6 +155,38 @@ pub(crate) struct Destination {
     pub(crate) armed: Option<Instant>,
     /// Since when requests could be sent; `None` while every connection is full or lost.
     pub(crate) room_since: Option<Instant>,
+}
+
+/// The server that client number `client` is dealt to.
+pub(crate) fn server_of(client: u64, servers: usize) -> usize {
+    (client % servers as u64) as usize
+}
+
+impl Destination {
+    /// The servers as the thread sees them that has the clients with these `numbers`, of `clients`:
+    /// it knows them as 0, 1, ….
+    pub(crate) fn of_clients(
+        servers: usize,
+        rate: Rate,
+        length: Duration,
+        seed: u64,
+        numbers: Range<u64>,
+        clients: u64,
+    ) -> Vec<Destination> {
+        let mut destinations = Vec::new();
+        destinations.resize_with(servers, || Destination {
+            arrivals: Arrivals::new(length),
+            room: Room::default(),
+            armed: None,
+            room_since: None,
+        });
+        for (client, number) in (0..).zip(numbers) {
+            let Destination { arrivals, room, .. } = &mut destinations[server_of(number, servers)];
+            arrivals.add(client, rate, seed, number, clients);
+            room.add(client);
+        }
+        destinations
+    }
 }
 
 #[cfg(test)]

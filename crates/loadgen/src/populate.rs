@@ -11,8 +11,8 @@ use knee_telemetry::tell;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::items::Items;
 use crate::run::{CONNECT_TIMEOUT, end_with};
-use crate::workload::Workload;
 
 /// Sets in flight on each server's connection: enough to keep it busy, few enough to be fair to
 /// other clients of the same servers.
@@ -25,10 +25,10 @@ const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 const RESPONSE_BYTES_MAX: usize = 4096;
 
 /// How often progress is told.
-const PROGRESS: Duration = Duration::from_secs(1);
+pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
 /// A server that owes an answer for so long is given up.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timer keys.
 const CONNECT_OVER: u64 = 0;
@@ -40,16 +40,16 @@ const TELL: u64 = 1;
 /// When anything is not stored, with the server's answer; when interrupted.
 pub(crate) fn populate(
     servers: &[SocketAddr],
-    workload: Workload,
+    items: Items,
     share: f64,
     parent: Option<u32>,
 ) -> Result<String, Error> {
-    let total = workload.keys.count();
-    let keys = (total as f64 * share).round() as u64;
+    let total = items.keys.count();
+    let keys = share_of(total, share);
     if keys > 0 {
         let (outcome, told) = channel();
         let mut filling = Some(Filling {
-            workload,
+            items,
             keys,
             connections: servers.iter().map(|server| Connection::new(*server)).collect(),
             outcome,
@@ -58,15 +58,32 @@ pub(crate) fn populate(
             filling.take().expect("there is one thread")
         })
         .map_err(Error::System)?;
-        end_with(&group, parent)?;
+        let shutdown = group.shutdown();
+        end_with(parent, move || shutdown.begin())?;
         let outcome = told.recv().unwrap_or(Err(Error::Interrupted));
         group.join().map_err(Error::System)?;
         outcome?;
     }
-    let servers = servers.iter().map(|address| Populated { address: *address, stored: keys });
-    let populate = Populate { keys: total, share, servers: servers.collect() };
+    Ok(summary(servers, total, share, keys))
+}
+
+/// How many of `total` keys `share` of them are.
+pub(crate) fn share_of(total: u64, share: f64) -> u64 {
+    (total as f64 * share).round() as u64
+}
+
+/// What is printed when every server has `stored` keys, a share of `keys`.
+pub(crate) fn summary(servers: &[SocketAddr], keys: u64, share: f64, stored: u64) -> String {
+    let servers = servers.iter().map(|address| Populated { address: *address, stored });
+    let populate = Populate { keys, share, servers: servers.collect() };
     let summary = Summary { r#type: "summary", role: "load", populate };
-    Ok(serde_json::to_string(&summary).expect("plain data is always JSON"))
+    serde_json::to_string(&summary).expect("plain data is always JSON")
+}
+
+/// Tells how far it is.
+pub(crate) fn tell_progress(stored: u64, wanted: u64) {
+    let percent = stored * 100 / wanted;
+    tell("knee-load", format_args!("stored {stored} of {wanted} values ({percent} %)"));
 }
 
 #[derive(Serialize)]
@@ -92,7 +109,7 @@ struct Populated {
 
 /// All servers being filled, on one thread.
 struct Filling {
-    workload: Workload,
+    items: Items,
     /// How many keys every server gets.
     keys: u64,
     connections: Vec<Connection>,
@@ -124,7 +141,7 @@ impl Connection {
         }
     }
 
-    fn fill(&mut self, io: &mut Io, workload: &Workload, keys: u64) {
+    fn fill(&mut self, io: &mut Io, items: &Items, keys: u64) {
         let Some(id) = self.id else { return };
         while self.next < keys
             && self.in_flight.len() < IN_FLIGHT_MAX
@@ -132,7 +149,7 @@ impl Connection {
         {
             let Some(output) = io.output(id) else { return };
             let key = self.next as u32;
-            workload.append_set(key, output);
+            items.append_store("set", key, output);
             self.in_flight.push_back(key);
             self.next += 1;
         }
@@ -148,7 +165,7 @@ impl Filling {
 
     fn key_name(&self, key: u32) -> String {
         let mut name = Vec::new();
-        self.workload.keys.append(key, &mut name);
+        self.items.keys.append(key, &mut name);
         String::from_utf8_lossy(&name).into_owned()
     }
 
@@ -161,9 +178,7 @@ impl Filling {
     }
 
     fn tell(&self) {
-        let (stored, wanted) = (self.stored(), self.wanted());
-        let percent = stored * 100 / wanted;
-        tell("knee-load", format_args!("stored {stored} of {wanted} values ({percent} %)"));
+        tell_progress(self.stored(), self.wanted());
     }
 
     fn connection_of(origin: Origin) -> usize {
@@ -195,7 +210,7 @@ impl Handler for Filling {
         let connection = &mut self.connections[Filling::connection_of(origin)];
         connection.id = Some(conn);
         connection.since = io.now();
-        connection.fill(io, &self.workload, self.keys);
+        connection.fill(io, &self.items, self.keys);
     }
 
     fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
@@ -232,7 +247,7 @@ impl Handler for Filling {
                 }
             }
         }
-        self.connections[index].fill(io, &self.workload, self.keys);
+        self.connections[index].fill(io, &self.items, self.keys);
         if self.stored() == self.wanted() {
             self.tell();
             let _ = self.outcome.send(Ok(()));

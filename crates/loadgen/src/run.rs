@@ -1,12 +1,13 @@
 //! One run: connect everything, start together, measure, sum up.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use knee_reactor::{Config, Group, process};
+use knee_reactor::{Config, Group, Waker, process};
 use knee_telemetry::{Load, LoadClosing, LoadGauges, Moment, Reporter};
 
 use crate::bottleneck;
@@ -15,14 +16,20 @@ use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::open_loop::Rate;
 use crate::schedule::Think;
-use crate::values::VALUE_BYTES_MAX;
-use crate::workload::Workload;
+use crate::traffic::Traffic;
 
 /// How long connections may take to stand.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// By how much an agreed start may have passed when the connections stand.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
+
+/// How long answers that are outstanding at the end are waited for.
+pub(crate) const DRAIN: Duration = Duration::from_secs(2);
+
+/// Waits before a lost connection is opened again: the first, and the longest.
+pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Descriptors besides the connections: standard streams, polls, timers, logs, admin.
 const DESCRIPTORS_SPARE: u64 = 64;
@@ -48,14 +55,15 @@ pub(crate) struct Plan {
     pub(crate) length: Duration,
     /// When to start, in seconds of the Unix epoch; at once when `None`.
     pub(crate) start_at_unix_s: Option<f64>,
-    pub(crate) workload: Workload,
+    pub(crate) seed: u64,
     pub(crate) verify: bool,
 }
 
 impl Plan {
-    /// The longest answer: a retrieval whose values are all as large as can be.
-    pub(crate) fn response_bytes_max(&self) -> usize {
-        self.workload.multiget as usize * (VALUE_BYTES_MAX as usize + 512) + 4096
+    /// The numbers of the clients that a thread has.
+    pub(crate) fn clients_of(&self, thread: usize) -> Range<u64> {
+        let (thread, threads) = (thread as u64, self.threads as u64);
+        thread * self.clients / threads..(thread + 1) * self.clients / threads
     }
 }
 
@@ -68,7 +76,6 @@ pub(crate) struct Run {
     /// Each thread tells when its connections stand, or that one does not.
     pub(crate) standing: Sender<Result<(), Error>>,
     pub(crate) complaints: Complaints,
-    pub(crate) told_wrong_value: AtomicBool,
     pub(crate) interrupted: AtomicBool,
     /// Requests that were due and never sent, because every connection was full to the end.
     pub(crate) unsent: AtomicU64,
@@ -78,9 +85,53 @@ pub(crate) struct Run {
     pub(crate) own_late_sends: AtomicU64,
 }
 
-/// Makes signals, and the end of the parent process if that is given, begin the group's shutdown.
-pub(crate) fn end_with(group: &Group, parent: Option<u32>) -> Result<(), Error> {
-    process::shutdown_on_signals(group.shutdown()).map_err(Error::System)?;
+impl Run {
+    /// Tells how many requests had no answer when the time for that was over, if there are any.
+    pub(crate) fn complain_of_unanswered(&self, in_flight: u64) {
+        if in_flight > 0 {
+            self.complaints.tell(format!(
+                "{in_flight} requests were not answered within {} s after the end: they count as \
+                 errors",
+                DRAIN.as_secs()
+            ));
+        }
+    }
+}
+
+/// The threads that put a run's load on.
+pub(crate) trait Driver: Sized {
+    /// Starts the threads that have the plan's clients. Each tells `run.standing` when their
+    /// connections stand, and begins when the run's start is known. `parent` is the process to end
+    /// with.
+    ///
+    /// # Errors
+    /// When the system refuses something.
+    fn start(
+        self,
+        run: &Arc<Run>,
+        reporter: &mut Reporter<Load>,
+        parent: Option<u32>,
+    ) -> Result<Box<dyn Driving>, Error>;
+}
+
+/// Threads that put load on.
+pub(crate) trait Driving {
+    /// The run's start is known.
+    fn start_is_known(&self);
+
+    /// Ends them before their time.
+    fn end(&self);
+
+    /// Waits until they have ended.
+    ///
+    /// # Errors
+    /// What ended one of them that should not have.
+    fn join(self: Box<Self>) -> Result<(), Error>;
+}
+
+/// Makes signals, and the end of the parent process if that is given, call `end`.
+pub(crate) fn end_with(parent: Option<u32>, end: impl Fn() + Send + 'static) -> Result<(), Error> {
+    process::on_signals(end).map_err(Error::System)?;
     match parent {
         Some(parent) => process::tie_to_parent(parent).map_err(Error::System),
         None => Ok(()),
@@ -94,6 +145,7 @@ pub(crate) fn end_with(group: &Group, parent: Option<u32>) -> Result<(), Error> 
 /// When connections do not stand, the agreed start has passed, or the system refuses something.
 pub(crate) fn run(
     plan: Plan,
+    driver: impl Driver,
     parent: Option<u32>,
     mut reporter: Reporter<Load>,
 ) -> Result<(), Error> {
@@ -102,44 +154,25 @@ pub(crate) fn run(
         return Err(Error::TooManyClients { clients: plan.clients, open_files_max });
     }
 
-    let config = Config {
-        input_bytes_max: plan.response_bytes_max() + Config::default().read_bytes,
-        ..Config::default()
-    };
     let (standing, told) = channel();
     let run = Arc::new(Run {
         plan,
         start: OnceLock::new(),
         standing,
         complaints: Complaints::default(),
-        told_wrong_value: AtomicBool::new(false),
         interrupted: AtomicBool::new(false),
         unsent: AtomicU64::new(0),
         timed_sends: AtomicU64::new(0),
         own_late_sends: AtomicU64::new(0),
     });
-
-    let threads = run.plan.threads as u64;
-    let clients = run.plan.clients;
-    let now = Moment::now();
-    let mut wakers = Vec::new();
-    let group = Group::start("load", run.plan.threads, &config, None, |thread, all| {
-        wakers = all.to_vec();
-        let thread = thread as u64;
-        let recorder = reporter.recorder(format!("load-{thread}"), LoadGauges::default(), now);
-        let numbers = thread * clients / threads..(thread + 1) * clients / threads;
-        Clients::new(Arc::clone(&run), recorder, numbers)
-    })
-    .map_err(Error::System)?;
-    end_with(&group, parent)?;
-
+    let driving = driver.start(&run, &mut reporter, parent)?;
     let start = wait_until_standing(&told, run.plan.threads)
         .and_then(|()| start_instant(run.plan.start_at_unix_s));
     let start = match start {
         Ok(start) => start,
         Err(error) => {
-            group.shutdown().begin();
-            group.join().map_err(Error::System)?;
+            driving.end();
+            driving.join()?;
             return Err(error);
         }
     };
@@ -147,19 +180,68 @@ pub(crate) fn run(
     let reporting = reporter.start().map_err(Error::System)?;
     // Set once, here.
     let _ = run.start.set(start);
-    for waker in wakers {
-        waker.wake();
-    }
-    group.join().map_err(Error::System)?;
+    driving.start_is_known();
+    driving.join()?;
     // A connection may be lost after all of them stood and before the start.
     told.try_iter().collect::<Result<(), Error>>()?;
     reporting.finish(|totals| LoadClosing {
-        clients,
+        clients: run.plan.clients,
         bottleneck: bottleneck::find(totals, &run),
         interrupted: run.interrupted.load(Ordering::Relaxed),
         unsent: run.unsent.load(Ordering::Relaxed),
     });
     Ok(())
+}
+
+/// Clients of the memcached protocol, on the event loop.
+pub(crate) struct OnReactor<T>(pub(crate) T);
+
+struct Reacting {
+    group: Group,
+    wakers: Vec<Waker>,
+}
+
+impl<T: Traffic> Driver for OnReactor<T> {
+    fn start(
+        self,
+        run: &Arc<Run>,
+        reporter: &mut Reporter<Load>,
+        parent: Option<u32>,
+    ) -> Result<Box<dyn Driving>, Error> {
+        let traffic = Arc::new(self.0);
+        let config = Config {
+            input_bytes_max: traffic.response_bytes_max() + Config::default().read_bytes,
+            ..Config::default()
+        };
+        let now = Moment::now();
+        let mut wakers = Vec::new();
+        let group = Group::start("load", run.plan.threads, &config, None, |thread, all| {
+            wakers = all.to_vec();
+            let recorder = reporter.recorder(format!("load-{thread}"), LoadGauges::default(), now);
+            let numbers = run.plan.clients_of(thread);
+            Clients::new(Arc::clone(run), Arc::clone(&traffic), recorder, numbers)
+        })
+        .map_err(Error::System)?;
+        let shutdown = group.shutdown();
+        end_with(parent, move || shutdown.begin())?;
+        Ok(Box::new(Reacting { group, wakers }))
+    }
+}
+
+impl Driving for Reacting {
+    fn start_is_known(&self) {
+        for waker in &self.wakers {
+            waker.wake();
+        }
+    }
+
+    fn end(&self) {
+        self.group.shutdown().begin();
+    }
+
+    fn join(self: Box<Self>) -> Result<(), Error> {
+        self.group.join().map_err(Error::System)
+    }
 }
 
 fn wait_until_standing(told: &Receiver<Result<(), Error>>, threads: usize) -> Result<(), Error> {

@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use knee_random::Random;
 
+/// Streams of think times, apart from those of requests and of arrivals: these shall not depend on
+/// when answers come.
+const THINK_STREAMS: u64 = 1 << 62;
+
+/// The think times of client number `client`.
+pub(crate) fn thinking(seed: u64, client: u64) -> Random {
+    Random::stream(seed, THINK_STREAMS | client)
+}
+
 /// A stream of instants, as offsets from the start: when the requests of one client are due
 /// (open loop).
 pub(crate) trait Schedule: Send {

@@ -161,11 +161,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::chi_square;
-    use crate::keys::KeySpace;
+    use crate::keys::{KeyFormat, KeySpace};
     use proptest::prelude::*;
 
     fn sizes(size: ValueSize, keys: u32) -> Vec<u32> {
-        let space = KeySpace::new("sizes-", u64::from(keys)).unwrap();
+        let space = KeySpace::new("sizes-", KeyFormat::Padded, u64::from(keys)).unwrap();
         (0..keys).map(|key| KeyValue::of(size, space.hash(key)).bytes).collect()
     }
 
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn neighbouring_keys_have_nothing_in_common() {
-        let space = KeySpace::new("k", 2).unwrap();
+        let space = KeySpace::new("k", KeyFormat::Padded, 2).unwrap();
         let size = ValueSize::Fixed { bytes: 64 };
         let mut contents = [Vec::new(), Vec::new()];
         for (key, content) in contents.iter_mut().enumerate() {

@@ -1,13 +1,17 @@
-//! What clients ask for, and whether the answers are right.
+//! Sets and gets: what clients ask a memcached for, and whether the answers are right.
+
+use std::collections::VecDeque;
 
 use knee_proto::encode;
 use knee_proto::{Expect, Response, Status, Value};
 use knee_random::Random;
 use knee_telemetry::Op;
 
-use crate::keys::{KeyChoice, KeyPicker, KeySpace};
+use crate::items::Items;
+use crate::keys::{KeyChoice, KeyPicker};
 use crate::mix::{SetGet, Turn};
-use crate::values::{Difference, KeyValue, ValueSize};
+use crate::traffic::{Fault, Judgement, Traffic};
+use crate::values::VALUE_BYTES_MAX;
 
 /// The largest number of keys in one multi-get.
 pub(crate) const MULTIGET_MAX: u32 = 1000;
@@ -15,9 +19,8 @@ pub(crate) const MULTIGET_MAX: u32 = 1000;
 /// What all clients of a run have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
-    pub(crate) keys: KeySpace,
+    pub(crate) items: Items,
     pub(crate) choice: KeyChoice,
-    pub(crate) value_size: ValueSize,
     pub(crate) set_get: SetGet,
     /// Keys of each retrieval.
     pub(crate) multiget: u32,
@@ -25,36 +28,14 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// The value that belongs to a key.
-    #[inline]
-    pub(crate) fn value(&self, key: u32) -> KeyValue {
-        KeyValue::of(self.value_size, self.keys.hash(key))
-    }
-
-    /// Appends the `set` of a key's value.
-    #[inline]
-    pub(crate) fn append_set(&self, key: u32, out: &mut Vec<u8>) {
-        let value = self.value(key);
-        out.reserve(self.keys.key_bytes() + value.bytes as usize + 32);
-        out.extend_from_slice(b"set ");
-        self.keys.append(key, out);
-        out.push(b' ');
-        encode::number(u64::from(value.flags()), out);
-        out.extend_from_slice(b" 0 ");
-        encode::number(u64::from(value.bytes), out);
-        encode::line_end(out);
-        value.append(out);
-        encode::line_end(out);
-    }
-
     /// What retrievals are counted as.
-    pub(crate) fn retrieval(&self) -> Op {
+    fn retrieval(&self) -> Op {
         if self.multiget == 1 { Op::Get } else { Op::Multiget }
     }
 
     /// Checks the values that a retrieval of the keys in `asked` brought, and tells `wrong` of those
     /// that are not right. `asked` is reordered.
-    pub(crate) fn verify<'a>(
+    fn verify_values<'a>(
         &self,
         asked: &mut [u32],
         values: impl Iterator<Item = Value<'a>>,
@@ -62,7 +43,7 @@ impl Workload {
     ) {
         let mut found = 0;
         for value in values {
-            let Some(key) = self.keys.number(value.key) else {
+            let Some(key) = self.items.keys.number(value.key) else {
                 wrong(&value, Fault::ForeignKey);
                 continue;
             };
@@ -74,38 +55,96 @@ impl Workload {
             };
             asked.swap(found, found + ahead);
             found += 1;
-            if let Some(difference) = self.value(key).differs(value.flags, value.value) {
+            if let Some(difference) = self.items.value(key).differs(value.flags, value.value) {
                 wrong(&value, Fault::Differs(difference));
             }
         }
     }
 }
 
-/// What is wrong with a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It has a key that is none of the run's.
-    ForeignKey,
-    /// It has a key that the request did not ask for (or not so often).
-    NotAsked,
-    /// It is not the value that belongs to its key.
-    Differs(Difference),
-}
+impl Traffic for Workload {
+    type Requests = Requests;
+    /// The keys of the retrievals in flight, in order.
+    type Memory = VecDeque<u32>;
 
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Fault::ForeignKey => f.write_str("it is none of this run's keys"),
-            Fault::NotAsked => f.write_str("the request did not ask for that key"),
-            Fault::Differs(difference) => difference.fmt(f),
+    fn requests(&self, client: u64, clients: u64) -> Requests {
+        let mut random = Random::stream(self.seed, client);
+        let turn = Turn::new(self.set_get, &mut random);
+        let picker = KeyPicker::new(self.choice, self.items.keys.count(), client, clients);
+        Requests { random, turn, picker }
+    }
+
+    /// A retrieval whose values are all as large as can be.
+    fn response_bytes_max(&self) -> usize {
+        self.multiget as usize * (VALUE_BYTES_MAX as usize + 512) + 4096
+    }
+
+    #[inline]
+    fn append_next(
+        &self,
+        requests: &mut Requests,
+        out: &mut Vec<u8>,
+        mut memory: Option<&mut VecDeque<u32>>,
+    ) -> Op {
+        let Requests { random, turn, picker } = requests;
+        if turn.next_is_set() {
+            self.items.append_store("set", picker.pick(random), out);
+            return Op::Set;
         }
+        out.extend_from_slice(b"get");
+        for _ in 0..self.multiget {
+            let key = picker.pick(random);
+            if let Some(asked) = &mut memory {
+                asked.push_back(key);
+            }
+            out.push(b' ');
+            self.items.keys.append(key, out);
+        }
+        encode::line_end(out);
+        self.retrieval()
+    }
+
+    #[inline]
+    fn keys_of(&self, op: Op) -> u32 {
+        if op == Op::Set { 1 } else { self.multiget }
+    }
+
+    #[inline]
+    fn expect(&self, op: Op) -> Expect {
+        if op == Op::Set { Expect::Line } else { Expect::Retrieval }
+    }
+
+    #[inline]
+    fn judge(&self, op: Op, response: &Response<'_>) -> Judgement {
+        if op == Op::Set {
+            return Judgement { op, hits: 0, misses: 0, error: response.status != Status::Stored };
+        }
+        let error = response.status != Status::Values;
+        let hits = (response.hits as u32).min(self.multiget);
+        Judgement { op, hits, misses: if error { 0 } else { self.multiget - hits }, error }
+    }
+
+    fn verify(
+        &self,
+        memory: &mut VecDeque<u32>,
+        op: Op,
+        response: &Response<'_>,
+        wrong: impl FnMut(&Value<'_>, Fault),
+    ) {
+        if op == Op::Set {
+            return;
+        }
+        let keys = self.multiget as usize;
+        self.verify_values(&mut memory.make_contiguous()[..keys], response.values(), wrong);
+        memory.drain(..keys);
+    }
+
+    fn forget(memory: &mut VecDeque<u32>) {
+        memory.clear();
     }
 }
 
 /// One client's stream of requests.
-///
-/// It depends on the workload and the client's number only: not on the answers, on time, or on how
-/// clients share threads.
 #[derive(Debug)]
 pub(crate) struct Requests {
     random: Random,
@@ -113,64 +152,21 @@ pub(crate) struct Requests {
     picker: KeyPicker,
 }
 
-impl Requests {
-    /// The stream of client number `client` of `clients`.
-    pub(crate) fn new(workload: &Workload, client: u64, clients: u64) -> Requests {
-        let mut random = Random::stream(workload.seed, client);
-        let turn = Turn::new(workload.set_get, &mut random);
-        let picker = KeyPicker::new(workload.choice, workload.keys.count(), client, clients);
-        Requests { random, turn, picker }
-    }
-
-    /// Appends the next request to `out` and tells its type; `asked` is called with each key of a
-    /// retrieval.
-    #[inline]
-    pub(crate) fn append_next(
-        &mut self,
-        workload: &Workload,
-        out: &mut Vec<u8>,
-        mut asked: impl FnMut(u32),
-    ) -> Op {
-        if self.turn.next_is_set() {
-            workload.append_set(self.picker.pick(&mut self.random), out);
-            return Op::Set;
-        }
-        out.extend_from_slice(b"get");
-        for _ in 0..workload.multiget {
-            let key = self.picker.pick(&mut self.random);
-            asked(key);
-            out.push(b' ');
-            workload.keys.append(key, out);
-        }
-        encode::line_end(out);
-        workload.retrieval()
-    }
-}
-
-/// The shape of the answer to a request.
-#[inline]
-pub(crate) fn expect(op: Op) -> Expect {
-    if op == Op::Set { Expect::Line } else { Expect::Retrieval }
-}
-
-/// Whether `response` is what a request of this type asks for: a set stored, a retrieval completed.
-#[inline]
-pub(crate) fn succeeded(op: Op, response: &Response<'_>) -> bool {
-    let wanted = if op == Op::Set { Status::Stored } else { Status::Values };
-    response.status == wanted
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::keys::{KeyFormat, KeySpace};
+    use crate::values::ValueSize;
     use knee_proto::{Decoded, Limits, Request, RequestDecoder};
 
     fn workload(set_get: &str, multiget: u32) -> Workload {
         Workload {
-            keys: KeySpace::new("t-", 50).unwrap(),
+            items: Items {
+                keys: KeySpace::new("t-", KeyFormat::Padded, 50).unwrap(),
+                value_size: ValueSize::Uniform { low: 0, high: 300 },
+            },
             choice: KeyChoice::Uniform,
-            value_size: ValueSize::Uniform { low: 0, high: 300 },
             set_get: set_get.parse().unwrap(),
             multiget,
             seed: 3,
@@ -187,28 +183,28 @@ mod tests {
             raw: b"",
         });
         let mut faults = Vec::new();
-        workload.verify(&mut asked.to_vec(), values, |_, fault| faults.push(fault));
+        workload.verify_values(&mut asked.to_vec(), values, |_, fault| faults.push(fault));
         faults
     }
 
     /// A key's name, flags and content.
     fn stored(workload: &Workload, key: u32) -> (Vec<u8>, u32, Vec<u8>) {
         let (mut name, mut content) = (Vec::new(), Vec::new());
-        workload.keys.append(key, &mut name);
-        workload.value(key).append(&mut content);
-        (name, workload.value(key).flags(), content)
+        workload.items.keys.append(key, &mut name);
+        workload.items.value(key).append(&mut content);
+        (name, workload.items.value(key).flags(), content)
     }
 
     #[test]
     fn requests_are_what_a_server_decodes() {
         let workload = workload("1:2", 3);
-        let mut requests = Requests::new(&workload, 4, 9);
+        let mut requests = workload.requests(4, 9);
         let mut decoder = RequestDecoder::new(Limits::default());
         let (mut sets, mut gets) = (0, 0);
         for _ in 0..300 {
             let mut bytes = Vec::new();
-            let mut asked = Vec::new();
-            let op = requests.append_next(&workload, &mut bytes, |key| asked.push(key));
+            let mut asked = VecDeque::new();
+            let op = workload.append_next(&mut requests, &mut bytes, Some(&mut asked));
             let Decoded::Complete { consumed, item } = decoder.decode(&bytes) else {
                 panic!("{}", String::from_utf8_lossy(&bytes));
             };
@@ -216,15 +212,15 @@ mod tests {
             match item {
                 Request::Store(store) => {
                     assert_eq!(op, Op::Set);
-                    let key = workload.keys.number(store.key).unwrap();
-                    assert_eq!(workload.value(key).differs(store.flags, store.value), None);
+                    let key = workload.items.keys.number(store.key).unwrap();
+                    assert_eq!(workload.items.value(key).differs(store.flags, store.value), None);
                     assert_eq!((store.exptime, store.noreply), (0, false));
                     sets += 1;
                 }
                 Request::Get(get) => {
                     assert_eq!(op, Op::Multiget);
-                    let keys: Vec<u32> =
-                        get.keys().map(|key| workload.keys.number(key).unwrap()).collect();
+                    let keys: VecDeque<u32> =
+                        get.keys().map(|key| workload.items.keys.number(key).unwrap()).collect();
                     assert_eq!(keys, asked);
                     assert_eq!(keys.len(), 3);
                     gets += 1;
@@ -239,10 +235,10 @@ mod tests {
     fn a_clients_requests_repeat_for_a_seed_and_differ_from_another_clients() {
         let workload = workload("1:1", 2);
         let stream = |client| {
-            let mut requests = Requests::new(&workload, client, 8);
+            let mut requests = workload.requests(client, 8);
             let mut bytes = Vec::new();
             for _ in 0..50 {
-                requests.append_next(&workload, &mut bytes, |_| {});
+                workload.append_next(&mut requests, &mut bytes, None);
             }
             bytes
         };

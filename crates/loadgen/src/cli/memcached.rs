@@ -1,0 +1,61 @@
+//! `knee-load memcached`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Common, Failure, seconds, share};
+use crate::keys::KeyFormat;
+use crate::mix::SetGet;
+use crate::populate;
+use crate::run::{self, OnReactor};
+use crate::workload::{MULTIGET_MAX, Workload};
+
+/// The most requests in flight per connection.
+const PIPELINE_MAX: i64 = 65_536;
+
+#[derive(Args, Debug)]
+pub(super) struct Memcached {
+    #[command(flatten)]
+    common: Common,
+    /// How long to send.
+    #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Sets and gets: every client sends so many sets, then so many gets, over and over.
+    #[arg(long, value_name = "S:G", default_value = "1:10")]
+    set_get: SetGet,
+    /// Keys of each get.
+    #[arg(long, value_name = "K", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MULTIGET_MAX)))]
+    multiget: u32,
+    /// Requests in flight per connection: so many in a closed loop (default 1), at most so many in
+    /// an open one (default 256; what is due beyond that waits here, and its waiting counts).
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=PIPELINE_MAX))]
+    pipeline: Option<u32>,
+    /// Only set the first keys, this share of all (0 to 1), on every server, and exit.
+    #[arg(long, value_name = "SHARE", value_parser = share,
+          conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
+    populate: Option<f64>,
+}
+
+impl Memcached {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let common = &self.common;
+        let items = common.items(KeyFormat::Padded, common.keys)?;
+        if let Some(share) = self.populate {
+            let parent = common.tied_to_parent;
+            common.print(&populate::populate(&common.server, items, share, parent)?);
+            return Ok(());
+        }
+        let workload = Workload {
+            items,
+            choice: common.key_choice,
+            set_get: self.set_get,
+            multiget: self.multiget,
+            seed: common.seed,
+        };
+        let plan = common.plan(self.seconds, self.pipeline.map(|pipeline| pipeline as usize));
+        run::run(plan, OnReactor(workload), common.tied_to_parent, common.reporter()?)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! What happens to the clients of one thread: their handler on the event loop.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use knee_proto::Decoded;
+use knee_reactor::{Close, ConnId, Handler, Io, Origin};
+use knee_telemetry::Moment;
+
+use super::{ARRIVAL, Clients, DRAIN_OVER, END, Phase, RECONNECT, SECOND, START, THOUGHT};
+use crate::complaints::SHOWN_BYTES_MAX;
+use crate::error::Error;
+use crate::run::Pace;
+use crate::traffic::Traffic;
+
+impl<T: Traffic> Handler for Clients<T> {
+    fn on_start(&mut self, io: &mut Io) {
+        for client in 0..self.connections.len() {
+            self.connect(io, client);
+        }
+    }
+
+    fn on_open(&mut self, io: &mut Io, conn: ConnId, _origin: Origin) {
+        let client = self.owners[conn.index()] as usize;
+        let connection = &mut self.connections[client];
+        connection.id = Some(conn);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.connections += 1;
+            recorder.gauges.reconnects += u64::from(self.phase != Phase::Waiting);
+        }
+        match (self.phase, self.run.plan.pace) {
+            (Phase::Waiting, _) => {
+                self.standing += 1;
+                if self.standing == self.connections.len() {
+                    // Without a receiver the run is being given up already.
+                    let _ = self.run.standing.send(Ok(()));
+                }
+            }
+            (Phase::Running, Pace::Closed(_)) => {
+                let now = Instant::now();
+                for _ in 0..std::mem::take(&mut connection.stranded) {
+                    self.send(io, client, client, now);
+                }
+            }
+            (_, Pace::Open(_)) => {
+                let server = connection.server;
+                self.has_room(client, Instant::now());
+                self.send_due(io, server);
+            }
+            (_, Pace::Closed(_)) => {}
+        }
+    }
+
+    fn on_wake(&mut self, io: &mut Io) {
+        if let (Phase::Waiting, Some(start)) = (self.phase, self.run.start.get()) {
+            self.start = *start;
+            io.timer(*start, START);
+        }
+    }
+
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        let now = Instant::now();
+        let client = self.owners[conn.index()] as usize;
+        let mut start = 0;
+        while start < input.len() {
+            let connection = &mut self.connections[client];
+            let Some(front) = connection.in_flight.front() else {
+                let shown = &input[start..input.len().min(start + SHOWN_BYTES_MAX)];
+                self.complain(io, client, &format!("it sent unasked: {}", shown.escape_ascii()));
+                io.close(conn);
+                return input.len();
+            };
+            let expect = self.traffic.expect(front.op);
+            match connection.decoder.decode(&input[start..], expect) {
+                Decoded::Complete { consumed, item } => {
+                    start += consumed;
+                    self.answered(client, &item, now);
+                    if let (Phase::Running, Pace::Closed(think)) = (self.phase, self.run.plan.pace)
+                    {
+                        let think = think.next(&mut self.connections[client].think_random);
+                        if let Some(recorder) = &mut self.recorder
+                            && !think.is_zero()
+                        {
+                            recorder.gauges.thought(think.as_nanos() as u64);
+                        }
+                        self.send_after(io, client, now, think);
+                    }
+                }
+                Decoded::Incomplete { consumed, wanted } => {
+                    start += consumed;
+                    io.want(conn, wanted);
+                    break;
+                }
+                Decoded::Invalid { error, .. } => {
+                    let shown = &input[start..input.len().min(start + SHOWN_BYTES_MAX)];
+                    self.complain(io, client, &format!("{error}: {}", shown.escape_ascii()));
+                    io.close(conn);
+                    return input.len();
+                }
+            }
+        }
+        if let Pace::Open(_) = self.run.plan.pace {
+            let server = self.connections[client].server;
+            let was_full = self.destinations[server].room_since.is_none();
+            self.has_room(client, now);
+            if was_full {
+                self.send_due(io, server);
+            }
+        }
+        self.finish_when_drained(io);
+        start
+    }
+
+    fn on_end(&mut self, io: &mut Io, conn: ConnId) {
+        let client = self.owners[conn.index()] as usize;
+        self.complain(io, client, "the server closed it");
+        io.close(conn);
+    }
+
+    fn on_close(&mut self, io: &mut Io, conn: ConnId, _origin: Origin, why: Close) {
+        if self.phase == Phase::Done {
+            return;
+        }
+        let client = self.owners[conn.index()] as usize;
+        match why {
+            // That was told when it was decided.
+            Close::Local => {}
+            Close::Refused(error) | Close::Failed(error) => {
+                self.complain(io, client, &error.to_string());
+            }
+            Close::Idle | Close::Overflow => {
+                self.complain(io, client, "it was closed");
+            }
+        }
+        let failed = self.connections[client].in_flight.len();
+        self.fail_in_flight(client);
+        if self.connections[client].id.take().is_some()
+            && let Some(recorder) = &mut self.recorder
+        {
+            recorder.connections -= 1;
+        }
+        if let Pace::Closed(_) = self.run.plan.pace {
+            self.connections[client].stranded += failed;
+        }
+        self.connect_later(io, client);
+        self.finish_when_drained(io);
+    }
+
+    fn on_timer(&mut self, io: &mut Io, key: u64) {
+        let which = (key & u64::from(u32::MAX)) as usize;
+        match (key & !u64::from(u32::MAX), self.phase) {
+            (START, Phase::Waiting) => self.begin(io),
+            (SECOND, Phase::Running | Phase::Draining) => {
+                let now = Moment::now();
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.gauges.in_flight = self.in_flight;
+                    recorder.cut(now);
+                }
+                io.timer(now.next_second(), SECOND);
+            }
+            (END, Phase::Running) => self.drain(io, self.end),
+            (DRAIN_OVER, Phase::Draining) => self.give_up_waiting(io),
+            (RECONNECT, Phase::Running) => self.connect(io, which),
+            (THOUGHT, Phase::Running) => self.thought(io, which),
+            (ARRIVAL, Phase::Running | Phase::Draining) => self.send_due(io, which),
+            _ => {}
+        }
+    }
+
+    fn on_shutdown(&mut self, io: &mut Io) {
+        let now = Instant::now();
+        match self.phase {
+            Phase::Waiting => {
+                self.run.interrupted.store(true, Ordering::Relaxed);
+                if self.standing < self.connections.len() {
+                    // Whoever waits for the connections shall not do so in vain.
+                    let _ = self.run.standing.send(Err(Error::Interrupted));
+                }
+                io.stop();
+            }
+            Phase::Running => {
+                // After the end, it was another thread that had finished first.
+                if now < self.end {
+                    self.run.interrupted.store(true, Ordering::Relaxed);
+                }
+                self.drain(io, now.min(self.end));
+            }
+            Phase::Draining | Phase::Done => {}
+        }
+    }
+}
