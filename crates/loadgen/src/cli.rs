@@ -1,5 +1,6 @@
 //! The command line: flags in, JSON lines out.
 
+mod kv;
 mod memcached;
 
 use std::fs::File;
@@ -36,6 +37,8 @@ struct Cli {
 enum System {
     /// Sets and gets over the memcached text protocol.
     Memcached(Box<memcached::Memcached>),
+    /// Reads, writes and scans of knee-kv, over gRPC or the memcached text protocol.
+    Kv(Box<kv::Kv>),
 }
 
 /// What every kind of load has.
@@ -120,6 +123,7 @@ enum StatsKind {
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().system {
         System::Memcached(flags) => flags.run(),
+        System::Kv(flags) => flags.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,6 +17,7 @@ pub(crate) const SHOWN_BYTES_MAX: usize = 80;
 /// Tells what went wrong on standard error, over all threads each message once.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
+    /// What of.
     told: Mutex<Vec<String>>,
     told_wrong_value: AtomicBool,
 }
@@ -33,16 +34,21 @@ pub(crate) struct WrongValue<'a> {
 impl Complaints {
     /// Tells `message` unless it was told already, or enough was.
     pub(crate) fn tell(&self, message: String) {
+        self.tell_of(message.clone(), &message);
+    }
+
+    /// Tells `message` unless another one of the same matter was told already, or enough was.
+    pub(crate) fn tell_of(&self, matter: String, message: &str) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() > TOLD_MAX || told.contains(&message) {
+        if told.len() > TOLD_MAX || told.contains(&matter) {
             return;
         }
         if told.len() == TOLD_MAX {
             tell("knee-load", "further errors are counted, not told");
         } else {
-            tell("knee-load", &message);
+            tell("knee-load", message);
         }
-        told.push(message);
+        told.push(matter);
     }
 
     /// Tells of the first wrong value.

@@ -66,6 +66,16 @@ impl KeySpace {
         self.count
     }
 
+    /// What every key begins with.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// How the numbers are written.
+    pub(crate) fn format(&self) -> KeyFormat {
+        self.format
+    }
+
     /// Length of the longest key.
     pub(crate) fn key_bytes_max(&self) -> usize {
         self.prefix.len() + DIGITS

@@ -1,4 +1,4 @@
-//! Closed- and open-loop load on memcached servers, with every response timed.
+//! Closed- and open-loop load on memcached and versioned stores, with every response timed.
 //!
 //! # Layout
 //!
@@ -7,9 +7,10 @@
 //!
 //! * `workload`: one client's stream of sets and gets, and whether an answer is right; made of
 //!   `mix` (sets and gets), `keys` (with `zipf`) and `items` (with `values`), on `knee-random`.
+//! * `kv`: the same for the operations of a versioned store.
 //! * `schedule`: thinking, and arrival times.
 //!
-//! When it is sent is decided on `knee-reactor`'s event loop:
+//! When it is sent is decided on `knee-reactor`'s event loop, or, over gRPC, by `kv::grpc`:
 //!
 //! * `run`: connect everything, start together, sum up (with `bottleneck`).
 //! * `clients`: the clients of one thread, and what exactly is measured; `traffic`: what they say.
@@ -25,6 +26,7 @@ mod complaints;
 mod error;
 mod items;
 mod keys;
+mod kv;
 mod mix;
 mod open_loop;
 mod populate;

@@ -73,6 +73,20 @@ pub(crate) enum Fault {
     NotAsked,
     /// It is not the value that belongs to its key.
     Differs(Difference),
+    /// The client saw a newer version of its key before it asked.
+    WentBack {
+        /// The newer version.
+        seen: u64,
+        /// The version that came.
+        found: u64,
+    },
+    /// The client saw this version of its key, or a newer one, before it asked for a new one.
+    NotNew {
+        /// The version that it saw.
+        seen: u64,
+        /// The version that was made.
+        made: u64,
+    },
 }
 
 impl std::fmt::Display for Fault {
@@ -81,6 +95,12 @@ impl std::fmt::Display for Fault {
             Fault::ForeignKey => f.write_str("it is none of this run's keys"),
             Fault::NotAsked => f.write_str("the request did not ask for that key"),
             Fault::Differs(difference) => difference.fmt(f),
+            Fault::WentBack { seen, found } => {
+                write!(f, "it is version {found}, and its client has seen version {seen}")
+            }
+            Fault::NotNew { seen, made } => {
+                write!(f, "it was given version {made}, and its client has seen version {seen}")
+            }
         }
     }
 }

@@ -1,0 +1,118 @@
+//! `knee-load kv`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{Common, Failure, seconds, share};
+use crate::items::Items;
+use crate::keys::KeyFormat;
+use crate::kv::grpc::{self, OverGrpc};
+use crate::kv::{BULK_KEYS_MAX, Mix, Shape, Text, Workload};
+use crate::populate;
+use crate::run::{self, OnReactor};
+use knee_telemetry::Op;
+
+#[derive(Args, Debug)]
+pub(super) struct Kv {
+    #[command(flatten)]
+    common: Common,
+    /// How the server is spoken to.
+    #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
+    protocol: Protocol,
+    /// How long to send.
+    #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// How often each operation is asked for: OPERATION:WEIGHT,… of read, insert, update, put,
+    /// append, delete, scan, atomic_scan and bulk_put (the last three over gRPC only). Every request
+    /// is drawn by these weights.
+    #[arg(long, value_name = "MIX", default_value = "read:90,put:10")]
+    mix: Mix,
+    /// How a key's number is written: with zeros before it, so that all keys are of one length, or
+    /// as people write it, such as the users of a graph.
+    #[arg(long, value_enum, default_value_t = KeyFormat::Padded)]
+    key_format: KeyFormat,
+    /// Draw so many keys once, by --key-choice: every client goes over the same ones again and again.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    key_draws: Option<u32>,
+    /// Each client has keys of its own: KEYS/CLIENTS of them, one at least.
+    #[arg(long)]
+    own_keys: bool,
+    /// Keys that a scan is about: so many consecutive ones of the key space.
+    #[arg(long, value_name = "K", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    scan_keys: u32,
+    /// Keys of a bulk put, each once.
+    #[arg(long, value_name = "K", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(BULK_KEYS_MAX)))]
+    bulk_keys: u32,
+    /// Count reads of values of so many bytes or more apart, as read_large.
+    #[arg(long, value_name = "B")]
+    large_bytes: Option<u64>,
+    /// Only put the first keys, this share of all (0 to 1), on every server, and exit.
+    #[arg(long, value_name = "SHARE", value_parser = share,
+          conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
+    populate: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    Grpc,
+    Memcached,
+}
+
+impl Kv {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let common = &self.common;
+        let parent = common.tied_to_parent;
+        let workload = self.workload()?;
+        if let Some(share) = self.populate {
+            let servers = &common.server;
+            common.print(&match self.protocol {
+                Protocol::Grpc => grpc::populate(servers, workload, share, parent)?,
+                Protocol::Memcached => populate::populate(servers, workload.items, share, parent)?,
+            });
+            return Ok(());
+        }
+        let plan = common.plan(self.seconds, None);
+        let reporter = common.reporter()?;
+        match self.protocol {
+            Protocol::Grpc => run::run(plan, OverGrpc(workload), parent, reporter)?,
+            Protocol::Memcached => run::run(plan, OnReactor(Text(workload)), parent, reporter)?,
+        }
+        Ok(())
+    }
+
+    fn workload(&self) -> Result<Workload, String> {
+        let only_grpc = [Op::Scan, Op::AtomicScan, Op::BulkPut];
+        if self.protocol == Protocol::Memcached
+            && let Some(op) = only_grpc.into_iter().find(|op| self.mix.names(*op))
+        {
+            return Err(format!("the memcached protocol has no {}: --protocol grpc", op.name()));
+        }
+        Workload::new(self.items()?, self.shape(), self.common.clients)
+    }
+
+    fn items(&self) -> Result<Items, String> {
+        let common = &self.common;
+        // Clients with keys of their own have one at least.
+        let keys = match (self.own_keys, common.keys) {
+            (true, 1..) => common.keys.max(common.clients),
+            (_, keys) => keys,
+        };
+        common.items(self.key_format, keys)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            mix: self.mix.clone(),
+            choice: self.common.key_choice,
+            key_draws: self.key_draws,
+            own_keys: self.own_keys,
+            scan_keys: self.scan_keys,
+            bulk_keys: self.bulk_keys,
+            large_bytes: self.large_bytes,
+            seed: self.common.seed,
+        }
+    }
+}

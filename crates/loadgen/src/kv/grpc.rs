@@ -1,0 +1,100 @@
+//! The operations as calls of `knee.kv.v1`.
+//!
+//! Each thread has a runtime of its own and the connections of its clients, one each; nothing of a
+//! request crosses threads.
+//!
+//! * `thread`: the clients of one thread, from connecting to the last answer. `link`: one connection.
+//!   `alarm`: timers as exact as the event loop's.
+//! * `message`: an operation as a call, and what its answer says.
+//! * `populate`: the phase that only fills the stores.
+
+mod alarm;
+mod link;
+mod message;
+mod populate;
+mod thread;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use knee_telemetry::{Load, LoadGauges, Moment, Reporter};
+use tokio::sync::watch;
+
+pub(crate) use populate::populate;
+
+use super::workload::Workload;
+use crate::error::Error;
+use crate::run::{Driver, Driving, Run, end_with};
+
+/// The longest answer: lists with some ten million elements.
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Clients that speak gRPC, on a runtime for each thread.
+#[derive(Debug)]
+pub(crate) struct OverGrpc(pub(crate) Workload);
+
+/// What the threads are told.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    /// The run's start is known.
+    starts: bool,
+    /// It ends before its time.
+    ends: bool,
+}
+
+struct Threads {
+    told: watch::Sender<Told>,
+    threads: Vec<JoinHandle<Result<(), Error>>>,
+}
+
+impl Driver for OverGrpc {
+    fn start(
+        self,
+        run: &Arc<Run>,
+        reporter: &mut Reporter<Load>,
+        parent: Option<u32>,
+    ) -> Result<Box<dyn Driving>, Error> {
+        let workload = Arc::new(self.0);
+        let (told, telling) = watch::channel(Told::default());
+        let now = Moment::now();
+        // A second run of a seed does not repeat the requests of the first: their ids must differ.
+        let process = RandomState::new().hash_one(std::process::id());
+        let mut threads = Vec::new();
+        for number in 0..run.plan.threads {
+            let name = format!("load-{number}");
+            let recorder = reporter.recorder(name.as_str(), LoadGauges::default(), now);
+            let run = Arc::clone(run);
+            let (workload, telling) = (Arc::clone(&workload), telling.clone());
+            let thread = std::thread::Builder::new()
+                .name(name)
+                .spawn(move || thread::run(run, workload, recorder, number, process, telling))
+                .map_err(Error::System)?;
+            threads.push(thread);
+        }
+        let end = told.clone();
+        end_with(parent, move || end.send_modify(|told| told.ends = true))?;
+        Ok(Box::new(Threads { told, threads }))
+    }
+}
+
+impl Driving for Threads {
+    fn start_is_known(&self) {
+        self.told.send_modify(|told| told.starts = true);
+    }
+
+    fn end(&self) {
+        self.told.send_modify(|told| told.ends = true);
+    }
+
+    fn join(self: Box<Self>) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for thread in self.threads {
+            match thread.join() {
+                Ok(ended) => outcome = outcome.and(ended),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        outcome
+    }
+}

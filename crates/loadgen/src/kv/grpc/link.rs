@@ -1,0 +1,89 @@
+//! One connection.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use knee_rpc::kv::StatsRequest;
+use knee_rpc::kv::key_value_client::KeyValueClient;
+use tonic::transport::{Channel, Endpoint};
+
+use super::ANSWER_BYTES_MAX;
+use super::message::Request;
+use crate::kv::sightings::Sightings;
+use crate::run::{BACKOFF_MIN, CONNECT_TIMEOUT};
+
+/// What a server may send before it has to wait for this side: a list of a million elements does
+/// not.
+const WINDOW_BYTES: u32 = 16 << 20;
+
+pub(super) type Client = KeyValueClient<Channel>;
+
+/// A client's connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The server's number, and its address.
+    pub(super) server: usize,
+    pub(super) address: SocketAddr,
+    /// `None` while it is lost.
+    pub(super) client: RefCell<Option<Client>>,
+    /// How often it was lost.
+    pub(super) losses: Cell<u64>,
+    pub(super) backoff: Cell<Duration>,
+    pub(super) in_flight: Cell<usize>,
+    /// Writes that were in flight when it was lost.
+    pub(super) again: RefCell<Vec<Request>>,
+    /// What answers are verified against; kept only for that.
+    pub(super) sightings: RefCell<Sightings>,
+}
+
+impl Link {
+    pub(super) fn new(server: usize, address: SocketAddr) -> Link {
+        Link {
+            server,
+            address,
+            client: RefCell::default(),
+            losses: Cell::default(),
+            backoff: Cell::new(BACKOFF_MIN),
+            in_flight: Cell::default(),
+            again: RefCell::default(),
+            sightings: RefCell::default(),
+        }
+    }
+}
+
+/// Connects. A connection stands when a first call has come back: so that a server that speaks
+/// something else is found out, and what both sides make for a connection is made.
+pub(super) async fn connect(address: SocketAddr) -> Result<Client, String> {
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, first_call(address)).await;
+    connected.unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))
+}
+
+async fn first_call(address: SocketAddr) -> Result<Client, String> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|error| why(&error))?
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    let channel = endpoint.connect().await.map_err(|error| why(&error))?;
+    let mut client = KeyValueClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+    client.stats(StatsRequest {}).await.map_err(|status| match status.source() {
+        Some(_) => why(&status),
+        None => format!("it answered a stats with {}", told(&status)),
+    })?;
+    Ok(client)
+}
+
+/// What a server said.
+pub(super) fn told(status: &tonic::Status) -> String {
+    format!("{:?}: {}", status.code(), status.message())
+}
+
+/// What is at the bottom of an error: the layers above it say no more than that it is one.
+pub(super) fn why(error: &dyn Error) -> String {
+    let mut bottom = error;
+    while let Some(source) = bottom.source() {
+        bottom = source;
+    }
+    bottom.to_string()
+}

@@ -1,0 +1,92 @@
+//! Which versions a connection has seen: none may go back.
+
+use std::collections::HashMap;
+
+use crate::traffic::Fault;
+
+/// The newest version of each key that a connection has seen.
+///
+/// An answer may be older than one that came before it, if it was asked for before that came: only
+/// what was seen when a request was sent binds its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Sightings {
+    newest: HashMap<u32, Sighting>,
+    /// Counts what is seen.
+    now: u64,
+}
+
+#[derive(Debug)]
+struct Sighting {
+    version: u64,
+    /// When it was seen.
+    at: u64,
+}
+
+/// When a request was sent, in terms of what had been seen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked(u64);
+
+impl Sightings {
+    /// A request is sent.
+    pub(crate) fn ask(&self) -> Asked {
+        Asked(self.now)
+    }
+
+    /// A key was read in this version.
+    pub(crate) fn read(&mut self, key: u32, version: u64, asked: Asked) -> Option<Fault> {
+        let seen = self.bound(key, asked);
+        self.see(key, version);
+        (version < seen).then_some(Fault::WentBack { seen, found: version })
+    }
+
+    /// A key was written, which made this version.
+    pub(crate) fn wrote(&mut self, key: u32, version: u64, asked: Asked) -> Option<Fault> {
+        let seen = self.bound(key, asked);
+        self.see(key, version);
+        (version <= seen).then_some(Fault::NotNew { seen, made: version })
+    }
+
+    /// The version of a key that had been seen; 0 if none had, or if that is not known any more.
+    fn bound(&self, key: u32, Asked(asked): Asked) -> u64 {
+        self.newest.get(&key).filter(|seen| seen.at <= asked).map_or(0, |seen| seen.version)
+    }
+
+    fn see(&mut self, key: u32, version: u64) {
+        let newest = self.newest.entry(key).or_insert(Sighting { version: 0, at: 0 });
+        if version > newest.version {
+            self.now += 1;
+            *newest = Sighting { version, at: self.now };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_goes_back_is_found() {
+        let mut seen = Sightings::default();
+        assert_eq!(seen.read(1, 5, seen.ask()), None);
+        assert_eq!(seen.read(1, 5, seen.ask()), None);
+        assert_eq!(seen.read(2, 4, seen.ask()), None);
+        let fault = seen.read(1, 4, seen.ask());
+        assert_eq!(fault, Some(Fault::WentBack { seen: 5, found: 4 }));
+        assert_eq!(seen.wrote(1, 6, seen.ask()), None);
+        let fault = seen.wrote(1, 6, seen.ask());
+        assert_eq!(fault, Some(Fault::NotNew { seen: 6, made: 6 }));
+        let fault = seen.read(1, 5, seen.ask());
+        assert_eq!(fault, Some(Fault::WentBack { seen: 6, found: 5 }));
+    }
+
+    #[test]
+    fn what_was_seen_after_a_request_was_sent_does_not_bind_it() {
+        let mut seen = Sightings::default();
+        assert_eq!(seen.read(1, 5, seen.ask()), None);
+        let early = seen.ask();
+        assert_eq!(seen.wrote(1, 9, seen.ask()), None);
+        assert_eq!(seen.read(1, 7, early), None);
+        let fault = seen.read(1, 7, seen.ask());
+        assert_eq!(fault, Some(Fault::WentBack { seen: 9, found: 7 }));
+    }
+}

@@ -1,0 +1,174 @@
+//! What all clients of a run have in common, and what a value must be.
+
+use std::sync::Arc;
+
+use knee_random::Random;
+use knee_telemetry::Op;
+
+use super::mix::Mix;
+use crate::items::Items;
+use crate::keys::{KeyChoice, KeyPicker};
+use crate::values::Difference;
+
+/// The most keys of one bulk put.
+pub(crate) const BULK_KEYS_MAX: u32 = 1000;
+
+/// The stream from which keys are drawn that all clients go over.
+const DRAWS_STREAM: u64 = 1 << 61;
+
+/// What is asked for, as it is said.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    pub(crate) mix: Mix,
+    pub(crate) choice: KeyChoice,
+    /// Every client goes over so many drawn keys again and again.
+    pub(crate) key_draws: Option<u32>,
+    /// Each client has keys of its own.
+    pub(crate) own_keys: bool,
+    /// Keys that a scan is about.
+    pub(crate) scan_keys: u32,
+    /// Keys of a bulk put.
+    pub(crate) bulk_keys: u32,
+    /// A read of so many bytes or more is a large one.
+    pub(crate) large_bytes: Option<u64>,
+    pub(crate) seed: u64,
+}
+
+/// What all clients have in common.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    pub(crate) items: Items,
+    pub(crate) shape: Shape,
+    /// How many keys a client chooses among.
+    pub(crate) keys_each: u64,
+    /// The keys that every client goes over, where they are drawn once: the first key a client may
+    /// choose is 0.
+    pub(crate) draws: Option<Arc<[u32]>>,
+    /// Whether values may be there several times over: then something appends.
+    grows: bool,
+}
+
+impl Workload {
+    /// The workload of so many clients.
+    ///
+    /// # Errors
+    /// When a bulk put has more keys than there are.
+    pub(crate) fn new(items: Items, shape: Shape, clients: u64) -> Result<Workload, String> {
+        let keys_each =
+            if shape.own_keys { (items.keys.count() / clients).max(1) } else { items.keys.count() };
+        if shape.mix.names(Op::BulkPut) && u64::from(shape.bulk_keys) > keys_each {
+            return Err(format!(
+                "a bulk put of {} keys needs as many, and a client has {keys_each}",
+                shape.bulk_keys
+            ));
+        }
+        let draws = shape.key_draws.map(|count| {
+            let mut random = Random::stream(shape.seed, DRAWS_STREAM);
+            let mut picker = KeyPicker::new(shape.choice, keys_each, 0, 1);
+            (0..count).map(|_| picker.pick(&mut random)).collect()
+        });
+        let grows = shape.mix.names(Op::Append);
+        Ok(Workload { items, shape, keys_each, draws, grows })
+    }
+
+    /// What a read that found a value of so many bytes is counted as.
+    #[inline]
+    pub(crate) fn found(&self, value_bytes: usize) -> Op {
+        match self.shape.large_bytes {
+            Some(large) if value_bytes as u64 >= large => Op::ReadLarge,
+            _ => Op::Read,
+        }
+    }
+
+    /// What is wrong with what came back as the value of a key; `None` when nothing is.
+    ///
+    /// What an append adds is the key's value once more: so nobody has to know how many there were.
+    pub(crate) fn differs(&self, key: u32, flags: u32, content: &[u8]) -> Option<Difference> {
+        let expected = self.items.value(key);
+        let once = expected.bytes as usize;
+        if !self.grows || once == 0 || content.is_empty() {
+            return expected.differs(flags, content);
+        }
+        // Over gRPC an append makes a key that was not there, without flags.
+        let flags = if flags == 0 { expected.flags() } else { flags };
+        if !content.len().is_multiple_of(once) {
+            return Some(Difference::Length { expected: expected.bytes, found: content.len() });
+        }
+        content.chunks(once).enumerate().find_map(|(index, part)| {
+            match expected.differs(flags, part) {
+                Some(Difference::Content { offset }) => {
+                    Some(Difference::Content { offset: index * once + offset })
+                }
+                other => other,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::keys::{KeyFormat, KeySpace};
+    use crate::values::ValueSize;
+
+    /// So many keys, uniformly chosen, with values of 20 bytes.
+    pub(crate) fn workload(
+        mix: &str,
+        keys: u64,
+        clients: u64,
+        change: impl FnOnce(&mut Shape),
+    ) -> Workload {
+        let mut shape = Shape {
+            mix: mix.parse().unwrap(),
+            choice: KeyChoice::Uniform,
+            key_draws: None,
+            own_keys: false,
+            scan_keys: 10,
+            bulk_keys: 5,
+            large_bytes: None,
+            seed: 8,
+        };
+        change(&mut shape);
+        let keys = KeySpace::new("t-", KeyFormat::Padded, keys).unwrap();
+        let items = Items { keys, value_size: ValueSize::Fixed { bytes: 20 } };
+        Workload::new(items, shape, clients).unwrap()
+    }
+
+    #[test]
+    fn values_may_be_there_several_times_where_something_appends() {
+        let (fixed, growing) =
+            (workload("read:1,put:1", 9, 1, |_| {}), workload("read:1,append:0", 9, 1, |_| {}));
+        let value = fixed.items.value(3);
+        let mut content = Vec::new();
+        value.append(&mut content);
+        assert_eq!(fixed.differs(3, value.flags(), &content), None);
+        assert_eq!(growing.differs(3, value.flags(), &content), None);
+        assert!(fixed.differs(3, 0, &content).is_some());
+        assert_eq!(growing.differs(3, 0, &content), None);
+        value.append(&mut content);
+        value.append(&mut content);
+        assert!(fixed.differs(3, value.flags(), &content).is_some());
+        assert_eq!(growing.differs(3, value.flags(), &content), None);
+        assert!(growing.differs(4, value.flags(), &content).is_some());
+        content[45] ^= 1;
+        let difference = growing.differs(3, value.flags(), &content);
+        assert_eq!(difference, Some(Difference::Content { offset: 45 }));
+        content.pop();
+        let difference = growing.differs(3, value.flags(), &content);
+        assert_eq!(difference, Some(Difference::Length { expected: 20, found: 59 }));
+        assert!(growing.differs(3, value.flags(), b"").is_some());
+    }
+
+    #[test]
+    fn a_bulk_put_has_no_more_keys_than_there_are() {
+        let workload = workload("read:1", 9, 2, |_| {});
+        let shape = Shape { mix: "bulk_put:1".parse().unwrap(), ..workload.shape.clone() };
+        let new = |own_keys| {
+            Workload::new(workload.items.clone(), Shape { own_keys, ..shape.clone() }, 2)
+        };
+        assert!(new(false).is_ok());
+        let message = new(true).unwrap_err();
+        assert_eq!(message, "a bulk put of 5 keys needs as many, and a client has 4");
+    }
+}
