@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,11 @@ impl Program {
         assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
     }
 
+    /// Waits for the next line.
+    pub(crate) fn line(&mut self) -> Value {
+        next(&mut self.lines).expect("there is another line")
+    }
+
     /// Waits for the end.
     pub(crate) fn end(mut self) -> End {
         let code = wait(&mut self.child);
@@ -130,6 +135,11 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
 /// What becomes of a program that does not get as far as its ready line.
 pub(crate) fn refused(program: &str, flags: &[&str]) -> Output {
     Command::new(program).args(flags).output().unwrap()
+}
+
+/// An address that nobody has at the moment, for a server that does not say which it took.
+pub(crate) fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 pub(crate) fn connect(address: &str) -> TcpStream {
