@@ -5,8 +5,9 @@
 
 use super::log::Unwritable;
 use super::record::Sequence;
-use super::store::{Action, Condition, KEY_BYTES_MAX, Planned, Store, Write, WriteError};
+use super::store::Store;
 use super::table::{Damage, SlotId, Table, View};
+use super::write::{Action, Condition, KEY_BYTES_MAX, Planned, Write, WriteError};
 use crate::engine::{Change, Figures, Item, Refused, Second, Version};
 
 /// Keys that go in one commit, and under one lock, when all go.

@@ -11,8 +11,9 @@ use std::time::Duration;
 use super::log::Unwritable;
 use super::record::{ALIGN, HEAD_BYTES, Kind};
 use super::segment::{Location, Segment, SegmentId};
-use super::store::{Action, Condition, Consistency, Store, Write, WriteError, lock};
+use super::store::{Consistency, Store, lock};
 use super::table::Damage;
+use super::write::{Action, Condition, Write, WriteError};
 use crate::engine::Second;
 
 /// For so long requests are recognised also after a restart, as long as there is space.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::record::RequestId;
-use super::store::Committed;
+use super::write::Committed;
 
 /// Requests remembered: of 10,000 writes a second those of the last hundred seconds.
 const REQUESTS_MAX: usize = 1 << 20;

@@ -4,17 +4,22 @@
 //! still ask for it, is in a chain of places, oldest first. Slots are found by the key's hash, and
 //! visited in the order of the keys. Keys themselves are in the log only.
 
+mod prune;
+mod restore;
+mod view;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+pub(crate) use view::View;
+
 use super::log::Log;
 use super::order::Order;
 use super::record::{Kind, Record, Sequence};
-use super::recovery::Found;
 use super::segment::{Location, Segment, SegmentId};
-use crate::engine::{Expiry, Second, Version};
+use crate::engine::{Second, Version};
 
 /// What the log holds is not what was written to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,28 +62,6 @@ type Expired = (Vec<u8>, Version);
 
 /// Versions of one key, oldest first, of which a table may hold many.
 type Chain = Vec<Location>;
-
-/// What a key is at some point in the order of commits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct View {
-    pub(crate) sequence: Sequence,
-    pub(crate) version: Version,
-    pub(crate) flags: u32,
-    pub(crate) expiry: Expiry,
-    pub(crate) marks: u8,
-    pub(crate) value_bytes: usize,
-    slot: SlotId,
-    /// Entries that hold the value: the first has its front.
-    first: usize,
-    last: usize,
-}
-
-impl View {
-    /// Records that hold the value.
-    pub(crate) fn records(&self) -> usize {
-        self.last - self.first + 1
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -225,91 +208,9 @@ impl Table {
         if index < chain.len() { chain[index] } else { self.slots[slot.0 as usize].newest }
     }
 
-    /// What the slot's key was once this commit was made; `None` where it was not there.
-    pub(crate) fn view(&self, slot: SlotId, at: Sequence) -> Result<Option<View>, Damage> {
-        self.view_by(slot, |record| record.sequence <= at)
-    }
-
-    /// What the slot's key was while it had this version, or the last one before.
-    pub(crate) fn view_at_version(
-        &self,
-        slot: SlotId,
-        version: Version,
-    ) -> Result<Option<View>, Damage> {
-        self.view_by(slot, |record| record.version <= version)
-    }
-
-    fn view_by(
-        &self,
-        slot: SlotId,
-        is_seen: impl Fn(&Record<'_>) -> bool,
-    ) -> Result<Option<View>, Damage> {
-        let newest = self.checked(self.slots[slot.0 as usize].newest)?;
-        let chain = self.chain(slot);
-        let (last, record) = if is_seen(&newest) {
-            (chain.len(), newest)
-        } else {
-            let seen = chain.partition_point(|&at| is_seen(&self.trusted(at)));
-            let Some(last) = seen.checked_sub(1) else { return Ok(None) };
-            (last, self.checked(chain[last])?)
-        };
-        if record.kind == Kind::Delete {
-            return Ok(None);
-        }
-        Ok(Some(View {
-            sequence: record.sequence,
-            version: record.version,
-            flags: record.flags,
-            expiry: record.expiry,
-            marks: record.marks,
-            value_bytes: record.whole(),
-            slot,
-            first: last.saturating_sub(record.depth()),
-            last,
-        }))
-    }
-
-    /// The value in pieces.
-    pub(crate) fn pieces(
-        &self,
-        view: &View,
-        mut visit: impl FnMut(&[u8]) -> bool,
-    ) -> Result<(), Damage> {
-        for index in view.first..view.last {
-            if !visit(self.checked(self.entry(view.slot, index))?.value) {
-                return Ok(());
-            }
-        }
-        // This one was checked for the view.
-        visit(self.trusted(self.entry(view.slot, view.last)).value);
-        Ok(())
-    }
-
-    /// The value of a view that is in one piece.
-    #[inline]
-    pub(crate) fn whole(&self, view: &View) -> Option<&[u8]> {
-        // It was checked for the view.
-        (view.first == view.last).then(|| self.trusted(self.entry(view.slot, view.last)).value)
-    }
-
     /// The key of a slot.
     pub(crate) fn key(&self, slot: SlotId) -> &[u8] {
         self.trusted(self.slots[slot.0 as usize].newest).key
-    }
-
-    /// Its last version, also if it is gone.
-    pub(crate) fn newest_version(&self, slot: SlotId) -> Version {
-        self.trusted(self.slots[slot.0 as usize].newest).version
-    }
-
-    /// The commit that said last what it is, also if it is gone.
-    pub(crate) fn newest_sequence(&self, slot: SlotId) -> Sequence {
-        self.trusted(self.slots[slot.0 as usize].newest).sequence
-    }
-
-    /// The first version of it that is kept, and whether there were some before.
-    pub(crate) fn first_version(&self, slot: SlotId) -> (Version, bool) {
-        (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
     }
 
     /// When it was last used, and whether it was read since it was put.
@@ -322,15 +223,6 @@ impl Table {
         let slot = &mut self.slots[slot.0 as usize];
         slot.used_at = now;
         slot.read |= read;
-    }
-
-    /// Everything that is known of a slot's past, oldest first: kind, sequence, version and bytes of the value
-    /// that each record brought.
-    pub(crate) fn past(
-        &self,
-        slot: SlotId,
-    ) -> impl Iterator<Item = Result<Record<'_>, Damage>> + '_ {
-        (0..self.entries(slot)).map(move |index| self.checked(self.entry(slot, index)))
     }
 
     /// Puts a record on top of what its key was, after it was appended to the log.
@@ -361,84 +253,10 @@ impl Table {
         id
     }
 
-    /// Enters a record that a recovery found. Moved ones come out of their order, and perhaps
-    /// beside the one they were moved from: [`Table::put_in_order`] has to follow.
-    pub(crate) fn restore(&mut self, hash: u64, key: &[u8], found: &Found) -> Result<(), Damage> {
-        self.segment(found.at.segment).revive(self.trusted(found.at).bytes());
-        let Some(slot) = self.find(hash, key)? else {
-            self.add(hash, found.at, 0);
-            return Ok(());
-        };
-        if self.place(self.slots[slot.0 as usize].newest) >= (found.sequence, found.part) {
-            self.unordered.insert(slot.0);
-        }
-        self.push(hash, Some(slot), found.at, 0);
-        Ok(())
-    }
-
     /// The order of a record among those of its key.
     fn place(&self, at: Location) -> (Sequence, u32) {
         let record = self.trusted(at);
         (record.sequence, record.part)
-    }
-
-    /// Orders what [`Table::restore`] entered, once all of it is there.
-    pub(crate) fn put_in_order(&mut self) {
-        for slot in std::mem::take(&mut self.unordered) {
-            let slot = SlotId(slot);
-            let mut entries = self.chain(slot).to_vec();
-            entries.push(self.slots[slot.0 as usize].newest);
-            entries.sort_by_key(|&at| (self.place(at), at.segment));
-            let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
-            for at in entries {
-                match kept.last_mut() {
-                    Some(last) if self.place(*last) == self.place(at) => {
-                        self.segment(last.segment).bury(self.trusted(*last).bytes());
-                        *last = at;
-                    }
-                    _ => kept.push(at),
-                }
-            }
-            let newest = kept.pop().expect("a slot has a record");
-            self.slots[slot.0 as usize].newest = newest;
-            let chain = self.chain_of(slot);
-            self.chains[chain as usize - 1] = kept;
-        }
-    }
-
-    /// Drops what grew from records that were lost: a value is whole or not there.
-    pub(crate) fn drop_incomplete(&mut self, slot: SlotId) {
-        let newest = self.slots[slot.0 as usize].newest;
-        if self.chain(slot).is_empty() && self.trusted(newest).kind != Kind::Append {
-            return;
-        }
-        let mut entries = self.chain(slot).to_vec();
-        entries.push(self.slots[slot.0 as usize].newest);
-        let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
-        for at in entries {
-            let record = self.trusted(at);
-            let before = kept.last().map(|&before| self.trusted(before));
-            let whole_before = before
-                .filter(|before| {
-                    before.kind != Kind::Delete && before.depth() + 1 == record.depth()
-                })
-                .map_or(0, |before| before.whole());
-            if record.whole() == whole_before + record.value.len() {
-                kept.push(at);
-            } else {
-                self.segment(at.segment).bury(record.bytes());
-            }
-        }
-        match kept.pop() {
-            Some(newest) => {
-                self.slots[slot.0 as usize].newest = newest;
-                if self.slots[slot.0 as usize].chain != 0 {
-                    let chain = self.chain_of(slot);
-                    self.chains[chain as usize - 1] = kept;
-                }
-            }
-            None => self.forget_buried(slot),
-        }
     }
 
     /// The slot's chain, perhaps a new one.
@@ -479,72 +297,7 @@ impl Table {
         SlotId(id)
     }
 
-    fn is_delete(&self, at: Location) -> bool {
-        self.trusted(at).kind == Kind::Delete
-    }
-
-    /// Forgets what nobody can ask for who sees commits from `horizon` on: what the key was before
-    /// the last complete value not behind it.
-    pub(crate) fn prune(&mut self, slot: SlotId, horizon: Sequence) {
-        let chain = self.chain(slot);
-        if chain.is_empty() {
-            self.note_if_gone(slot);
-            return;
-        }
-        let newest = self.trusted(self.slots[slot.0 as usize].newest);
-        let mut first = if newest.sequence <= horizon {
-            chain.len()
-        } else {
-            let seen = chain.partition_point(|&at| self.trusted(at).sequence <= horizon);
-            let Some(last) = seen.checked_sub(1) else { return };
-            last
-        };
-        first = first.saturating_sub(self.trusted(self.entry(slot, first)).depth());
-        for &at in &chain[..first] {
-            self.segment(at.segment).bury(self.trusted(at).bytes());
-        }
-        let entry = &mut self.slots[slot.0 as usize];
-        let number = entry.chain;
-        entry.pruned |= first > 0;
-        let chain = &mut self.chains[number as usize - 1];
-        chain.drain(..first);
-        if chain.is_empty() {
-            *chain = Chain::new();
-            self.slots[slot.0 as usize].chain = 0;
-            self.chains_free.push(number);
-            self.note_if_gone(slot);
-        }
-    }
-
-    fn note_if_gone(&mut self, slot: SlotId) {
-        let newest = self.trusted(self.slots[slot.0 as usize].newest);
-        if newest.kind == Kind::Delete && !self.gone.contains_key(&slot.0) {
-            let active = self.log.active();
-            self.gone.insert(slot.0, active);
-        }
-    }
-
-    /// Whether the key can be forgotten: it is gone, and of what it was nothing is in the log, where the
-    /// next recovery would find it. `oldest` is the first segment of the log.
-    pub(crate) fn may_forget(&self, slot: SlotId, oldest: SegmentId) -> bool {
-        self.gone.get(&slot.0).is_some_and(|&newest| newest < oldest || !self.log.is_durable())
-    }
-
-    /// Which entry of the slot is there, if any.
-    pub(crate) fn entry_at(&self, slot: SlotId, at: Location) -> Option<usize> {
-        let place = self.place(at);
-        let chain = self.chain(slot);
-        let index = chain.partition_point(|&other| self.place(other) < place);
-        (self.entry(slot, index) == at).then_some(index)
-    }
-
-    /// Forgets the key.
-    pub(crate) fn forget(&mut self, slot: SlotId) {
-        let newest = self.slots[slot.0 as usize].newest;
-        self.segment(newest.segment).bury(self.trusted(newest).bytes());
-        self.forget_buried(slot);
-    }
-
+    /// Takes a slot out whose records are buried.
     fn forget_buried(&mut self, slot: SlotId) {
         let order = {
             let mut order = std::mem::take(&mut self.order);
@@ -564,16 +317,8 @@ impl Table {
         self.deleted = self.deleted.saturating_sub(1);
     }
 
-    /// An entry of the slot has moved.
-    pub(crate) fn relocate(&mut self, slot: SlotId, entry: usize, to: Location) {
-        let Slot { chain, .. } = self.slots[slot.0 as usize];
-        match (chain as usize).checked_sub(1).and_then(|chain| self.chains[chain].get_mut(entry)) {
-            Some(entry) => *entry = to,
-            None => self.slots[slot.0 as usize].newest = to,
-        }
-        if let Some(segment) = self.log.segment(to.segment) {
-            self.keep(segment);
-        }
+    fn is_delete(&self, at: Location) -> bool {
+        self.trusted(at).kind == Kind::Delete
     }
 
     /// The slots of keys from `key` on, in order.

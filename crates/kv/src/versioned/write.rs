@@ -1,0 +1,350 @@
+//! Writes: a commit of one key or of several, made as a whole or not at all.
+
+use std::collections::BTreeMap;
+use std::sync::MutexGuard;
+
+use super::log::Unwritable;
+use super::record::{Growth, Kind, Record, RequestId, Sequence, record_bytes};
+use super::store::{Consistency, Store, lock};
+use super::table::{Damage, SlotId, Table, View};
+use super::watch::{Event, What};
+use crate::engine::{Expiry, Second, Version};
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 4096;
+/// Values are written in pieces of at most so much.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+
+/// What must be so for a write to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    Always,
+    /// The key is not there.
+    Absent,
+    /// The key is there.
+    Present,
+    /// The key is there, in this version.
+    Version(Version),
+}
+
+/// What is to happen to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action<'a> {
+    /// It has this value from now on.
+    Put {
+        /// The client's number.
+        flags: u32,
+        /// When it ends.
+        expiry: Expiry,
+        /// Bits that the layer above keeps beside it.
+        marks: u8,
+        /// The value.
+        value: &'a [u8],
+    },
+    /// Its value grows by this; what is not there is an empty value.
+    Append(&'a [u8]),
+    /// It is gone from now on.
+    Delete,
+}
+
+/// One key's part of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What must be so; one condition that fails, and the commit does not happen.
+    pub condition: Condition,
+    /// What happens.
+    pub action: Action<'a>,
+}
+
+/// What became durable, or will: see [`Store::sync`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place among all commits of the store.
+    pub sequence: Sequence,
+    /// The version that its keys have now; with several keys and versions by the key, the largest.
+    pub version: Version,
+}
+
+/// Why a write did not happen. Nothing of it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteError {
+    /// The condition of the write with this index does not hold; the key is in this version, or
+    /// not there.
+    Condition(usize, Option<Version>),
+    /// The key of the write with this index is empty or too long.
+    Key(usize),
+    /// The value of the write with this index would be too large.
+    TooLarge(usize),
+    /// Two writes are of this key.
+    Twice(usize),
+    /// The log takes nothing.
+    Log(Unwritable),
+    /// What is there cannot be read.
+    Damage(Damage),
+}
+
+impl From<Damage> for WriteError {
+    fn from(damage: Damage) -> WriteError {
+        WriteError::Damage(damage)
+    }
+}
+
+impl From<Unwritable> for WriteError {
+    fn from(unwritable: Unwritable) -> WriteError {
+        WriteError::Log(unwritable)
+    }
+}
+
+impl Store {
+    /// Makes all of the writes as one commit, or none of them. A request with an id that was made
+    /// already is not made again: what came of it then is returned.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn write(
+        &self,
+        writes: &[Write<'_>],
+        request: Option<RequestId>,
+        now: Second,
+    ) -> Result<Committed, WriteError> {
+        let Some(id) = request else { return self.write_once(writes, None, now) };
+        // Held until it is made: the same request may come twice at once.
+        let mut requests = lock(&self.0.requests);
+        if let Some(committed) = requests.made(id) {
+            return Ok(committed);
+        }
+        let committed = self.write_once(writes, request, now)?;
+        requests.remember(id, committed);
+        Ok(committed)
+    }
+
+    fn write_once(
+        &self,
+        writes: &[Write<'_>],
+        request: Option<RequestId>,
+        now: Second,
+    ) -> Result<Committed, WriteError> {
+        let hashes: Vec<u64> = writes.iter().map(|write| self.0.hash.hash(write.key)).collect();
+        let mut locked = self.lock_stripes(&hashes);
+        let mut planned = Vec::with_capacity(writes.len());
+        for (index, (write, &hash)) in writes.iter().zip(&hashes).enumerate() {
+            if write.key.is_empty() || write.key.len() > KEY_BYTES_MAX {
+                return Err(WriteError::Key(index));
+            }
+            let table = table_of(&mut locked, self.stripe_of(hash));
+            let slot = table.find(hash, write.key)?;
+            let view = match slot {
+                Some(slot) => table.view(slot, Sequence::MAX)?,
+                None => None,
+            };
+            let view = view.filter(|view| !view.expiry.is_over(now));
+            self.check(index, write, view.as_ref())?;
+            // The version of a key that is gone counts on: it is not to be met again.
+            if view.is_none() && matches!(write.action, Action::Delete) {
+                continue;
+            }
+            let before = match (self.0.options.consistency, slot) {
+                (Consistency::Sequential, Some(slot)) => table.newest_version(slot),
+                _ => 0,
+            };
+            let version = before + 1;
+            planned.push(Planned { write: *write, hash, slot, view, version, keeps: None });
+        }
+        if let Some(index) = twice(writes, &hashes) {
+            return Err(WriteError::Twice(index));
+        }
+        if planned.is_empty() {
+            // Nothing was there to delete.
+            return Ok(Committed { sequence: self.0.log.last(), version: 0 });
+        }
+        self.append(&planned, request, &mut locked, now)
+    }
+
+    pub(super) fn check(
+        &self,
+        index: usize,
+        write: &Write<'_>,
+        view: Option<&View>,
+    ) -> Result<(), WriteError> {
+        let holds = match write.condition {
+            Condition::Always => true,
+            Condition::Absent => view.is_none(),
+            Condition::Present => view.is_some(),
+            Condition::Version(version) => view.is_some_and(|view| view.version == version),
+        };
+        if !holds {
+            return Err(WriteError::Condition(index, view.map(|view| view.version)));
+        }
+        let bytes = match write.action {
+            Action::Put { value, .. } => value.len(),
+            Action::Append(tail) => view.map_or(0, |view| view.value_bytes) + tail.len(),
+            Action::Delete => 0,
+        };
+        if bytes > self.0.options.value_bytes_max {
+            return Err(WriteError::TooLarge(index));
+        }
+        Ok(())
+    }
+
+    /// Locks the stripes of some keys, each once, in their order: so nobody waits in a circle.
+    fn lock_stripes(&self, hashes: &[u64]) -> Vec<(usize, MutexGuard<'_, Table>)> {
+        let mut stripes: Vec<usize> = hashes.iter().map(|&hash| self.stripe_of(hash)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.into_iter().map(|stripe| (stripe, self.stripe(stripe))).collect()
+    }
+
+    pub(super) fn append(
+        &self,
+        planned: &[Planned<'_>],
+        request: Option<RequestId>,
+        locked: &mut [(usize, MutexGuard<'_, Table>)],
+        now: Second,
+    ) -> Result<Committed, WriteError> {
+        let sizes = planned.iter().flat_map(|plan| {
+            plan.pieces().map(|(kind, piece)| {
+                record_bytes(kind, plan.write.key.len(), piece.len(), request.is_some())
+            })
+        });
+        let mut left = sizes.clone().count();
+        let mut commit = self.0.log.begin(sizes)?;
+        let sequence = commit.sequence;
+        let mut version = 0;
+        let mut replaced = Vec::new();
+        for plan in planned {
+            let version_here = plan.keeps.unwrap_or(match self.0.options.consistency {
+                Consistency::Linearizable => sequence,
+                Consistency::Sequential => plan.version,
+            });
+            version = version.max(version_here);
+            let table = table_of(locked, self.stripe_of(plan.hash));
+            let (flags, expiry, marks) = plan.attributes();
+            let mut slot = plan.slot;
+            let mut growth = plan.growth();
+            for (part, (kind, value)) in plan.pieces().enumerate() {
+                left -= 1;
+                let at = commit.append(&Record {
+                    kind,
+                    sequence,
+                    part: part as u32,
+                    version: version_here,
+                    flags,
+                    expiry,
+                    marks,
+                    more: left > 0,
+                    moved: false,
+                    request,
+                    growth: growth.grow(kind, value.len()),
+                    key: plan.write.key,
+                    value,
+                });
+                slot = Some(table.push(plan.hash, slot, at, now));
+            }
+            // In the order of the commits: nobody else commits meanwhile.
+            self.0.watches.tell(plan.write.key, || Event {
+                sequence,
+                version: version_here,
+                key: plan.write.key.to_vec(),
+                what: match plan.write.action {
+                    Action::Put { value, .. } => What::Put(value.to_vec()),
+                    Action::Append(tail) => What::Appended(tail.to_vec()),
+                    Action::Delete => What::Deleted,
+                },
+            });
+            if let Some(slot) = slot
+                && !matches!(plan.write.action, Action::Append(_))
+            {
+                replaced.push((plan.hash, slot));
+            }
+        }
+        drop(commit);
+        // Not before the commit has its place: a snapshot that is taken now sees it, or is known.
+        let horizon = self.horizon(sequence);
+        for (hash, slot) in replaced {
+            table_of(locked, self.stripe_of(hash)).prune(slot, horizon);
+        }
+        Ok(Committed { sequence, version })
+    }
+}
+
+/// A write that will happen.
+pub(super) struct Planned<'a> {
+    pub(super) write: Write<'a>,
+    pub(super) hash: u64,
+    pub(super) slot: Option<SlotId>,
+    pub(super) view: Option<View>,
+    /// By the key.
+    pub(super) version: Version,
+    /// The version that it keeps, instead of a new one.
+    pub(super) keeps: Option<Version>,
+}
+
+impl<'a> Planned<'a> {
+    fn attributes(&self) -> (u32, Expiry, u8) {
+        match (self.write.action, &self.view) {
+            (Action::Put { flags, expiry, marks, .. }, _) => (flags, expiry, marks),
+            (Action::Append(_), Some(view)) => (view.flags, view.expiry, view.marks),
+            _ => (0, Expiry::NEVER, 0),
+        }
+    }
+
+    /// What the value is before the first piece.
+    fn growth(&self) -> Growing {
+        match (self.write.action, &self.view) {
+            (Action::Append(_), Some(view)) => {
+                Growing { whole: view.value_bytes as u64, records: view.records() as u64 }
+            }
+            _ => Growing { whole: 0, records: 0 },
+        }
+    }
+
+    /// The records' kinds and values.
+    fn pieces(&self) -> impl Iterator<Item = (Kind, &'a [u8])> + Clone + use<'a> {
+        let (first, value) = match self.write.action {
+            Action::Put { value, .. } => (Kind::Put, value),
+            Action::Append(tail) if self.view.is_some() => (Kind::Append, tail),
+            Action::Append(tail) => (Kind::Put, tail),
+            Action::Delete => (Kind::Delete, &[][..]),
+        };
+        let empty = value.is_empty().then_some((first, value));
+        empty.into_iter().chain(
+            value
+                .chunks(PIECE_BYTES_MAX)
+                .enumerate()
+                .map(move |(part, piece)| (if part == 0 { first } else { Kind::Append }, piece)),
+        )
+    }
+}
+
+/// A value as its records are appended.
+struct Growing {
+    whole: u64,
+    records: u64,
+}
+
+impl Growing {
+    /// Adds a record; what an append says of the value then.
+    fn grow(&mut self, kind: Kind, bytes: usize) -> Option<Growth> {
+        self.whole += bytes as u64;
+        self.records += 1;
+        (kind == Kind::Append).then_some(Growth { whole: self.whole, depth: self.records - 1 })
+    }
+}
+
+fn table_of<'a>(locked: &'a mut [(usize, MutexGuard<'_, Table>)], stripe: usize) -> &'a mut Table {
+    let at = locked.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
+    &mut locked[at.expect("the stripes of all keys are locked")].1
+}
+
+/// The first write of a key that an earlier one is of.
+fn twice(writes: &[Write<'_>], hashes: &[u64]) -> Option<usize> {
+    let mut seen = BTreeMap::new();
+    writes
+        .iter()
+        .zip(hashes)
+        .enumerate()
+        .find_map(|(index, (write, &hash))| seen.insert((hash, write.key), index).map(|_| index))
+}
