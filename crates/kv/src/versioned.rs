@@ -7,6 +7,7 @@
 
 mod change;
 mod directory;
+mod figures;
 mod items;
 mod keeper;
 mod log;
@@ -16,6 +17,7 @@ mod reclaim;
 mod record;
 mod recovery;
 mod requests;
+mod scan;
 mod segment;
 mod snapshot;
 mod store;
@@ -24,13 +26,15 @@ mod watch;
 mod write;
 
 pub use directory::DirectoryError;
+pub use figures::Figures;
 pub use items::Items;
 pub use keeper::{History, Keeper};
 pub use log::{Durability, Unwritable};
-pub use read::{Past, ReadError, Shown};
+pub use read::{Past, ReadError, Seen, Shown};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;
 pub use recovery::Lost;
+pub use scan::{Scanned, Visited};
 pub use snapshot::Snapshot;
 pub use store::{Consistency, DirectoryOptions, Store, StoreOptions};
 pub use table::Damage;

@@ -43,7 +43,10 @@ fn a_version_of_a_key_that_is_gone_is_never_met_again() {
     let late = write(b"key", Condition::Version(first), put(b"late"));
     let _ = fs::remove_dir_all(&path);
     assert!(other > first, "version {first} was made twice");
-    assert!(matches!(late, Err(WriteError::Condition(0, _))), "a late write was taken: {late:?}");
+    assert!(
+        matches!(late, Err(WriteError::Condition { index: 0, .. })),
+        "a late write was taken: {late:?}"
+    );
 }
 
 #[test]
@@ -70,7 +73,7 @@ fn what_was_closed_in_good_order_is_there_whatever_the_durability() {
         store.sync(committed.sequence).expect("the disk takes it");
         drop(store);
         let (store, _) = Store::open(OPTIONS, &directory, 1 << 20).expect("it opens");
-        let shown = store.read(b"key", 1, |_| true).expect("nothing is damaged");
+        let shown = store.read(b"key", 1, |_| true).expect("nothing is damaged").found;
         let _ = fs::remove_dir_all(&path);
         assert!(shown.is_some(), "{durability:?}: what was written is gone");
     }

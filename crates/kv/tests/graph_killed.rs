@@ -71,7 +71,7 @@ fn a_load_that_is_killed_goes_on() {
             mark.extend_from_slice(piece);
             true
         });
-        let loaded = shown.expect("nothing is damaged").map_or(0, |_| {
+        let loaded = shown.expect("nothing is damaged").found.map_or(0, |_| {
             let mark: serde_json::Value = serde_json::from_slice(&mark).expect("a mark");
             mark["edges"].as_u64().expect("a number")
         });

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper,
-    Lost, ReadError, RequestId, Store, StoreOptions, What, Write, WriteError,
+    Lost, ReadError, RequestId, Store, StoreOptions, Visited, What, Write, WriteError,
 };
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
         value.extend_from_slice(piece);
         true
     });
-    shown.expect("nothing is damaged").map(|_| value)
+    shown.expect("nothing is damaged").found.map(|_| value)
 }
 
 /// A directory of its own, gone at the end.
@@ -129,11 +129,17 @@ fn scanned(store: &Store, snapshot: Option<&knee_kv::versioned::Snapshot>) -> Mo
         let mut from = Some(Vec::new());
         while let Some(first) = from {
             let range = (Bound::Included(&first[..]), Bound::Unbounded);
-            from = store
-                .scan_stripe(stripe, snapshot, range, 2, 1, |key, _, value| {
-                    assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "shown twice");
-                })
-                .expect("nothing is damaged");
+            let visit = |visited: &Visited<'_>| {
+                let mut value = Vec::new();
+                visited.value(|piece| {
+                    value.extend_from_slice(piece);
+                    true
+                })?;
+                assert!(found.insert(visited.key.to_vec(), value).is_none(), "shown twice");
+                Ok(ControlFlow::Continue(()))
+            };
+            let scanned = store.scan_stripe(stripe, snapshot, range, 2, 1, visit);
+            from = scanned.expect("nothing is damaged").next;
         }
     }
     found
@@ -376,7 +382,7 @@ fn value_at(store: &Store, key: &[u8], version: u64) -> Result<Option<Vec<u8>>, 
         value.extend_from_slice(piece);
         true
     });
-    shown.map(|shown| shown.map(|_| value))
+    shown.found.map(|shown| shown.map(|_| value))
 }
 
 #[test]
@@ -399,7 +405,7 @@ fn old_versions_are_there_until_a_compaction() {
         assert_eq!(value_at(&store, b"a", second), Ok(Some(b"two".to_vec())));
         assert_eq!(value_at(&store, b"a", third), Ok(None));
         assert_eq!(value_at(&store, b"a", 99), Err(ReadError::Unknown(third)));
-        let past = store.history(b"a").expect("nothing is damaged");
+        let past = store.history(b"a", 0, 9).expect("nothing is damaged").found;
         let told: Vec<_> =
             past.iter().map(|past| (past.version, past.deleted, past.bytes)).collect();
         assert_eq!(told, [(first, false, 3), (second, false, 3), (third, true, 0)]);
@@ -409,7 +415,7 @@ fn old_versions_are_there_until_a_compaction() {
         store.compact().expect("there is room");
         assert_eq!(value_at(&store, b"a", fourth), Ok(Some(b"four".to_vec())));
         assert_eq!(value_at(&store, b"a", second), Err(ReadError::Compacted(fourth)));
-        assert_eq!(store.history(b"a").expect("nothing is damaged").len(), 1);
+        assert_eq!(store.history(b"a", 0, 9).expect("nothing is damaged").found.len(), 1);
         drop(keeper);
     }
 }
@@ -419,10 +425,15 @@ fn conditions_hold_for_all_writes_of_a_commit_or_none_is_made() {
     let store = in_memory(Consistency::Linearizable);
     let version = set(&store, b"a", b"one");
     let write = |key, condition| Write { key, condition, action: put(b"new") };
+    let failed = |version: Option<u64>| WriteError::Condition {
+        index: 1,
+        version,
+        sequence: version.unwrap_or(0),
+    };
     let refused = [
-        (write(b"a", Condition::Absent), WriteError::Condition(1, Some(version))),
-        (write(b"c", Condition::Present), WriteError::Condition(1, None)),
-        (write(b"a", Condition::Version(version + 1)), WriteError::Condition(1, Some(version))),
+        (write(b"a", Condition::Absent), failed(Some(version))),
+        (write(b"c", Condition::Present), failed(None)),
+        (write(b"a", Condition::Version(version + 1)), failed(Some(version))),
         (write(b"", Condition::Always), WriteError::Key(1)),
         (write(&[b'k'; 4097], Condition::Always), WriteError::Key(1)),
         (write(b"b", Condition::Always), WriteError::Twice(1)),
@@ -509,7 +520,7 @@ fn snapshots_never_see_half_a_commit() {
                 bytes.extend_from_slice(piece);
                 true
             });
-            let version = shown.expect("nothing is damaged").expect("it is there").version;
+            let version = shown.expect("nothing is damaged").found.expect("it is there").version;
             (u64::from_le_bytes(bytes.try_into().expect("eight bytes")), version)
         };
         std::thread::scope(|scope| {
@@ -677,6 +688,90 @@ fn what_was_replaced_is_forgotten_after_its_time_and_expired_keys_go() {
     store.write(&[write], None, 1).expect("it is taken");
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     until("the end of the expired key", || {
-        store.history(b"short").expect("nothing is damaged").last().is_none_or(|last| last.deleted)
+        let past = store.history(b"short", 0, 9).expect("nothing is damaged").found;
+        past.last().is_none_or(|last| last.deleted)
     });
+}
+
+#[test]
+fn figures_say_what_is_kept_and_for_whom() {
+    let store = in_memory(Consistency::Linearizable);
+    for key in [b"a", b"b", b"c"] {
+        set(&store, key, b"one");
+    }
+    let old = store.snapshot();
+    set(&store, b"a", b"two");
+    let write = Write { key: b"b", condition: Condition::Always, action: Action::Delete };
+    store.write(&[write], None, 1).expect("it is taken");
+    let _new = store.snapshot();
+    let figures = store.figures();
+    assert_eq!((figures.keys, figures.versions, figures.snapshots_open), (2, 5, 2));
+    assert!(figures.snapshot_age.is_some());
+    assert!(figures.live_bytes >= 5 * 56 && figures.file_bytes >= figures.live_bytes);
+    drop(old);
+    store.compact().expect("there is room");
+    let figures = store.figures();
+    assert_eq!((figures.keys, figures.versions, figures.snapshots_open), (2, 3, 1));
+}
+
+#[test]
+fn a_history_comes_in_parts_and_an_answer_names_the_commit_it_tells_of() {
+    let store = in_memory(Consistency::Sequential);
+    let _keeper = Keeper::start(store.clone(), History::All).expect("a thread");
+    set(&store, b"b", b"other");
+    for version in 1..=5_u8 {
+        set(&store, b"a", &vec![version; usize::from(version)]);
+    }
+    let write = Write { key: b"a", condition: Condition::Always, action: Action::Delete };
+    let gone = store.write(&[write], None, 1).expect("it is taken");
+    let told = |from, most| {
+        let past = store.history(b"a", from, most).expect("nothing is damaged");
+        assert_eq!(past.sequence, gone.sequence);
+        past.found.iter().map(|past| (past.version, past.bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(0, 2), [(1, 1), (2, 2)]);
+    assert_eq!(told(3, 3), [(3, 3), (4, 4), (5, 5)]);
+    assert_eq!(told(6, 3), [(6, 0)]);
+    assert_eq!(told(7, 3), []);
+    set(&store, b"b", b"later");
+    // What is not there was deleted by a commit, and the one that looked says which.
+    let read = store.read(b"a", 1, |_| true).expect("nothing is damaged");
+    assert_eq!((read.sequence, read.found), (gone.sequence, None));
+    let sequence = gone.sequence;
+    let update = Write { key: b"a", condition: Condition::Present, action: put(b"new") };
+    let failed = Err(WriteError::Condition { index: 0, version: None, sequence });
+    assert_eq!(store.write(&[update], None, 1), failed);
+    let nothing = Write { key: b"a", condition: Condition::Always, action: Action::Delete };
+    assert_eq!(store.write(&[nothing], None, 1).map(|made| made.sequence), Ok(sequence));
+    assert_eq!(store.read_at(b"a", 6, 1, |_| true).sequence, sequence);
+    let never = store.read(b"c", 1, |_| true).expect("nothing is damaged");
+    assert_eq!((never.sequence, never.found), (0, None));
+}
+
+#[test]
+fn a_scan_goes_on_with_the_key_that_it_was_stopped_at() {
+    let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+    let store = Store::in_memory(one, 1 << 20).expect("memory");
+    for key in 0..10_u8 {
+        set(&store, &[key], b"value");
+    }
+    let (mut seen, mut from) = (Vec::new(), Some(vec![0]));
+    while let Some(first) = from {
+        let before = seen.len();
+        let visit = |visited: &Visited<'_>| {
+            if seen.len() == before + 3 {
+                return Ok(ControlFlow::Break(()));
+            }
+            seen.push(visited.key.to_vec());
+            Ok(ControlFlow::Continue(()))
+        };
+        let range = (Bound::Included(&first[..]), Bound::Excluded(&[8][..]));
+        let scanned = store.scan_stripe(0, None, range, usize::MAX, 1, visit);
+        let scanned = scanned.expect("nothing is damaged");
+        // The key that it was stopped at has been looked at, too.
+        let last = scanned.next.as_ref().map_or(8, |next| u64::from(next[0]) + 1);
+        assert_eq!(scanned.sequence, last);
+        from = scanned.next;
+    }
+    assert_eq!(seen, (0..8).map(|key| vec![key]).collect::<Vec<_>>());
 }

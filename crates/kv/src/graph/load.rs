@@ -206,8 +206,8 @@ impl<'a> Target<'a> {
             text.extend_from_slice(piece);
             true
         })?;
-        let Some(shown) = shown else { return Ok(None) };
         self.store.sync(shown.sequence)?;
+        let Some(shown) = shown.found else { return Ok(None) };
         let position = serde_json::from_slice(&text).map_err(|_| LoadError::Mark)?;
         Ok(Some((shown.version, position)))
     }
@@ -246,7 +246,7 @@ impl<'a> Target<'a> {
         });
         let last = writes.len() - 1;
         let committed = self.store.write(&writes, None, self.now).map_err(|error| match error {
-            WriteError::Condition(index, _) if index == last => LoadError::Concurrent,
+            WriteError::Condition { index, .. } if index == last => LoadError::Concurrent,
             WriteError::TooLarge(index) if index < last => {
                 let groups = edges.chunk_by(|one, next| one.user == next.user);
                 LoadError::TooLarge(groups.map(|group| group[0].user).nth(index).unwrap_or(0))

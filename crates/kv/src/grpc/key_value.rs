@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
+use futures_util::stream::unfold;
 use knee_rpc::kv::key_value_server::KeyValue;
 use knee_rpc::kv::{
     self, AppendRequest, BulkPutRequest, Change, CompactRequest, CompactResponse, DeleteRequest,
@@ -24,7 +25,7 @@ use super::refusal::{
 use super::safe::Safe;
 use super::scan::{Place, Scan, entry};
 use super::tally::Tally;
-use crate::engine::{Expiry, Second};
+use crate::engine::{Expiry, Second, Version};
 use crate::versioned::{Action, Committed, Condition, Past, RequestId, Store, Write, WriteError};
 
 /// Versions in one part of a history.
@@ -68,16 +69,8 @@ impl Service {
             true
         };
         let shown = self.store.read(&key, now(), take).map_err(|damage| damaged(&damage))?;
-        match shown {
-            Some(shown) => {
-                self.safe.wait(shown.sequence).await?;
-                Ok(Some(entry(key, value, &shown)))
-            }
-            None => {
-                self.safe.wait_for_all().await?;
-                Ok(None)
-            }
-        }
+        self.safe.wait(shown.sequence).await?;
+        Ok(shown.found.map(|shown| entry(key, value, &shown)))
     }
 
     /// Writes, and waits until that is safe.
@@ -98,13 +91,20 @@ impl Service {
                 self.safe.wait(committed.sequence).await?;
                 Ok(WriteResponse { version: committed.version })
             }
-            Err(Refused { status, tells }) => {
-                if tells {
-                    self.safe.wait_for_all().await?;
-                }
+            Err(Refused { status, sequence }) => {
+                self.safe.wait(sequence).await?;
                 Err(status)
             }
         }
+    }
+
+    /// A part of what is known of a key's past, from a version on, once that is safe.
+    async fn past(&self, key: &Bytes, from: Version) -> Result<Vec<Past>, Status> {
+        let (store, key) = (self.store.clone(), key.clone());
+        let past = blocking(move || store.history(&key, from, HISTORY_PART)).await?;
+        let past = past.map_err(|damage| damaged(&damage))?;
+        self.safe.wait(past.sequence).await?;
+        Ok(past.found)
     }
 
     async fn write_one(
@@ -158,9 +158,8 @@ impl KeyValue for Service {
             value.extend_from_slice(piece);
             true
         });
-        // That there is such a version is told, whatever the key was in it.
-        self.safe.wait_for_all().await?;
-        match shown.map_err(|error| unreadable(&error, version))? {
+        self.safe.wait(shown.sequence).await?;
+        match shown.found.map_err(|error| unreadable(&error, version))? {
             Some(shown) => {
                 Ok(Response::new(ReadResponse { entry: Some(entry(key, value, &shown)) }))
             }
@@ -177,19 +176,22 @@ impl KeyValue for Service {
         self.tally.call(&self.tally.reads);
         let key = request.into_inner().key;
         check_key(&key)?;
-        let (store, asked) = (self.store.clone(), key.clone());
-        let history = blocking(move || store.history(&asked)).await?;
-        self.safe.wait_for_all().await?;
-        let history = history.map_err(|damage| damaged(&damage))?;
-        if history.is_empty() {
+        let first = self.past(&key, 0).await?;
+        if first.is_empty() {
             return Err(missing(&key));
         }
-        let mut left = history.into_iter();
-        let parts = std::iter::from_fn(move || {
-            let versions: Vec<kv::Past> = left.by_ref().take(HISTORY_PART).map(told).collect();
-            (!versions.is_empty()).then_some(Ok(HistoryResponse { versions }))
+        let service = self.clone();
+        let parts = unfold(Some((service, key, first)), |state| async {
+            let (service, key, versions) = state?;
+            let last = versions.last()?.version;
+            let told = HistoryResponse { versions: versions.into_iter().map(told).collect() };
+            let more = match service.past(&key, last + 1).await {
+                Ok(more) => more,
+                Err(status) => return Some((Err(status), None)),
+            };
+            Some((Ok(told), Some((service, key, more))))
         });
-        Ok(Response::new(Box::pin(futures_util::stream::iter(parts))))
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn insert(
@@ -353,14 +355,14 @@ fn write_of(Change { key, action, condition }: &Change, now: Second) -> Option<W
 
 fn idle(index: usize) -> Refused {
     let message = format!("change {index} does not say what is to happen");
-    Refused { status: Status::invalid_argument(message), tells: false }
+    Refused { status: Status::invalid_argument(message), sequence: 0 }
 }
 
 /// Why nothing was written.
 struct Refused {
     status: Status,
-    /// Whether it tells what is there.
-    tells: bool,
+    /// The commit that it tells of, if it tells of one.
+    sequence: u64,
 }
 
 fn written(
@@ -372,7 +374,10 @@ fn written(
     let request = request.map(|kv::RequestId { client, number }| RequestId { client, number });
     store.write(writes, request, now).map_err(|error| Refused {
         status: unwritten(&error, writes),
-        tells: matches!(error, WriteError::Condition(..)),
+        sequence: match error {
+            WriteError::Condition { sequence, .. } => sequence,
+            _ => 0,
+        },
     })
 }
 

@@ -93,7 +93,7 @@ pub(super) fn unreclaimed(error: &ReclaimError) -> Status {
 pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
     let key = |index: usize| shown(writes[index].key);
     match *error {
-        WriteError::Condition(index, version) => {
+        WriteError::Condition { index, version, .. } => {
             let key = key(index);
             match (writes[index].condition, version) {
                 (Condition::Version(wanted), Some(version)) => Status::aborted(format!(

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use super::refusal::{check_range, damaged, unreadable};
 use super::safe::Safe;
 use super::tally::Tally;
 use crate::engine::Second;
-use crate::versioned::{Shown, Snapshot, Store};
+use crate::versioned::{Shown, Snapshot, Store, Visited};
 
 /// What the stripes' buffers hold together, and a key for each of them.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -51,6 +51,8 @@ pub(super) struct Scan {
     kept: Option<Kept>,
     end: Bytes,
     predicate: Option<Predicate>,
+    /// The last commit that it tells of so far.
+    seen: u64,
     /// Entries that may still be sent.
     left: u64,
     stripes: Vec<Stripe>,
@@ -177,6 +179,7 @@ impl Scan {
                 .collect(),
             unknown: (0..stripes).collect(),
             heads: BinaryHeap::with_capacity(stripes),
+            seen: 0,
             left: if limit == 0 { u64::MAX } else { limit },
             store,
             safe,
@@ -219,16 +222,8 @@ impl Scan {
 
     /// Waits until all that was seen is safe. Returns the commit that it was seen at, if at one.
     async fn safe(&self) -> Result<u64, Status> {
-        match &self.kept {
-            Some(Kept { sequence, .. }) => {
-                self.safe.wait(*sequence).await?;
-                Ok(*sequence)
-            }
-            None => {
-                self.safe.wait_for_all().await?;
-                Ok(0)
-            }
-        }
+        self.safe.wait(self.seen).await?;
+        Ok(self.kept.as_ref().map_or(0, |kept| kept.sequence))
     }
 
     /// The next entries; none if there was too much to look at, or at the end, when none are left.
@@ -305,30 +300,38 @@ impl Scan {
             Some(_) => *keys_max,
         };
         let (mut bytes, mut seen_bytes) = (0, keys_asked * KEY_COST_BYTES);
-        // The first key that there was no room for.
-        let mut over = None;
-        let visit = |key: &[u8], shown, value: &[u8]| {
-            seen_bytes += value.len();
-            let needs = key.len() + value.len() + size_of::<Found>();
-            if over.is_some() {
-            } else if bytes + needs <= room {
+        // Whether there was no room for a key.
+        let mut is_over = false;
+        let visit = |visited: &Visited<'_>| {
+            let &Visited { key, shown, .. } = visited;
+            let needs = key.len() + shown.value_bytes + size_of::<Found>();
+            if bytes + needs <= room {
+                let mut value = Vec::with_capacity(shown.value_bytes);
+                visited.value(|piece| {
+                    value.extend_from_slice(piece);
+                    true
+                })?;
                 bytes += needs;
-                found.push_back(Found { key: key.to_vec(), shown, value: Some(value.to_vec()) });
+                seen_bytes += value.len();
+                found.push_back(Found { key: key.to_vec(), shown, value: Some(value) });
             } else if found.is_empty() {
                 bytes = room;
                 found.push_back(Found { key: key.to_vec(), shown, value: None });
             } else {
-                over = Some(key.to_vec());
+                is_over = true;
+                return Ok(ControlFlow::Break(()));
             }
+            Ok(ControlFlow::Continue(()))
         };
         let range = (Bound::Included(&first[..]), end);
-        let next = self
+        let scanned = self
             .store
             .scan_stripe(index, snapshot, range, keys_asked, now, visit)
             .map_err(|damage| damaged(&damage))?;
-        *keys_max = if over.is_some() { *keys_max / 2 } else { *keys_max * 2 };
+        *keys_max = if is_over { *keys_max / 2 } else { *keys_max * 2 };
         *keys_max = (*keys_max).clamp(KEYS_MIN, KEYS_MAX);
-        *from = over.or(next);
+        *from = scanned.next;
+        self.seen = self.seen.max(scanned.sequence);
         self.advance(index);
         Ok(seen_bytes)
     }
@@ -336,7 +339,7 @@ impl Scan {
     /// The value of a key that was found. One that was not buffered is read now: nothing if it is
     /// gone meanwhile, which in a snapshot it is not.
     fn value(
-        &self,
+        &mut self,
         found: &mut Found,
         snapshot: Option<&Snapshot>,
         now: Second,
@@ -354,8 +357,13 @@ impl Scan {
             Some(_) => self
                 .store
                 .read_at(key, *version, now, take)
+                .found
                 .map_err(|error| unreadable(&error, *version))?,
-            None => self.store.read(key, now, take).map_err(|damage| damaged(&damage))?,
+            None => {
+                let shown = self.store.read(key, now, take).map_err(|damage| damaged(&damage))?;
+                self.seen = self.seen.max(shown.sequence);
+                shown.found
+            }
         };
         Ok(shown.map(|shown| (shown, value)))
     }

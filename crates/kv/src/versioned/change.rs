@@ -130,7 +130,7 @@ impl From<WriteError> for Refused {
             WriteError::Log(Unwritable::Full(_)) => Refused::Full,
             WriteError::Log(Unwritable::Broken(_)) => Refused::Broken,
             WriteError::Damage(_) => Refused::Damaged,
-            WriteError::Condition(..) | WriteError::Twice(_) => {
+            WriteError::Condition { .. } | WriteError::Twice(_) => {
                 unreachable!("one write without a condition")
             }
         }
@@ -224,7 +224,7 @@ impl Store {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return (Err(Refused::TooLarge), outcome);
         }
-        if let Err(error) = self.check(0, &write, seen.view.as_ref()) {
+        if let Err(error) = self.check_size(0, &write, seen.view.as_ref()) {
             return (Err(error.into()), outcome);
         }
         let planned = seen.planned(table, write, hash, keeps);
@@ -309,14 +309,14 @@ impl Store {
     }
 
     /// How full it is. Its limit is that of the log, the tables come on top of it.
-    pub(crate) fn figures(&self) -> Figures {
+    pub(crate) fn item_figures(&self) -> Figures {
         let (log_bytes, memory_bytes_max) = self.0.log.bytes();
         let item_bytes = self.0.log.segments().iter().map(|segment| segment.live()).sum();
         let mut figures =
             Figures { item_bytes, memory_bytes: log_bytes, memory_bytes_max, ..Figures::default() };
         for stripe in 0..self.stripes() {
             let table = self.stripe(stripe);
-            figures.items += (table.keys() - table.deleted()) as u64;
+            figures.items += table.keys() as u64;
             figures.memory_bytes += table.bytes() as u64;
         }
         figures

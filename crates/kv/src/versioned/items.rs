@@ -108,7 +108,7 @@ impl Engine for Items {
     }
 
     fn figures(&mut self) -> Figures {
-        Figures { puts: self.shared.puts.load(Ordering::Relaxed), ..self.store.figures() }
+        Figures { puts: self.shared.puts.load(Ordering::Relaxed), ..self.store.item_figures() }
     }
 
     fn settle(&mut self) -> Result<(), String> {

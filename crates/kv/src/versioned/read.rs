@@ -1,13 +1,21 @@
-//! Reads: the newest version of a key, an old one, what is known of its past, and ranges of keys.
+//! Reads of a key: its newest version, an old one, and what is known of its past.
 
-use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use super::record::{Kind, Sequence};
-use super::snapshot::Snapshot;
 use super::store::{Consistency, Store};
-use super::table::{Damage, View};
+use super::table::{Damage, SlotId, Table, View};
 use crate::engine::{Expiry, Second, Version};
+
+/// What a read found, and the last commit that it tells of, be it that nothing is there: not to be
+/// told of to anybody before that is safe, see [`Store::sync`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen<T> {
+    /// The commit; 0 where there never was any.
+    pub sequence: Sequence,
+    /// What was found.
+    pub found: T,
+}
 
 /// Why a version cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,42 +80,64 @@ impl Store {
         key: &[u8],
         now: Second,
         visit: impl FnMut(&[u8]) -> bool,
-    ) -> Result<Option<Shown>, Damage> {
+    ) -> Result<Seen<Option<Shown>>, Damage> {
         let hash = self.0.hash.hash(key);
         let mut table = self.stripe(self.stripe_of(hash));
-        let Some(slot) = table.find(hash, key)? else { return Ok(None) };
-        let Some(view) = table.view(slot, Sequence::MAX)? else { return Ok(None) };
-        if view.expiry.is_over(now) {
-            return Ok(None);
+        let Some(slot) = table.find(hash, key)? else {
+            return Ok(Seen { sequence: 0, found: None });
+        };
+        let sequence = table.newest_sequence(slot);
+        let view = table.view(slot, Sequence::MAX)?.filter(|view| !view.expiry.is_over(now));
+        if let Some(view) = &view {
+            table.pieces(view, visit)?;
+            table.note_use(slot, now, true);
         }
-        table.pieces(&view, visit)?;
-        table.note_use(slot, now, true);
-        Ok(Some(view.into()))
+        Ok(Seen { sequence, found: view.map(Shown::from) })
     }
 
     /// What a key was in this version of the store, or of its own where versions are by the key.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
     pub fn read_at(
         &self,
         key: &[u8],
         version: Version,
         now: Second,
         visit: impl FnMut(&[u8]) -> bool,
-    ) -> Result<Option<Shown>, ReadError> {
+    ) -> Seen<Result<Option<Shown>, ReadError>> {
         let hash = self.0.hash.hash(key);
         let table = self.stripe(self.stripe_of(hash));
-        let slot = table.find(hash, key)?;
         let by_key = self.0.options.consistency == Consistency::Sequential;
-        let last = match slot {
-            _ if !by_key => self.0.log.last(),
-            Some(slot) => table.newest_version(slot),
-            None => 0,
+        let slot = match table.find(hash, key) {
+            Ok(slot) => slot,
+            Err(damage) => return Seen { sequence: 0, found: Err(damage.into()) },
+        };
+        let newest = slot.map_or(0, |slot| table.newest_sequence(slot));
+        let (last, sequence) = match slot {
+            // That there is such a version is told, whatever the key was in it.
+            _ if !by_key => (self.0.log.last(), version),
+            Some(slot) => (table.newest_version(slot), newest),
+            None => (0, 0),
         };
         if version > last {
-            return Err(ReadError::Unknown(last));
+            let sequence = if by_key { newest } else { last };
+            return Seen { sequence, found: Err(ReadError::Unknown(last)) };
         }
+        let found = self.in_version(&table, slot, version, now, visit);
+        let told = match found {
+            Err(ReadError::Compacted(first)) if !by_key => first.min(last),
+            _ => 0,
+        };
+        Seen { sequence: sequence.max(told), found }
+    }
+
+    fn in_version(
+        &self,
+        table: &Table,
+        slot: Option<SlotId>,
+        version: Version,
+        now: Second,
+        visit: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<Shown>, ReadError> {
+        let by_key = self.0.options.consistency == Consistency::Sequential;
         let compacted = self.0.compacted.load(Ordering::Relaxed);
         let Some(slot) = slot else {
             return if version < compacted {
@@ -128,83 +158,44 @@ impl Store {
         Ok(Some(view.into()))
     }
 
-    /// What is known of a key's past, oldest first.
+    /// What is known of a key's past from a version on, oldest first: so many versions at most.
     ///
     /// # Errors
     /// Damage.
-    pub fn history(&self, key: &[u8]) -> Result<Vec<Past>, Damage> {
+    pub fn history(
+        &self,
+        key: &[u8],
+        from: Version,
+        versions_max: usize,
+    ) -> Result<Seen<Vec<Past>>, Damage> {
         let hash = self.0.hash.hash(key);
         let table = self.stripe(self.stripe_of(hash));
-        let Some(slot) = table.find(hash, key)? else { return Ok(Vec::new()) };
-        let mut past: Vec<Past> = Vec::new();
-        for record in table.past(slot) {
+        let mut seen = Seen { sequence: 0, found: Vec::<Past>::new() };
+        let Some(slot) = table.find(hash, key)? else { return Ok(seen) };
+        seen.sequence = table.newest_sequence(slot);
+        // The commit that made the last version that was found.
+        let mut made_by = 0;
+        for record in table.past(slot, from) {
             let record = record?;
             let bytes = record.value.len();
-            match past.last_mut() {
+            let is_full = seen.found.len() >= versions_max;
+            match seen.found.last_mut() {
                 // Further pieces of one write.
-                Some(last) if record.part > 0 && last.version == record.version => {
-                    last.bytes += bytes;
+                Some(last) if record.sequence == made_by => last.bytes += bytes,
+                // Written again under the version that it had.
+                Some(last) if record.version == last.version => {}
+                _ if is_full => break,
+                _ => {
+                    made_by = record.sequence;
+                    seen.found.push(Past {
+                        version: record.version,
+                        deleted: record.kind == Kind::Delete,
+                        appended: record.kind == Kind::Append,
+                        bytes,
+                    });
                 }
-                _ => past.push(Past {
-                    version: record.version,
-                    deleted: record.kind == Kind::Delete,
-                    appended: record.kind == Kind::Append,
-                    bytes,
-                }),
             }
         }
-        Ok(past)
-    }
-
-    /// Visits the keys of a range that a snapshot sees, or without one those that are there when
-    /// their turn comes, stripe by stripe, each stripe's in order.
-    ///
-    /// # Errors
-    /// Damage.
-    pub fn scan_stripe(
-        &self,
-        stripe: usize,
-        snapshot: Option<&Snapshot>,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        keys_max: usize,
-        now: Second,
-        mut visit: impl FnMut(&[u8], Shown, &[u8]),
-    ) -> Result<Option<Vec<u8>>, Damage> {
-        let table = self.stripe(stripe);
-        let at = snapshot.map_or(Sequence::MAX, Snapshot::sequence);
-        let (first, exclusive) = match range.0 {
-            Bound::Included(key) => (key, false),
-            Bound::Excluded(key) => (key, true),
-            Bound::Unbounded => (&[][..], false),
-        };
-        let mut value = Vec::new();
-        for (visited, slot) in table.slots_from(first).enumerate() {
-            let key = table.key(slot);
-            let over = match range.1 {
-                Bound::Included(last) => key > last,
-                Bound::Excluded(end) => key >= end,
-                Bound::Unbounded => false,
-            };
-            if over {
-                return Ok(None);
-            }
-            if visited >= keys_max {
-                return Ok(Some(key.to_vec()));
-            }
-            if exclusive && key == first {
-                continue;
-            }
-            let Some(view) = table.view(slot, at)? else { continue };
-            if view.expiry.is_over(now) {
-                continue;
-            }
-            value.clear();
-            table.pieces(&view, |piece| {
-                value.extend_from_slice(piece);
-                true
-            })?;
-            visit(key, view.into(), &value);
-        }
-        Ok(None)
+        Ok(seen)
     }
 }

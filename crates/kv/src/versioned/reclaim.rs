@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::log::Unwritable;
 use super::record::{ALIGN, HEAD_BYTES, Kind};
@@ -61,7 +61,10 @@ impl Store {
         };
         let least = self.0.log.full_segments().into_iter().filter(worth).min_by_key(|s| s.live());
         let Some(segment) = least else { return Ok(false) };
+        let began = Instant::now();
         self.reclaim_segment(&segment, false)?;
+        self.0.reclaims.fetch_add(1, Ordering::Relaxed);
+        self.0.reclaim_sum_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -105,7 +108,7 @@ impl Store {
                     let condition = Condition::Version(version);
                     let write = Write { key: &key, condition, action: Action::Delete };
                     match self.write(&[write], None, 0) {
-                        Ok(_) | Err(WriteError::Condition(..) | WriteError::Damage(_)) => {}
+                        Ok(_) | Err(WriteError::Condition { .. } | WriteError::Damage(_)) => {}
                         Err(error) => return Err(error),
                     }
                 }

@@ -1,15 +1,38 @@
 //! The store as it was: what snapshots see is kept until they are dropped.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::record::Sequence;
 use super::store::{Store, lock};
+
+/// Those that are open, by the last commit that they see, and when they were taken.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots {
+    /// Of those that see the same commit, each has a number.
+    open: BTreeMap<(Sequence, u64), Instant>,
+    next: u64,
+}
+
+impl Snapshots {
+    /// The last commit that the oldest one sees.
+    fn oldest(&self) -> Option<Sequence> {
+        self.open.keys().next().map(|&(sequence, _)| sequence)
+    }
+
+    /// How many there are, and for how long the oldest one has been open.
+    pub(super) fn figures(&self) -> (usize, Option<Duration>) {
+        (self.open.len(), self.open.values().next().map(Instant::elapsed))
+    }
+}
 
 /// The store as it was once some commit was made. What it shows is kept until it is dropped.
 #[derive(Debug)]
 pub struct Snapshot {
     store: Store,
     sequence: Sequence,
+    number: u64,
 }
 
 impl Snapshot {
@@ -22,13 +45,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        let mut snapshots = lock(&self.store.0.snapshots);
-        if let Some(count) = snapshots.get_mut(&self.sequence) {
-            *count -= 1;
-            if *count == 0 {
-                snapshots.remove(&self.sequence);
-            }
-        }
+        lock(&self.store.0.snapshots).open.remove(&(self.sequence, self.number));
     }
 }
 
@@ -38,10 +55,11 @@ impl Store {
     pub fn snapshot(&self) -> Snapshot {
         // Registered before it is known what it sees: nothing is forgotten in between.
         let mut snapshots = lock(&self.0.snapshots);
-        let sequence = self.0.log.last();
-        *snapshots.entry(sequence).or_default() += 1;
+        let (sequence, number) = (self.0.log.last(), snapshots.next);
+        snapshots.next += 1;
+        snapshots.open.insert((sequence, number), Instant::now());
         drop(snapshots);
-        Snapshot { store: self.clone(), sequence }
+        Snapshot { store: self.clone(), sequence, number }
     }
 
     /// The commit from which on everything is kept: what was replaced before it is not asked for.
@@ -51,6 +69,6 @@ impl Store {
 
     /// The same with nothing retained but what snapshots ask for.
     pub(super) fn horizon_of_snapshots(&self, now: Sequence) -> Sequence {
-        lock(&self.0.snapshots).keys().next().map_or(now, |&oldest| oldest.min(now))
+        lock(&self.0.snapshots).oldest().map_or(now, |oldest| oldest.min(now))
     }
 }

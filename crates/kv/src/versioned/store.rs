@@ -6,7 +6,7 @@
 //! any that was over before, and none of them in part. So a snapshot is but a number, the last
 //! commit that it sees, and nobody waits for it; what it may ask for is kept until it is dropped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ use super::reclaim::ReclaimError;
 use super::record::{Record, Sequence};
 use super::recovery::{Lost, read_segments, records};
 use super::requests::Requests;
+use super::snapshot::Snapshots;
 use super::table::{Damage, Table};
 use super::watch::{Listener, Watches};
 use super::write::Committed;
@@ -56,8 +57,7 @@ pub(super) struct Inner {
     stripes: Box<[Mutex<Table>]>,
     pub(super) hash: KeyHash,
     pub(super) options: StoreOptions,
-    /// Who may still ask for what was there at some commit, and how many of them.
-    pub(super) snapshots: Mutex<BTreeMap<Sequence, usize>>,
+    pub(super) snapshots: Mutex<Snapshots>,
     /// Commits from it on are kept, whatever replaced them.
     pub(super) retained: AtomicU64,
     /// Of keys that were gone before this commit it is not known that they ever were.
@@ -65,6 +65,8 @@ pub(super) struct Inner {
     pub(super) requests: Mutex<Requests>,
     /// Held by whoever takes segments apart.
     pub(super) reclaiming: Mutex<()>,
+    pub(super) reclaims: AtomicU64,
+    pub(super) reclaim_sum_ns: AtomicU64,
     pub(super) watches: Watches,
 }
 
@@ -185,11 +187,13 @@ impl Store {
             log,
             hash: KeyHash::random(),
             options,
-            snapshots: Mutex::new(BTreeMap::new()),
+            snapshots: Mutex::default(),
             retained: AtomicU64::new(u64::MAX),
             compacted: AtomicU64::new(0),
             requests: Mutex::new(Requests::default()),
             reclaiming: Mutex::new(()),
+            reclaims: AtomicU64::new(0),
+            reclaim_sum_ns: AtomicU64::new(0),
             watches: Watches::default(),
         }))
     }
@@ -210,6 +214,13 @@ impl Store {
     /// When the disk refuses: the commit may be lost, and is not to be told of.
     pub fn sync(&self, sequence: Sequence) -> Result<(), Unwritable> {
         if self.0.log.synced() >= sequence { Ok(()) } else { self.0.log.sync(sequence) }
+    }
+
+    /// Up to which commit everything may be told of: it is as safe as the store was asked to make
+    /// it.
+    #[must_use]
+    pub fn synced(&self) -> Sequence {
+        self.0.log.synced()
     }
 
     /// Tells a listener of every commit to keys of a range from now on, in the order of the commits,
@@ -248,7 +259,7 @@ impl Store {
         self.0.log.durability()
     }
 
-    /// Keys that are there, and those that are gone but not forgotten.
+    /// Keys that are there.
     #[must_use]
     pub fn keys(&self) -> usize {
         (0..self.0.stripes.len()).map(|stripe| self.stripe(stripe).keys()).sum()

@@ -55,6 +55,8 @@ struct Slot {
     read: bool,
     /// Something that it was has been forgotten.
     pruned: bool,
+    /// The newest record says that it is gone.
+    deleted: bool,
 }
 
 /// A key whose time is over, and its version.
@@ -81,8 +83,9 @@ pub(crate) struct Table {
     gone: HashMap<u32, SegmentId>,
     /// Slots whose records a recovery has not yet put in order.
     unordered: HashSet<u32>,
+    /// Keys with a slot.
     keys: usize,
-    /// Keys whose newest record says that they are gone.
+    /// Of those, keys whose newest record says that they are gone.
     deleted: usize,
 }
 
@@ -243,14 +246,22 @@ impl Table {
         }
         let Some(id) = slot else { return self.add(hash, at, now) };
         let newest = self.slots[id.0 as usize].newest;
-        let deleted = self.deleted + usize::from(self.is_delete(at));
-        self.deleted = deleted.saturating_sub(usize::from(self.is_delete(newest)));
         let chain = self.chain_of(id);
         self.gone.remove(&id.0);
         self.chains[chain as usize - 1].push(newest);
+        self.set_newest(id, at);
         let slot = &mut self.slots[id.0 as usize];
-        *slot = Slot { newest: at, used_at: now, read: false, ..*slot };
+        *slot = Slot { used_at: now, read: false, ..*slot };
         id
+    }
+
+    /// From now on this is the slot's newest record.
+    fn set_newest(&mut self, id: SlotId, at: Location) {
+        let deleted = self.trusted(at).kind == Kind::Delete;
+        let slot = &mut self.slots[id.0 as usize];
+        self.deleted -= usize::from(slot.deleted);
+        self.deleted += usize::from(deleted);
+        *slot = Slot { newest: at, deleted, ..*slot };
     }
 
     /// The order of a record among those of its key.
@@ -275,7 +286,9 @@ impl Table {
 
     fn add(&mut self, hash: u64, at: Location, now: Second) -> SlotId {
         let tag = tag(hash);
-        let slot = Slot { newest: at, tag, chain: 0, used_at: now, read: false, pruned: false };
+        let deleted = self.trusted(at).kind == Kind::Delete;
+        let slot =
+            Slot { newest: at, tag, chain: 0, used_at: now, read: false, pruned: false, deleted };
         let id = match self.slots_free.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
@@ -293,7 +306,7 @@ impl Table {
         order.insert(id, |other| self.key(SlotId(other)).cmp(key));
         self.order = order;
         self.keys += 1;
-        self.deleted += usize::from(self.is_delete(at));
+        self.deleted += usize::from(deleted);
         SlotId(id)
     }
 
@@ -306,19 +319,24 @@ impl Table {
             order
         };
         self.order = order;
-        let Slot { tag, .. } = self.slots[slot.0 as usize];
+        let Slot { tag, chain, deleted, .. } = self.slots[slot.0 as usize];
         if let Ok(entry) = self.index.find_entry(spread(tag), |&other| other == slot.0) {
             entry.remove();
         }
-        self.slots[slot.0 as usize].chain = 0;
+        if chain != 0 {
+            self.free_chain(slot);
+        }
         self.slots_free.push(slot.0);
         self.gone.remove(&slot.0);
         self.keys -= 1;
-        self.deleted = self.deleted.saturating_sub(1);
+        self.deleted -= usize::from(deleted);
     }
 
-    fn is_delete(&self, at: Location) -> bool {
-        self.trusted(at).kind == Kind::Delete
+    /// The slot has no chain any more.
+    fn free_chain(&mut self, slot: SlotId) {
+        let chain = std::mem::take(&mut self.slots[slot.0 as usize].chain);
+        self.chains[chain as usize - 1] = Chain::new();
+        self.chains_free.push(chain);
     }
 
     /// The slots of keys from `key` on, in order.
@@ -359,14 +377,14 @@ impl Table {
         (found, None)
     }
 
-    /// Keys with a slot, those that are gone but not yet forgotten included.
+    /// Keys that are there.
     pub(crate) fn keys(&self) -> usize {
-        self.keys
+        self.keys - self.deleted
     }
 
-    /// Of those, the ones that are gone.
-    pub(crate) fn deleted(&self) -> usize {
-        self.deleted
+    /// Records that are kept, those of keys that are gone included.
+    pub(crate) fn records(&self) -> usize {
+        self.keys + self.chains.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Memory of slots, chains, index and order.

@@ -28,6 +28,17 @@ pub enum Condition {
     Version(Version),
 }
 
+impl Condition {
+    fn holds(self, view: Option<&View>) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::Absent => view.is_none(),
+            Condition::Present => view.is_some(),
+            Condition::Version(version) => view.is_some_and(|view| view.version == version),
+        }
+    }
+}
+
 /// What is to happen to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
@@ -62,18 +73,27 @@ pub struct Write<'a> {
 /// What became durable, or will: see [`Store::sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// Its place among all commits of the store.
+    /// Its place among all commits of the store; where nothing was there to delete, the last commit
+    /// that says so.
     pub sequence: Sequence,
     /// The version that its keys have now; with several keys and versions by the key, the largest.
+    /// 0 where nothing was there to delete.
     pub version: Version,
 }
 
 /// Why a write did not happen. Nothing of it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteError {
-    /// The condition of the write with this index does not hold; the key is in this version, or
-    /// not there.
-    Condition(usize, Option<Version>),
+    /// A condition does not hold.
+    Condition {
+        /// Index of the write that has it.
+        index: usize,
+        /// What its key is in instead; nothing if it is not there.
+        version: Option<Version>,
+        /// The commit that made it so: not to be told of to anybody before it is safe, see
+        /// [`Store::sync`].
+        sequence: Sequence,
+    },
     /// The key of the write with this index is empty or too long.
     Key(usize),
     /// The value of the write with this index would be too large.
@@ -130,6 +150,7 @@ impl Store {
         let hashes: Vec<u64> = writes.iter().map(|write| self.0.hash.hash(write.key)).collect();
         let mut locked = self.lock_stripes(&hashes);
         let mut planned = Vec::with_capacity(writes.len());
+        let mut seen = 0;
         for (index, (write, &hash)) in writes.iter().zip(&hashes).enumerate() {
             if write.key.is_empty() || write.key.len() > KEY_BYTES_MAX {
                 return Err(WriteError::Key(index));
@@ -141,7 +162,13 @@ impl Store {
                 None => None,
             };
             let view = view.filter(|view| !view.expiry.is_over(now));
-            self.check(index, write, view.as_ref())?;
+            let sequence = slot.map_or(0, |slot| table.newest_sequence(slot));
+            seen = seen.max(sequence);
+            if !write.condition.holds(view.as_ref()) {
+                let version = view.map(|view| view.version);
+                return Err(WriteError::Condition { index, version, sequence });
+            }
+            self.check_size(index, write, view.as_ref())?;
             // The version of a key that is gone counts on: it is not to be met again.
             if view.is_none() && matches!(write.action, Action::Delete) {
                 continue;
@@ -158,26 +185,17 @@ impl Store {
         }
         if planned.is_empty() {
             // Nothing was there to delete.
-            return Ok(Committed { sequence: self.0.log.last(), version: 0 });
+            return Ok(Committed { sequence: seen, version: 0 });
         }
         self.append(&planned, request, &mut locked, now)
     }
 
-    pub(super) fn check(
+    pub(super) fn check_size(
         &self,
         index: usize,
         write: &Write<'_>,
         view: Option<&View>,
     ) -> Result<(), WriteError> {
-        let holds = match write.condition {
-            Condition::Always => true,
-            Condition::Absent => view.is_none(),
-            Condition::Present => view.is_some(),
-            Condition::Version(version) => view.is_some_and(|view| view.version == version),
-        };
-        if !holds {
-            return Err(WriteError::Condition(index, view.map(|view| view.version)));
-        }
         let bytes = match write.action {
             Action::Put { value, .. } => value.len(),
             Action::Append(tail) => view.map_or(0, |view| view.value_bytes) + tail.len(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use knee_kv::graph::{Edge, LoadOptions, MARK_PREFIX, Progress};
-use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
+use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions, Visited};
 
 pub(crate) const NOW: u32 = 1;
 
@@ -57,17 +57,23 @@ pub(crate) fn stored(store: &Store) -> Followers {
     let mut found = Followers::new();
     for stripe in 0..store.stripes() {
         let range = (Bound::Unbounded, Bound::Unbounded);
-        let visit = |key: &[u8], _, value: &[u8]| {
+        let visit = |visited: &Visited<'_>| {
+            let (key, mut value) = (visited.key, Vec::new());
+            visited.value(|piece| {
+                value.extend_from_slice(piece);
+                true
+            })?;
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("it is text");
             if !key.starts_with(MARK_PREFIX.as_bytes()) {
                 let numbers =
-                    text(value).lines().map(|line| line.parse().expect("a number")).collect();
+                    text(&value).lines().map(|line| line.parse().expect("a number")).collect();
                 assert!(value.ends_with(b"\n"));
                 found.insert(text(key).parse().expect("a number"), numbers);
             }
+            Ok(ControlFlow::Continue(()))
         };
         let more = store.scan_stripe(stripe, None, range, usize::MAX, NOW, visit);
-        assert_eq!(more.expect("nothing is damaged"), None);
+        assert_eq!(more.expect("nothing is damaged").next, None);
     }
     found
 }

@@ -1,11 +1,11 @@
 //! The store behind the operations of the model, whole or with one thing broken.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Mutex;
 use std::thread;
 
 use knee_kv::engine::{Expiry, Version};
-use knee_kv::versioned::{self, Action, Snapshot, Store, WriteError};
+use knee_kv::versioned::{self, Action, Snapshot, Store, Visited, WriteError};
 
 use crate::history::Operations;
 use crate::model::{Change, Condition, KEYS, Outcome, Seen, Value, Write};
@@ -53,11 +53,6 @@ impl<'a> Subject<'a> {
         bytes
     }
 
-    /// Waits until all that an operation may have seen is safe, its absence included.
-    fn settle(&self) {
-        self.store.sync(self.store.snapshot().sequence()).expect("the disk takes it");
-    }
-
     fn shown(&self, version: Version, bytes: &[u8]) -> (Version, Value) {
         let numbers = bytes.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
         (version - self.base, numbers.collect())
@@ -70,11 +65,8 @@ impl<'a> Subject<'a> {
             true
         });
         let shown = shown.expect("nothing is damaged");
-        match shown {
-            Some(shown) => self.store.sync(shown.sequence).expect("the disk takes it"),
-            None => self.settle(),
-        }
-        shown.map(|shown| self.shown(shown.version, &bytes))
+        self.store.sync(shown.sequence).expect("the disk takes it");
+        shown.found.map(|shown| self.shown(shown.version, &bytes))
     }
 
     pub(crate) fn scan(&self) -> Vec<(usize, Seen)> {
@@ -97,12 +89,18 @@ impl<'a> Subject<'a> {
             let mut from = Some(self.key(0).to_vec());
             while let Some(first) = from {
                 let range = (Bound::Included(&first[..]), Bound::Excluded(&last[..]));
-                from = self
-                    .store
-                    .scan_stripe(stripe, snapshot, range, 1, 1, |key, shown, value| {
-                        all[usize::from(key[8])].1 = Some(self.shown(shown.version, value));
-                    })
-                    .expect("nothing is damaged");
+                let visit = |visited: &Visited<'_>| {
+                    let mut value = Vec::new();
+                    visited.value(|piece| {
+                        value.extend_from_slice(piece);
+                        true
+                    })?;
+                    let shown = self.shown(visited.shown.version, &value);
+                    all[usize::from(visited.key[8])].1 = Some(shown);
+                    Ok(ControlFlow::Continue(()))
+                };
+                let scanned = self.store.scan_stripe(stripe, snapshot, range, 1, 1, visit);
+                from = scanned.expect("nothing is damaged").next;
                 thread::yield_now();
             }
         }
@@ -200,9 +198,9 @@ impl<'a> Subject<'a> {
                 self.store.sync(committed.sequence).expect("the disk takes it");
                 Outcome::Committed(committed.version.saturating_sub(self.base))
             }
-            Err(WriteError::Condition(index, there)) => {
-                self.settle();
-                Outcome::Refused(index, there.map(|version| version - self.base))
+            Err(WriteError::Condition { index, version, sequence }) => {
+                self.store.sync(sequence).expect("the disk takes it");
+                Outcome::Refused(index, version.map(|version| version - self.base))
             }
             Err(other) => panic!("{other:?}"),
         }

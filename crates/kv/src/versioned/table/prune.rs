@@ -1,7 +1,7 @@
 //! What nobody can ask for any more is forgotten; what is asked for may move.
 
-use super::{Chain, Slot, SlotId, Table};
-use crate::versioned::record::{Kind, Sequence};
+use super::{Slot, SlotId, Table};
+use crate::versioned::record::Sequence;
 use crate::versioned::segment::{Location, SegmentId};
 
 impl Table {
@@ -31,16 +31,13 @@ impl Table {
         let chain = &mut self.chains[number as usize - 1];
         chain.drain(..first);
         if chain.is_empty() {
-            *chain = Chain::new();
-            self.slots[slot.0 as usize].chain = 0;
-            self.chains_free.push(number);
+            self.free_chain(slot);
             self.note_if_gone(slot);
         }
     }
 
     fn note_if_gone(&mut self, slot: SlotId) {
-        let newest = self.trusted(self.slots[slot.0 as usize].newest);
-        if newest.kind == Kind::Delete && !self.gone.contains_key(&slot.0) {
+        if self.slots[slot.0 as usize].deleted && !self.gone.contains_key(&slot.0) {
             let active = self.log.active();
             self.gone.insert(slot.0, active);
         }

@@ -39,7 +39,7 @@ impl Table {
                 }
             }
             let newest = kept.pop().expect("a slot has a record");
-            self.slots[slot.0 as usize].newest = newest;
+            self.set_newest(slot, newest);
             let chain = self.chain_of(slot);
             self.chains[chain as usize - 1] = kept;
         }
@@ -70,7 +70,7 @@ impl Table {
         }
         match kept.pop() {
             Some(newest) => {
-                self.slots[slot.0 as usize].newest = newest;
+                self.set_newest(slot, newest);
                 if self.slots[slot.0 as usize].chain != 0 {
                     let chain = self.chain_of(slot);
                     self.chains[chain as usize - 1] = kept;

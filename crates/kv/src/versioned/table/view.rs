@@ -99,13 +99,15 @@ impl Table {
         (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
     }
 
-    /// Everything that is known of a slot's past, oldest first: kind, sequence, version and bytes of the value
-    /// that each record brought.
+    /// What is known of a slot's past from a version on, oldest first.
     pub(crate) fn past(
         &self,
         slot: SlotId,
+        from: Version,
     ) -> impl Iterator<Item = Result<Record<'_>, Damage>> + '_ {
-        (0..self.entries(slot)).map(move |index| self.checked(self.entry(slot, index)))
+        let mut first = self.chain(slot).partition_point(|&at| self.trusted(at).version < from);
+        first += usize::from(self.newest_version(slot) < from);
+        (first..self.entries(slot)).map(move |index| self.checked(self.entry(slot, index)))
     }
 
     /// Its last version, also if it is gone.
