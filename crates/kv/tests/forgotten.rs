@@ -1,11 +1,13 @@
 //! What a store may forget, and what it has back for it.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
-    Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Write,
-    WriteError,
+    Action, Condition, Consistency, DirectoryOptions, Durability, History, Keeper, ReadError,
+    ReclaimError, Store, StoreOptions, Write, WriteError,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -17,6 +19,114 @@ const OPTIONS: StoreOptions = StoreOptions {
 
 fn put(value: &[u8]) -> Action<'_> {
     Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
+}
+
+/// A directory of its own, gone at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("knee-kv-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Directory(path)
+    }
+
+    fn segments(&self) -> usize {
+        let entries = fs::read_dir(&self.0).expect("the directory is there");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|name| name == "log")).count()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(path: &Path, consistency: Consistency) -> Store {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    let options = StoreOptions { consistency, ..OPTIONS };
+    Store::open(options, &directory, 1 << 20).expect("it opens").0
+}
+
+fn set(store: &Store, key: &[u8], to: &[u8]) -> u64 {
+    let write = Write { key, condition: Condition::Always, action: put(to) };
+    let committed = store.write(&[write], None, 1).expect("it is taken");
+    store.sync(committed.sequence).expect("the disk takes it");
+    committed.version
+}
+
+#[test]
+fn a_history_that_is_kept_outlives_a_restart() {
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        let directory = Directory::new("kept");
+        let mut first = 0;
+        for start in 0..3_u8 {
+            let store = open(&directory.0, consistency);
+            let _keeper = Keeper::start(store.clone(), History::All).expect("a thread");
+            let version = set(&store, b"key", &[start; 900]);
+            if start == 0 {
+                first = version;
+            }
+            while store.reclaim().expect("there is room") {}
+            let past = store.history(b"key", 0, 9).expect("nothing is damaged").found;
+            assert_eq!(past.len(), usize::from(start) + 1);
+            let shown = store.read_at(b"key", first, 1, |piece| piece == [0; 900]).found;
+            assert!(matches!(shown, Ok(Some(_))), "{shown:?} after start {start}");
+        }
+    }
+}
+
+#[test]
+fn a_version_that_was_dropped_is_told_from_one_that_never_was_also_after_a_restart() {
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        let directory = Directory::new("dropped");
+        let mut store = open(&directory.0, consistency);
+        set(&store, b"before", b"");
+        let first = set(&store, b"key", &[1; 900]);
+        let second = set(&store, b"key", &[2; 900]);
+        for _ in 0..10 {
+            set(&store, b"other", &[2; 900]);
+        }
+        while store.reclaim().expect("there is room") {}
+        for _ in 0..2 {
+            let dropped = store.read_at(b"key", first, 1, |_| true).found;
+            assert_eq!(dropped, Err(ReadError::Compacted(second)), "{consistency:?}");
+            drop(store);
+            store = open(&directory.0, consistency);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_segment_is_told_of_once_and_the_others_give_their_space_back() {
+    let directory = Directory::new("reclaimed");
+    let store = open(&directory.0, Consistency::Linearizable);
+    for _ in 0..8 {
+        set(&store, b"key", &[1; 900]);
+    }
+    let segment = fs::File::options().write(true).open(directory.0.join("00000001.log"));
+    segment.expect("it is there").write_all_at(b"X", 4096 + 200).expect("writable");
+    let mut told = 0;
+    for _ in 0..200 {
+        set(&store, b"key", &[1; 900]);
+        match store.reclaim() {
+            Ok(_) => {}
+            Err(ReclaimError::Damage(damage)) => {
+                assert_eq!((damage.segment, damage.offset), (1, 0));
+                told += 1;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert_eq!(told, 1);
+    assert!(
+        directory.segments() < 6,
+        "{} segments, all but one of them dead",
+        directory.segments()
+    );
 }
 
 #[test]

@@ -148,7 +148,9 @@ impl Store {
         };
         let Some(view) = table.view_at_version(slot, version)? else {
             let (first, had_more) = table.first_version(slot);
-            let forgotten = version < first && (had_more || !by_key && version < compacted);
+            // The versions of a key are without gaps.
+            let some_before = if by_key { version > 0 } else { version < compacted };
+            let forgotten = version < first && (had_more || some_before);
             return if forgotten { Err(ReadError::Compacted(first)) } else { Ok(None) };
         };
         if view.expiry.is_over(now) {

@@ -48,13 +48,19 @@ impl Store {
     /// Returns whether there was one.
     ///
     /// # Errors
-    /// See [`ReclaimError`].
+    /// See [`ReclaimError`]. One that cannot be read is told of once, and left alone from then on.
     pub fn reclaim(&self) -> Result<bool, ReclaimError> {
-        let _alone = lock(&self.0.reclaiming);
+        let mut damaged = lock(&self.0.reclaiming);
+        if self.0.unswept.swap(false, Ordering::Relaxed) {
+            self.sweep();
+        }
         let is_tight = self.is_tight();
         // What it takes, not what is in it: each life of a store leaves a segment that is not full.
         let takes = self.0.options.segment_bytes as u64;
         let worth = |segment: &Arc<Segment>| {
+            if damaged.contains(&segment.id) {
+                return false;
+            }
             let told = segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight;
             // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
             told && 2 * (segment.live() + HEAD_BYTES as u64) <= takes
@@ -62,7 +68,11 @@ impl Store {
         let least = self.0.log.full_segments().into_iter().filter(worth).min_by_key(|s| s.live());
         let Some(segment) = least else { return Ok(false) };
         let began = Instant::now();
-        self.reclaim_segment(&segment, false)?;
+        let reclaimed = self.reclaim_segment(&segment, false);
+        if let Err(ReclaimError::Damage(_)) = reclaimed {
+            damaged.insert(segment.id);
+        }
+        reclaimed?;
         self.0.reclaims.fetch_add(1, Ordering::Relaxed);
         self.0.reclaim_sum_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(true)
@@ -132,8 +142,15 @@ impl Store {
                 table.prune(slot, horizon);
             }
         }
-        while self.reclaim()? {}
-        Ok(())
+        let mut damage = Ok(());
+        loop {
+            match self.reclaim() {
+                Ok(true) => {}
+                Ok(false) => return damage,
+                Err(error @ ReclaimError::Damage(_)) => damage = Err(error),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn reclaim_segment(&self, segment: &Segment, skips_damage: bool) -> Result<(), ReclaimError> {
@@ -158,7 +175,11 @@ impl Store {
             let mut table = self.stripe(self.stripe_of(hash));
             let Some(slot) = table.find(hash, record.key)? else { continue };
             table.prune(slot, horizon);
-            let Some(entry) = table.entry_at(slot, from) else { continue };
+            let Some(entry) = table.entry_at(slot, from) else {
+                // What the key was from then on until the first commit that is known of it.
+                self.0.dropped.fetch_max(table.first_sequence(slot), Ordering::Relaxed);
+                continue;
+            };
             // Where versions count the writes of a key, its last one is not to be forgotten.
             let counts = self.0.options.consistency == Consistency::Sequential;
             if !counts && table.may_forget(slot, oldest) {
@@ -172,7 +193,8 @@ impl Store {
             table.relocate(slot, entry, to);
             segment.bury(record.bytes());
         }
-        self.0.log.remove(segment.id, self.0.compacted.load(Ordering::Relaxed))?;
+        let compacted = self.0.compacted.load(Ordering::Relaxed);
+        self.0.log.remove(segment.id, compacted.max(self.0.dropped.load(Ordering::Relaxed)))?;
         Ok(())
     }
 }

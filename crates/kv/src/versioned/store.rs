@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::directory::{Directory, DirectoryError};
@@ -19,6 +19,7 @@ use super::reclaim::ReclaimError;
 use super::record::{Record, Sequence};
 use super::recovery::{Lost, read_segments, records};
 use super::requests::Requests;
+use super::segment::SegmentId;
 use super::snapshot::Snapshots;
 use super::table::{Damage, Table};
 use super::watch::{Listener, Watches};
@@ -62,9 +63,14 @@ pub(super) struct Inner {
     pub(super) retained: AtomicU64,
     /// Of keys that were gone before this commit it is not known that they ever were.
     pub(super) compacted: AtomicU64,
+    /// Of no version before this commit it is known any more what it was, unless it is there.
+    pub(super) dropped: AtomicU64,
+    /// Whether nobody has looked yet for what a recovery found and nobody asks for.
+    pub(super) unswept: AtomicBool,
     pub(super) requests: Mutex<Requests>,
-    /// Held by whoever takes segments apart.
-    pub(super) reclaiming: Mutex<()>,
+    /// Segments that cannot be taken apart, since something in them cannot be read. Locked by
+    /// whoever takes segments apart.
+    pub(super) reclaiming: Mutex<BTreeSet<SegmentId>>,
     pub(super) reclaims: AtomicU64,
     pub(super) reclaim_sum_ns: AtomicU64,
     pub(super) watches: Watches,
@@ -123,6 +129,9 @@ impl Store {
         .map_err(|error| DirectoryError::Io(path.clone(), error))?;
         let store = Store::new(log, options);
         store.0.compacted.store(manifest.compacted, Ordering::Relaxed);
+        store.0.dropped.store(manifest.compacted, Ordering::Relaxed);
+        // Nobody has said yet how long what was replaced is kept: until then all of it is.
+        store.retain(0);
         store
             .restore()
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
@@ -136,6 +145,8 @@ impl Store {
                 }
             })?;
         }
+        store.retain(Sequence::MAX);
+        store.0.unswept.store(true, Ordering::Relaxed);
         Ok((store, lost))
     }
 
@@ -191,7 +202,9 @@ impl Store {
             retained: AtomicU64::new(u64::MAX),
             compacted: AtomicU64::new(0),
             requests: Mutex::new(Requests::default()),
-            reclaiming: Mutex::new(()),
+            dropped: AtomicU64::new(0),
+            unswept: AtomicBool::new(false),
+            reclaiming: Mutex::default(),
             reclaims: AtomicU64::new(0),
             reclaim_sum_ns: AtomicU64::new(0),
             watches: Watches::default(),

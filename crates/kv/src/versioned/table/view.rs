@@ -94,6 +94,11 @@ impl Table {
         (view.first == view.last).then(|| self.trusted(self.entry(view.slot, view.last)).value)
     }
 
+    /// The commit of its first record that is kept.
+    pub(crate) fn first_sequence(&self, slot: SlotId) -> Sequence {
+        self.trusted(self.entry(slot, 0)).sequence
+    }
+
     /// The first version of it that is kept, and whether there were some before.
     pub(crate) fn first_version(&self, slot: SlotId) -> (Version, bool) {
         (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
