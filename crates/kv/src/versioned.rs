@@ -5,6 +5,7 @@
 //! behind locks, with [commits](write) of several keys, [reads](read) and [snapshots](snapshot). A
 //! [directory](directory) makes the log durable.
 
+mod backup;
 mod change;
 mod directory;
 mod figures;
@@ -25,6 +26,7 @@ mod table;
 mod watch;
 mod write;
 
+pub use backup::BackupError;
 pub use directory::DirectoryError;
 pub use figures::Figures;
 pub use items::Items;

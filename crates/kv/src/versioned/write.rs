@@ -327,25 +327,31 @@ impl<'a> Planned<'a> {
             Action::Append(tail) => (Kind::Put, tail),
             Action::Delete => (Kind::Delete, &[][..]),
         };
-        let empty = value.is_empty().then_some((first, value));
-        empty.into_iter().chain(
-            value
-                .chunks(PIECE_BYTES_MAX)
-                .enumerate()
-                .map(move |(part, piece)| (if part == 0 { first } else { Kind::Append }, piece)),
-        )
+        pieces(first, value)
     }
 }
 
+/// The pieces that a value is written in, with the kinds of their records.
+pub(super) fn pieces(first: Kind, value: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> + Clone {
+    let empty = value.is_empty().then_some((first, value));
+    empty.into_iter().chain(
+        value
+            .chunks(PIECE_BYTES_MAX)
+            .enumerate()
+            .map(move |(part, piece)| (if part == 0 { first } else { Kind::Append }, piece)),
+    )
+}
+
 /// A value as its records are appended.
-struct Growing {
+#[derive(Debug, Default)]
+pub(super) struct Growing {
     whole: u64,
     records: u64,
 }
 
 impl Growing {
     /// Adds a record; what an append says of the value then.
-    fn grow(&mut self, kind: Kind, bytes: usize) -> Option<Growth> {
+    pub(super) fn grow(&mut self, kind: Kind, bytes: usize) -> Option<Growth> {
         self.whole += bytes as u64;
         self.records += 1;
         (kind == Kind::Append).then_some(Growth { whole: self.whole, depth: self.records - 1 })
