@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
     Action, BackupError, Condition, Consistency, DirectoryOptions, Durability, History, Keeper,
-    Snapshot, Store, StoreOptions, Unwritable, Visited, Write,
+    ReadError, Snapshot, Store, StoreOptions, Unwritable, Visited, Write,
 };
 
 const SEGMENT_BYTES: usize = 1 << 21;
@@ -95,7 +95,7 @@ fn a_copy_is_the_store_at_one_commit_with_its_versions() {
         }
         made(&store, b"large", put(&vec![9; 3 << 20]));
         made(&store, b"empty", put(b""));
-        made(&store, b"gone", put(b"value"));
+        let first = made(&store, b"gone", put(b"value"));
         let gone = made(&store, b"gone", Action::Delete);
         made(&store, b"last", put(b"value"));
         let snapshot = store.snapshot();
@@ -108,6 +108,8 @@ fn a_copy_is_the_store_at_one_commit_with_its_versions() {
             let copied = open(&copy, consistency);
             assert!(seen(&copied, None) == seen(&store, Some(&snapshot)));
             assert_eq!(copied.last(), sequence);
+            let old = copied.read_at(b"gone", first, 1, |_| true).found;
+            assert!(matches!(old, Err(ReadError::Compacted(_))), "{old:?}");
         }
         let copied = open(&copy, consistency);
         let next = made(&copied, b"gone", put(b"back"));

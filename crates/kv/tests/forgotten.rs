@@ -130,6 +130,26 @@ fn a_damaged_segment_is_told_of_once_and_the_others_give_their_space_back() {
 }
 
 #[test]
+fn what_a_compaction_forgot_does_not_come_back_with_a_restart() {
+    let directory = Directory::new("compacted");
+    let mut store = open(&directory.0, Consistency::Linearizable);
+    let mut keeper = Keeper::start(store.clone(), History::All).expect("a thread");
+    let first = set(&store, b"key", b"one");
+    set(&store, b"key", b"two");
+    store.compact().expect("there is room");
+    let kept = set(&store, b"key", b"three");
+    for _ in 0..2 {
+        let told = store.read_at(b"key", first, 1, |_| true).found;
+        assert!(matches!(told, Err(ReadError::Compacted(_))), "{told:?}");
+        let past = store.history(b"key", 0, 9).expect("nothing is damaged").found;
+        assert_eq!(past.iter().map(|past| past.version).collect::<Vec<_>>(), [kept - 1, kept]);
+        drop((keeper, store));
+        store = open(&directory.0, Consistency::Linearizable);
+        keeper = Keeper::start(store.clone(), History::All).expect("a thread");
+    }
+}
+
+#[test]
 fn a_version_of_a_key_that_is_gone_is_never_met_again() {
     let path = std::env::temp_dir().join(format!("knee-kv-forgotten-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);

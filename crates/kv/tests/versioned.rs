@@ -744,6 +744,12 @@ fn a_history_comes_in_parts_and_an_answer_names_the_commit_it_tells_of() {
     let nothing = Write { key: b"a", condition: Condition::Always, action: Action::Delete };
     assert_eq!(store.write(&[nothing], None, 1).map(|made| made.sequence), Ok(sequence));
     assert_eq!(store.read_at(b"a", 6, 1, |_| true).sequence, sequence);
+    // Which condition failed says of those before that they hold.
+    let later = set(&store, b"b", b"latest");
+    let holds = Write { key: b"b", condition: Condition::Present, action: put(b"") };
+    let failed =
+        Err(WriteError::Condition { index: 1, version: None, sequence: gone.sequence + 2 });
+    assert_eq!((later, store.write(&[holds, update], None, 1)), (3, failed));
     let never = store.read(b"c", 1, |_| true).expect("nothing is damaged");
     assert_eq!((never.sequence, never.found), (0, None));
 }

@@ -181,15 +181,21 @@ impl KeyValue for Service {
             return Err(missing(&key));
         }
         let service = self.clone();
-        let parts = unfold(Some((service, key, first)), |state| async {
-            let (service, key, versions) = state?;
-            let last = versions.last()?.version;
-            let told = HistoryResponse { versions: versions.into_iter().map(told).collect() };
-            let more = match service.past(&key, last + 1).await {
-                Ok(more) => more,
-                Err(status) => return Some((Err(status), None)),
-            };
-            Some((Ok(told), Some((service, key, more))))
+        let parts = unfold(Some((Some(first), 0)), move |state| {
+            let (service, key) = (service.clone(), key.clone());
+            async move {
+                let (ready, from) = state?;
+                let versions = match ready {
+                    Some(versions) => versions,
+                    None => match service.past(&key, from).await {
+                        Ok(versions) => versions,
+                        Err(status) => return Some((Err(status), None)),
+                    },
+                };
+                let next = versions.last()?.version + 1;
+                let versions = versions.into_iter().map(told).collect();
+                Some((Ok(HistoryResponse { versions }), Some((None, next))))
+            }
         });
         Ok(Response::new(Box::pin(parts)))
     }
@@ -376,6 +382,8 @@ fn written(
         status: unwritten(&error, writes),
         sequence: match error {
             WriteError::Condition { sequence, .. } => sequence,
+            // It says how much is there, and that the conditions hold.
+            WriteError::TooLarge(_) => store.last(),
             _ => 0,
         },
     })

@@ -127,6 +127,7 @@ impl Store {
             }
         }
         copy.log.write_out()?;
+        copy.log.note_compacted(sequence)?;
         Ok(sequence)
     }
 

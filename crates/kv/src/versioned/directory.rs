@@ -221,6 +221,16 @@ impl Directory {
         fs::remove_file(self.file(id))
     }
 
+    /// Notes in the manifest that versions before `compacted` may have been dropped.
+    pub(crate) fn note_compacted(&self, compacted: u64) -> io::Result<()> {
+        let mut open = self.state();
+        let compacted = compacted.max(open.manifest.compacted);
+        let manifest = Manifest { compacted, ..open.manifest.clone() };
+        self.write_manifest(&manifest)?;
+        open.manifest = manifest;
+        Ok(())
+    }
+
     /// Takes a segment that nobody can read out of the manifest; its file gets another name.
     pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
         let mut open = self.state();

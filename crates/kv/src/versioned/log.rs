@@ -263,6 +263,16 @@ impl Log {
         Ok(())
     }
 
+    /// Notes that versions before this commit may have been dropped.
+    pub(crate) fn note_compacted(&self, compacted: Sequence) -> Result<(), Unwritable> {
+        match &self.directory {
+            Some(directory) => directory
+                .note_compacted(compacted)
+                .map_err(|error| Unwritable::Full(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
     /// Writes everything up to this commit to the disk; what others append meanwhile goes along.
     pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
         let Some(directory) = &self.directory else { return Ok(()) };

@@ -122,8 +122,10 @@ impl Store {
             return Seen { sequence, found: Err(ReadError::Unknown(last)) };
         }
         let found = self.in_version(&table, slot, version, now, visit);
-        let told = match found {
-            Err(ReadError::Compacted(first)) if !by_key => first.min(last),
+        let told = match &found {
+            // Who keeps its version may have been written again since.
+            Ok(Some(shown)) => shown.sequence,
+            Err(ReadError::Compacted(first)) if !by_key => *first.min(&last),
             _ => 0,
         };
         Seen { sequence: sequence.max(told), found }

@@ -58,19 +58,22 @@ impl Store {
         // What it takes, not what is in it: each life of a store leaves a segment that is not full.
         let takes = self.0.options.segment_bytes as u64;
         let worth = |segment: &Arc<Segment>| {
-            if damaged.contains(&segment.id) {
+            if damaged.contains_key(&segment.id) {
                 return false;
             }
             let told = segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight;
             // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
             told && 2 * (segment.live() + HEAD_BYTES as u64) <= takes
         };
-        let least = self.0.log.full_segments().into_iter().filter(worth).min_by_key(|s| s.live());
+        // What has been forgotten of one that is not yet on the disk might come back.
+        let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
+        let full = self.0.log.full_segments().into_iter().filter(written);
+        let least = full.filter(worth).min_by_key(|segment| segment.live());
         let Some(segment) = least else { return Ok(false) };
         let began = Instant::now();
         let reclaimed = self.reclaim_segment(&segment, false);
-        if let Err(ReclaimError::Damage(_)) = reclaimed {
-            damaged.insert(segment.id);
+        if let Err(ReclaimError::Damage(damage)) = &reclaimed {
+            damaged.insert(segment.id, damage.clone());
         }
         reclaimed?;
         self.0.reclaims.fetch_add(1, Ordering::Relaxed);
@@ -142,14 +145,17 @@ impl Store {
                 table.prune(slot, horizon);
             }
         }
-        let mut damage = Ok(());
+        self.0.log.note_compacted(self.0.compacted.load(Ordering::Relaxed))?;
         loop {
             match self.reclaim() {
-                Ok(true) => {}
-                Ok(false) => return damage,
-                Err(error @ ReclaimError::Damage(_)) => damage = Err(error),
+                Ok(true) | Err(ReclaimError::Damage(_)) => {}
+                Ok(false) => break,
                 Err(error) => return Err(error),
             }
+        }
+        match lock(&self.0.reclaiming).values().next() {
+            Some(damage) => Err(damage.clone().into()),
+            None => Ok(()),
         }
     }
 

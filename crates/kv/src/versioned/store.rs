@@ -6,7 +6,7 @@
 //! any that was over before, and none of them in part. So a snapshot is but a number, the last
 //! commit that it sees, and nobody waits for it; what it may ask for is kept until it is dropped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ pub(super) struct Inner {
     pub(super) requests: Mutex<Requests>,
     /// Segments that cannot be taken apart, since something in them cannot be read. Locked by
     /// whoever takes segments apart.
-    pub(super) reclaiming: Mutex<BTreeSet<SegmentId>>,
+    pub(super) reclaiming: Mutex<BTreeMap<SegmentId, Damage>>,
     pub(super) reclaims: AtomicU64,
     pub(super) reclaim_sum_ns: AtomicU64,
     pub(super) watches: Watches,
@@ -130,8 +130,9 @@ impl Store {
         let store = Store::new(log, options);
         store.0.compacted.store(manifest.compacted, Ordering::Relaxed);
         store.0.dropped.store(manifest.compacted, Ordering::Relaxed);
-        // Nobody has said yet how long what was replaced is kept: until then all of it is.
-        store.retain(0);
+        // Nobody has said yet how long what was replaced is kept: until then all of it is that had
+        // not been forgotten before.
+        store.retain(manifest.compacted);
         store
             .restore()
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;

@@ -87,6 +87,8 @@ pub(crate) struct Table {
     keys: usize,
     /// Of those, keys whose newest record says that they are gone.
     deleted: usize,
+    /// Entries of all chains.
+    past: usize,
 }
 
 impl Table {
@@ -106,6 +108,7 @@ impl Table {
             unordered: HashSet::new(),
             keys: 0,
             deleted: 0,
+            past: 0,
         };
         table.refresh();
         table
@@ -249,6 +252,7 @@ impl Table {
         let chain = self.chain_of(id);
         self.gone.remove(&id.0);
         self.chains[chain as usize - 1].push(newest);
+        self.past += 1;
         self.set_newest(id, at);
         let slot = &mut self.slots[id.0 as usize];
         *slot = Slot { used_at: now, read: false, ..*slot };
@@ -332,10 +336,19 @@ impl Table {
         self.deleted -= usize::from(deleted);
     }
 
+    /// Has another chain for the slot's.
+    fn replace_chain(&mut self, slot: SlotId, with: Chain) {
+        if let Some(chain) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) {
+            self.past += with.len();
+            self.past -= std::mem::replace(&mut self.chains[chain], with).len();
+        }
+    }
+
     /// The slot has no chain any more.
     fn free_chain(&mut self, slot: SlotId) {
         let chain = std::mem::take(&mut self.slots[slot.0 as usize].chain);
-        self.chains[chain as usize - 1] = Chain::new();
+        let chain_before = std::mem::take(&mut self.chains[chain as usize - 1]);
+        self.past -= chain_before.len();
         self.chains_free.push(chain);
     }
 
@@ -384,7 +397,7 @@ impl Table {
 
     /// Records that are kept, those of keys that are gone included.
     pub(crate) fn records(&self) -> usize {
-        self.keys + self.chains.iter().map(Vec::len).sum::<usize>()
+        self.keys + self.past
     }
 
     /// Memory of slots, chains, index and order.

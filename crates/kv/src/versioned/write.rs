@@ -90,8 +90,8 @@ pub enum WriteError {
         index: usize,
         /// What its key is in instead; nothing if it is not there.
         version: Option<Version>,
-        /// The commit that made it so: not to be told of to anybody before it is safe, see
-        /// [`Store::sync`].
+        /// The last commit that this tells of, also by what it says of the conditions before: not to
+        /// be told of to anybody before it is safe, see [`Store::sync`].
         sequence: Sequence,
     },
     /// The key of the write with this index is empty or too long.
@@ -162,11 +162,11 @@ impl Store {
                 None => None,
             };
             let view = view.filter(|view| !view.expiry.is_over(now));
-            let sequence = slot.map_or(0, |slot| table.newest_sequence(slot));
-            seen = seen.max(sequence);
+            seen = seen.max(slot.map_or(0, |slot| table.newest_sequence(slot)));
             if !write.condition.holds(view.as_ref()) {
                 let version = view.map(|view| view.version);
-                return Err(WriteError::Condition { index, version, sequence });
+                // That this one failed says of those before that they hold.
+                return Err(WriteError::Condition { index, version, sequence: seen });
             }
             self.check_size(index, write, view.as_ref())?;
             // The version of a key that is gone counts on: it is not to be met again.

@@ -30,7 +30,8 @@ impl Table {
         entry.pruned |= first > 0;
         let chain = &mut self.chains[number as usize - 1];
         chain.drain(..first);
-        if chain.is_empty() {
+        self.past -= first;
+        if self.chain(slot).is_empty() {
             self.free_chain(slot);
             self.note_if_gone(slot);
         }

@@ -40,8 +40,7 @@ impl Table {
             }
             let newest = kept.pop().expect("a slot has a record");
             self.set_newest(slot, newest);
-            let chain = self.chain_of(slot);
-            self.chains[chain as usize - 1] = kept;
+            self.replace_chain(slot, kept);
         }
     }
 
@@ -71,10 +70,7 @@ impl Table {
         match kept.pop() {
             Some(newest) => {
                 self.set_newest(slot, newest);
-                if self.slots[slot.0 as usize].chain != 0 {
-                    let chain = self.chain_of(slot);
-                    self.chains[chain as usize - 1] = kept;
-                }
+                self.replace_chain(slot, kept);
             }
             None => self.forget_buried(slot),
         }
