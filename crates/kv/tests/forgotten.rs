@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryOptions, Durability, History, Keeper, ReadError,
-    ReclaimError, Store, StoreOptions, Write, WriteError,
+    ReclaimError, Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -45,10 +45,14 @@ impl Drop for Directory {
 }
 
 fn open(path: &Path, consistency: Consistency) -> Store {
+    open_within(path, consistency, 1 << 20)
+}
+
+fn open_within(path: &Path, consistency: Consistency, bytes_max: u64) -> Store {
     let directory =
         DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
     let options = StoreOptions { consistency, ..OPTIONS };
-    Store::open(options, &directory, 1 << 20).expect("it opens").0
+    Store::open(options, &directory, bytes_max).expect("it opens").0
 }
 
 fn set(store: &Store, key: &[u8], to: &[u8]) -> u64 {
@@ -188,6 +192,39 @@ fn a_store_in_memory_has_space_back() {
         let written = store.write(&[write], None, 1);
         assert!(written.is_ok(), "{written:?} in round {round}, with 900 bytes alive");
         while store.reclaim().expect("there is room") {}
+    }
+}
+
+#[test]
+fn a_full_store_takes_deletes_and_has_its_space_back() {
+    let directory = Directory::new("filled");
+    for store in [
+        Store::in_memory(OPTIONS, 1 << 16).expect("memory"),
+        open_within(&directory.0, Consistency::Linearizable, 1 << 16),
+    ] {
+        let (mut deleted, mut number) = (0_u32, 0_u32);
+        for _ in 0..3 {
+            let full = loop {
+                let (key, value) = (number.to_le_bytes(), [7; 700]);
+                let write = Write { key: &key, condition: Condition::Always, action: put(&value) };
+                match store.write(&[write], None, 1) {
+                    Ok(_) => number += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(full, WriteError::Log(Unwritable::Full(_))), "{full:?}");
+            // Some of each segment, so that for long none is worth taking apart.
+            let keys = std::mem::replace(&mut deleted, number)..number;
+            for key in (0..5).flat_map(|first| keys.clone().skip(first).step_by(5)) {
+                let key = key.to_le_bytes();
+                let action = Action::Delete;
+                let write = Write { key: &key, condition: Condition::Present, action };
+                let made = store.write(&[write], None, 1).expect("a delete is taken");
+                store.sync(made.sequence).expect("the disk takes it");
+                while store.reclaim().expect("there is room") {}
+            }
+            assert_eq!(store.keys(), 0);
+        }
     }
 }
 

@@ -107,11 +107,14 @@ impl Log {
         })
     }
 
-    /// Begins a commit of records of these lengths. Nothing can fail once it has begun.
+    /// Begins a commit of records of these lengths. Nothing can fail once it has begun. One that only
+    /// `frees` space may take a segment beyond the limit.
     pub(crate) fn begin(
         &self,
         record_bytes: impl Iterator<Item = usize> + Clone,
+        frees: bool,
     ) -> Result<Commit<'_>, Unwritable> {
+        let extra = if frees { self.segment_bytes as u64 } else { 0 };
         let mut head = lock(&self.head);
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
@@ -120,7 +123,7 @@ impl Log {
         let mut room = head.active.capacity() - HEAD_BYTES - head.active.filled();
         for bytes in record_bytes {
             if bytes > room {
-                match self.fresh_segment(fresh.len(), 0) {
+                match self.fresh_segment(fresh.len(), extra) {
                     Ok(segment) => fresh.push(segment),
                     Err(error) => {
                         let mut spare = lock(&self.spare);
@@ -141,8 +144,9 @@ impl Log {
         Ok(Commit { sequence: head.last, head, fresh })
     }
 
-    /// Begins to move a record of an earlier commit to the end of the log. One segment beyond the
-    /// limit may be taken for it: it is had to have others back.
+    /// Begins to move a record of an earlier commit to the end of the log. Two segments beyond the
+    /// limit may be taken for it, one more than for what frees space: it is had to have others
+    /// back.
     pub(crate) fn begin_move(&self, record: &Record<'_>) -> Result<Commit<'_>, Unwritable> {
         let head = lock(&self.head);
         if let Some(why) = self.broken.get() {
@@ -151,7 +155,7 @@ impl Log {
         let active = &head.active;
         let mut fresh = Vec::new();
         if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
-            fresh.push(self.fresh_segment(0, self.segment_bytes as u64)?);
+            fresh.push(self.fresh_segment(0, 2 * self.segment_bytes as u64)?);
         }
         let fresh = self.enter(fresh);
         Ok(Commit { sequence: record.sequence, head, fresh })

@@ -228,7 +228,8 @@ impl Store {
             })
         });
         let mut left = sizes.clone().count();
-        let mut commit = self.0.log.begin(sizes)?;
+        let frees = planned.iter().all(|plan| plan.write.action == Action::Delete);
+        let mut commit = self.0.log.begin(sizes, frees)?;
         let sequence = commit.sequence;
         let mut version = 0;
         let mut replaced = Vec::new();
