@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use knee_kv::engine::Expiry;
+use knee_kv::engine::{Change, Engine, Expiry};
 use knee_kv::versioned::{
-    Action, Condition, Consistency, DirectoryOptions, Durability, History, Keeper, ReadError,
-    ReclaimError, Store, StoreOptions, Unwritable, Write, WriteError,
+    Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper,
+    ReadError, ReclaimError, Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -193,6 +193,33 @@ fn a_store_in_memory_has_space_back() {
         assert!(written.is_ok(), "{written:?} in round {round}, with 900 bytes alive");
         while store.reclaim().expect("there is room") {}
     }
+}
+
+/// The keeper looks for keys whose time is over when it starts, and what is touched meanwhile keeps
+/// its version.
+#[test]
+fn expired_keys_go_in_few_commits_and_none_that_was_given_more_time() {
+    let store = Store::in_memory(OPTIONS, 1 << 24).expect("memory");
+    let mut items = Items::new(store.clone());
+    for key in 0..1000_u16 {
+        let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"value" };
+        let key = key.to_le_bytes();
+        let write = Write { key: &key, condition: Condition::Always, action };
+        store.write(&[write], None, 1).expect("it is taken");
+    }
+    let key = 500_u16.to_le_bytes();
+    let more = Change::Amend { expiry: Expiry::NEVER, marks: 0, new_version: false, read: false };
+    items.update(&key, 4, |_| (more, ())).0.expect("it is taken");
+    let before = store.last();
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let began = std::time::Instant::now();
+    while store.keys() > 1 {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "they do not go");
+        std::thread::yield_now();
+    }
+    assert!(store.last() <= before + 1, "{} commits", store.last() - before);
+    let shown = store.read(&key, 9, |_| true).expect("nothing is damaged").found;
+    assert!(shown.is_some());
 }
 
 #[test]

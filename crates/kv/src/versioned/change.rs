@@ -3,6 +3,8 @@
 //! Every change is a commit of one key. What an engine changes in place is a new record here: only
 //! an append costs no more than what it brings.
 
+use std::sync::MutexGuard;
+
 use super::log::Unwritable;
 use super::record::Sequence;
 use super::store::Store;
@@ -12,6 +14,8 @@ use crate::engine::{Change, Figures, Item, Refused, Second, Version};
 
 /// Keys that go in one commit, and under one lock, when all go.
 const CLEARED_AT_ONCE: usize = 256;
+/// Keys that are looked at under one lock for whether their time is over.
+const EXPIRED_STEP: usize = 4096;
 
 /// What a change came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,6 +260,47 @@ impl Store {
         Ok(last)
     }
 
+    /// Removes those of some keys of a stripe, from one on, whose time is over. Returns where to go
+    /// on. Nobody can give them more time meanwhile: the lock is held.
+    pub(super) fn delete_expired_from(
+        &self,
+        stripe: usize,
+        first: &[u8],
+        now: Second,
+    ) -> Result<Option<Vec<u8>>, Refused> {
+        let mut locked = [(stripe, self.stripe(stripe))];
+        let table = &*locked[0].1;
+        let (found, next) = table.expired_from(first, EXPIRED_STEP, now);
+        let seen = |key: &Vec<u8>| Seen::of(table, self.0.hash.hash(key), key, 0).ok();
+        // One that is damaged stays.
+        let keys: Vec<_> =
+            found.into_iter().filter_map(|key| seen(&key).map(|seen| (key, seen))).collect();
+        self.remove(&keys, &mut locked, now)?;
+        Ok(next)
+    }
+
+    /// Removes keys of a stripe that is locked, as one commit, if there are any.
+    fn remove(
+        &self,
+        keys: &[(Vec<u8>, Seen)],
+        locked: &mut [(usize, MutexGuard<'_, Table>)],
+        now: Second,
+    ) -> Result<Sequence, Refused> {
+        if keys.is_empty() {
+            return Ok(0);
+        }
+        let table = &*locked[0].1;
+        let planned: Vec<_> = keys
+            .iter()
+            .map(|(key, seen)| {
+                let write = Write { key, condition: Condition::Always, action: Action::Delete };
+                seen.planned(table, write, self.0.hash.hash(key), None)
+            })
+            .collect();
+        let committed = self.append(&planned, None, locked, now)?;
+        Ok(committed.sequence)
+    }
+
     /// Removes some keys of a stripe, from one on. Returns the commit, and where to go on.
     fn clear_from(
         &self,
@@ -274,7 +319,8 @@ impl Store {
                 next = Some(key);
                 break;
             }
-            let view = table.view(slot, Sequence::MAX).map_err(|_| Refused::Damaged)?;
+            // One that is damaged is not served either way, and keeps no other from going.
+            let Ok(view) = table.view(slot, Sequence::MAX) else { continue };
             // Those whose time is over go, too.
             if let Some(view) = view.filter(|view| view.sequence <= before) {
                 keys.push((
@@ -283,18 +329,7 @@ impl Store {
                 ));
             }
         }
-        if keys.is_empty() {
-            return Ok((0, next));
-        }
-        let planned: Vec<_> = keys
-            .iter()
-            .map(|(key, seen)| {
-                let write = Write { key, condition: Condition::Always, action: Action::Delete };
-                seen.planned(table, write, self.0.hash.hash(key), None)
-            })
-            .collect();
-        let committed = self.append(&planned, None, &mut locked, now)?;
-        Ok((committed.sequence, next))
+        Ok((self.remove(&keys, &mut locked, now)?, next))
     }
 
     /// Changes the size of the log. Returns false, without any change, where it takes more already:

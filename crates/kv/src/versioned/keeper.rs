@@ -1,6 +1,5 @@
-//! The thread that keeps a store in shape: what nobody can ask for any more forgotten, its space had
-//! back, segments made before they are needed, and where it was asked for, the disk written now and
-//! then.
+//! What keeps a store in shape: what nobody can ask for any more is forgotten, its space had back,
+//! segments made before they are needed, and where it was asked for, the disk written now and then.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,33 +31,46 @@ pub enum History {
     Seconds(u32),
 }
 
-/// The thread; it ends when this is dropped.
+/// Its threads; they end when this is dropped.
 #[derive(Debug)]
 pub struct Keeper {
     over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
     /// Begins to keep a store.
     ///
     /// # Errors
-    /// When the system has no thread for it.
+    /// When the system has no threads for it.
     pub fn start(store: Store, history: History) -> io::Result<Keeper> {
-        let over = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&over);
+        let mut keeper = Keeper { over: Arc::default(), threads: Vec::new() };
         store.retain(0);
-        let thread = thread::Builder::new()
-            .name("keeper".into())
-            .spawn(move || keep(&store, history, &ends))?;
-        Ok(Keeper { over, thread: Some(thread) })
+        let write_every = match store.durability() {
+            Some(Durability::Interval(ms)) => Some(Duration::from_millis(u64::from(ms))),
+            Some(Durability::None) => Some(LAZY),
+            Some(Durability::Always) | None => None,
+        };
+        // One of its own: keeping a store in shape may take longer than that.
+        if let Some(every) = write_every {
+            let (store, over) = (store.clone(), Arc::clone(&keeper.over));
+            keeper.spawn("writer", move || write_out(&store, every, &over))?;
+        }
+        let over = Arc::clone(&keeper.over);
+        keeper.spawn("keeper", move || keep(&store, history, &over))?;
+        Ok(keeper)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name.into()).spawn(run)?);
+        Ok(())
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // It only panics where the store is wrong, and then whoever serves it does as well.
             let _ = thread.join();
@@ -67,19 +79,13 @@ impl Drop for Keeper {
 }
 
 fn keep(store: &Store, history: History, over: &AtomicBool) {
-    let write_every = match store.durability() {
-        Some(Durability::Interval(ms)) => Some(Duration::from_millis(u64::from(ms))),
-        Some(Durability::None) => Some(LAZY),
-        Some(Durability::Always) | None => None,
-    };
     let mut past = VecDeque::new();
-    let (mut written, mut swept) = (Instant::now(), Instant::now());
+    let mut swept = Instant::now();
     let mut expired = Instant::now().checked_sub(EXPIRED);
     let sweep_every = match history {
         History::Seconds(seconds) => SWEEP_MIN.max(Duration::from_secs(u64::from(seconds)) / 10),
         History::All => Duration::MAX,
     };
-    let tick = write_every.map_or(TICK, |every| every.clamp(Duration::from_millis(1), TICK));
     while !over.load(Ordering::Acquire) {
         if let History::Seconds(seconds) = history {
             let since = Duration::from_secs(u64::from(seconds));
@@ -98,13 +104,22 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
         let _ = store.prepare();
         while !over.load(Ordering::Acquire) && store.reclaim() == Ok(true) {}
-        if write_every.is_some_and(|every| written.elapsed() >= every) {
-            let _ = store.write_out();
-            written = Instant::now();
-        }
-        thread::park_timeout(tick);
+        thread::park_timeout(TICK);
     }
     let _ = store.write_out();
+}
+
+/// Writes to the disk now and then. Where it fails, whoever writes next is told.
+fn write_out(store: &Store, every: Duration, over: &AtomicBool) {
+    let every = every.max(Duration::from_millis(1));
+    let mut due = Instant::now() + every;
+    while !over.load(Ordering::Acquire) {
+        thread::park_timeout(due.saturating_duration_since(Instant::now()));
+        if Instant::now() >= due {
+            due = Instant::now() + every;
+            let _ = store.write_out();
+        }
+    }
 }
 
 /// The last commit that was made `since` ago or before: what was replaced later is kept. `past`

@@ -13,14 +13,10 @@ use super::record::{ALIGN, HEAD_BYTES, Kind};
 use super::segment::{Location, Segment, SegmentId};
 use super::store::{Consistency, Store, lock};
 use super::table::Damage;
-use super::write::{Action, Condition, Write, WriteError};
-use crate::engine::Second;
+use crate::engine::{Refused, Second};
 
 /// For so long requests are recognised also after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
-
-/// Keys that are looked at under one lock.
-const EXPIRED_STEP: usize = 4096;
 
 /// Why a segment was not reclaimed. It is still there, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,24 +103,14 @@ impl Store {
     }
 
     /// Deletes the keys whose time is over. Nobody sees them any more, but they take space.
-    pub(super) fn delete_expired(&self, now: Second, over: &AtomicBool) -> Result<(), WriteError> {
+    pub(super) fn delete_expired(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
         for stripe in 0..self.stripes() {
             let mut from = Some(Vec::new());
             while let Some(first) = from {
                 if over.load(Ordering::Acquire) {
                     return Ok(());
                 }
-                let found;
-                (found, from) = self.stripe(stripe).expired_from(&first, EXPIRED_STEP, now);
-                for (key, version) in found {
-                    // Unless somebody has put it again meanwhile.
-                    let condition = Condition::Version(version);
-                    let write = Write { key: &key, condition, action: Action::Delete };
-                    match self.write(&[write], None, 0) {
-                        Ok(_) | Err(WriteError::Condition { .. } | WriteError::Damage(_)) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
+                from = self.delete_expired_from(stripe, &first, now)?;
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapOptions, MmapRaw};
@@ -49,8 +49,9 @@ pub(crate) struct Segment {
     filled: AtomicUsize,
     /// Bytes of records that somebody may still ask for.
     live: AtomicU64,
-    /// Whether records of requests with an id are in it.
-    has_requests: AtomicBool,
+    /// When the last record of a request with an id came into it, in milliseconds after `since`,
+    /// from 1 on; 0 where there is none.
+    requested_ms: AtomicU64,
     /// When it was made, or opened.
     since: Instant,
 }
@@ -93,7 +94,7 @@ impl Segment {
             bytes,
             filled: AtomicUsize::new(filled),
             live: AtomicU64::new(0),
-            has_requests: AtomicBool::new(false),
+            requested_ms: AtomicU64::new(0),
             since: Instant::now(),
         }
     }
@@ -101,18 +102,21 @@ impl Segment {
     /// The same, once its file holds all of it.
     pub(crate) fn reopened(&self, file: &File) -> io::Result<Segment> {
         let segment = Segment::sealed(self.id, self.salt, file, self.filled(), self.live())?;
-        let has_requests = AtomicBool::new(self.has_requests.load(Ordering::Relaxed));
-        Ok(Segment { has_requests, since: self.since, ..segment })
+        let requested_ms = AtomicU64::new(self.requested_ms.load(Ordering::Relaxed));
+        Ok(Segment { requested_ms, since: self.since, ..segment })
     }
 
-    /// For how long requests with an id have been in it, if any are.
+    /// How long ago the last request with an id came into it, if any did.
     pub(crate) fn requests_age(&self) -> Option<Duration> {
-        self.has_requests.load(Ordering::Relaxed).then(|| self.since.elapsed())
+        let requested_ms = self.requested_ms.load(Ordering::Relaxed);
+        let requested = Duration::from_millis(requested_ms.checked_sub(1)?);
+        Some(self.since.elapsed().saturating_sub(requested))
     }
 
-    /// A recovery found a request with an id in it.
+    /// A request with an id came into it, or a recovery found one.
     pub(crate) fn note_request(&self) {
-        self.has_requests.store(true, Ordering::Relaxed);
+        let elapsed_ms = self.since.elapsed().as_millis() as u64;
+        self.requested_ms.store(elapsed_ms + 1, Ordering::Relaxed);
     }
 
     /// Bytes that fit.

@@ -19,7 +19,7 @@ use super::log::Log;
 use super::order::Order;
 use super::record::{Kind, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
-use crate::engine::{Second, Version};
+use crate::engine::Second;
 
 /// What the log holds is not what was written to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +58,6 @@ struct Slot {
     /// The newest record says that it is gone.
     deleted: bool,
 }
-
-/// A key whose time is over, and its version.
-type Expired = (Vec<u8>, Version);
 
 /// Versions of one key, oldest first, of which a table may hold many.
 type Chain = Vec<Location>;
@@ -369,14 +366,13 @@ impl Table {
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Of so many keys from `first` on those whose time is over, with their versions, and the key
-    /// to go on with.
+    /// Of so many keys from `first` on those whose time is over, and the key to go on with.
     pub(crate) fn expired_from(
         &self,
         first: &[u8],
         keys_max: usize,
         now: Second,
-    ) -> (Vec<Expired>, Option<Vec<u8>>) {
+    ) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
         let mut found = Vec::new();
         for (seen, slot) in self.slots_from(first).enumerate() {
             let record = self.trusted(self.slots[slot.0 as usize].newest);
@@ -384,7 +380,7 @@ impl Table {
                 return (found, Some(record.key.to_vec()));
             }
             if record.kind != Kind::Delete && record.expiry.is_over(now) {
-                found.push((record.key.to_vec(), record.version));
+                found.push(record.key.to_vec());
             }
         }
         (found, None)
