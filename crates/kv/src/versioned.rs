@@ -31,7 +31,7 @@ pub use directory::DirectoryError;
 pub use figures::Figures;
 pub use items::Items;
 pub use keeper::{History, Keeper};
-pub use log::{Durability, Unwritable};
+pub use log::{CommitFigures, Durability, Unwritable};
 pub use read::{Past, ReadError, Seen, Shown};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;

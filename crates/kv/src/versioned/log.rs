@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 use super::directory::Directory;
 use super::record::{HEAD_BYTES, Record, Sequence};
@@ -34,6 +35,50 @@ pub enum Unwritable {
     Broken(String),
 }
 
+/// What it took to make commits safe: those that waited together went as one group, with one write
+/// and one sync.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CommitFigures {
+    /// Groups.
+    pub groups: u64,
+    /// Records in them.
+    pub records: u64,
+    /// What all of them took together.
+    pub sum_ns: u64,
+    /// What the slowest one took since somebody asked last.
+    pub max_ns: u64,
+}
+
+/// Counts [`CommitFigures`].
+#[derive(Debug, Default)]
+struct CommitCounters {
+    groups: AtomicU64,
+    records: AtomicU64,
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl CommitCounters {
+    /// A group is safe. The counters are told apart by nobody but who prints them: their order
+    /// among each other does not matter.
+    fn count(&self, records: u64, began: Instant) {
+        let ns = began.elapsed().as_nanos() as u64;
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        self.records.fetch_add(records, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.max_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> CommitFigures {
+        CommitFigures {
+            groups: self.groups.load(Ordering::Relaxed),
+            records: self.records.load(Ordering::Relaxed),
+            sum_ns: self.sum_ns.load(Ordering::Relaxed),
+            max_ns: self.max_ns.swap(0, Ordering::Relaxed),
+        }
+    }
+}
+
 /// The log of a store.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -54,12 +99,15 @@ pub(crate) struct Log {
     sync_over: Condvar,
     synced: AtomicU64,
     broken: OnceLock<String>,
+    made_safe: CommitCounters,
 }
 
 #[derive(Debug)]
 struct Head {
     active: Arc<Segment>,
     last: Sequence,
+    /// Records that nobody has begun to make safe.
+    unsafe_records: u64,
     /// Full, and perhaps not yet on the disk; oldest first.
     full: Vec<Arc<Segment>>,
 }
@@ -91,7 +139,12 @@ impl Log {
             recovered.segments.into_iter().map(|segment| (segment.id, segment)).collect();
         segments.insert(active.id, Arc::clone(&active));
         Ok(Log {
-            head: Mutex::new(Head { active, last: recovered.last, full: Vec::new() }),
+            head: Mutex::new(Head {
+                active,
+                last: recovered.last,
+                unsafe_records: 0,
+                full: Vec::new(),
+            }),
             segments: RwLock::new(segments),
             generation: AtomicU64::new(0),
             directory,
@@ -104,6 +157,7 @@ impl Log {
             sync_over: Condvar::new(),
             synced: AtomicU64::new(recovered.last),
             broken: OnceLock::new(),
+            made_safe: CommitCounters::default(),
         })
     }
 
@@ -228,6 +282,11 @@ impl Log {
         }
     }
 
+    /// What it took to make commits safe; all zeros where nobody asked for that.
+    pub(crate) fn commit_figures(&self) -> CommitFigures {
+        self.made_safe.take()
+    }
+
     /// Segments that nothing more is written to, and that are read from their files if they have any.
     pub(crate) fn full_segments(&self) -> Vec<Arc<Segment>> {
         let head = lock(&self.head);
@@ -321,9 +380,11 @@ impl Log {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
-        let (last, full, active) = {
+        let began = Instant::now();
+        let (last, records, full, active) = {
             let mut head = lock(&self.head);
-            (head.last, std::mem::take(&mut head.full), Arc::clone(&head.active))
+            let records = std::mem::take(&mut head.unsafe_records);
+            (head.last, records, std::mem::take(&mut head.full), Arc::clone(&head.active))
         };
         let safely = self.durability != Durability::None;
         let written = full
@@ -337,6 +398,9 @@ impl Log {
             return Err(Unwritable::Broken(why.clone()));
         }
         self.synced.fetch_max(last, Ordering::Release);
+        if safely && records > 0 {
+            self.made_safe.count(records, began);
+        }
         Ok(())
     }
 
@@ -406,6 +470,7 @@ impl Commit<'_> {
             let full = std::mem::replace(&mut self.head.active, fresh);
             self.head.full.push(full);
         }
+        self.head.unsafe_records += 1;
         self.head.active.append(record)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::directory::{Directory, DirectoryError};
-use super::log::{Durability, Log, Recovered, Unwritable};
+use super::log::{CommitFigures, Durability, Log, Recovered, Unwritable};
 use super::reclaim::ReclaimError;
 use super::record::{Record, Sequence};
 use super::recovery::{Lost, read_segments, records};
@@ -265,6 +265,12 @@ impl Store {
 
     pub(super) fn write_out(&self) -> Result<(), Unwritable> {
         self.0.log.write_out()
+    }
+
+    /// What it took to make commits safe. The slowest is the slowest since this was called last.
+    #[must_use]
+    pub fn commit_figures(&self) -> CommitFigures {
+        self.0.log.commit_figures()
     }
 
     /// When a commit is on the disk; `None` of a store in memory.
