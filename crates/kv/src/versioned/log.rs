@@ -94,20 +94,43 @@ pub(crate) struct Log {
     /// The next segments, made before they are needed: that takes some milliseconds.
     spare: Mutex<VecDeque<Segment>>,
     next: AtomicU32,
-    /// Whether somebody syncs, for everybody.
-    syncing: Mutex<bool>,
-    sync_over: Condvar,
+    turns: Mutex<Turns>,
+    /// The ends of turns with even and odd numbers. Whoever waits is served by the turn that goes
+    /// on or by the next one, which one of them will have. Were it one condition, each turn would wake both, and
+    /// with a hundred threads half of the processors' time went into waking those it does not serve.
+    turn_over: [Condvar; 2],
     synced: AtomicU64,
     broken: OnceLock<String>,
     made_safe: CommitCounters,
+}
+
+/// Who writes to the disk, for everybody: one after the other has a turn.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Whether it is somebody's turn; otherwise the one with this number is over.
+    taken: bool,
+    /// Counted from 1.
+    turn: usize,
+    /// The last commit that it makes safe.
+    up_to: Sequence,
+}
+
+/// What one turn writes.
+#[derive(Debug)]
+struct Group {
+    /// The last commit of it.
+    last: Sequence,
+    records: u64,
+    full: Vec<Arc<Segment>>,
+    active: Arc<Segment>,
 }
 
 #[derive(Debug)]
 struct Head {
     active: Arc<Segment>,
     last: Sequence,
-    /// Records that nobody has begun to make safe.
-    unsafe_records: u64,
+    /// Records that are in no group yet.
+    ungrouped: u64,
     /// Full, and perhaps not yet on the disk; oldest first.
     full: Vec<Arc<Segment>>,
 }
@@ -139,12 +162,7 @@ impl Log {
             recovered.segments.into_iter().map(|segment| (segment.id, segment)).collect();
         segments.insert(active.id, Arc::clone(&active));
         Ok(Log {
-            head: Mutex::new(Head {
-                active,
-                last: recovered.last,
-                unsafe_records: 0,
-                full: Vec::new(),
-            }),
+            head: Mutex::new(Head { active, last: recovered.last, ungrouped: 0, full: Vec::new() }),
             segments: RwLock::new(segments),
             generation: AtomicU64::new(0),
             directory,
@@ -153,8 +171,8 @@ impl Log {
             bytes_max: AtomicU64::new(bytes_max),
             spare: Mutex::new(VecDeque::new()),
             next: AtomicU32::new(recovered.next + 1),
-            syncing: Mutex::new(false),
-            sync_over: Condvar::new(),
+            turns: Mutex::default(),
+            turn_over: [Condvar::new(), Condvar::new()],
             synced: AtomicU64::new(recovered.last),
             broken: OnceLock::new(),
             made_safe: CommitCounters::default(),
@@ -338,68 +356,83 @@ impl Log {
 
     /// Writes everything up to this commit to the disk; what others append meanwhile goes along.
     pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
-        let Some(directory) = &self.directory else { return Ok(()) };
-        if self.synced.load(Ordering::Acquire) >= up_to {
-            return Ok(());
-        }
-        let mut syncing = lock(&self.syncing);
-        // Whoever comes while somebody syncs appended too late for that: one of them is next.
-        while self.synced.load(Ordering::Acquire) < up_to {
-            if !*syncing {
-                return self.write_out_in_turn(directory, syncing);
+        match &self.directory {
+            Some(directory) if self.synced.load(Ordering::Acquire) < up_to => {
+                self.write_out_in_turn(directory, up_to)
             }
-            syncing = self.sync_over.wait(syncing).unwrap_or_else(PoisonError::into_inner);
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Writes everything to the disk.
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
-        let Some(directory) = &self.directory else { return Ok(()) };
-        let mut syncing = lock(&self.syncing);
-        while *syncing {
-            syncing = self.sync_over.wait(syncing).unwrap_or_else(PoisonError::into_inner);
+        match &self.directory {
+            // Records that were moved have no commit that one could wait for.
+            Some(directory) => self.write_out_in_turn(directory, Sequence::MAX),
+            None => Ok(()),
         }
-        self.write_out_in_turn(directory, syncing)
     }
 
-    fn write_out_in_turn(
-        &self,
-        directory: &Directory,
-        mut syncing: MutexGuard<'_, bool>,
-    ) -> Result<(), Unwritable> {
-        *syncing = true;
-        drop(syncing);
-        let written = self.write_out_alone(directory);
-        *lock(&self.syncing) = false;
-        self.sync_over.notify_all();
+    /// Waits for the first turn that has this commit in its group, or has that turn.
+    fn write_out_in_turn(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
+        let mut turns = lock(&self.turns);
+        let own = if up_to <= turns.up_to { turns.turn } else { turns.turn + 1 };
+        while turns.taken && turns.turn <= own {
+            turns = self.turn_over[own % 2].wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        if turns.turn >= own {
+            // It is over. What is safe was said before the turns were locked to end it.
+            return match self.broken.get() {
+                Some(why) if self.synced.load(Ordering::Acquire) < up_to => {
+                    Err(Unwritable::Broken(why.clone()))
+                }
+                _ => Ok(()),
+            };
+        }
+        // Taken while the turns are locked: whoever waits for this turn locked them before, and had
+        // appended by then; whoever locks them later sees how far it goes.
+        let group = self.take_group();
+        *turns = Turns { taken: true, turn: own, up_to: group.last };
+        drop(turns);
+        let written = self.write_group(directory, &group);
+        lock(&self.turns).taken = false;
+        // One that has the next turn comes first: the disk is busy while the others wake.
+        self.turn_over[(own + 1) % 2].notify_one();
+        self.turn_over[own % 2].notify_all();
         written
     }
 
-    fn write_out_alone(&self, directory: &Directory) -> Result<(), Unwritable> {
+    /// Everything that nobody has begun to write out.
+    fn take_group(&self) -> Group {
+        let mut head = lock(&self.head);
+        Group {
+            last: head.last,
+            records: std::mem::take(&mut head.ungrouped),
+            full: std::mem::take(&mut head.full),
+            active: Arc::clone(&head.active),
+        }
+    }
+
+    fn write_group(&self, directory: &Directory, group: &Group) -> Result<(), Unwritable> {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
         let began = Instant::now();
-        let (last, records, full, active) = {
-            let mut head = lock(&self.head);
-            let records = std::mem::take(&mut head.unsafe_records);
-            (head.last, records, std::mem::take(&mut head.full), Arc::clone(&head.active))
-        };
         let safely = self.durability != Durability::None;
-        let written = full
+        let written = group
+            .full
             .iter()
             .try_for_each(|segment| {
                 directory.write(segment, safely).and_then(|()| self.reopen(segment))
             })
-            .and_then(|()| directory.write(&active, safely));
+            .and_then(|()| directory.write(&group.active, safely));
         if let Err(error) = written {
             let why = self.broken.get_or_init(|| error.to_string());
             return Err(Unwritable::Broken(why.clone()));
         }
-        self.synced.fetch_max(last, Ordering::Release);
-        if safely && records > 0 {
-            self.made_safe.count(records, began);
+        self.synced.fetch_max(group.last, Ordering::Release);
+        if safely && group.records > 0 {
+            self.made_safe.count(group.records, began);
         }
         Ok(())
     }
@@ -470,7 +503,7 @@ impl Commit<'_> {
             let full = std::mem::replace(&mut self.head.active, fresh);
             self.head.full.push(full);
         }
-        self.head.unsafe_records += 1;
+        self.head.ungrouped += 1;
         self.head.active.append(record)
     }
 }
