@@ -1,21 +1,49 @@
 //! Requests that were made already: one that is sent again is answered again, not made again.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::record::RequestId;
 use super::write::Committed;
 
-/// Requests remembered: of 10,000 writes a second those of the last hundred seconds.
-const REQUESTS_MAX: usize = 1 << 20;
+/// Locks that requests are dealt to by their hash: also those of a client that sends many at once.
+const SHARDS: usize = 64;
+/// Requests that a shard remembers: as many as fit a hash table of 2¹⁴. Together they are, of 10,000 writes a
+/// second, those of the last ninety seconds.
+const SHARD_REQUESTS_MAX: usize = (1 << 14) / 8 * 7;
 
 /// The latest requests that had an id, and what came of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Requests {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+}
+
+impl Default for Requests {
+    fn default() -> Requests {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Requests { shards, hasher: RandomState::new() }
+    }
+}
+
+impl Requests {
+    /// The shard that a request belongs to. Held until a request is made, it keeps the same one, which may
+    /// come twice at once, from being made a second time.
+    pub(crate) fn shard(&self, request: RequestId) -> MutexGuard<'_, Shard> {
+        let index = self.hasher.hash_one(request) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Some of the requests.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
     made: HashMap<RequestId, Committed>,
     order: VecDeque<RequestId>,
 }
 
-impl Requests {
+impl Shard {
     /// What came of a request, if it was made.
     pub(crate) fn made(&self, request: RequestId) -> Option<Committed> {
         self.made.get(&request).copied()
@@ -23,14 +51,18 @@ impl Requests {
 
     /// Remembers what came of one.
     pub(crate) fn remember(&mut self, request: RequestId, committed: Committed) {
-        if self.made.insert(request, committed).is_none() {
-            self.order.push_back(request);
+        if let Some(made) = self.made.get_mut(&request) {
+            *made = committed;
+            return;
         }
-        if self.order.len() > REQUESTS_MAX
+        // Before the next one is there, or the table would grow for it.
+        if self.order.len() == SHARD_REQUESTS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.made.remove(&oldest);
         }
+        self.made.insert(request, committed);
+        self.order.push_back(request);
     }
 }
 
@@ -40,13 +72,26 @@ mod tests {
 
     #[test]
     fn the_oldest_are_forgotten_first() {
-        let mut requests = Requests::default();
+        let mut shard = Shard::default();
         let id = |number| RequestId { client: 7, number };
-        for number in 0..=REQUESTS_MAX as u64 {
-            requests.remember(id(number), Committed { sequence: number, version: number });
+        for number in 0..=SHARD_REQUESTS_MAX as u64 {
+            shard.remember(id(number), Committed { sequence: number, version: number });
         }
-        assert_eq!(requests.made(id(0)), None);
-        assert_eq!(requests.made(id(1)), Some(Committed { sequence: 1, version: 1 }));
-        assert_eq!(requests.made.len(), REQUESTS_MAX);
+        assert_eq!(shard.made(id(0)), None);
+        assert_eq!(shard.made(id(1)), Some(Committed { sequence: 1, version: 1 }));
+        assert_eq!(shard.made.len(), SHARD_REQUESTS_MAX);
+    }
+
+    #[test]
+    fn one_client_has_as_much_remembered_as_many() {
+        let requests = Requests::default();
+        let id = |number| RequestId { client: 7, number };
+        // More than a shard takes, an eighth of what all take.
+        let count = (SHARDS / 8 * SHARD_REQUESTS_MAX) as u64;
+        for number in 0..count {
+            let committed = Committed { sequence: number, version: number };
+            requests.shard(id(number)).remember(id(number), committed);
+        }
+        assert!((0..count).all(|number| requests.shard(id(number)).made(id(number)).is_some()));
     }
 }

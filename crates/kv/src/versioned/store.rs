@@ -67,7 +67,7 @@ pub(super) struct Inner {
     pub(super) dropped: AtomicU64,
     /// Whether nobody has looked yet for what a recovery found and nobody asks for.
     pub(super) unswept: AtomicBool,
-    pub(super) requests: Mutex<Requests>,
+    pub(super) requests: Requests,
     /// Segments that cannot be taken apart, since something in them cannot be read. Locked by
     /// whoever takes segments apart.
     pub(super) reclaiming: Mutex<BTreeMap<SegmentId, Damage>>,
@@ -166,7 +166,7 @@ impl Store {
                 let Record { key, sequence, version, .. } = record;
                 if let Some(request) = record.request {
                     segment.note_request();
-                    let mut requests = lock(&self.0.requests);
+                    let mut requests = self.0.requests.shard(request);
                     let others = requests.made(request).map_or(0, |made| made.version);
                     let version = version.max(others);
                     requests.remember(request, Committed { sequence, version });
@@ -202,7 +202,7 @@ impl Store {
             snapshots: Mutex::default(),
             retained: AtomicU64::new(u64::MAX),
             compacted: AtomicU64::new(0),
-            requests: Mutex::new(Requests::default()),
+            requests: Requests::default(),
             dropped: AtomicU64::new(0),
             unswept: AtomicBool::new(false),
             reclaiming: Mutex::default(),

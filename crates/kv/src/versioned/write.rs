@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 
 use super::log::Unwritable;
 use super::record::{Growth, Kind, Record, RequestId, Sequence, record_bytes};
-use super::store::{Consistency, Store, lock};
+use super::store::{Consistency, Store};
 use super::table::{Damage, SlotId, Table, View};
 use super::watch::{Event, What};
 use crate::engine::{Expiry, Second, Version};
@@ -132,7 +132,7 @@ impl Store {
     ) -> Result<Committed, WriteError> {
         let Some(id) = request else { return self.write_once(writes, None, now) };
         // Held until it is made: the same request may come twice at once.
-        let mut requests = lock(&self.0.requests);
+        let mut requests = self.0.requests.shard(id);
         if let Some(committed) = requests.made(id) {
             return Ok(committed);
         }
