@@ -147,38 +147,25 @@ impl Store {
         request: Option<RequestId>,
         now: Second,
     ) -> Result<Committed, WriteError> {
+        // Most commits are of one key: nothing is gathered for them.
+        if let [write] = writes {
+            let hash = self.0.hash.hash(write.key);
+            let stripe = self.stripe_of(hash);
+            let mut locked = [(stripe, self.stripe(stripe))];
+            let mut seen = 0;
+            return match self.plan(0, write, hash, &locked[0].1, now, &mut seen)? {
+                Some(plan) => self.append(&[plan], request, &mut locked, now),
+                // Nothing was there to delete.
+                None => Ok(Committed { sequence: seen, version: 0 }),
+            };
+        }
         let hashes: Vec<u64> = writes.iter().map(|write| self.0.hash.hash(write.key)).collect();
         let mut locked = self.lock_stripes(&hashes);
         let mut planned = Vec::with_capacity(writes.len());
         let mut seen = 0;
         for (index, (write, &hash)) in writes.iter().zip(&hashes).enumerate() {
-            if write.key.is_empty() || write.key.len() > KEY_BYTES_MAX {
-                return Err(WriteError::Key(index));
-            }
             let table = table_of(&mut locked, self.stripe_of(hash));
-            let slot = table.find(hash, write.key)?;
-            let view = match slot {
-                Some(slot) => table.view(slot, Sequence::MAX)?,
-                None => None,
-            };
-            let view = view.filter(|view| !view.expiry.is_over(now));
-            seen = seen.max(slot.map_or(0, |slot| table.newest_sequence(slot)));
-            if !write.condition.holds(view.as_ref()) {
-                let version = view.map(|view| view.version);
-                // That this one failed says of those before that they hold.
-                return Err(WriteError::Condition { index, version, sequence: seen });
-            }
-            self.check_size(index, write, view.as_ref())?;
-            // The version of a key that is gone counts on: it is not to be met again.
-            if view.is_none() && matches!(write.action, Action::Delete) {
-                continue;
-            }
-            let before = match (self.0.options.consistency, slot) {
-                (Consistency::Sequential, Some(slot)) => table.newest_version(slot),
-                _ => 0,
-            };
-            let version = before + 1;
-            planned.push(Planned { write: *write, hash, slot, view, version, keeps: None });
+            planned.extend(self.plan(index, write, hash, table, now, &mut seen)?);
         }
         if let Some(index) = twice(writes, &hashes) {
             return Err(WriteError::Twice(index));
@@ -188,6 +175,45 @@ impl Store {
             return Ok(Committed { sequence: seen, version: 0 });
         }
         self.append(&planned, request, &mut locked, now)
+    }
+
+    /// What a write comes to, `None` where it deletes what is not there. `seen` is the last commit that
+    /// the writes up to this one have found.
+    fn plan<'a>(
+        &self,
+        index: usize,
+        write: &Write<'a>,
+        hash: u64,
+        table: &Table,
+        now: Second,
+        seen: &mut Sequence,
+    ) -> Result<Option<Planned<'a>>, WriteError> {
+        if write.key.is_empty() || write.key.len() > KEY_BYTES_MAX {
+            return Err(WriteError::Key(index));
+        }
+        let slot = table.find(hash, write.key)?;
+        let view = match slot {
+            Some(slot) => table.view(slot, Sequence::MAX)?,
+            None => None,
+        };
+        let view = view.filter(|view| !view.expiry.is_over(now));
+        *seen = (*seen).max(slot.map_or(0, |slot| table.newest_sequence(slot)));
+        if !write.condition.holds(view.as_ref()) {
+            let version = view.map(|view| view.version);
+            // That this one failed says of those before that they hold.
+            return Err(WriteError::Condition { index, version, sequence: *seen });
+        }
+        self.check_size(index, write, view.as_ref())?;
+        // The version of a key that is gone counts on: it is not to be met again.
+        if view.is_none() && matches!(write.action, Action::Delete) {
+            return Ok(None);
+        }
+        let before = match (self.0.options.consistency, slot) {
+            (Consistency::Sequential, Some(slot)) => table.newest_version(slot),
+            _ => 0,
+        };
+        let version = before + 1;
+        Ok(Some(Planned { write: *write, hash, slot, view, version, keeps: None }))
     }
 
     pub(super) fn check_size(
@@ -232,20 +258,18 @@ impl Store {
         let mut commit = self.0.log.begin(sizes, frees)?;
         let sequence = commit.sequence;
         let mut version = 0;
-        let mut replaced = Vec::new();
+        let mut places = Vec::with_capacity(left);
         for plan in planned {
             let version_here = plan.keeps.unwrap_or(match self.0.options.consistency {
                 Consistency::Linearizable => sequence,
                 Consistency::Sequential => plan.version,
             });
             version = version.max(version_here);
-            let table = table_of(locked, self.stripe_of(plan.hash));
             let (flags, expiry, marks) = plan.attributes();
-            let mut slot = plan.slot;
             let mut growth = plan.growth();
             for (part, (kind, value)) in plan.pieces().enumerate() {
                 left -= 1;
-                let at = commit.append(&Record {
+                places.push(commit.append(&Record {
                     kind,
                     sequence,
                     part: part as u32,
@@ -259,8 +283,7 @@ impl Store {
                     growth: growth.grow(kind, value.len()),
                     key: plan.write.key,
                     value,
-                });
-                slot = Some(table.push(plan.hash, slot, at, now));
+                }));
             }
             // In the order of the commits: nobody else commits meanwhile.
             self.0.watches.tell(plan.write.key, || Event {
@@ -273,17 +296,26 @@ impl Store {
                     Action::Delete => What::Deleted,
                 },
             });
-            if let Some(slot) = slot
-                && !matches!(plan.write.action, Action::Append(_))
-            {
-                replaced.push((plan.hash, slot));
-            }
         }
+        // Others may commit from here on: the log is everybody's, and finding a new key's place in the
+        // order of all takes longer than the record. Whoever sees this commit in the log, a
+        // snapshot or who takes segments apart, finds its keys only behind their stripes' locks,
+        // which are held until all is in the tables.
         drop(commit);
         // Not before the commit has its place: a snapshot that is taken now sees it, or is known.
         let horizon = self.horizon(sequence);
-        for (hash, slot) in replaced {
-            table_of(locked, self.stripe_of(hash)).prune(slot, horizon);
+        let mut places = places.into_iter();
+        for plan in planned {
+            let table = table_of(locked, self.stripe_of(plan.hash));
+            let mut slot = plan.slot;
+            for at in places.by_ref().take(plan.pieces().count()) {
+                slot = Some(table.push(plan.hash, slot, at, now));
+            }
+            if let Some(slot) = slot
+                && !matches!(plan.write.action, Action::Append(_))
+            {
+                table.prune(slot, horizon);
+            }
         }
         Ok(Committed { sequence, version })
     }
