@@ -1,10 +1,11 @@
-//! What the memory engine costs by itself: a get and a set, of values that do and do not fit the
-//! processor's caches together.
+//! What the engines cost by themselves: a get and a set of the memory engine, of values that do and do
+//! not fit the processor's caches together; and a get of each, of keys that are asked for unequally often.
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use knee_kv::engine::{Change, Engine, Expiry};
+use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Items, Store, StoreOptions};
 use knee_kv::{Memory, MemoryLimits};
 
 const NOW: u32 = 1_700_000_000;
@@ -29,9 +30,9 @@ impl Keys {
     }
 }
 
-fn set(memory: &mut Memory, key: &[u8], value: &[u8]) {
+fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) {
     let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
-    let (outcome, ()) = memory.update(key, NOW, |_| (put, ()));
+    let (outcome, ()) = engine.update(key, NOW, |_| (put, ()));
     black_box(outcome).expect("there is memory");
 }
 
@@ -59,10 +60,8 @@ fn engine(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter("get"), |bencher| {
             bencher.iter(|| {
                 out.clear();
-                let shown = memory.get(keys.next(), NOW, |item| {
-                    out.extend_from_slice(item.map_or(b"".as_slice(), |item| item.value));
-                });
-                black_box((shown, &out)).0.expect("nothing is damaged");
+                get(&mut memory, keys.next(), &mut out);
+                black_box(&out);
             });
         });
         group.bench_function(BenchmarkId::from_parameter("set"), |bencher| {
@@ -80,5 +79,75 @@ fn engine(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, engine);
+/// Draws of keys, Zipf with exponent 0.8: of N keys the one with rank N·u⁵ for a uniform u, which is
+/// its distribution but for the first few. The ranks are dealt to the keys all over.
+fn zipf(keys: &mut Keys, draws: usize) -> Vec<u32> {
+    let count = keys.keys.len();
+    let draw = |_| {
+        keys.next();
+        let rank = (keys.state as f64 / u64::MAX as f64).powi(5) * count as f64;
+        (rank as usize * 611_953 % count) as u32
+    };
+    (0..draws).map(draw).collect()
+}
+
+fn get_unequally(criterion: &mut Criterion) {
+    let options = StoreOptions {
+        consistency: Consistency::Linearizable,
+        stripes: 64,
+        value_bytes_max: 1 << 20,
+        segment_bytes: 16 << 20,
+    };
+    let path = std::env::temp_dir().join(format!("knee-engine-{}", std::process::id()));
+    for (name, count, value_bytes) in
+        [("Zipf 1M keys of 32 B", 1_000_000, 32), ("Zipf 20k keys of 4 KiB", 20_000, 4096)]
+    {
+        let mut keys = Keys::new(count);
+        let value = vec![7; value_bytes];
+        let draws = zipf(&mut keys, 1 << 20);
+        let mut group = criterion.benchmark_group(name);
+        group.throughput(Throughput::Elements(1));
+        let mut measure = |name: &str, engine: &mut dyn FnMut(&[u8], &mut Vec<u8>)| {
+            let (mut out, mut next) = (Vec::with_capacity(8192), draws.iter().cycle());
+            group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
+                bencher.iter(|| {
+                    out.clear();
+                    let key = next.next().expect("draws go round");
+                    engine(&keys.keys[*key as usize], &mut out);
+                    black_box(&out);
+                });
+            });
+        };
+        let mut memory = filled(&keys, 512 << 20, &value);
+        measure("cache", &mut |key, out| get(&mut memory, key, out));
+        drop(memory);
+
+        let store = Store::in_memory(options, 1 << 30).expect("memory suffices");
+        let mut items = Items::new(store);
+        keys.keys.iter().for_each(|key| set(&mut items, key, &value));
+        measure("versioned, in memory", &mut |key, out| get(&mut items, key, out));
+        drop(items);
+
+        let directory =
+            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+        let (store, _) = Store::open(options, &directory, 1 << 30).expect("it opens");
+        let mut items = Items::new(store);
+        keys.keys.iter().for_each(|key| set(&mut items, key, &value));
+        // Full segments are read from their files from here on.
+        items.settle().expect("it is written");
+        measure("versioned, in a directory", &mut |key, out| get(&mut items, key, out));
+        drop(items);
+        std::fs::remove_dir_all(&path).expect("it was there");
+        group.finish();
+    }
+}
+
+fn get(engine: &mut impl Engine, key: &[u8], out: &mut Vec<u8>) {
+    let shown = engine.get(key, NOW, |item| {
+        out.extend_from_slice(item.map_or(b"".as_slice(), |item| item.value));
+    });
+    black_box(shown).expect("nothing is damaged");
+}
+
+criterion_group!(benches, engine, get_unequally);
 criterion_main!(benches);
