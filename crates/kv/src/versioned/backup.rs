@@ -3,7 +3,6 @@
 //! It is made under another name, and has its own when it is whole and on the disk: a directory with
 //! that name is a whole copy, whatever happened.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::directory::{Directory, DirectoryError};
 use super::log::{Durability, Log, Recovered, Unwritable};
-use super::record::{Kind, Record, Sequence};
+use super::record::{Kind, OnDisk, Record, Sequence};
 use super::store::{Consistency, Store};
 use super::table::{Damage, Table, View};
 use super::write::{Growing, pieces};
@@ -109,9 +108,9 @@ impl Store {
         let snapshot = self.snapshot();
         let sequence = snapshot.sequence();
         self.sync(sequence)?;
-        let (directory, _) = Directory::open(path).map_err(BackupError::Directory)?;
-        let recovered =
-            Recovered { segments: Vec::new(), next: 1, last: sequence, damaged: BTreeSet::new() };
+        let consistency = self.0.options.consistency;
+        let (directory, _) = Directory::open(path, consistency).map_err(BackupError::Directory)?;
+        let recovered = Recovered { last: sequence, ..Recovered::nothing() };
         // It is written whenever a segment is full, and in the end.
         let written = Some((directory, Durability::Interval(0)));
         let (_, bytes_max) = self.0.log.bytes();
@@ -126,8 +125,8 @@ impl Store {
                 keys.drain(..).try_for_each(|key| copy.add(&key))?;
             }
         }
-        copy.log.write_out()?;
         copy.log.note_compacted(sequence)?;
+        copy.log.close()?;
         Ok(sequence)
     }
 
@@ -216,9 +215,11 @@ impl Copied {
                 expiry: key.expiry,
                 marks: key.marks,
                 more: false,
+                first: false,
                 moved: true,
+                on_disk: OnDisk::default(),
                 request: None,
-                growth: growing.grow(kind, value.len()),
+                growth: growing.grow((key.sequence, part as u32), kind, value.len()),
                 key: &key.key,
                 value,
             };

@@ -17,7 +17,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::segment::{Segment, SegmentId};
+use super::record::Sequence;
+use super::segment::{Location, Segment, SegmentId};
+use super::store::Consistency;
 
 /// Records begin behind so many bytes of a file: mappings begin at pages.
 pub(crate) const FILE_HEAD_BYTES: u64 = 4096;
@@ -28,14 +30,41 @@ const MAGIC: &[u8; 8] = b"kneelog1";
 pub(crate) struct Manifest {
     /// Version of the format.
     pub(crate) format: u32,
-    /// Salts of the segments.
-    pub(crate) segments: BTreeMap<SegmentId, u32>,
-    /// Versions before it may have been dropped.
-    pub(crate) compacted: u64,
+    /// What versions count: a store that counts otherwise would make some twice.
+    pub(crate) consistency: Consistency,
+    /// The segments, as they were made.
+    pub(crate) segments: BTreeMap<SegmentId, Made>,
+    /// What can no longer be told from the segments alone.
+    pub(crate) reached: Reached,
 }
 
 impl Manifest {
-    pub(crate) const FORMAT: u32 = 1;
+    pub(crate) const FORMAT: u32 = 2;
+
+    fn new(consistency: Consistency) -> Manifest {
+        let reached = Reached { last: 0, settled: None, compacted: 0 };
+        Manifest { format: Manifest::FORMAT, consistency, segments: BTreeMap::new(), reached }
+    }
+}
+
+/// A segment as it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Made {
+    /// Seeds its checksums.
+    pub(crate) salt: u32,
+    /// Bytes that were reserved for its records.
+    pub(crate) bytes: usize,
+}
+
+/// How far a log had come when the last segment was taken out of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Reached {
+    /// The last commit.
+    pub(crate) last: Sequence,
+    /// Up to here it was on the disk.
+    pub(crate) settled: Option<Location>,
+    /// Versions before it may have been dropped.
+    pub(crate) compacted: u64,
 }
 
 /// An open directory.
@@ -63,6 +92,8 @@ pub enum DirectoryError {
     Io(PathBuf, io::Error),
     /// A file does not hold what was written to it.
     Damaged(PathBuf, String),
+    /// What is there was not made by a store like this one.
+    Other(PathBuf, String),
 }
 
 impl std::fmt::Display for DirectoryError {
@@ -72,7 +103,9 @@ impl std::fmt::Display for DirectoryError {
                 write!(f, "{}: another store has it open", path.display())
             }
             DirectoryError::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            DirectoryError::Damaged(path, what) => write!(f, "{}: {what}", path.display()),
+            DirectoryError::Damaged(path, what) | DirectoryError::Other(path, what) => {
+                write!(f, "{}: {what}", path.display())
+            }
         }
     }
 }
@@ -81,7 +114,10 @@ impl std::error::Error for DirectoryError {}
 
 impl Directory {
     /// Opens a directory, and makes it if it is not there.
-    pub(crate) fn open(path: &Path) -> Result<(Directory, Manifest), DirectoryError> {
+    pub(crate) fn open(
+        path: &Path,
+        consistency: Consistency,
+    ) -> Result<(Directory, Manifest), DirectoryError> {
         let told = |at: &Path| {
             let at = at.to_owned();
             move |error| DirectoryError::Io(at, error)
@@ -102,7 +138,13 @@ impl Directory {
                 _ => DirectoryError::Io(lock_path, error),
             });
         }
-        let manifest = read_manifest(path)?;
+        let manifest = read_manifest(path)?.unwrap_or_else(|| Manifest::new(consistency));
+        if manifest.consistency != consistency {
+            let made = manifest.consistency;
+            let what =
+                format!("it was made with {made} consistency, and is asked for {consistency}");
+            return Err(DirectoryError::Other(path.to_owned(), what));
+        }
         let open = Open { manifest: manifest.clone(), files: BTreeMap::new() };
         let directory = Directory { path: path.to_owned(), _lock: lock, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
@@ -138,16 +180,22 @@ impl Directory {
     pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let path = self.file(id);
-        let made = self.create_file(&path, id, salt, bytes);
-        let file = made.inspect_err(|_| drop(fs::remove_file(&path)))?;
-        let segment = Segment::growing(id, salt, bytes)?;
+        let entered = self
+            .create_file(&path, id, salt, bytes)
+            .and_then(|file| self.enter(id, Made { salt, bytes }, file));
+        // Its space is had back, if it cannot be used.
+        entered.inspect_err(|_| drop(fs::remove_file(&path)))?;
+        Segment::growing(id, salt, bytes)
+    }
+
+    fn enter(&self, id: SegmentId, made: Made, file: File) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
-        manifest.segments.insert(id, salt);
+        manifest.segments.insert(id, made);
         self.write_manifest(&manifest)?;
         open.manifest = manifest;
         open.files.insert(id, (file, 0));
-        Ok(segment)
+        Ok(())
     }
 
     fn create_file(&self, path: &Path, id: SegmentId, salt: u32, bytes: usize) -> io::Result<File> {
@@ -191,8 +239,7 @@ impl Directory {
         full.reopened(&file)
     }
 
-    /// A segment that a store wrote before: its bytes to the end of the file, which may hold more
-    /// than it wrote.
+    /// The file of a segment that a store wrote before.
     pub(crate) fn open_before(&self, id: SegmentId, salt: u32) -> Result<File, DirectoryError> {
         let path = self.file(id);
         let told = |error| DirectoryError::Io(path.clone(), error);
@@ -209,11 +256,11 @@ impl Directory {
         }
     }
 
-    /// Takes a segment out of the manifest, then its file away. Versions before `compacted` may have
-    /// been in it.
-    pub(crate) fn remove(&self, id: SegmentId, compacted: u64) -> io::Result<()> {
+    /// Takes a segment out of the manifest, which says how far the log had come with it; then its
+    /// file away.
+    pub(crate) fn remove(&self, id: SegmentId, reached: Reached) -> io::Result<()> {
         let mut open = self.state();
-        let mut manifest = Manifest { compacted, ..open.manifest.clone() };
+        let mut manifest = Manifest { reached, ..open.manifest.clone() };
         manifest.segments.remove(&id);
         self.write_manifest(&manifest)?;
         open.manifest = manifest;
@@ -221,14 +268,25 @@ impl Directory {
         fs::remove_file(self.file(id))
     }
 
-    /// Notes in the manifest that versions before `compacted` may have been dropped.
-    pub(crate) fn note_compacted(&self, compacted: u64) -> io::Result<()> {
+    /// Notes in the manifest how far the log has come.
+    pub(crate) fn note(&self, reached: Reached) -> io::Result<()> {
         let mut open = self.state();
-        let compacted = compacted.max(open.manifest.compacted);
-        let manifest = Manifest { compacted, ..open.manifest.clone() };
+        let compacted = reached.compacted.max(open.manifest.reached.compacted);
+        let reached = Reached { compacted, ..reached };
+        let manifest = Manifest { reached, ..open.manifest.clone() };
         self.write_manifest(&manifest)?;
         open.manifest = manifest;
         Ok(())
+    }
+
+    /// Waits until everything that was written is on the disk, to whatever file.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let directory = File::open(&self.path)?;
+        // SAFETY: a call with a descriptor that is open.
+        match unsafe { libc::syncfs(directory.as_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Takes a segment that nobody can read out of the manifest; its file gets another name.
@@ -263,7 +321,8 @@ fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
     head
 }
 
-fn read_manifest(directory: &Path) -> Result<Manifest, DirectoryError> {
+/// The manifest, if there is one.
+fn read_manifest(directory: &Path) -> Result<Option<Manifest>, DirectoryError> {
     let path = directory.join("MANIFEST");
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
@@ -271,8 +330,7 @@ fn read_manifest(directory: &Path) -> Result<Manifest, DirectoryError> {
             return if holds_segments(directory) {
                 Err(DirectoryError::Damaged(path, "it is missing, and there are segments".into()))
             } else {
-                let segments = BTreeMap::new();
-                Ok(Manifest { format: Manifest::FORMAT, segments, compacted: 0 })
+                Ok(None)
             };
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -284,13 +342,20 @@ fn read_manifest(directory: &Path) -> Result<Manifest, DirectoryError> {
     if u32::from_str_radix(checksum, 16) != Ok(crc32c::crc32c(json.as_bytes())) {
         return Err(DirectoryError::Damaged(path, "its checksum does not hold".into()));
     }
-    let manifest: Manifest = serde_json::from_str(json)
-        .map_err(|error| DirectoryError::Damaged(path.clone(), error.to_string()))?;
-    if manifest.format != Manifest::FORMAT {
-        let format = manifest.format;
-        return Err(DirectoryError::Damaged(path, format!("format {format} is not known here")));
+    let unknown =
+        |error: serde_json::Error| DirectoryError::Damaged(path.clone(), error.to_string());
+    let Format { format } = serde_json::from_str(json).map_err(unknown)?;
+    if format != Manifest::FORMAT {
+        let what = format!("it has format {format}, and only {} is known here", Manifest::FORMAT);
+        return Err(DirectoryError::Other(path, what));
     }
-    Ok(manifest)
+    serde_json::from_str(json).map(Some).map_err(unknown)
+}
+
+/// What every manifest says, whatever its format.
+#[derive(serde::Deserialize)]
+struct Format {
+    format: u32,
 }
 
 fn holds_segments(directory: &Path) -> bool {

@@ -4,14 +4,14 @@
 //! caller does for everybody who appended meanwhile. Until then nobody may be told of it, whoever
 //! made it: [`Log::synced`] says up to where the log is safe.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
-use super::directory::Directory;
-use super::record::{HEAD_BYTES, Record, Sequence};
+use super::directory::{Directory, Reached};
+use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
 
 /// When a commit is on the disk.
@@ -100,6 +100,8 @@ pub(crate) struct Log {
     /// with a hundred threads half of the processors' time went into waking those it does not serve.
     turn_over: [Condvar; 2],
     synced: AtomicU64,
+    /// Up to where the log is on the disk, as [`Location::to_bits`]; 0 while nobody knows.
+    settled: AtomicU64,
     broken: OnceLock<String>,
     made_safe: CommitCounters,
 }
@@ -123,6 +125,8 @@ struct Group {
     records: u64,
     full: Vec<Arc<Segment>>,
     active: Arc<Segment>,
+    /// Where it ends, which is behind a whole commit.
+    end: Location,
 }
 
 #[derive(Debug)]
@@ -135,14 +139,26 @@ struct Head {
     full: Vec<Arc<Segment>>,
 }
 
+impl Head {
+    /// Where the log ends.
+    fn end(&self) -> Location {
+        Location::new(self.active.id, self.active.filled())
+    }
+}
+
 /// Where a recovery left off.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
-    /// Segments that hold something that cannot be read.
-    pub(crate) damaged: BTreeSet<SegmentId>,
+}
+
+impl Recovered {
+    /// Of a log that never was.
+    pub(crate) fn nothing() -> Recovered {
+        Recovered { segments: Vec::new(), next: 1, last: 0 }
+    }
 }
 
 impl Log {
@@ -161,6 +177,10 @@ impl Log {
         let mut segments: BTreeMap<_, _> =
             recovered.segments.into_iter().map(|segment| (segment.id, segment)).collect();
         segments.insert(active.id, Arc::clone(&active));
+        let settled = match durability {
+            Durability::Always | Durability::Interval(_) => Location::new(active.id, 0).to_bits(),
+            Durability::None => 0,
+        };
         Ok(Log {
             head: Mutex::new(Head { active, last: recovered.last, ungrouped: 0, full: Vec::new() }),
             segments: RwLock::new(segments),
@@ -174,6 +194,7 @@ impl Log {
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
             synced: AtomicU64::new(recovered.last),
+            settled: AtomicU64::new(settled),
             broken: OnceLock::new(),
             made_safe: CommitCounters::default(),
         })
@@ -213,7 +234,7 @@ impl Log {
             head.full.clear();
         }
         head.last += 1;
-        Ok(Commit { sequence: head.last, head, fresh })
+        Ok(Commit { sequence: head.last, head, fresh, is_begun: false, on_disk: self.on_disk() })
     }
 
     /// Begins to move a record of an earlier commit to the end of the log. Two segments beyond the
@@ -230,7 +251,8 @@ impl Log {
             fresh.push(self.fresh_segment(0, 2 * self.segment_bytes as u64)?);
         }
         let fresh = self.enter(fresh);
-        Ok(Commit { sequence: record.sequence, head, fresh })
+        let on_disk = self.on_disk();
+        Ok(Commit { sequence: record.sequence, head, fresh, is_begun: true, on_disk })
     }
 
     /// Adds segments to those that tables find.
@@ -249,8 +271,9 @@ impl Log {
         if (segments as u64 + 1) * self.segment_bytes as u64 > bytes_max + extra {
             return Err(Unwritable::Full(format!("the limit of {bytes_max} bytes is reached")));
         }
-        let spare = lock(&self.spare).pop_front();
-        spare.map_or_else(|| self.make_segment(), Ok)
+        // Held while one is made: the segments' numbers are to be in the order of their use.
+        let mut spare = lock(&self.spare);
+        spare.pop_front().map_or_else(|| self.make_segment(), Ok)
     }
 
     fn make_segment(&self) -> Result<Segment, Unwritable> {
@@ -268,7 +291,6 @@ impl Log {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
         let allowed =
             (segments + 1) * self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
-        // Held while it is made: the segments' numbers are to be in the order of their use.
         let mut spare = lock(&self.spare);
         if half && allowed && spare.is_empty() {
             spare.push_back(self.make_segment()?);
@@ -337,21 +359,37 @@ impl Log {
     /// Takes a segment away of which nothing is asked for, once what has moved from it is safe.
     pub(crate) fn remove(&self, id: SegmentId, compacted: Sequence) -> Result<(), Unwritable> {
         if let Some(directory) = &self.directory {
+            let end = lock(&self.head).end();
             self.write_out()?;
-            directory.remove(id, compacted).map_err(|error| Unwritable::Full(error.to_string()))?;
+            if self.durability == Durability::None {
+                // What has moved is not to be lost where what it was moved from was not.
+                directory.sync().map_err(|error| Unwritable::Full(error.to_string()))?;
+                self.settled.fetch_max(end.to_bits(), Ordering::Relaxed);
+            }
+            let reached = self.reached(compacted);
+            directory.remove(id, reached).map_err(|error| Unwritable::Full(error.to_string()))?;
         }
         self.replace(id, None);
         Ok(())
     }
 
-    /// Notes that versions before this commit may have been dropped.
+    /// Notes that versions before this commit may have been dropped, and how far the log has come.
     pub(crate) fn note_compacted(&self, compacted: Sequence) -> Result<(), Unwritable> {
         match &self.directory {
             Some(directory) => directory
-                .note_compacted(compacted)
+                .note(self.reached(compacted))
                 .map_err(|error| Unwritable::Full(error.to_string())),
             None => Ok(()),
         }
+    }
+
+    fn reached(&self, compacted: Sequence) -> Reached {
+        Reached { last: self.last(), settled: self.on_disk().settled, compacted }
+    }
+
+    /// Takes a segment of which nothing can be read out of the log; its file gets another name.
+    pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
+        self.directory.as_ref().map_or(Ok(()), |directory| directory.set_aside(id))
     }
 
     /// Writes everything up to this commit to the disk; what others append meanwhile goes along.
@@ -410,6 +448,7 @@ impl Log {
             records: std::mem::take(&mut head.ungrouped),
             full: std::mem::take(&mut head.full),
             active: Arc::clone(&head.active),
+            end: head.end(),
         }
     }
 
@@ -430,11 +469,38 @@ impl Log {
             let why = self.broken.get_or_init(|| error.to_string());
             return Err(Unwritable::Broken(why.clone()));
         }
+        if safely {
+            self.settled.fetch_max(group.end.to_bits(), Ordering::Relaxed);
+        }
         self.synced.fetch_max(group.last, Ordering::Release);
         if safely && group.records > 0 {
             self.made_safe.count(group.records, began);
         }
         Ok(())
+    }
+
+    /// What is known of the disk. Up to where the log is on it is always the end of a commit.
+    fn on_disk(&self) -> OnDisk {
+        OnDisk {
+            settled: Location::from_bits(self.settled.load(Ordering::Relaxed)),
+            lazy: self.durability == Durability::None,
+        }
+    }
+
+    /// Bytes that a segment takes, however much of it is filled.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+
+    /// Writes everything to the disk, and that there is nothing behind it. Nothing more may be
+    /// appended.
+    pub(crate) fn close(&self) -> Result<(), Unwritable> {
+        self.write_out()?;
+        if self.directory.is_some() {
+            let head = lock(&self.head);
+            head.active.append(&Record::seal(head.last, self.on_disk()));
+        }
+        self.write_out()
     }
 
     /// From now on a full segment is read from its file.
@@ -483,6 +549,8 @@ fn new_segment(directory: Option<&Directory>, id: SegmentId, bytes: usize) -> io
 pub(crate) struct Commit<'a> {
     /// Its place among all commits.
     pub(crate) sequence: Sequence,
+    is_begun: bool,
+    on_disk: OnDisk,
     head: MutexGuard<'a, Head>,
     fresh: std::vec::IntoIter<Arc<Segment>>,
 }
@@ -497,14 +565,15 @@ impl Commit<'_> {
     pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
         let active = &self.head.active;
         if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
-            active.append(&Record::seal(self.head.last));
+            active.append(&Record::seal(self.head.last, self.on_disk));
             active.bury(HEAD_BYTES);
             let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
             let full = std::mem::replace(&mut self.head.active, fresh);
             self.head.full.push(full);
         }
         self.head.ungrouped += 1;
-        self.head.active.append(record)
+        let first = !std::mem::replace(&mut self.is_begun, true);
+        self.head.active.append(&Record { first, on_disk: self.on_disk, ..*record })
     }
 }
 

@@ -11,14 +11,17 @@
 //! 36  u16  length of the key
 //! 38  u8   kind
 //! 39  u8   bits
-//! 40  u64  marks, in the low byte
+//! 40  u8   marks
+//! 41  u24  settled: a place in a segment, in units of eight bytes,
+//! 44  u32           and the segment; 0 where nobody knows
 //! 48       [u64 client, u64 number], if the request had an id
-//!          [u64 whole, u64 depth], if it is an append
+//!          [u64 whole, u64 sequence, u32 part, u32 depth], if it is an append
 //!          key, value, zeros up to the next multiple of eight
 //! ```
 //!
 //! All numbers are little-endian. A record is never longer than what is left of its segment.
 
+use super::segment::Location;
 use crate::engine::{Expiry, Version};
 
 /// Bytes in front of key and value.
@@ -26,12 +29,17 @@ pub(crate) const HEAD_BYTES: usize = 48;
 /// Records begin at multiples of it.
 pub(crate) const ALIGN: usize = 8;
 const REQUEST_BYTES: usize = 16;
-const GROWTH_BYTES: usize = 16;
+const GROWTH_BYTES: usize = 24;
 
 const BIT_REQUEST: u8 = 1;
 const BIT_MORE: u8 = 2;
 const BIT_MOVED: u8 = 4;
-const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED;
+const BIT_FIRST: u8 = 8;
+const BIT_LAZY: u8 = 16;
+const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY;
+
+/// Where a segment ends at the latest: places in it are said in 24 bits.
+pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN << 24;
 
 /// The place of a commit in the order of all commits of a store, from 1 on.
 pub(crate) type Sequence = u64;
@@ -50,8 +58,20 @@ pub struct RequestId {
 pub(crate) struct Growth {
     /// Bytes of the whole value.
     pub(crate) whole: u64,
+    /// The record that it grows from, by its sequence and its part.
+    pub(crate) from: (Sequence, u32),
     /// Records of it before this one.
-    pub(crate) depth: u64,
+    pub(crate) depth: u32,
+}
+
+/// What was known of the disk when a record was appended: it tells a recovery what a crash may
+/// have cost, and what must be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct OnDisk {
+    /// Up to here the log was on it.
+    pub(crate) settled: Option<Location>,
+    /// Nobody waited for it.
+    pub(crate) lazy: bool,
 }
 
 /// What a record says of its key.
@@ -88,8 +108,11 @@ pub(crate) struct Record<'a> {
     pub(crate) marks: u8,
     /// Its commit goes on: without the record that follows there was none.
     pub(crate) more: bool,
+    /// Its commit begins with it.
+    pub(crate) first: bool,
     /// It was written before and has been moved here: its commit is complete.
     pub(crate) moved: bool,
+    pub(crate) on_disk: OnDisk,
     pub(crate) request: Option<RequestId>,
     /// Of an append, and of nothing else.
     pub(crate) growth: Option<Growth>,
@@ -110,7 +133,7 @@ pub(crate) enum Unreadable {
 
 impl Record<'_> {
     /// The end of a segment, behind the commit with this sequence.
-    pub(crate) fn seal(sequence: Sequence) -> Record<'static> {
+    pub(crate) fn seal(sequence: Sequence, on_disk: OnDisk) -> Record<'static> {
         Record {
             kind: Kind::Seal,
             sequence,
@@ -120,7 +143,9 @@ impl Record<'_> {
             expiry: Expiry::NEVER,
             marks: 0,
             more: false,
+            first: false,
             moved: false,
+            on_disk,
             request: None,
             growth: None,
             key: &[],
@@ -147,8 +172,13 @@ impl Record<'_> {
     pub(crate) fn encode(&self, salt: u32, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.bytes());
         debug_assert_eq!(self.growth.is_some(), self.kind == Kind::Append);
-        let bits =
-            [(self.request.is_some(), BIT_REQUEST), (self.more, BIT_MORE), (self.moved, BIT_MOVED)];
+        let bits = [
+            (self.request.is_some(), BIT_REQUEST),
+            (self.more, BIT_MORE),
+            (self.moved, BIT_MOVED),
+            (self.first, BIT_FIRST),
+            (self.on_disk.lazy, BIT_LAZY),
+        ];
         out[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
         out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         out[16..24].copy_from_slice(&self.version.to_le_bytes());
@@ -158,16 +188,19 @@ impl Record<'_> {
         out[36..38].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
         out[38] = self.kind as u8;
         out[39] = bits.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum();
-        out[40..48].copy_from_slice(&u64::from(self.marks).to_le_bytes());
+        let settled = self.on_disk.settled.map_or(0, Location::to_bits);
+        out[40..48].copy_from_slice(&(u64::from(self.marks) | settled << 8).to_le_bytes());
         let mut at = HEAD_BYTES;
         if let Some(RequestId { client, number }) = self.request {
             out[at..at + 8].copy_from_slice(&client.to_le_bytes());
             out[at + 8..at + 16].copy_from_slice(&number.to_le_bytes());
             at += REQUEST_BYTES;
         }
-        if let Some(Growth { whole, depth }) = self.growth {
+        if let Some(Growth { whole, from: (sequence, part), depth }) = self.growth {
             out[at..at + 8].copy_from_slice(&whole.to_le_bytes());
-            out[at + 8..at + 16].copy_from_slice(&depth.to_le_bytes());
+            out[at + 8..at + 16].copy_from_slice(&sequence.to_le_bytes());
+            out[at + 16..at + 20].copy_from_slice(&part.to_le_bytes());
+            out[at + 20..at + 24].copy_from_slice(&depth.to_le_bytes());
             at += GROWTH_BYTES;
         }
         for piece in [self.key, self.value] {
@@ -204,17 +237,17 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
     let value_bytes = u32_at(bytes, 4) as usize;
     let bits = bytes[39];
     let at = key_offset(bytes[38], bits & BIT_REQUEST != 0);
-    let pair = |at| match bytes.get(at..at + 16) {
-        Some(pair) => (u64_at(pair, 0), u64_at(pair, 8)),
-        None => (0, 0),
-    };
     let request = (bits & BIT_REQUEST != 0).then(|| {
-        let (client, number) = pair(HEAD_BYTES);
-        RequestId { client, number }
+        let ids = bytes.get(HEAD_BYTES..HEAD_BYTES + REQUEST_BYTES).unwrap_or(&[0; REQUEST_BYTES]);
+        RequestId { client: u64_at(ids, 0), number: u64_at(ids, 8) }
     });
     let growth = (bytes[38] == Kind::Append as u8).then(|| {
-        let (whole, depth) = pair(at - GROWTH_BYTES);
-        Growth { whole, depth }
+        let growth = bytes.get(at - GROWTH_BYTES..at).unwrap_or(&[0; GROWTH_BYTES]);
+        Growth {
+            whole: u64_at(growth, 0),
+            from: (u64_at(growth, 8), u32_at(growth, 16)),
+            depth: u32_at(growth, 20),
+        }
     });
     Record {
         kind: match bytes[38] {
@@ -230,7 +263,12 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
         part: u32_at(bytes, 32),
         marks: bytes[40],
         more: bits & BIT_MORE != 0,
+        first: bits & BIT_FIRST != 0,
         moved: bits & BIT_MOVED != 0,
+        on_disk: OnDisk {
+            settled: Location::from_bits(u64_at(bytes, 40) >> 8),
+            lazy: bits & BIT_LAZY != 0,
+        },
         request,
         growth,
         key: bytes.get(at..at + key_bytes).unwrap_or_default(),
@@ -305,7 +343,7 @@ mod tests {
 
     use super::*;
 
-    type Drawn = (Kind, u64, u32, u32, bool, bool, Option<u64>, Vec<u8>, Vec<u8>);
+    type Drawn = (Kind, u64, u32, u32, [bool; 4], Option<u32>, Option<u64>, Vec<u8>, Vec<u8>);
 
     fn any_record() -> impl Strategy<Value = Drawn> {
         let kind = prop_oneof![Just(Kind::Put), Just(Kind::Append), Just(Kind::Delete)];
@@ -315,8 +353,8 @@ mod tests {
             any::<u64>(),
             any::<u32>(),
             any::<u32>(),
-            any::<bool>(),
-            any::<bool>(),
+            any::<[bool; 4]>(),
+            proptest::option::of(1..u32::MAX),
             any::<Option<u64>>(),
             bytes(40),
             bytes(200),
@@ -326,7 +364,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_read(
-            (kind, sequence, part, flags, more, moved, request, key, value) in any_record(),
+            (kind, sequence, part, flags, [more, first, moved, lazy], settled, request, key, value) in any_record(),
             salt: u32,
             behind in proptest::collection::vec(any::<u8>(), 0..20),
             place: proptest::sample::Index,
@@ -334,9 +372,13 @@ mod tests {
         ) {
             let record = Record {
                 kind, sequence, part, version: !sequence, flags,
-                expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, moved,
+                expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, first, moved,
+                on_disk: OnDisk {
+                    settled: settled.map(|id| Location::new(id, (flags >> 8) as usize * ALIGN)),
+                    lazy,
+                },
                 request: request.map(|number| RequestId { client: !number, number }),
-                growth: (kind == Kind::Append).then_some(Growth { whole: sequence / 2, depth: 7 }),
+                growth: (kind == Kind::Append).then_some(Growth { whole: sequence / 2, from: (!sequence, part), depth: 7 }),
                 key: &key, value: &value,
             };
             let mut bytes = vec![0xAA; record.bytes()];

@@ -1,19 +1,27 @@
 //! From a directory to a store: what was written, up to where it is whole.
 //!
-//! Segments are read twice. First every checksum is looked at, which says where each segment ends
-//! and whether something in it has changed since it was written; then their records are put in
-//! the tables. A commit that was cut off by a crash was never told of, and is cut away.
+//! Segments are read twice. First every checksum is looked at, which says where each segment ends,
+//! and what in it is not what was written; then their records are put in the tables.
+//!
+//! A crash may leave any part of what was written since the last sync, in any order of the disk's
+//! pages; nothing of it was acknowledged. Every record says up to where the log was on the disk
+//! when it was appended, so the largest of these places tells two cases apart: what cannot be read
+//! before it is damage; what cannot be read behind it is where the log ends. What damage and a
+//! crash cannot be told apart in is the last batch before a crash. Where nobody waited for the
+//! disk at all, it is called damage.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::directory::{Directory, DirectoryError, FILE_HEAD_BYTES, Manifest};
+use super::directory::{Directory, DirectoryError, FILE_HEAD_BYTES, Made, Manifest, Reached};
 use super::log::Recovered;
-use super::record::{self, ALIGN, HEAD_BYTES, Kind, Record, Sequence};
-use super::segment::{Location, Segment};
+use super::record::{self, ALIGN, HEAD_BYTES, Kind, OnDisk, Record, Sequence};
+use super::segment::{Location, Segment, SegmentId};
 
 /// A record that is to be put in a table.
 pub(crate) struct Found {
@@ -43,150 +51,282 @@ impl std::fmt::Display for Lost {
     }
 }
 
+/// What a recovery knows of the log as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Up to here it was on the disk.
+    settled: Option<Location>,
+    /// Behind which commit each segment was closed.
+    seals: BTreeMap<SegmentId, Sequence>,
+    /// Segments that hold something that cannot be read.
+    pub(crate) damaged: BTreeSet<SegmentId>,
+    /// Segments of which nothing can be read.
+    pub(crate) unreadable: BTreeSet<SegmentId>,
+    /// Segments in front of which something is lost.
+    behind_lost: BTreeSet<SegmentId>,
+}
+
 /// Reads the segments of a directory. Damage is an error, unless `lost` takes what it costs.
 pub(crate) fn read_segments(
     directory: &Directory,
     manifest: &Manifest,
-    mut lost: Option<&mut Vec<Lost>>,
-) -> Result<Recovered, DirectoryError> {
-    let mut segments = Vec::new();
-    let mut damaged_segments = BTreeSet::new();
-    let mut last = 0;
-    let mut unsealed: Option<Ended> = None;
-    let mut unwritten = Vec::new();
-    for (&id, &salt) in &manifest.segments {
-        let path = directory.file(id);
-        let told = |error| DirectoryError::Io(path.clone(), error);
-        let file = match (directory.open_before(id, salt), &mut lost) {
-            (Err(DirectoryError::Damaged(file, _)), Some(lost)) => {
-                lost.push(Lost { file, offset: 0, bytes: 0 });
-                directory.set_aside(id).map_err(told)?;
+    lost: Option<&mut Vec<Lost>>,
+) -> Result<(Recovered, Findings), DirectoryError> {
+    let mut costs = Costs(lost);
+    let mut findings = Findings::default();
+    let mut parts = Vec::new();
+    for (&id, made) in &manifest.segments {
+        match Part::read(directory, id, *made) {
+            Ok(part) => parts.push(part),
+            Err(DirectoryError::Damaged(path, what)) => {
+                costs.take(&path, &what, 0, 0)?;
+                findings.unreadable.insert(id);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    findings.settled =
+        parts.iter().filter_map(|part| part.scan.settled).chain(manifest.reached.settled).max();
+    let lazy = parts.iter().filter_map(|part| part.scan.lazy);
+    let must_be_there = lazy.chain(findings.settled).max();
+    let is_damage = |place: Location| must_be_there.is_some_and(|end| place < end);
+
+    let mut log = Reading { directory, reached: manifest.reached, kept: Vec::new(), tail: None };
+    log.reached.settled = findings.settled;
+    let mut parts = parts.into_iter();
+    while let Some(mut part) = parts.next() {
+        let id = part.id;
+        if let Some(short) = part.short {
+            costs.take(&part.path, "it was cut short", part.offset(part.filled), short)?;
+            findings.damaged.insert(id);
+        }
+        for gap in std::mem::take(&mut part.scan.gaps) {
+            if !is_damage(Location::new(id, gap.place.start)) {
+                part.scan.end = gap.place.start;
+                part.scan.tail = gap.tail;
+                part.scan.seal = None;
+                break;
+            }
+            let what = "there is something else than was written";
+            let (offset, bytes) = (part.offset(gap.place.start), gap.place.len() as u64);
+            costs.take(&part.path, what, offset, bytes)?;
+            findings.damaged.insert(id);
+        }
+        let mut goes_on = part.scan.seal.is_some();
+        if !goes_on && is_damage(Location::new(id, part.scan.end)) {
+            goes_on = true;
+            costs.take(&part.path, "its end is missing", part.offset(part.scan.end), 0)?;
+            findings.behind_lost.extend(parts.as_slice().first().map(|next| next.id));
+            if part.scan.end == 0 {
+                findings.unreadable.insert(id);
                 continue;
             }
-            (file, _) => file?,
-        };
-        let bytes = file.metadata().map_err(told)?.len().saturating_sub(FILE_HEAD_BYTES) as usize;
-        if bytes < HEAD_BYTES {
-            return Err(DirectoryError::Damaged(path, "it was cut short".into()));
+            findings.damaged.insert(id);
         }
-        let segment = Segment::sealed(id, salt, &file, bytes, 0).map_err(told)?;
-        let scan = scan(&segment);
-        for gap in &scan.gaps {
-            let at = Lost {
-                file: path.clone(),
-                offset: FILE_HEAD_BYTES + gap.0 as u64,
-                bytes: (gap.1 - gap.0) as u64,
-            };
-            match &mut lost {
-                Some(lost) => lost.push(at),
-                None => return Err(damaged(at)),
-            }
-            damaged_segments.insert(id);
+        if !goes_on {
+            // Here the log ends. Behind it there is what was made ahead, or torn off by a crash.
+            parts.by_ref().rev().try_for_each(|torn| log.drop(&torn))?;
         }
-        if scan.end == 0 && !scan.sealed {
-            // It was made, and never written to, if there is nothing behind it either.
-            unwritten.push((id, path));
-            continue;
-        }
-        for (id, file) in unwritten.drain(..) {
-            let at = Lost { file, offset: FILE_HEAD_BYTES, bytes: 0 };
-            match &mut lost {
-                Some(lost) => lost.push(at),
-                None => return Err(damaged(at)),
-            }
-            directory.set_aside(id).map_err(told)?;
-        }
-        if let Some(ended) = unsealed.take() {
-            // The log went on behind its end: the end of it is missing.
-            let at = Lost { file: ended.path.clone(), offset: ended.offset(), bytes: 0 };
-            match &mut lost {
-                Some(lost) => lost.push(at),
-                None => return Err(damaged(at)),
-            }
-            ended.seal().map_err(|error| DirectoryError::Io(ended.path.clone(), error))?;
-        }
-        last = last.max(scan.last);
-        let whole = Segment::sealed(id, salt, &file, scan.end, 0).map_err(told)?;
-        if !scan.sealed {
-            unsealed = Some(Ended { path, file, salt, end: scan.end, sequence: scan.last });
-        }
-        segments.push(Arc::new(whole));
+        log.keep(part)?;
     }
-    if let Some(ended) = unsealed {
-        ended.seal().map_err(|error| DirectoryError::Io(ended.path.clone(), error))?;
-    }
-    for (id, path) in unwritten {
-        let told = |error| DirectoryError::Io(path, error);
-        directory.remove(id, manifest.compacted).map_err(told)?;
-    }
+    log.close()?;
+    let ids = || log.kept.iter().map(|part| part.id);
+    findings.seals = log.kept.iter().filter_map(|part| Some((part.id, part.scan.seal?))).collect();
+    findings
+        .behind_lost
+        .extend(findings.unreadable.iter().filter_map(|&lost| ids().find(|&id| id > lost)));
     let next = manifest.segments.keys().next_back().map_or(1, |id| id + 1);
-    Ok(Recovered { segments, next, last, damaged: damaged_segments })
+    let next = next.max(findings.settled.map_or(1, |settled| settled.segment + 1));
+    let segments = log.kept.iter().map(Part::whole).collect::<Result<_, _>>()?;
+    Ok((Recovered { segments, next, last: log.reached.last }, findings))
 }
 
-fn damaged(lost: Lost) -> DirectoryError {
-    let Lost { file, offset, .. } = lost;
-    let what = format!("what is at {offset} is not what was written there");
-    DirectoryError::Damaged(file, what)
+/// What damage costs, if it is to be paid.
+struct Costs<'a>(Option<&'a mut Vec<Lost>>);
+
+impl Costs<'_> {
+    fn take(
+        &mut self,
+        file: &Path,
+        what: &str,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), DirectoryError> {
+        match &mut self.0 {
+            Some(lost) => lost.push(Lost { file: file.to_owned(), offset, bytes }),
+            None => {
+                let what = format!("{what}, from byte {offset} on");
+                return Err(DirectoryError::Damaged(file.to_owned(), what));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// A segment that nobody sealed.
-struct Ended {
+/// The log as far as it has been read.
+struct Reading<'a> {
+    directory: &'a Directory,
+    reached: Reached,
+    kept: Vec<Part>,
+    /// The last record that was not moved.
+    tail: Option<Tail>,
+}
+
+impl Reading<'_> {
+    fn keep(&mut self, part: Part) -> Result<(), DirectoryError> {
+        self.reached.last = self.reached.last.max(part.scan.last);
+        if part.scan.end == 0 {
+            return self.drop(&part);
+        }
+        self.tail = part.scan.tail.or(self.tail);
+        self.kept.push(part);
+        Ok(())
+    }
+
+    fn drop(&self, part: &Part) -> Result<(), DirectoryError> {
+        let removed = self.directory.remove(part.id, self.reached);
+        removed.map_err(|error| DirectoryError::Io(part.path.clone(), error))
+    }
+
+    /// Marks the end of the log, so that nothing behind it is ever taken for a record, nor a commit
+    /// that was cut off for one that was on the disk.
+    fn close(&mut self) -> Result<(), DirectoryError> {
+        let Some(end) = self.kept.last_mut() else { return Ok(()) };
+        let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
+        let cut_off = self.tail.filter(is_cut_off).map(|tail| tail.sequence - 1);
+        if end.scan.seal.is_some() && cut_off.is_none() {
+            return Ok(());
+        }
+        end.seal(cut_off.unwrap_or(self.reached.last))
+            .map_err(|error| DirectoryError::Io(end.path.clone(), error))
+    }
+}
+
+/// A segment's file, and what is in it.
+struct Part {
+    id: SegmentId,
     path: PathBuf,
     file: File,
     salt: u32,
-    end: usize,
-    sequence: Sequence,
+    /// Bytes that there are for records.
+    filled: usize,
+    /// Bytes that it has less than were reserved.
+    short: Option<u64>,
+    scan: Scan,
 }
 
-impl Ended {
-    fn offset(&self) -> u64 {
-        FILE_HEAD_BYTES + self.end as u64
+impl Part {
+    fn read(directory: &Directory, id: SegmentId, made: Made) -> Result<Part, DirectoryError> {
+        let Made { salt, bytes } = made;
+        let path = directory.file(id);
+        let file = directory.open_before(id, salt)?;
+        let told = |error| DirectoryError::Io(path.clone(), error);
+        let length = file.metadata().map_err(told)?.len().saturating_sub(FILE_HEAD_BYTES);
+        let filled = bytes.min(length as usize);
+        if filled < HEAD_BYTES {
+            return Err(DirectoryError::Damaged(path, "it was cut short".into()));
+        }
+        let segment = Segment::sealed(id, salt, &file, filled, 0).map_err(told)?;
+        let short = (filled < bytes).then_some((bytes - filled) as u64);
+        Ok(Part { id, file, salt, filled, short, scan: scan(&segment), path })
     }
 
-    /// Marks its end, so that nothing behind it is ever taken for a record.
-    fn seal(&self) -> std::io::Result<()> {
+    /// Where in the file a place of the segment is.
+    fn offset(&self, at: usize) -> u64 {
+        FILE_HEAD_BYTES + at as u64
+    }
+
+    /// What of it is in the log.
+    fn whole(&self) -> Result<Arc<Segment>, DirectoryError> {
+        Segment::sealed(self.id, self.salt, &self.file, self.scan.end, 0)
+            .map(Arc::new)
+            .map_err(|error| DirectoryError::Io(self.path.clone(), error))
+    }
+
+    /// Marks its end, behind the commit with this sequence.
+    fn seal(&mut self, last: Sequence) -> io::Result<()> {
         let mut bytes = [0; HEAD_BYTES];
-        Record::seal(self.sequence).encode(self.salt, &mut bytes);
+        let on_disk = OnDisk { settled: Some(Location::new(self.id, self.scan.end)), lazy: false };
+        Record::seal(last, on_disk).encode(self.salt, &mut bytes);
+        // What is in front of it is to be there when it is.
+        self.file.sync_all()?;
         let file = File::options().write(true).open(&self.path)?;
-        file.write_all_at(&bytes, self.offset())?;
+        file.write_all_at(&bytes, self.offset(self.scan.end))?;
         file.sync_all()?;
-        self.file.sync_all()
+        self.scan.seal = Some(last);
+        Ok(())
     }
 }
 
+#[derive(Default)]
 struct Scan {
     /// Behind the last record that is whole.
     end: usize,
-    sealed: bool,
+    /// Behind which commit it was closed, if it was.
+    seal: Option<Sequence>,
     last: Sequence,
-    /// From where to where something else is among the records.
-    gaps: Vec<(usize, usize)>,
+    /// Up to where the log was on the disk, as its records say.
+    settled: Option<Location>,
+    /// The last record for which nobody waited.
+    lazy: Option<Location>,
+    /// Where something else is among the records.
+    gaps: Vec<Gap>,
+    /// The last record that was not moved.
+    tail: Option<Tail>,
+}
+
+/// A stretch that cannot be read.
+struct Gap {
+    place: Range<usize>,
+    /// The last record before it that was not moved.
+    tail: Option<Tail>,
+}
+
+/// Where the commits of a log end.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    at: Location,
+    sequence: Sequence,
+    more: bool,
+}
+
+impl Scan {
+    fn note(&mut self, at: Location, record: &Record<'_>) {
+        let Record { sequence, more, moved, on_disk, .. } = *record;
+        self.last = self.last.max(sequence);
+        self.settled = self.settled.max(on_disk.settled);
+        if on_disk.lazy {
+            self.lazy = Some(at);
+        }
+        if !moved && record.kind != Kind::Seal {
+            self.tail = Some(Tail { at, sequence, more });
+        }
+    }
 }
 
 fn scan(segment: &Segment) -> Scan {
     let bytes = segment.written(0, segment.filled());
-    let mut scan = Scan { end: 0, sealed: false, last: 0, gaps: Vec::new() };
+    let mut scan = Scan::default();
     let mut at = 0;
     while at + HEAD_BYTES <= bytes.len() {
         match record::decode(&bytes[at..], segment.salt) {
-            Ok(record) if record.kind == Kind::Seal => {
-                scan.sealed = true;
-                scan.end = at;
-                return scan;
-            }
             Ok(record) => {
+                scan.note(Location::new(segment.id, at), &record);
+                if record.kind == Kind::Seal {
+                    scan.seal = Some(record.sequence);
+                    scan.end = at;
+                    return scan;
+                }
                 at += record.bytes();
                 scan.end = at;
-                scan.last = scan.last.max(record.sequence);
             }
             Err(_) => {
-                // A crash leaves an end. Damage leaves records behind it.
                 let behind = (at + ALIGN..=bytes.len() - HEAD_BYTES)
                     .step_by(ALIGN)
                     .filter(|&behind| record::may_begin(&bytes[behind..]))
                     .find(|&behind| record::decode(&bytes[behind..], segment.salt).is_ok());
                 let Some(behind) = behind else { return scan };
-                scan.gaps.push((at, behind));
+                scan.gaps.push(Gap { place: at..behind, tail: scan.tail });
                 at = behind;
             }
         }
@@ -194,28 +334,99 @@ fn scan(segment: &Segment) -> Scan {
     scan
 }
 
-/// The records of a segment in their order, those of commits that were cut off left out. `pending`
-/// is what the segments before have left of a commit that goes on.
-pub(crate) fn records(segment: &Segment, pending: &mut Vec<Found>, mut visit: impl FnMut(Found)) {
-    let mut at = 0;
-    while at + HEAD_BYTES <= segment.filled() {
-        let Ok(record) = segment.checked(at) else {
-            at += ALIGN;
-            continue;
-        };
-        let location = Location::new(segment.id, at);
-        at += record.bytes();
-        let found = Found { at: location, sequence: record.sequence, part: record.part };
-        if record.moved {
-            visit(found);
-            continue;
+/// Visits the records of all segments, which are in their order, but for those of commits that are
+/// not whole: a crash cut them off, or damage took something of them. Returns the segments that
+/// hold some of the latter, which must not outlive what tells of the damage.
+pub(crate) fn records<E>(
+    segments: &[Arc<Segment>],
+    findings: &Findings,
+    mut visit: impl FnMut(&Segment, Found) -> Result<(), E>,
+) -> Result<BTreeSet<SegmentId>, E> {
+    let mut pending = Pending { settled: findings.settled, ..Pending::default() };
+    for segment in segments {
+        if findings.behind_lost.contains(&segment.id) {
+            pending.lose();
         }
-        if pending.first().is_some_and(|first| first.sequence != record.sequence) {
-            pending.clear();
+        let mut at = 0;
+        while at + HEAD_BYTES <= segment.filled() {
+            let Ok(record) = segment.checked(at) else {
+                pending.lose();
+                at += ALIGN;
+                continue;
+            };
+            let found = Found {
+                at: Location::new(segment.id, at),
+                sequence: record.sequence,
+                part: record.part,
+            };
+            at += record.bytes();
+            if record.moved {
+                visit(segment, found)?;
+            } else {
+                pending.take(segment, found, &record, &mut visit)?;
+            }
         }
-        pending.push(found);
-        if !record.more {
-            pending.drain(..).for_each(&mut visit);
+        if findings.seals.get(&segment.id).is_some_and(|&seal| pending.sequence() > Some(seal)) {
+            pending.records.clear();
         }
+    }
+    pending.settle(&mut visit)?;
+    Ok(pending.incomplete)
+}
+
+/// The records of a commit of which more are to come.
+#[derive(Default)]
+struct Pending<'a> {
+    records: Vec<(&'a Segment, Found)>,
+    settled: Option<Location>,
+    /// What came last cannot be read.
+    is_lost: bool,
+    incomplete: BTreeSet<SegmentId>,
+}
+
+impl<'a> Pending<'a> {
+    fn sequence(&self) -> Option<Sequence> {
+        self.records.last().map(|(_, found)| found.sequence)
+    }
+
+    /// Something is missing here.
+    fn lose(&mut self) {
+        self.incomplete.extend(self.records.drain(..).map(|(segment, _)| segment.id));
+        self.is_lost = true;
+    }
+
+    fn take<E>(
+        &mut self,
+        segment: &'a Segment,
+        found: Found,
+        record: &Record<'_>,
+        visit: &mut impl FnMut(&Segment, Found) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let goes_on = self.sequence() == Some(record.sequence);
+        if record.first {
+            self.is_lost = false;
+        } else if !goes_on && self.is_lost {
+            self.incomplete.insert(segment.id);
+            return Ok(());
+        }
+        if record.first || !goes_on {
+            self.settle(visit)?;
+        }
+        self.records.push((segment, found));
+        if record.more {
+            return Ok(());
+        }
+        self.records.drain(..).try_for_each(|(segment, found)| visit(segment, found))
+    }
+
+    /// No more of it comes. If it was on the disk, the rest was in a segment that has been taken
+    /// apart since.
+    fn settle<E>(
+        &mut self,
+        visit: &mut impl FnMut(&Segment, Found) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Pending { records, settled, .. } = self;
+        let records = records.drain(..).filter(|(_, found)| Some(found.at) < *settled);
+        records.into_iter().try_for_each(|(segment, found)| visit(segment, found))
     }
 }

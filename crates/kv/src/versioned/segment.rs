@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 
 use super::directory::FILE_HEAD_BYTES;
-use super::record::{self, ALIGN, Record};
+use super::record::{self, ALIGN, Record, SEGMENT_BYTES_MAX};
 
 /// Number of a segment; later ones have larger ones.
 pub(crate) type SegmentId = u32;
 
 /// Where a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub(crate) struct Location {
     pub(crate) segment: SegmentId,
     /// In units of [`ALIGN`].
@@ -34,6 +36,19 @@ impl Location {
 
     pub(crate) fn offset(self) -> usize {
         self.eighth as usize * ALIGN
+    }
+
+    /// As a number of 56 bits, whose order is that of the log, for places before
+    /// [`SEGMENT_BYTES_MAX`].
+    pub(crate) fn to_bits(self) -> u64 {
+        debug_assert!(self.offset() < SEGMENT_BYTES_MAX);
+        u64::from(self.segment) << 24 | u64::from(self.eighth)
+    }
+
+    /// No place at all is 0: segments are counted from 1.
+    pub(crate) fn from_bits(bits: u64) -> Option<Location> {
+        let place = Location { segment: (bits >> 24) as u32, eighth: (bits & 0xFF_FFFF) as u32 };
+        (place.segment != 0).then_some(place)
     }
 }
 

@@ -17,7 +17,7 @@ use super::directory::{Directory, DirectoryError};
 use super::log::{CommitFigures, Durability, Log, Recovered, Unwritable};
 use super::reclaim::ReclaimError;
 use super::record::{Record, Sequence};
-use super::recovery::{Lost, read_segments, records};
+use super::recovery::{Findings, Lost, read_segments, records};
 use super::requests::Requests;
 use super::segment::SegmentId;
 use super::snapshot::Snapshots;
@@ -27,12 +27,22 @@ use super::write::Committed;
 use crate::memory::KeyHash;
 
 /// Which order versions say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Consistency {
     /// One order of all writes, that of the log: versions count the commits of the store.
     Linearizable,
     /// An order for each key: versions count the writes of the key.
     Sequential,
+}
+
+impl std::fmt::Display for Consistency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Consistency::Linearizable => "linearizable",
+            Consistency::Sequential => "sequential",
+        })
+    }
 }
 
 /// How a store keeps what it is given.
@@ -79,7 +89,7 @@ pub(super) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // What nobody waited for. Nobody is left who could be told that it failed.
-        let _ = self.log.write_out();
+        let _ = self.log.close();
     }
 }
 
@@ -100,9 +110,7 @@ impl Store {
     /// # Errors
     /// When the system has no memory for a segment.
     pub fn in_memory(options: StoreOptions, bytes_max: u64) -> io::Result<Store> {
-        let nothing =
-            Recovered { segments: Vec::new(), next: 1, last: 0, damaged: BTreeSet::new() };
-        let log = Log::new(None, nothing, options.segment_bytes, bytes_max)?;
+        let log = Log::new(None, Recovered::nothing(), options.segment_bytes, bytes_max)?;
         Ok(Store::new(log, options))
     }
 
@@ -117,9 +125,9 @@ impl Store {
     ) -> Result<(Store, Vec<Lost>), DirectoryError> {
         let mut lost = Vec::new();
         let path = &directory.path;
-        let (kept, manifest) = Directory::open(path)?;
-        let recovered = read_segments(&kept, &manifest, directory.repair.then_some(&mut lost))?;
-        let damaged = recovered.damaged.clone();
+        let (kept, manifest) = Directory::open(path, options.consistency)?;
+        let (recovered, findings) =
+            read_segments(&kept, &manifest, directory.repair.then_some(&mut lost))?;
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,
@@ -128,16 +136,18 @@ impl Store {
         )
         .map_err(|error| DirectoryError::Io(path.clone(), error))?;
         let store = Store::new(log, options);
-        store.0.compacted.store(manifest.compacted, Ordering::Relaxed);
-        store.0.dropped.store(manifest.compacted, Ordering::Relaxed);
+        store.0.compacted.store(manifest.reached.compacted, Ordering::Relaxed);
+        store.0.dropped.store(manifest.reached.compacted, Ordering::Relaxed);
         // Nobody has said yet how long what was replaced is kept: until then all of it is that had
         // not been forgotten before.
-        store.retain(manifest.compacted);
-        store
-            .restore()
+        store.retain(manifest.reached.compacted);
+        let incomplete = store
+            .restore(&findings)
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
-        for id in damaged {
-            store.rescue(id).map_err(|error| match error {
+        // What tells of damage goes last: until then, commits that it took something of are told
+        // from those that are whole.
+        for id in incomplete.difference(&findings.damaged).chain(&findings.damaged) {
+            store.rescue(*id).map_err(|error| match error {
                 ReclaimError::Log(error) => {
                     DirectoryError::Io(path.clone(), io::Error::other(format!("{error:?}")))
                 }
@@ -146,6 +156,9 @@ impl Store {
                 }
             })?;
         }
+        for id in findings.unreadable {
+            store.0.log.set_aside(id).map_err(|error| DirectoryError::Io(path.clone(), error))?;
+        }
         store.retain(Sequence::MAX);
         store.0.unswept.store(true, Ordering::Relaxed);
         Ok((store, lost))
@@ -153,29 +166,20 @@ impl Store {
 
     /// Puts the records of all segments in the tables. Where some were lost, now or before, what
     /// grew from them stays in the log, and is left out each time.
-    fn restore(&self) -> Result<(), Damage> {
-        let mut pending = Vec::new();
-        for segment in self.0.log.segments() {
-            let mut outcome = Ok(());
-            records(&segment, &mut pending, |found| {
-                if outcome.is_err() {
-                    return;
-                }
-                let Some(segment) = self.0.log.segment(found.at.segment) else { return };
-                let record = segment.record(found.at.offset());
-                let Record { key, sequence, version, .. } = record;
-                if let Some(request) = record.request {
-                    segment.note_request();
-                    let mut requests = self.0.requests.shard(request);
-                    let others = requests.made(request).map_or(0, |made| made.version);
-                    let version = version.max(others);
-                    requests.remember(request, Committed { sequence, version });
-                }
-                let hash = self.0.hash.hash(key);
-                outcome = self.stripe(self.stripe_of(hash)).restore(hash, key, &found);
-            });
-            outcome?;
-        }
+    fn restore(&self, findings: &Findings) -> Result<BTreeSet<SegmentId>, Damage> {
+        let incomplete = records(&self.0.log.segments(), findings, |segment, found| {
+            let record = segment.record(found.at.offset());
+            let Record { key, sequence, version, .. } = record;
+            if let Some(request) = record.request {
+                segment.note_request();
+                let mut requests = self.0.requests.shard(request);
+                let others = requests.made(request).map_or(0, |made| made.version);
+                let version = version.max(others);
+                requests.remember(request, Committed { sequence, version });
+            }
+            let hash = self.0.hash.hash(key);
+            self.stripe(self.stripe_of(hash)).restore(hash, key, &found)
+        })?;
         let horizon = self.horizon(self.0.log.last());
         for stripe in 0..self.stripes() {
             let mut table = self.stripe(stripe);
@@ -187,7 +191,7 @@ impl Store {
                 table.prune(slot, horizon);
             }
         }
-        Ok(())
+        Ok(incomplete)
     }
 
     /// A store over a log.

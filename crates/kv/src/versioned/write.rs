@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 
 use super::log::Unwritable;
-use super::record::{Growth, Kind, Record, RequestId, Sequence, record_bytes};
+use super::record::{Growth, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
 use super::store::{Consistency, Store};
 use super::table::{Damage, SlotId, Table, View};
 use super::watch::{Event, What};
@@ -266,7 +266,7 @@ impl Store {
             });
             version = version.max(version_here);
             let (flags, expiry, marks) = plan.attributes();
-            let mut growth = plan.growth();
+            let mut growing = plan.growing();
             for (part, (kind, value)) in plan.pieces().enumerate() {
                 left -= 1;
                 places.push(commit.append(&Record {
@@ -278,9 +278,11 @@ impl Store {
                     expiry,
                     marks,
                     more: left > 0,
+                    first: false,
                     moved: false,
+                    on_disk: OnDisk::default(),
                     request,
-                    growth: growth.grow(kind, value.len()),
+                    growth: growing.grow((sequence, part as u32), kind, value.len()),
                     key: plan.write.key,
                     value,
                 }));
@@ -343,12 +345,14 @@ impl<'a> Planned<'a> {
     }
 
     /// What the value is before the first piece.
-    fn growth(&self) -> Growing {
+    fn growing(&self) -> Growing {
         match (self.write.action, &self.view) {
-            (Action::Append(_), Some(view)) => {
-                Growing { whole: view.value_bytes as u64, records: view.records() as u64 }
-            }
-            _ => Growing { whole: 0, records: 0 },
+            (Action::Append(_), Some(view)) => Growing {
+                whole: view.value_bytes as u64,
+                last: (view.sequence, view.part),
+                records: view.records() as u32,
+            },
+            _ => Growing { whole: 0, last: (0, 0), records: 0 },
         }
     }
 
@@ -379,15 +383,24 @@ pub(super) fn pieces(first: Kind, value: &[u8]) -> impl Iterator<Item = (Kind, &
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     whole: u64,
-    records: u64,
+    /// The last record of it.
+    last: (Sequence, u32),
+    records: u32,
 }
 
 impl Growing {
     /// Adds a record; what an append says of the value then.
-    pub(super) fn grow(&mut self, kind: Kind, bytes: usize) -> Option<Growth> {
+    pub(super) fn grow(
+        &mut self,
+        place: (Sequence, u32),
+        kind: Kind,
+        bytes: usize,
+    ) -> Option<Growth> {
         self.whole += bytes as u64;
+        let from = std::mem::replace(&mut self.last, place);
+        let depth = self.records;
         self.records += 1;
-        (kind == Kind::Append).then_some(Growth { whole: self.whole, depth: self.records - 1 })
+        (kind == Kind::Append).then_some(Growth { whole: self.whole, from, depth })
     }
 }
 

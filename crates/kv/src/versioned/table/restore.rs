@@ -55,13 +55,10 @@ impl Table {
         let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
         for at in entries {
             let record = self.trusted(at);
-            let before = kept.last().map(|&before| self.trusted(before));
-            let whole_before = before
-                .filter(|before| {
-                    before.kind != Kind::Delete && before.depth() + 1 == record.depth()
-                })
-                .map_or(0, |before| before.whole());
-            if record.whole() == whole_before + record.value.len() {
+            let is_whole = record.growth.is_none_or(|growth| {
+                kept.last().is_some_and(|&before| self.place(before) == growth.from)
+            });
+            if is_whole {
                 kept.push(at);
             } else {
                 self.segment(at.segment).bury(record.bytes());

@@ -8,6 +8,8 @@ use crate::versioned::record::{Kind, Record, Sequence};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) sequence: Sequence,
+    /// Of the last record that holds it.
+    pub(crate) part: u32,
     pub(crate) version: Version,
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
@@ -60,6 +62,7 @@ impl Table {
         }
         Ok(Some(View {
             sequence: record.sequence,
+            part: record.part,
             version: record.version,
             flags: record.flags,
             expiry: record.expiry,

@@ -1,0 +1,373 @@
+//! What a directory holds after a crash, a restart or damage, and what it must not.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use knee_kv::engine::Expiry;
+use knee_kv::versioned::{
+    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Lost, Store,
+    StoreOptions, Write,
+};
+use proptest::prelude::*;
+
+const SEGMENT_BYTES: usize = 4096;
+/// Where the records of a file begin.
+const RECORDS: usize = 4096;
+
+const OPTIONS: StoreOptions = StoreOptions {
+    consistency: Consistency::Linearizable,
+    stripes: 4,
+    value_bytes_max: 20_000,
+    segment_bytes: SEGMENT_BYTES,
+};
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path =
+            std::env::temp_dir().join(format!("knee-kv-recovery-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Directory(path)
+    }
+
+    fn open_with(
+        &self,
+        repair: bool,
+        bytes_max: u64,
+    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
+        let path = self.0.clone();
+        let directory = DirectoryOptions { path, durability: Durability::Always, repair };
+        Store::open(OPTIONS, &directory, bytes_max)
+    }
+
+    fn open(&self) -> Result<Store, DirectoryError> {
+        self.open_with(false, 1 << 26).map(|(store, _)| store)
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let mut segments: Vec<PathBuf> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|name| name == "log"))
+            .collect();
+        segments.sort();
+        segments
+    }
+
+    /// The same files, as a crash would leave them: the store that has them open goes on.
+    fn copy(&self, name: &str) -> Directory {
+        let copy = Directory::new(name);
+        fs::create_dir_all(&copy.0).unwrap();
+        for entry in fs::read_dir(&self.0).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, copy.0.join(path.file_name().unwrap())).unwrap();
+        }
+        copy
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn put(value: &[u8]) -> Action<'_> {
+    Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
+}
+
+fn write<'a>(key: &'a [u8], action: Action<'a>) -> Write<'a> {
+    Write { key, condition: Condition::Always, action }
+}
+
+fn commit(store: &Store, writes: &[Write<'_>]) -> u64 {
+    let made = store.write(writes, None, 1).expect("it is taken");
+    store.sync(made.sequence).expect("the disk takes it");
+    made.version
+}
+
+fn set(store: &Store, key: &[u8], value: &[u8]) -> u64 {
+    commit(store, &[write(key, put(value))])
+}
+
+fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    let shown = store.read(key, 1, |piece| {
+        value.extend_from_slice(piece);
+        true
+    });
+    shown.expect("nothing is damaged").found.map(|_| value)
+}
+
+fn reclaim(store: &Store) {
+    while store.reclaim().expect("there is room") {}
+}
+
+fn overwrite(path: &Path, range: Range<usize>, byte: u8) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(&vec![byte; range.len()], range.start as u64).unwrap();
+}
+
+/// A store whose commit of the keys `a` and `b` begins in its first segment and ends in the second.
+fn with_a_commit_over_two_segments(directory: &Directory) -> Store {
+    let store = directory.open().unwrap();
+    set(&store, b"fill", &[1; 2000]);
+    set(&store, b"fill too", &[1; 1000]);
+    commit(&store, &[write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900]))]);
+    store
+}
+
+#[test]
+fn a_commit_outlives_the_segment_that_held_its_end() {
+    let directory = Directory::new("over-two");
+    let store = with_a_commit_over_two_segments(&directory);
+    for _ in 0..10 {
+        set(&store, b"other", &[2; 1000]);
+    }
+    reclaim(&store);
+    // A clean end, and none.
+    let crashed = directory.copy("over-two-crashed");
+    drop(store);
+    for directory in [directory, crashed] {
+        for _ in 0..2 {
+            let store = directory.open().unwrap();
+            assert_eq!(value(&store, b"a"), Some(vec![7; 500]));
+            assert_eq!(value(&store, b"b"), Some(vec![8; 900]));
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_was_cut_off_never_comes_back() {
+    let directory = Directory::new("cut-off");
+    let store = directory.open().unwrap();
+    set(&store, b"fill", &[1; 2000]);
+    set(&store, b"fill too", &[1; 1000]);
+    let crashed = directory.copy("cut-off-crashed");
+    commit(&store, &[write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900]))]);
+    // Of the commit only what is in the first segment reached the disk.
+    let first = directory.segments().remove(0);
+    fs::copy(&first, crashed.0.join(first.file_name().unwrap())).unwrap();
+    drop(store);
+    for round in 0..4 {
+        let store = crashed.open().unwrap();
+        assert_eq!(value(&store, b"a"), None, "start {round}");
+        assert_eq!(value(&store, b"b"), None, "start {round}");
+        set(&store, b"other", &[2; 1000]);
+        reclaim(&store);
+        if round % 2 == 0 {
+            // As if it had crashed.
+            let copy = crashed.copy("cut-off-copy");
+            drop(store);
+            let store = copy.open().unwrap();
+            assert_eq!(value(&store, b"a"), None, "crash {round}");
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_lost_what_it_held_is_named() {
+    type Harm = fn(&Path);
+    let harms: [(&str, usize, Harm); 6] = [
+        ("cut within its first record", 1, |path| cut(path, RECORDS + 100)),
+        ("cut to no record", 1, |path| cut(path, RECORDS + 48)),
+        ("cut to nothing", 1, |path| cut(path, 100)),
+        ("the last one cut behind a record", usize::MAX, |path| cut(path, RECORDS + 960)),
+        ("overwritten with zeros", 1, |path| overwrite(path, RECORDS..RECORDS + 4096, 0)),
+        ("without its end", 1, |path| overwrite(path, RECORDS + 3000..RECORDS + 4096, 0)),
+    ];
+    for (harm, segment, inflict) in harms {
+        let directory = Directory::new("harmed");
+        let store = directory.open().unwrap();
+        for n in 0..19_u8 {
+            set(&store, &[b'k', n], &[n; 900]);
+        }
+        drop(store);
+        let segments = directory.segments();
+        let path = &segments[segment.min(segments.len() - 1)];
+        inflict(path);
+        let told = directory.open().map(|_| ()).expect_err(harm);
+        assert!(
+            matches!(&told, DirectoryError::Damaged(file, _) if file == path),
+            "{harm}: {told}"
+        );
+        let (store, lost) = directory.open_with(true, 1 << 26).expect(harm);
+        assert!(lost.iter().any(|lost| lost.file == *path), "{harm}: {lost:?}");
+        let there =
+            |store: &Store| (0..19_u8).filter(|&n| value(store, &[b'k', n]).is_some()).count();
+        let kept = there(&store);
+        assert!(kept >= 15, "{harm}: {kept} keys of 19 are left");
+        drop(store);
+        // Once repaired, it is whole.
+        let store = directory.open().expect(harm);
+        assert_eq!(there(&store), kept, "{harm}");
+    }
+}
+
+fn cut(path: &Path, length: usize) {
+    fs::File::options().write(true).open(path).unwrap().set_len(length as u64).unwrap();
+}
+
+#[test]
+fn a_flip_in_the_last_record_is_named_once_the_store_was_closed() {
+    let directory = Directory::new("last");
+    let store = directory.open().unwrap();
+    set(&store, b"key", &[1; 100]);
+    let crashed = directory.copy("last-crashed");
+    drop(store);
+    for directory in [&directory, &crashed] {
+        overwrite(&directory.segments()[0], RECORDS + 80..RECORDS + 81, 9);
+    }
+    let told = directory.open().map(|_| ()).expect_err("it was on the disk");
+    assert!(told.to_string().contains("from byte 4096 on"), "{told}");
+    // After a crash it could as well have been cut off.
+    assert_eq!(value(&crashed.open().unwrap(), b"key"), None);
+}
+
+#[test]
+fn restarts_do_not_fill_the_log() {
+    let directory = Directory::new("restarts");
+    for round in 0..40_u8 {
+        let (store, _) = directory.open_with(false, 16 * SEGMENT_BYTES as u64).unwrap();
+        reclaim(&store);
+        for part in 0..3_u8 {
+            let key = [b'k', round, part];
+            let written = store.write(&[write(&key, put(&[0; 20]))], None, 1);
+            assert!(written.is_ok(), "start {round}: {written:?}");
+        }
+        for _ in 0..60 {
+            let written = store.write(&[write(b"churn", put(&[0; 60]))], None, 1);
+            assert!(written.is_ok(), "start {round}: {written:?}");
+        }
+        reclaim(&store);
+    }
+}
+
+#[test]
+fn no_version_is_made_twice_over_a_restart() {
+    let directory = Directory::new("versions");
+    let store = directory.open().unwrap();
+    set(&store, b"live", &[1; 1500]);
+    set(&store, b"dead", &[2; 1500]);
+    set(&store, b"x", &[3; 500]);
+    for bytes in [1000, 1000, 700] {
+        set(&store, b"dead", &vec![2; bytes]);
+    }
+    for key in [&b"x"[..], b"dead"] {
+        commit(&store, &[write(key, Action::Delete)]);
+    }
+    let last = store.last();
+    reclaim(&store);
+    drop(store);
+    for _ in 0..3 {
+        let store = directory.open().unwrap();
+        assert!(store.last() >= last, "{} after {last}", store.last());
+    }
+    let next = set(&directory.open().unwrap(), b"new", b"x");
+    assert!(next > last, "version {next} again: the last one before the restart was {last}");
+}
+
+#[test]
+fn a_list_does_not_grow_from_what_it_did_not_grow_from() {
+    let directory = Directory::new("grown");
+    let store = directory.open().unwrap();
+    let _all = store.snapshot();
+    set(&store, b"a", b"old old old");
+    let _old = store.snapshot();
+    set(&store, b"a", b"new new new");
+    commit(&store, &[write(b"a", Action::Append(b"+tail"))]);
+    for _ in 0..6 {
+        set(&store, b"z", &[1; 900]);
+    }
+    drop(store);
+    drop((_all, _old));
+    let segment = directory.segments().remove(0);
+    let bytes = fs::read(&segment).unwrap();
+    let at = bytes.windows(7).position(|window| window == b"new new").unwrap();
+    overwrite(&segment, at..at + 1, b'X');
+    let (store, lost) = directory.open_with(true, 1 << 26).unwrap();
+    assert_eq!(lost.len(), 1);
+    assert_ne!(value(&store, b"a").as_deref(), Some(&b"old old old+tail"[..]), "nobody wrote that");
+}
+
+#[test]
+fn a_store_of_another_consistency_is_refused() {
+    let directory = Directory::new("consistency");
+    set(&directory.open().unwrap(), b"a", b"1");
+    let options = StoreOptions { consistency: Consistency::Sequential, ..OPTIONS };
+    let path = directory.0.clone();
+    let other = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let told = Store::open(options, &other, 1 << 26).map(|_| ()).expect_err("versions differ");
+    assert!(told.to_string().contains("linearizable"), "{told}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// A crash leaves any of the pages, or sectors, of what was written since the last sync.
+    #[test]
+    fn whatever_a_crash_leaves_of_a_batch_no_commit_is_half_there(
+        safe in proptest::collection::vec(1..600_usize, 0..8),
+        batch in proptest::collection::vec(proptest::collection::vec(1..1500_usize, 1..5), 1..6),
+        missing in proptest::collection::vec(any::<bool>(), 64),
+    ) {
+        let directory = Directory::new("torn");
+        let store = directory.open().unwrap();
+        for (n, &bytes) in safe.iter().enumerate() {
+            set(&store, format!("safe{n}").as_bytes(), &vec![1; bytes]);
+        }
+        let before = directory.copy("torn-before");
+        for (commit, keys) in batch.iter().enumerate() {
+            let keys: Vec<(String, Vec<u8>)> = keys
+                .iter()
+                .enumerate()
+                .map(|(n, &bytes)| (format!("{commit}-{n}"), vec![2; bytes]))
+                .collect();
+            let writes: Vec<_> =
+                keys.iter().map(|(key, value)| write(key.as_bytes(), put(value))).collect();
+            store.write(&writes, None, 1).expect("it is taken");
+        }
+        // One sync for all of them, of which the crash leaves some sectors.
+        store.sync(store.last()).unwrap();
+        let crashed = directory.copy("torn-crashed");
+        drop(store);
+        let mut missing = missing.iter().cycle();
+        for path in crashed.segments() {
+            let old = fs::read(before.0.join(path.file_name().unwrap())).unwrap_or_default();
+            let new = fs::read(&path).unwrap();
+            for at in (RECORDS..new.len()).step_by(512) {
+                let sector = at..new.len().min(at + 512);
+                let was = old.get(sector.clone()).unwrap_or(&[0; 512][..sector.len()]);
+                if was != &new[sector.clone()] && *missing.next().unwrap() {
+                    let file = fs::File::options().write(true).open(&path).unwrap();
+                    file.write_all_at(was, at as u64).unwrap();
+                }
+            }
+        }
+        for start in 0..3 {
+            let store = crashed.open();
+            prop_assert!(store.is_ok(), "start {}: {}", start, store.unwrap_err());
+            let store = store.unwrap();
+            for (n, &bytes) in safe.iter().enumerate() {
+                prop_assert_eq!(value(&store, format!("safe{n}").as_bytes()), Some(vec![1; bytes]));
+            }
+            let mut is_over = false;
+            for (commit, keys) in batch.iter().enumerate() {
+                let there: Vec<bool> = (0..keys.len())
+                    .map(|n| value(&store, format!("{commit}-{n}").as_bytes()).is_some())
+                    .collect();
+                prop_assert!(
+                    there.iter().all(|&is| is == there[0]), "start {}: half of a commit: {:?}", start, there
+                );
+                prop_assert!(!(is_over && there[0]), "a commit without the one before it");
+                is_over |= !there[0];
+            }
+            set(&store, b"again", &[3; 900]);
+            reclaim(&store);
+        }
+    }
+}
