@@ -170,6 +170,31 @@ fn a_commit_that_was_cut_off_never_comes_back() {
 }
 
 #[test]
+fn a_commit_of_which_a_crash_left_two_segments_does_not_come_back_either() {
+    let directory = Directory::new("cut-later");
+    let store = directory.open().unwrap();
+    set(&store, b"fill", &[1; 2000]);
+    set(&store, b"fill too", &[1; 1000]);
+    let writes =
+        [write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900])), write(b"c", put(&[9; 900]))];
+    commit(&store, &writes);
+    let crashed = directory.copy("cut-later-crashed");
+    drop(store);
+    // The crash came within the last record.
+    let path = crashed.segments().remove(1);
+    let at = fs::read(&path).unwrap().windows(9).position(|window| window == [9; 9]).unwrap();
+    overwrite(&path, at..2 * RECORDS, 0);
+    for start in 0..4 {
+        let store = crashed.open().unwrap();
+        for key in [b"a", b"b", b"c"] {
+            assert_eq!(value(&store, key), None, "start {start}");
+        }
+        set(&store, b"other", &[3; 900]);
+        reclaim(&store);
+    }
+}
+
+#[test]
 fn a_segment_that_lost_what_it_held_is_named() {
     type Harm = fn(&Path);
     let harms: [(&str, usize, Harm); 6] = [

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::record::Sequence;
+use super::record::{SEGMENT_BYTES_MAX, Sequence};
 use super::segment::{Location, Segment, SegmentId};
 use super::store::Consistency;
 
@@ -171,6 +171,11 @@ impl Directory {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file of a segment.
     pub(crate) fn file(&self, id: SegmentId) -> PathBuf {
         self.path.join(format!("{id:08}.log"))
@@ -178,6 +183,10 @@ impl Directory {
 
     /// Makes a segment, its file with all its space, and enters it in the manifest.
     pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
+        if bytes > SEGMENT_BYTES_MAX {
+            let what = format!("a segment has {SEGMENT_BYTES_MAX} bytes at most, not {bytes}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let path = self.file(id);
         let entered = self

@@ -487,11 +487,6 @@ impl Log {
         }
     }
 
-    /// Bytes that a segment takes, however much of it is filled.
-    pub(crate) fn segment_bytes(&self) -> usize {
-        self.segment_bytes
-    }
-
     /// Writes everything to the disk, and that there is nothing behind it. Nothing more may be
     /// appended.
     pub(crate) fn close(&self) -> Result<(), Unwritable> {

@@ -10,7 +10,7 @@
 //! crash cannot be told apart in is the last batch before a crash. Where nobody waited for the
 //! disk at all, it is called damage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -56,8 +56,6 @@ impl std::fmt::Display for Lost {
 pub(crate) struct Findings {
     /// Up to here it was on the disk.
     settled: Option<Location>,
-    /// Behind which commit each segment was closed.
-    seals: BTreeMap<SegmentId, Sequence>,
     /// Segments that hold something that cannot be read.
     pub(crate) damaged: BTreeSet<SegmentId>,
     /// Segments of which nothing can be read.
@@ -130,8 +128,9 @@ pub(crate) fn read_segments(
         log.keep(part)?;
     }
     log.close()?;
+    // What a crash of the process left to the system is not yet on the disk.
+    directory.sync().map_err(|error| DirectoryError::Io(directory.path().to_owned(), error))?;
     let ids = || log.kept.iter().map(|part| part.id);
-    findings.seals = log.kept.iter().filter_map(|part| Some((part.id, part.scan.seal?))).collect();
     findings
         .behind_lost
         .extend(findings.unreadable.iter().filter_map(|&lost| ids().find(|&id| id > lost)));
@@ -178,7 +177,11 @@ impl Reading<'_> {
         if part.scan.end == 0 {
             return self.drop(&part);
         }
-        self.tail = part.scan.tail.or(self.tail);
+        if let Some(mut tail) = part.scan.tail {
+            let before = self.tail.filter(|before| before.sequence == tail.sequence);
+            tail.began = tail.began.or_else(|| before.and_then(|before| before.began));
+            self.tail = Some(tail);
+        }
         self.kept.push(part);
         Ok(())
     }
@@ -188,17 +191,28 @@ impl Reading<'_> {
         removed.map_err(|error| DirectoryError::Io(part.path.clone(), error))
     }
 
-    /// Marks the end of the log, so that nothing behind it is ever taken for a record, nor a commit
-    /// that was cut off for one that was on the disk.
+    /// Cuts off a commit of which only the beginning is there, and marks the end of the log, so that
+    /// nothing behind it is ever taken for a record.
     fn close(&mut self) -> Result<(), DirectoryError> {
-        let Some(end) = self.kept.last_mut() else { return Ok(()) };
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
-        let cut_off = self.tail.filter(is_cut_off).map(|tail| tail.sequence - 1);
-        if end.scan.seal.is_some() && cut_off.is_none() {
+        // Nothing but the commit is behind its beginning: nobody else appends meanwhile.
+        if let Some(began) = self.tail.filter(is_cut_off).and_then(|tail| tail.began) {
+            while let Some(mut part) = self.kept.pop_if(|part| part.id >= began.segment) {
+                if part.id > began.segment || began.offset() == 0 {
+                    self.drop(&part)?;
+                    continue;
+                }
+                part.scan.end = began.offset();
+                part.scan.seal = None;
+                self.kept.push(part);
+                break;
+            }
+        }
+        let Some(end) = self.kept.last_mut() else { return Ok(()) };
+        if end.scan.seal.is_some() {
             return Ok(());
         }
-        end.seal(cut_off.unwrap_or(self.reached.last))
-            .map_err(|error| DirectoryError::Io(end.path.clone(), error))
+        end.seal(self.reached.last).map_err(|error| DirectoryError::Io(end.path.clone(), error))
     }
 }
 
@@ -288,6 +302,8 @@ struct Tail {
     at: Location,
     sequence: Sequence,
     more: bool,
+    /// Where its commit begins, if that is in the same segment.
+    began: Option<Location>,
 }
 
 impl Scan {
@@ -299,7 +315,10 @@ impl Scan {
             self.lazy = Some(at);
         }
         if !moved && record.kind != Kind::Seal {
-            self.tail = Some(Tail { at, sequence, more });
+            let before = self.tail.filter(|before| before.sequence == sequence);
+            let began =
+                if record.first { Some(at) } else { before.and_then(|before| before.began) };
+            self.tail = Some(Tail { at, sequence, more, began });
         }
     }
 }
@@ -365,9 +384,6 @@ pub(crate) fn records<E>(
             } else {
                 pending.take(segment, found, &record, &mut visit)?;
             }
-        }
-        if findings.seals.get(&segment.id).is_some_and(|&seal| pending.sequence() > Some(seal)) {
-            pending.records.clear();
         }
     }
     pending.settle(&mut visit)?;
