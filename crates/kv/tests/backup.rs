@@ -97,7 +97,6 @@ fn a_copy_is_the_store_at_one_commit_with_its_versions() {
         made(&store, b"empty", put(b""));
         let first = made(&store, b"gone", put(b"value"));
         let gone = made(&store, b"gone", Action::Delete);
-        made(&store, b"last", put(b"value"));
         let snapshot = store.snapshot();
         let copy = place.0.join("copy");
         fs::create_dir(&copy).expect("an empty directory will do");
