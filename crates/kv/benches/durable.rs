@@ -5,9 +5,9 @@
 //! for all who have written meanwhile. In turns, five rounds, medians; bytes are what the kernel counts as
 //! written, and the processor's time is that of the whole process, system calls included.
 //!
-//! The bare log is given what the store has: a file with its space reserved, which a sync need not
-//! enter into the file system's journal again each time, and records of the same length, which are nothing but
-//! copied. It keeps no table, so whatever the store is slower by is the price of that, and of its locks.
+//! The bare log is given what the store has: a file whose space is reserved, so that no sync has to
+//! write a new length of it, and records as long as the store's, which are nothing but copied. It
+//! keeps no table: what the store is slower by is the price of that, and of its locks.
 
 use std::fs::{self, File};
 use std::io::Write as _;
