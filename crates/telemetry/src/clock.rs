@@ -33,6 +33,15 @@ impl Moment {
         self.mono + Duration::from_nanos(wait_ns)
     }
 
+    /// The nanosecond of the Unix epoch at another instant of the monotonic clock: setting the wall
+    /// clock in between changes nothing about it.
+    #[inline]
+    pub fn unix_ns_at(&self, instant: Instant) -> u64 {
+        let behind = instant.saturating_duration_since(self.mono).as_nanos() as u64;
+        let before = self.mono.saturating_duration_since(instant).as_nanos() as u64;
+        (self.unix_ns() + behind).saturating_sub(before)
+    }
+
     /// Nanoseconds since the Unix epoch; 0 before it.
     pub(crate) fn unix_ns(&self) -> u64 {
         let since_epoch = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -53,12 +62,38 @@ pub(crate) fn second_begun_ns(unix_ns: u64) -> u64 {
 
 /// CPU time (user and system) that the calling thread has used since it was born.
 pub(crate) fn thread_cpu() -> Duration {
+    // The clock exists in every Linux that this builds for, so the call cannot fail.
+    read_clock(libc::CLOCK_THREAD_CPUTIME_ID).expect("clock_gettime(CLOCK_THREAD_CPUTIME_ID)")
+}
+
+fn read_clock(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec that the call only writes to, and outlives the call.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    // The clock exists in every Linux that this builds for, so the call cannot fail.
-    assert_eq!(failed, 0, "clock_gettime(CLOCK_THREAD_CPUTIME_ID)");
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let failed = unsafe { libc::clock_gettime(clock, &mut time) };
+    (failed == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+/// A thread's CPU time (user and system), which other threads may read.
+///
+/// For threads that do not cut their own windows, as those of a runtime that calls them up as it
+/// likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuClock(libc::clockid_t);
+
+impl CpuClock {
+    /// That of the calling thread.
+    pub fn of_this_thread() -> CpuClock {
+        let mut clock = 0;
+        // SAFETY: the calling thread exists; `clock` is only written to, and outlives the call.
+        let failed = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
+        assert_eq!(failed, 0, "pthread_getcpuclockid");
+        CpuClock(clock)
+    }
+
+    /// What the thread used since it was born; `None` once it has ended.
+    pub fn read(self) -> Option<Duration> {
+        read_clock(self.0)
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +102,25 @@ mod tests {
 
     fn at(unix_ns: u64) -> Moment {
         Moment { wall: UNIX_EPOCH + Duration::from_nanos(unix_ns), mono: Instant::now() }
+    }
+
+    #[test]
+    fn a_thread_reads_what_another_one_uses() {
+        let (send, clocks) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while thread_cpu() < Duration::from_millis(20) {}
+            send.send((CpuClock::of_this_thread(), thread_cpu())).expect("somebody waits");
+            ends.recv().expect_err("it is only let go");
+        });
+        let (clock, used) = clocks.recv().expect("its clock");
+        assert!(clock.read().expect("it lives") >= used);
+        assert!(
+            CpuClock::of_this_thread().read().expect("it lives") < clock.read().expect("it lives")
+        );
+        drop(end);
+        thread.join().expect("it ends");
+        assert_eq!(clock.read(), None);
     }
 
     #[test]

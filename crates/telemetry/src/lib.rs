@@ -80,7 +80,7 @@ mod stage;
 mod totals;
 mod window;
 
-pub use clock::Moment;
+pub use clock::{CpuClock, Moment};
 pub use histogram::{HIGHEST_NS, SIGNIFICANT_DIGITS};
 pub use level::{Level, LevelReading};
 pub use op::Op;
@@ -90,7 +90,8 @@ pub use recorder::{Recorder, Sample};
 pub use reporter::{Reporter, Running, Stats};
 pub use role::{
     Bottleneck, BottleneckReason, Gauges, LATE_NS, Load, LoadClosing, LoadGauges, Middleware,
-    MiddlewareGauges, MiddlewareReading, Reading, Role, ServerCounts, Store, StoreGauges,
+    MiddlewareGauges, MiddlewareReading, Reading, RequestSpan, Role, ServerCounts, Store,
+    StoreGauges, VersionGauges,
 };
 pub use stage::{LoadTimes, MiddlewareTimes, Stage, Stamps, StoreTimes, Times, elapsed_ns};
 pub use totals::Totals;

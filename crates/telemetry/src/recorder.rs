@@ -44,7 +44,8 @@ pub struct Sample<T> {
 ///
 /// Made by [`Reporter::recorder`](crate::Reporter::recorder), then moved to its thread for good:
 /// it measures the CPU time of the thread that cuts it, from that thread's birth on or from
-/// [`Recorder::begin`].
+/// [`Recorder::begin`]. Where a thread cannot cut its own windows, another one does so with
+/// [`Recorder::cut_with`].
 #[derive(Debug)]
 pub struct Recorder<R: Role> {
     thread: usize,
@@ -91,7 +92,7 @@ impl<R: Role> Recorder<R> {
     /// For a load generator whose connections stand before its start. Call it on the recording
     /// thread, before the first cut.
     pub fn begin(&mut self, now: Moment) {
-        self.take(now, now.unix_ns(), false);
+        self.take(now, now.unix_ns(), thread_cpu(), false);
     }
 
     /// Counts one completed request.
@@ -130,15 +131,26 @@ impl<R: Role> Recorder<R> {
     /// Call it from a timer set to [`Moment::next_second`]. A call that comes late makes the
     /// window longer; nothing is lost.
     pub fn cut(&mut self, now: Moment) {
+        self.cut_with(now, thread_cpu());
+    }
+
+    /// As [`Recorder::cut`], on behalf of a thread that has used so much CPU time since it was born.
+    pub fn cut_with(&mut self, now: Moment, cpu: Duration) {
         if self.waiting.load(Ordering::Relaxed) < WAITING_MAX {
-            let window = self.take(now, now.second_begun_ns(), false);
+            let window = self.take(now, now.second_begun_ns(), cpu, false);
             self.send(window);
         }
     }
 
     /// Ends the last window at `now` and hands it to the reporter: the thread records no more.
-    pub fn finish(mut self, now: Moment) {
-        let window = self.take(now, now.unix_ns(), true);
+    pub fn finish(self, now: Moment) {
+        self.finish_with(now, thread_cpu());
+    }
+
+    /// As [`Recorder::finish`], on behalf of a thread that has used so much CPU time since it was
+    /// born.
+    pub fn finish_with(mut self, now: Moment, cpu: Duration) {
+        let window = self.take(now, now.unix_ns(), cpu, true);
         self.send(window);
     }
 
@@ -149,11 +161,10 @@ impl<R: Role> Recorder<R> {
     }
 
     /// The window up to `now`, labelled to end at `to_unix_ns`.
-    fn take(&mut self, now: Moment, to_unix_ns: u64, last: bool) -> Window<R> {
+    fn take(&mut self, now: Moment, to_unix_ns: u64, cpu: Duration, last: bool) -> Window<R> {
         let elapsed = elapsed_ns(self.from, now.mono);
         let labelled = to_unix_ns.saturating_sub(self.from_unix_ns);
         let stepped = labelled.abs_diff(elapsed) > CLOCK_STEP_NS || to_unix_ns < self.from_unix_ns;
-        let cpu = thread_cpu();
         let window = Window {
             thread: self.thread,
             from_unix_ns: self.from_unix_ns,

@@ -1,5 +1,7 @@
 //! The three roles, and what each keeps besides its requests.
 
+mod store;
+
 use std::fmt::Debug;
 use std::time::Instant;
 
@@ -9,6 +11,8 @@ use serde::ser::{SerializeMap as _, Serializer};
 use crate::level::{Level, LevelReading};
 use crate::prometheus::{Metric, MetricKind};
 use crate::stage::{LoadTimes, MiddlewareTimes, StoreTimes, Times};
+
+pub use store::{RequestSpan, StoreGauges, VersionGauges};
 
 /// What a process does in the system. The role decides at compile time which fields its windows
 /// have.
@@ -273,64 +277,6 @@ impl Serialize for MiddlewareReading {
             map.serialize_entry("workers_busy_s", &self.busy.area_s)?;
         }
         map.end()
-    }
-}
-
-/// What a thread of a store keeps besides its requests. Threads that share one store leave the
-/// fields to one of them; threads with a shard each tell their own.
-#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
-pub struct StoreGauges {
-    /// Memory that items take now, in bytes.
-    pub memory_bytes: u64,
-    /// Items stored now.
-    pub items_stored: u64,
-    /// Items evicted for want of memory.
-    pub evictions: u64,
-    /// Items removed because their time was over.
-    pub expired: u64,
-}
-
-impl Gauges for StoreGauges {
-    type Reading = StoreGauges;
-
-    fn read(&mut self, _now: Instant) -> StoreGauges {
-        let reading = *self;
-        self.evictions = 0;
-        self.expired = 0;
-        reading
-    }
-}
-
-impl Reading for StoreGauges {
-    fn then(&mut self, later: &StoreGauges) {
-        self.memory_bytes = later.memory_bytes;
-        self.items_stored = later.items_stored;
-        self.evictions += later.evictions;
-        self.expired += later.expired;
-    }
-
-    fn beside(&mut self, other: &StoreGauges) {
-        self.memory_bytes += other.memory_bytes;
-        self.items_stored += other.items_stored;
-        self.evictions += other.evictions;
-        self.expired += other.expired;
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        vec![
-            Metric::gauge("knee_memory_bytes", "Memory that items take.", self.memory_bytes as f64),
-            Metric::gauge("knee_items", "Items stored.", self.items_stored as f64),
-            Metric::counter(
-                "knee_evictions_total",
-                "Items evicted for want of memory.",
-                self.evictions as f64,
-            ),
-            Metric::counter(
-                "knee_expired_total",
-                "Items removed because their time was over.",
-                self.expired as f64,
-            ),
-        ]
     }
 }
 

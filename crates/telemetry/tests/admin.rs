@@ -205,7 +205,13 @@ fn a_middlewares_page() {
 
 #[test]
 fn the_pages_of_the_other_roles() {
-    let gauges = StoreGauges { memory_bytes: 1000, items_stored: 10, evictions: 2, expired: 1 };
+    let gauges = StoreGauges {
+        memory_bytes: 1000,
+        items_stored: 10,
+        evictions: 2,
+        expired: 1,
+        ..StoreGauges::default()
+    };
     let (running, recorder, address) = serve::<Store>(gauges);
     recorder.finish(Moment::now());
     let samples = parse(&scrape(address, "knee_memory_bytes"));

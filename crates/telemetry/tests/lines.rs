@@ -17,7 +17,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use knee_telemetry::{
     Bottleneck, BottleneckReason, HIGHEST_NS, Load, LoadClosing, LoadGauges, LoadTimes, Middleware,
     MiddlewareGauges, MiddlewareTimes, Moment, Op, Recorder, Reporter, Role, Sample, Stats, Store,
-    StoreGauges, StoreTimes,
+    StoreGauges, StoreTimes, VersionGauges,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -200,7 +200,13 @@ fn a_store_times_service_alone() {
     let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
     let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
     let running = reporter.start().unwrap();
-    recorder.gauges = StoreGauges { memory_bytes: 4096, items_stored: 2, evictions: 5, expired: 1 };
+    recorder.gauges = StoreGauges {
+        memory_bytes: 4096,
+        items_stored: 2,
+        evictions: 5,
+        expired: 1,
+        ..StoreGauges::default()
+    };
     let times = StoreTimes { service_ns: 700 };
     recorder.record(Op::Set, &Sample { times, items: 1, ..Sample::default() });
     recorder.cut(clock.at(750));
@@ -223,6 +229,50 @@ fn a_store_times_service_alone() {
     assert_eq!(gauges(summary), [4096, 2, 6, 1]);
     assert_eq!(first.get("queue_length_mean"), None);
     assert_eq!(summary.get("servers"), None);
+}
+
+#[test]
+fn a_store_that_keeps_versions_tells_of_them_and_of_when_requests_came() {
+    let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
+    let mut one = reporter.recorder("net-0", StoreGauges::default(), clock.at(0));
+    let mut other = reporter.recorder("grpc-0", StoreGauges::default(), clock.at(0));
+    let running = reporter.start().unwrap();
+    let counted = |commit_max_ns| VersionGauges {
+        keys: 7,
+        snapshot_age_ns: 1_500_000_000,
+        commits: 2,
+        commit_max_ns,
+        ..VersionGauges::default()
+    };
+    one.gauges.versions = Some(counted(900));
+    one.gauges.requested(5_000_000_000);
+    other.gauges.requested(4_500_000_000);
+    other.gauges.requested(6_000_000_000);
+    one.cut(clock.at(750));
+    other.cut_with(clock.at(750), Duration::from_millis(30));
+    one.gauges.versions = Some(VersionGauges { keys: 8, ..counted(300) });
+    one.finish(clock.at(1750));
+    other.finish_with(clock.at(1750), Duration::from_millis(70));
+    running.finish(|_| ());
+
+    let lines = json_lines(&sink);
+    let [first, last, summary] = lines.as_slice() else { panic!("{lines:?}") };
+    let fields = |line: &Value| {
+        ["keys", "commits", "commit_max_ns"].map(|name| line[name].as_u64().unwrap())
+    };
+    assert_eq!(
+        [fields(first), fields(last), fields(summary)],
+        [[7, 2, 900], [8, 2, 300], [8, 4, 900]]
+    );
+    assert_eq!(first["snapshot_age_s"], 1.5);
+    let span = |line: &Value| {
+        (line["first_request_unix_s"].as_f64(), line["last_request_unix_s"].as_f64())
+    };
+    assert_eq!(span(first), (Some(4.5), Some(6.0)));
+    assert_eq!(span(last), (None, None), "none came");
+    assert_eq!(span(summary), (Some(4.5), Some(6.0)));
+    let cpu: Vec<_> = lines.iter().map(|line| line["threads"][1]["cpu_s"].as_f64()).collect();
+    assert_eq!(cpu, [Some(0.03), Some(0.04), Some(0.07)]);
 }
 
 #[test]

@@ -1,0 +1,241 @@
+//! What a store keeps besides its requests.
+
+use std::time::Instant;
+
+use serde::{Serialize, Serializer};
+
+use super::{Gauges, Reading};
+use crate::clock::NS_PER_S;
+use crate::prometheus::Metric;
+
+/// What a thread of a store keeps besides its requests. Threads that share one store leave the
+/// figures to one of them; threads with a shard each tell their own.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct StoreGauges {
+    /// Memory that items take now, in bytes.
+    pub memory_bytes: u64,
+    /// Items stored now.
+    pub items_stored: u64,
+    /// Items evicted for want of memory.
+    pub evictions: u64,
+    /// Items removed because their time was over.
+    pub expired: u64,
+    /// When requests came; `None` where none did.
+    #[serde(flatten)]
+    pub requests: Option<RequestSpan>,
+    /// What a store that keeps versions has besides; `None` of others, and of threads that leave it
+    /// to another one.
+    #[serde(flatten)]
+    pub versions: Option<VersionGauges>,
+}
+
+/// When the first and the last of some requests came. What was completed between them is the
+/// server's own view of its throughput.
+#[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
+pub struct RequestSpan {
+    /// Nanosecond of the Unix epoch of the first one.
+    #[serde(rename = "first_request_unix_s", serialize_with = "seconds")]
+    pub first_unix_ns: u64,
+    /// Nanosecond of the Unix epoch of the last one.
+    #[serde(rename = "last_request_unix_s", serialize_with = "seconds")]
+    pub last_unix_ns: u64,
+}
+
+/// What a store that keeps versions has besides. The first few are levels, the others counters.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct VersionGauges {
+    /// Keys that are there, and those that are gone but not forgotten.
+    pub keys: u64,
+    /// Versions of them that can be asked for.
+    pub versions: u64,
+    /// Snapshots that somebody reads.
+    pub snapshots_open: u64,
+    /// How old the oldest of them is, in nanoseconds.
+    #[serde(rename = "snapshot_age_s", serialize_with = "seconds")]
+    pub snapshot_age_ns: u64,
+    /// Bytes that the log takes.
+    pub file_bytes: u64,
+    /// Bytes of it that somebody may still ask for.
+    pub file_live_bytes: u64,
+    /// Groups of changes made safe, each with one write and one sync.
+    pub commits: u64,
+    /// How long that took, summed.
+    pub commit_sum_ns: u64,
+    /// The longest of them.
+    pub commit_max_ns: u64,
+    /// Records made safe by them.
+    pub commit_records: u64,
+    /// Segments of the log whose space was had back.
+    pub reclaims: u64,
+    /// How long that took, summed.
+    pub reclaim_sum_ns: u64,
+}
+
+fn seconds<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*ns as f64 / NS_PER_S as f64)
+}
+
+impl StoreGauges {
+    /// A request came, at this nanosecond of the Unix epoch.
+    #[inline]
+    pub fn requested(&mut self, unix_ns: u64) {
+        self.span(RequestSpan { first_unix_ns: unix_ns, last_unix_ns: unix_ns });
+    }
+
+    #[inline]
+    fn span(&mut self, more: RequestSpan) {
+        let span = self.requests.get_or_insert(more);
+        span.first_unix_ns = span.first_unix_ns.min(more.first_unix_ns);
+        span.last_unix_ns = span.last_unix_ns.max(more.last_unix_ns);
+    }
+}
+
+impl VersionGauges {
+    /// As levels now, and as counters nothing yet.
+    fn levels(self) -> VersionGauges {
+        VersionGauges {
+            commits: 0,
+            commit_sum_ns: 0,
+            commit_max_ns: 0,
+            commit_records: 0,
+            reclaims: 0,
+            reclaim_sum_ns: 0,
+            ..self
+        }
+    }
+
+    /// Its levels, and the counters of both.
+    fn after(self, earlier: VersionGauges) -> VersionGauges {
+        VersionGauges {
+            commits: self.commits + earlier.commits,
+            commit_sum_ns: self.commit_sum_ns + earlier.commit_sum_ns,
+            commit_max_ns: self.commit_max_ns.max(earlier.commit_max_ns),
+            commit_records: self.commit_records + earlier.commit_records,
+            reclaims: self.reclaims + earlier.reclaims,
+            reclaim_sum_ns: self.reclaim_sum_ns + earlier.reclaim_sum_ns,
+            ..self
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let seconds = |ns: u64| ns as f64 / NS_PER_S as f64;
+        vec![
+            Metric::gauge("knee_keys", "Keys, gone but unforgotten ones too.", self.keys as f64),
+            Metric::gauge("knee_versions", "Versions kept.", self.versions as f64),
+            Metric::gauge("knee_snapshots_open", "Snapshots read.", self.snapshots_open as f64),
+            Metric::gauge(
+                "knee_snapshot_age_seconds",
+                "Age of the oldest snapshot.",
+                seconds(self.snapshot_age_ns),
+            ),
+            Metric::gauge("knee_file_bytes", "Bytes that the log takes.", self.file_bytes as f64),
+            Metric::gauge(
+                "knee_file_live_bytes",
+                "Bytes of the log that may be asked for.",
+                self.file_live_bytes as f64,
+            ),
+            Metric::counter("knee_commits_total", "Groups made safe.", self.commits as f64),
+            Metric::counter(
+                "knee_commit_seconds_total",
+                "Time that making groups safe took.",
+                seconds(self.commit_sum_ns),
+            ),
+            Metric::gauge(
+                "knee_commit_seconds_max",
+                "The longest that a group took since the start.",
+                seconds(self.commit_max_ns),
+            ),
+            Metric::counter(
+                "knee_commit_records_total",
+                "Records made safe.",
+                self.commit_records as f64,
+            ),
+            Metric::counter("knee_reclaims_total", "Segments had back.", self.reclaims as f64),
+            Metric::counter(
+                "knee_reclaim_seconds_total",
+                "Time that having segments back took.",
+                seconds(self.reclaim_sum_ns),
+            ),
+        ]
+    }
+}
+
+impl Gauges for StoreGauges {
+    type Reading = StoreGauges;
+
+    fn read(&mut self, _now: Instant) -> StoreGauges {
+        let reading = *self;
+        self.evictions = 0;
+        self.expired = 0;
+        self.requests = None;
+        self.versions = self.versions.map(VersionGauges::levels);
+        reading
+    }
+}
+
+impl Reading for StoreGauges {
+    fn then(&mut self, later: &StoreGauges) {
+        self.memory_bytes = later.memory_bytes;
+        self.items_stored = later.items_stored;
+        self.evictions += later.evictions;
+        self.expired += later.expired;
+        self.requests_too(later);
+        self.versions = match (self.versions, later.versions) {
+            (Some(earlier), Some(later)) => Some(later.after(earlier)),
+            (one, other) => other.or(one),
+        };
+    }
+
+    fn beside(&mut self, other: &StoreGauges) {
+        self.memory_bytes += other.memory_bytes;
+        self.items_stored += other.items_stored;
+        self.evictions += other.evictions;
+        self.expired += other.expired;
+        self.requests_too(other);
+        // Only one thread has them.
+        self.versions = self.versions.or(other.versions);
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = vec![
+            Metric::gauge("knee_memory_bytes", "Memory that items take.", self.memory_bytes as f64),
+            Metric::gauge("knee_items", "Items stored.", self.items_stored as f64),
+            Metric::counter(
+                "knee_evictions_total",
+                "Items evicted for want of memory.",
+                self.evictions as f64,
+            ),
+            Metric::counter(
+                "knee_expired_total",
+                "Items removed because their time was over.",
+                self.expired as f64,
+            ),
+        ];
+        if let Some(RequestSpan { first_unix_ns, last_unix_ns }) = self.requests {
+            let gauge =
+                |name, help, ns: u64| Metric::gauge(name, help, ns as f64 / NS_PER_S as f64);
+            metrics.extend([
+                gauge(
+                    "knee_first_request_timestamp_seconds",
+                    "When the first request came.",
+                    first_unix_ns,
+                ),
+                gauge(
+                    "knee_last_request_timestamp_seconds",
+                    "When the last request came.",
+                    last_unix_ns,
+                ),
+            ]);
+        }
+        metrics.extend(self.versions.iter().flat_map(VersionGauges::metrics));
+        metrics
+    }
+}
+
+impl StoreGauges {
+    fn requests_too(&mut self, other: &StoreGauges) {
+        if let Some(span) = other.requests {
+            self.span(span);
+        }
+    }
+}
