@@ -60,6 +60,25 @@ fn sigint_ends_it_too_and_stats_none_is_quiet() {
 }
 
 #[test]
+fn traces_each_request_when_told_to_and_waits_for_nobody_who_reads_that() {
+    let program = Program::serve(KV, &["--trace"]);
+    let mut client = program.connect();
+    // More than a pipe holds, of which nobody reads.
+    for _ in 0..2000 {
+        talk(&mut client, b"set k 0 0 1\r\nx\r\n", b"STORED\r\n");
+    }
+    program.signal(libc::SIGTERM);
+    let End { code, errors, .. } = program.end();
+    assert_eq!(code, Some(0));
+    assert!(errors.lines().count() > 100, "{errors}");
+    let lines = errors.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    for line in lines {
+        let rest = line.strip_prefix("knee-kv: trace set \"set k 0 0 1\" received=").expect(line);
+        assert!(rest.contains(" bytes_in=16 bytes_out=8 status=STORED total="), "{line}");
+    }
+}
+
+#[test]
 fn serves_prometheus_on_the_admin_address() {
     let program = Program::serve(KV, &["--admin", "127.0.0.1:0"]);
     talk(&mut program.connect(), b"get k\r\n", b"END\r\n");

@@ -1,7 +1,7 @@
 //! The command line: flags in, JSON lines out.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use knee_telemetry::{Reporter, Stats, Store, tell};
 use crate::grpc;
 use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
+use crate::trace::Trace;
 use crate::versioned::{
     self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
@@ -92,6 +93,9 @@ struct Flags {
     /// What is printed on standard output.
     #[arg(long, value_name = "WHAT", default_value = "json")]
     stats: Output,
+    /// Tells of each request on standard error, on one line.
+    #[arg(long)]
+    trace: bool,
     /// End when the parent process, which has this id, does.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
@@ -202,7 +206,6 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         }
         None => None,
     };
-    let grpc = grpc(flags, store.as_ref())?;
     let listener = listen(flags.listen)?;
     let stats = match flags.stats {
         Output::Json => Stats::Json,
@@ -215,12 +218,14 @@ fn run(flags: &Flags) -> Result<(), Failure> {
             .serve_admin(listen(admin)?)
             .map_err(|error| Failure::start("cannot serve the admin address", &error))?;
     }
+    let trace = flags.trace.then(|| Trace::start(PROGRAM)).transpose();
+    let trace = trace.map_err(|error| Failure::start("cannot start the trace", &error))?;
+    let grpc = grpc(flags, store.as_ref(), &mut reporter, trace.clone())?;
     let settings = flags.settings();
+    let (traced, on_ready) = (trace.clone(), process::shutdown_on_signals);
     let started = match &store {
-        None => Serving::start(&settings, listener, reporter, process::shutdown_on_signals),
-        Some(store) => {
-            Serving::start_over(store, &settings, listener, reporter, process::shutdown_on_signals)
-        }
+        None => Serving::start(&settings, listener, reporter, traced, on_ready),
+        Some(store) => Serving::start_over(store, &settings, listener, reporter, traced, on_ready),
     };
     let serving = started.map_err(|error| match error {
         StartError::TooLittleMemory => Failure {
@@ -235,19 +240,31 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         },
         StartError::Io(error) => Failure::start("cannot start", &error),
     })?;
-    let ended = serving.join().map_err(|error| Failure { message: error.to_string(), code: 1 });
-    if let Some(grpc) = grpc {
-        grpc.shutdown().shut_down();
-        grpc.join().map_err(|error| Failure::start("the gRPC server failed", &error))?;
+    let mut grpc_ended = Ok(());
+    let ended = serving.join_with(|| {
+        if let Some(grpc) = grpc {
+            grpc.shutdown().shut_down();
+            grpc_ended = grpc.join();
+        }
+    });
+    if let Some(trace) = trace {
+        trace.finish();
     }
-    ended
+    ended.map_err(|error| Failure { message: error.to_string(), code: 1 })?;
+    grpc_ended.map_err(|error| Failure::start("the gRPC server failed", &error))
 }
 
 /// Serves the gRPC interfaces, if they were asked for.
-fn grpc(flags: &Flags, store: Option<&versioned::Store>) -> Result<Option<grpc::Serving>, Failure> {
+fn grpc(
+    flags: &Flags,
+    store: Option<&versioned::Store>,
+    reporter: &mut Reporter<Store>,
+    trace: Option<Trace>,
+) -> Result<Option<grpc::Serving>, Failure> {
     let (Some(address), Some(store)) = (flags.grpc, store) else { return Ok(None) };
     let settings = grpc::Settings::for_values(flags.value_bytes_max as usize);
-    let serving = grpc::Serving::start(&settings, store.clone(), listen(address)?)
+    let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);
+    let serving = grpc::Serving::start(settings, store.clone(), listen(address)?, telemetry)
         .map_err(|error| Failure::start("cannot serve gRPC", &error))?;
     tell(PROGRAM, format_args!("gRPC on {}", serving.address()));
     Ok(Some(serving))
@@ -258,50 +275,80 @@ fn store(flags: &Flags) -> Result<Option<versioned::Store>, Failure> {
     if !flags.keeps_versions() {
         return Ok(None);
     }
-    let bytes_max = flags.memory_mb as usize * MIB;
-    let value_bytes_max = flags.value_bytes_max as usize;
-    let share = 1 << (bytes_max / SEGMENTS_MIN).ilog2();
-    let options = StoreOptions {
-        consistency: match flags.consistency {
-            Some(Order::Sequential) => Consistency::Sequential,
-            Some(Order::Linearizable) | None => Consistency::Linearizable,
-        },
+    let log = Log {
+        directory: flags.data.as_deref(),
+        mebibytes: flags.memory_mb,
+        value_bytes_max: flags.value_bytes_max,
+        durability: flags.durability,
+        order: flags.consistency,
+        repair: flags.repair,
         stripes: flags.threads as usize * STRIPES_PER_THREAD,
-        value_bytes_max,
-        segment_bytes: share.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
     };
-    // Two of the largest values, so that one can take the place of the other.
-    let bytes_min = 2 * (value_bytes_max + options.segment_bytes);
-    if bytes_max < bytes_min {
-        return Err(Failure {
-            message: format!(
-                "--memory-mb {} is too little for a log with values of --value-bytes-max \
-                 {value_bytes_max}: it takes at least {}",
-                flags.memory_mb,
-                bytes_min.div_ceil(MIB)
-            ),
-            code: 2,
-        });
-    }
-    let Some(path) = &flags.data else {
-        let made = versioned::Store::in_memory(options, bytes_max as u64);
-        return made.map(Some).map_err(|error| Failure::start("cannot make the log", &error));
-    };
-    let directory =
-        DirectoryOptions { path: path.clone(), durability: flags.durability, repair: flags.repair };
-    let opened = versioned::Store::open(options, &directory, bytes_max as u64);
-    let (store, lost) = opened.map_err(|error| {
-        let remedy = match &error {
-            DirectoryError::Damaged(..) if !flags.repair => "; --repair goes on without that",
-            _ => "",
+    log.open().map(Some)
+}
+
+/// What a store that keeps versions is opened with.
+struct Log<'a> {
+    directory: Option<&'a Path>,
+    mebibytes: u64,
+    value_bytes_max: u64,
+    durability: Durability,
+    order: Option<Order>,
+    repair: bool,
+    stripes: usize,
+}
+
+impl Log<'_> {
+    /// Opens it; what was lost of it is told.
+    fn open(&self) -> Result<versioned::Store, Failure> {
+        let bytes_max = self.mebibytes as usize * MIB;
+        let value_bytes_max = self.value_bytes_max as usize;
+        let share = 1 << (bytes_max / SEGMENTS_MIN).ilog2();
+        let options = StoreOptions {
+            consistency: match self.order {
+                Some(Order::Sequential) => Consistency::Sequential,
+                Some(Order::Linearizable) | None => Consistency::Linearizable,
+            },
+            stripes: self.stripes,
+            value_bytes_max,
+            segment_bytes: share.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
         };
-        Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
-    })?;
-    for lost in lost {
-        let message = format_args!("repaired: {lost}");
-        tell(PROGRAM, message);
+        // Two of the largest values, so that one can take the place of the other.
+        let bytes_min = 2 * (value_bytes_max + options.segment_bytes);
+        if bytes_max < bytes_min {
+            return Err(Failure {
+                message: format!(
+                    "--memory-mb {} is too little for a log with values of --value-bytes-max \
+                     {value_bytes_max}: it takes at least {}",
+                    self.mebibytes,
+                    bytes_min.div_ceil(MIB)
+                ),
+                code: 2,
+            });
+        }
+        let Some(path) = self.directory else {
+            let made = versioned::Store::in_memory(options, bytes_max as u64);
+            return made.map_err(|error| Failure::start("cannot make the log", &error));
+        };
+        let directory = DirectoryOptions {
+            path: path.to_owned(),
+            durability: self.durability,
+            repair: self.repair,
+        };
+        let opened = versioned::Store::open(options, &directory, bytes_max as u64);
+        let (store, lost) = opened.map_err(|error| {
+            let remedy = match &error {
+                DirectoryError::Damaged(..) if !self.repair => "; --repair goes on without that",
+                _ => "",
+            };
+            Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
+        })?;
+        for lost in lost {
+            let message = format_args!("repaired: {lost}");
+            tell(PROGRAM, message);
+        }
+        Ok(store)
     }
-    Ok(Some(store))
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {

@@ -7,6 +7,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::versioned;
+
 /// A second of the Unix epoch. An engine owns no clock: callers tell it the time.
 pub type Second = u32;
 
@@ -156,6 +158,9 @@ pub struct Figures {
 ///
 /// What a handle was shown or has changed may be told to others only after [`Engine::settle`].
 pub trait Engine {
+    /// Whether [`Engine::settle`] takes its time: requests are served once it is over.
+    const SETTLES: bool = false;
+
     /// Shows the item of `key` to `visit`, unless its time is over, and counts that as a use.
     ///
     /// # Errors
@@ -202,4 +207,9 @@ pub trait Engine {
 
     /// How full it is.
     fn figures(&mut self) -> Figures;
+
+    /// What it has besides, if it keeps versions.
+    fn version_figures(&mut self) -> Option<(versioned::Figures, versioned::CommitFigures)> {
+        None
+    }
 }

@@ -1,17 +1,21 @@
 //! The gRPC front: a versioned store behind `knee.kv.v1.KeyValue` and honu's `rpc.Storage`.
 //!
 //! * [`Serving`]: both services on one port, from start to end; `connections`: whom it serves.
-//! * `key_value`: `knee.kv.v1`. `storage`: honu's interface, said in terms of the same store.
+//! * `key_value`: `knee.kv.v1`. `storage`: honu's interface, said in terms of the same store. `write`:
+//!   what their messages ask to be written.
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
 //!   of them it is shown.
 //! * `safe`: answers wait here until what they tell of is on the disk.
-//! * `refusal`: what went wrong, as a status. `tally`: what was done so far.
+//! * `refusal`: what went wrong, as a status. `tally`: what was done so far. `meter`: how long calls
+//!   took, with what it asks of each `message`.
 //!
 //! Reading and writing a key takes microseconds and happens on the runtime's own threads; whatever
 //! takes longer happens on its blocking ones.
 
 mod connections;
 mod key_value;
+mod message;
+mod meter;
 mod predicate;
 mod refusal;
 mod safe;
@@ -19,11 +23,13 @@ mod scan;
 mod serving;
 mod storage;
 mod tally;
+mod write;
 
+pub use meter::Telemetry;
 pub use serving::{DEFAULT_PORT, Serving, Settings, Shutdown};
 
 /// The second that it is.
-fn now() -> crate::engine::Second {
+pub(crate) fn now() -> crate::engine::Second {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since_epoch.map_or(0, |time| time.as_secs() as u32)
 }

@@ -15,6 +15,7 @@
 //! * `server`: connections; batches of requests in, one write of their answers out.
 //! * `counters`: what `stats` counts.
 //! * [`versioned`]: the store that keeps versions. [`grpc`]: its own front.
+//! * `trace`: a line for each request, of both fronts.
 //! * [`Serving`]: a store from start to end, in this process. [`cli`]: the program.
 //!
 //! On the path of a get nothing is allocated, and with one thread nothing is locked: the thread
@@ -31,7 +32,9 @@ mod memory;
 mod server;
 mod serving;
 mod stripes;
+mod trace;
 pub mod versioned;
 
 pub use memory::{Memory, MemoryLimits};
 pub use serving::{EndError, Serving, Settings, StartError};
+pub use trace::Trace;

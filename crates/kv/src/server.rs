@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, ErrorKind, Limits, RequestDecoder};
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
-use knee_telemetry::{Moment, Op, Recorder, Sample, Store, StoreTimes, elapsed_ns};
+use knee_telemetry::{Moment, Op, Recorder, Sample, Store, StoreTimes, VersionGauges, elapsed_ns};
 
 use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
 use crate::engine::{Engine, Figures, Second};
+use crate::trace::{Trace, Traced};
+use crate::versioned;
 
 /// What may be appended to a connection's output before its peer has to take some: a client that
 /// asks for much and reads little costs no more than this and one value.
@@ -34,12 +36,16 @@ impl Calendar {
     }
 
     fn second(&self, now: Instant) -> Second {
-        let since_epoch =
-            self.started.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let now = since_epoch + now.saturating_duration_since(self.started.mono);
-        u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
+        u32::try_from(self.unix_ns(now) / 1_000_000_000).unwrap_or(u32::MAX)
+    }
+
+    fn unix_ns(&self, now: Instant) -> u64 {
+        self.started.unix_ns_at(now)
     }
 }
+
+/// What a store that keeps versions has, and what it took to make commits safe.
+type VersionFigures = (versioned::Figures, versioned::CommitFigures);
 
 /// What is kept for each connection between requests.
 struct Connection {
@@ -58,7 +64,8 @@ struct Partial {
 ///
 /// Service times are taken with one clock reading for each read from a connection: every request
 /// of that read counts from when the loop took up its events to when the last answer of the read
-/// was in the output buffer.
+/// was in the output buffer. Where the engine has to settle first, that is one reading for all
+/// reads of a batch, once it has.
 pub(crate) struct Server<E> {
     commands: Commands<E>,
     connections: Vec<Option<Connection>>,
@@ -67,6 +74,9 @@ pub(crate) struct Server<E> {
     second: (Instant, Second),
     /// The requests of the read at hand.
     samples: Vec<(Op, Sample<StoreTimes>)>,
+    trace: Option<Trace>,
+    /// What is traced of the requests of the read at hand, and the first word of each answer.
+    traced: Vec<(Traced, String)>,
     /// Connections whose answers were cut short, to go on with after this batch has been sent.
     suspended: Vec<ConnId>,
     draining: bool,
@@ -75,6 +85,7 @@ pub(crate) struct Server<E> {
     /// Whether this thread reports the engine's figures: one does for a shared engine.
     reports_engine: bool,
     reported: Figures,
+    reported_versions: VersionFigures,
     /// Why the engine could not make safe what was answered, once that is so.
     unsettled: Arc<OnceLock<String>>,
 }
@@ -85,6 +96,7 @@ impl<E: Engine> Server<E> {
         limits: Limits,
         calendar: Calendar,
         recorder: Recorder<Store>,
+        trace: Option<Trace>,
         reports_engine: bool,
         unsettled: Arc<OnceLock<String>>,
     ) -> Server<E> {
@@ -95,11 +107,14 @@ impl<E: Engine> Server<E> {
             calendar,
             second: (calendar.started.mono, calendar.second(calendar.started.mono)),
             samples: Vec::new(),
+            trace,
+            traced: Vec::new(),
             suspended: Vec::new(),
             draining: false,
             recorder: Some(recorder),
             reports_engine,
             reported: Figures::default(),
+            reported_versions: VersionFigures::default(),
             unsettled,
         }
     }
@@ -138,6 +153,12 @@ impl<E: Engine> Server<E> {
                     partial.bytes_out += bytes_out as u64;
                     match outcome {
                         Outcome::Done(answered) => {
+                            if self.trace.is_some() {
+                                let begun = partial.bytes_out > bytes_out as u64;
+                                let answer = if begun { b"VALUE" } else { &out[before..] };
+                                let request = &input[start..start + consumed];
+                                self.traced.push(traced(answered.op, request, answer));
+                            }
                             start += consumed;
                             self.samples.push(sample(answered, consumed, partial.bytes_out));
                         }
@@ -153,6 +174,7 @@ impl<E: Engine> Server<E> {
                     }
                 }
                 Decoded::Invalid { consumed, error } => {
+                    let request = &input[start..start + consumed];
                     start += consumed;
                     let stale = (error.kind == ErrorKind::TooLarge)
                         .then(|| connection.decoder.take_stale_key())
@@ -160,6 +182,9 @@ impl<E: Engine> Server<E> {
                     let kept = stale.and_then(|key| self.commands.drop_stale(&key, now));
                     let answer = kept.unwrap_or_else(|| error.answer());
                     io.write(conn, answer);
+                    if self.trace.is_some() {
+                        self.traced.push(traced(Op::Other, request, answer));
+                    }
                     let refused = Answered { error: true, ..Answered::new(Op::Other) };
                     self.samples.push(sample(refused, consumed, answer.len() as u64));
                     if error.is_fatal() {
@@ -182,19 +207,26 @@ impl<E: Engine> Server<E> {
         start
     }
 
-    /// Hands the samples of one read to the recorder.
+    /// Hands the samples at hand to the recorder.
     fn record(&mut self, received: Instant) {
         if self.samples.is_empty() {
             return;
         }
         let service_ns = elapsed_ns(received, Instant::now());
+        let received_unix_ns = self.calendar.unix_ns(received);
         let (mut bytes_in, mut bytes_out) = (0, 0);
         if let Some(recorder) = &mut self.recorder {
+            recorder.gauges.requested(received_unix_ns);
             for (op, sample) in &mut self.samples {
                 sample.times = StoreTimes { service_ns };
                 bytes_in += sample.bytes_in;
                 bytes_out += sample.bytes_out;
                 recorder.record(*op, sample);
+            }
+        }
+        if let Some(trace) = &self.trace {
+            for ((_, sample), (traced, status)) in self.samples.iter().zip(self.traced.drain(..)) {
+                trace.tell(&traced, received_unix_ns, sample, &status);
             }
         }
         self.samples.clear();
@@ -214,8 +246,48 @@ impl<E: Engine> Server<E> {
             gauges.evictions += figures.evictions - self.reported.evictions;
             gauges.expired += figures.expired - self.reported.expired;
             self.reported = figures;
+            if let Some(figures) = self.commands.engine().version_figures() {
+                let counted = gauges.versions.unwrap_or_default();
+                gauges.versions = Some(version_gauges(figures, self.reported_versions, counted));
+                self.reported_versions = figures;
+            }
         }
     }
+}
+
+/// The gauges of a store that keeps versions; what it did since it was `reported` comes to what is
+/// `counted` already.
+fn version_gauges(
+    (figures, commits): VersionFigures,
+    (reported, commits_reported): VersionFigures,
+    counted: VersionGauges,
+) -> VersionGauges {
+    let reclaim_time = figures.reclaim_time.saturating_sub(reported.reclaim_time);
+    VersionGauges {
+        keys: figures.keys,
+        versions: figures.versions,
+        snapshots_open: figures.snapshots_open,
+        snapshot_age_ns: figures.snapshot_age.unwrap_or_default().as_nanos() as u64,
+        file_bytes: figures.file_bytes,
+        file_live_bytes: figures.live_bytes,
+        commits: counted.commits + (commits.groups - commits_reported.groups),
+        commit_sum_ns: counted.commit_sum_ns + (commits.sum_ns - commits_reported.sum_ns),
+        commit_max_ns: counted.commit_max_ns.max(commits.max_ns),
+        commit_records: counted.commit_records + (commits.records - commits_reported.records),
+        reclaims: counted.reclaims + (figures.reclaims - reported.reclaims),
+        reclaim_sum_ns: counted.reclaim_sum_ns + reclaim_time.as_nanos() as u64,
+    }
+}
+
+/// What a trace tells of a request; the first word of its answer.
+fn traced(op: Op, request: &[u8], answer: &[u8]) -> (Traced, String) {
+    let front = |text: &'_ [u8], ends: &[u8]| {
+        text.iter().position(|byte| ends.contains(byte)).unwrap_or(text.len())
+    };
+    let line = &request[..front(request, b"\r\n")];
+    let word = &answer[..front(answer, b" \r\n")];
+    let status = if word.is_empty() { "-".into() } else { String::from_utf8_lossy(word) };
+    (Traced::new(op.name(), line), status.into_owned())
 }
 
 fn sample(answered: Answered, bytes_in: usize, bytes_out: u64) -> (Op, Sample<StoreTimes>) {
@@ -242,7 +314,9 @@ impl<E: Engine> Handler for Server<E> {
     fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
         let received = io.now();
         let consumed = self.serve(io, conn, input);
-        self.record(received);
+        if !E::SETTLES {
+            self.record(received);
+        }
         consumed
     }
 
@@ -273,6 +347,9 @@ impl<E: Engine> Handler for Server<E> {
             self.suspended.clear();
             io.abandon();
             return;
+        }
+        if E::SETTLES {
+            self.record(io.now());
         }
         for conn in self.suspended.drain(..) {
             io.resume(conn);

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::memory::{Memory, MemoryLimits};
 use crate::server::{Calendar, Server};
 use crate::stripes::Stripes;
+use crate::trace::Trace;
 use crate::versioned::{self, Items};
 
 /// Input that a connection may hold beside a value: more than any line but a retrieval's.
@@ -94,7 +95,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves on `listener`, and reports that it does.
+    /// Serves on `listener`, and reports that it does; with a trace, each request as well.
     ///
     /// `before_ready` gets the handle that ends it: whoever reads the `ready` line may end it at
     /// once, and by then it must be known how.
@@ -105,17 +106,20 @@ impl Serving {
         settings: &Settings,
         listener: TcpListener,
         reporter: Reporter<Store>,
+        trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
     ) -> Result<Serving, StartError> {
         if settings.threads == 1 {
             let memory = Memory::new(settings.limits).ok_or(StartError::TooLittleMemory)?;
             let mut memory = Some(memory);
             let take = || memory.take().expect("one thread asks for one engine");
-            Serving::with_engine(settings, listener, reporter, before_ready, take)
+            Serving::with_engine(settings, listener, reporter, trace, before_ready, take)
         } else {
             let stripes = Stripes::new(settings.threads, settings.limits)
                 .ok_or(StartError::TooLittleMemory)?;
-            Serving::with_engine(settings, listener, reporter, before_ready, || stripes.clone())
+            Serving::with_engine(settings, listener, reporter, trace, before_ready, || {
+                stripes.clone()
+            })
         }
     }
 
@@ -128,10 +132,11 @@ impl Serving {
         settings: &Settings,
         listener: TcpListener,
         reporter: Reporter<Store>,
+        trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
     ) -> Result<Serving, StartError> {
         let items = Items::new(store.clone());
-        Serving::with_engine(settings, listener, reporter, before_ready, || items.clone())
+        Serving::with_engine(settings, listener, reporter, trace, before_ready, || items.clone())
     }
 
     /// Serves the engine whose handles `engine` gives to the threads.
@@ -139,6 +144,7 @@ impl Serving {
         settings: &Settings,
         listener: TcpListener,
         mut reporter: Reporter<Store>,
+        trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
         mut engine: impl FnMut() -> E,
     ) -> Result<Serving, StartError> {
@@ -163,8 +169,8 @@ impl Serving {
             let gauges = StoreGauges::default();
             let recorder = reporter.recorder(format!("net-{thread}"), gauges, started);
             let calendar = Calendar::new(started);
-            let unsettled = Arc::clone(&unsettled);
-            Server::new(commands, limits, calendar, recorder, thread == 0, unsettled)
+            let (trace, unsettled) = (trace.clone(), Arc::clone(&unsettled));
+            Server::new(commands, limits, calendar, recorder, trace, thread == 0, unsettled)
         })?;
         before_ready(group.shutdown())?;
         reporter.ready(Some(address));
@@ -188,7 +194,16 @@ impl Serving {
     /// # Errors
     /// See [`EndError`].
     pub fn join(self) -> Result<(), EndError> {
+        self.join_with(|| ())
+    }
+
+    /// The same, and ends what else reports, once this has ended and before the summary.
+    ///
+    /// # Errors
+    /// See [`EndError`].
+    pub fn join_with(self, end_others: impl FnOnce()) -> Result<(), EndError> {
         let ended = self.group.join();
+        end_others();
         self.running.finish(|_| ());
         match self.unsettled.get() {
             Some(why) => Err(EndError::Unsettled(why.clone())),

@@ -2,6 +2,9 @@
 //!
 //! They are a crate of their own so that whoever puts load on a server need not be built with it.
 
+/// What all messages are.
+pub use prost::Message;
+
 /// `knee.kv.v1`: the versioned key-value store.
 #[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
 pub mod kv {

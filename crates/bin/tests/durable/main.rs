@@ -30,6 +30,42 @@ fn kill(program: Program) {
 }
 
 #[test]
+fn it_tells_what_it_has_and_what_its_commits_took() {
+    let directory = Directory::new();
+    let program = directory.serve(&["--admin", "127.0.0.1:0"]);
+    let mut client = program.connect();
+    for value in 0..10 {
+        let request = format!("set a 0 0 1\r\n{value}\r\nset b{value} 0 0 1\r\nx\r\n");
+        assert_eq!(ask(&mut client, &request), "STORED\r\nSTORED\r\n");
+    }
+    assert_eq!(ask(&mut client, "delete b0\r\n"), "DELETED\r\n");
+    program.wait_for_metric("knee_keys{role=\"store\"} 10");
+    program.wait_for_metric("knee_commit_records_total{role=\"store\"} 21");
+    program.signal(libc::SIGTERM);
+    let lines = program.end().lines;
+    let summary = lines.last().unwrap();
+    let of = |line: &serde_json::Value, name: &str| line[name].as_u64().unwrap();
+    assert_eq!((of(summary, "keys"), of(summary, "versions")), (10, 21));
+    assert_eq!(of(summary, "commit_records"), 21);
+    let (commits, sum, max) =
+        (of(summary, "commits"), of(summary, "commit_sum_ns"), of(summary, "commit_max_ns"));
+    // Each batch of requests waits for its own.
+    assert!((11..=21).contains(&commits), "{commits}");
+    assert!(max <= sum && sum <= commits * max, "{summary}");
+    // Who waited was served when it was over.
+    let served = of(&summary["ops"]["set"], "service_sum_ns")
+        + of(&summary["ops"]["delete"], "service_sum_ns");
+    assert!(served >= sum, "{served} ns of service, {sum} ns of commits");
+    let windows: Vec<_> = lines.iter().filter(|line| line["type"] == "window").collect();
+    for name in ["commits", "commit_sum_ns", "commit_records", "reclaims"] {
+        let told: u64 = windows.iter().map(|line| of(line, name)).sum();
+        assert_eq!(told, of(summary, name), "the windows add up to the summary: {name}");
+    }
+    assert_eq!(windows.iter().map(|line| of(line, "commit_max_ns")).max(), Some(max));
+    assert!(of(summary, "file_live_bytes") < of(summary, "file_bytes"));
+}
+
+#[test]
 fn what_was_written_is_there_after_a_restart() {
     let directory = Directory::new();
     let flags: [&[&str]; 4] = [

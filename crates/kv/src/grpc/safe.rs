@@ -2,13 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 use tonic::Status;
 
+use super::meter::Meter;
 use super::refusal::unwritable;
 use crate::versioned::{Store, Unwritable};
 
@@ -19,8 +19,6 @@ pub(super) struct Safe {
     store: Store,
     /// Nothing tells the thread to end.
     waiting: Sender<Option<Waiting>>,
-    /// The last commit that is known to be safe.
-    synced: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -31,11 +29,14 @@ struct Waiting {
 
 impl Safe {
     /// Starts the thread; it ends with [`Safe::end`].
-    pub(super) fn new(store: Store) -> io::Result<(Safe, JoinHandle<()>)> {
+    pub(super) fn new(store: Store, meter: Arc<Meter>) -> io::Result<(Safe, JoinHandle<()>)> {
         let (waiting, waiters) = channel();
-        let synced = Arc::new(AtomicU64::new(0));
-        let safe = Safe { store: store.clone(), waiting, synced: Arc::clone(&synced) };
-        let run = move || serve(&store, &waiters, &synced);
+        let safe = Safe { store: store.clone(), waiting };
+        let run = move || {
+            meter.thread_begins();
+            serve(&store, &waiters);
+            meter.thread_ends();
+        };
         let thread = std::thread::Builder::new().name("sync".to_owned()).spawn(run)?;
         Ok((safe, thread))
     }
@@ -46,9 +47,10 @@ impl Safe {
         let _ = self.waiting.send(None);
     }
 
-    /// Waits until a commit is as safe as the store was asked to make it.
+    /// Waits until a commit is as safe as the store was asked to make it; that is what reads see,
+    /// mostly.
     pub(super) async fn wait(&self, sequence: u64) -> Result<(), Status> {
-        if self.synced.load(Ordering::Acquire) >= sequence {
+        if self.store.synced() >= sequence {
             return Ok(());
         }
         let gone = || Status::unavailable("the server ends");
@@ -60,13 +62,11 @@ impl Safe {
     /// Waits for everything that was committed so far: for answers that tell of what is not there, or
     /// of more than one commit.
     pub(super) async fn wait_for_all(&self) -> Result<(), Status> {
-        // A local: the snapshot must not be kept while this waits.
-        let last = self.store.snapshot().sequence();
-        self.wait(last).await
+        self.wait(self.store.last()).await
     }
 }
 
-fn serve(store: &Store, waiters: &Receiver<Option<Waiting>>, synced: &AtomicU64) {
+fn serve(store: &Store, waiters: &Receiver<Option<Waiting>>) {
     let mut ends = false;
     while !ends && let Ok(Some(first)) = waiters.recv() {
         let mut turn = vec![first];
@@ -76,9 +76,6 @@ fn serve(store: &Store, waiters: &Receiver<Option<Waiting>>, synced: &AtomicU64)
         }));
         let last = turn.iter().map(|waiting| waiting.sequence).max().unwrap_or(0);
         let outcome = store.sync(last);
-        if outcome.is_ok() {
-            synced.fetch_max(last, Ordering::Release);
-        }
         for Waiting { sequence, answer } in turn {
             // Where the disk failed, some of them may have been safe before.
             let safe = if outcome.is_ok() { Ok(()) } else { store.sync(sequence) };

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use knee_rpc::honu::storage_server::StorageServer;
@@ -14,6 +15,7 @@ use tonic::transport::Server;
 
 use super::connections::connections;
 use super::key_value::Service;
+use super::meter::{Meter, Telemetry};
 use super::predicate::STACK_BYTES;
 use super::safe::Safe;
 use super::storage::Honu;
@@ -33,7 +35,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How to serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Threads that serve connections, at least 1.
     pub threads: usize,
@@ -90,6 +92,7 @@ pub struct Serving {
     shutdown: Shutdown,
     ending: watch::Receiver<bool>,
     safe: Safe,
+    meter: Arc<Meter>,
     /// The thread that syncs.
     syncing: std::thread::JoinHandle<()>,
     address: SocketAddr,
@@ -97,52 +100,45 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves a store on `listener`.
+    /// Serves a store on `listener`, and records that with `telemetry`.
     ///
     /// # Errors
     /// When the system refuses a thread, or the listener.
     pub fn start(
-        settings: &Settings,
+        settings: Settings,
         store: Store,
         listener: std::net::TcpListener,
+        telemetry: Telemetry,
     ) -> io::Result<Serving> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(settings.threads)
-            .max_blocking_threads(BLOCKING_THREADS_MAX)
-            .thread_name("grpc")
-            .thread_stack_size(STACK_BYTES)
-            .enable_all()
-            .build()?;
+        let meter = Arc::new(Meter::new(settings.threads, telemetry));
+        let runtime = runtime(settings.threads, &meter)?;
         let listener = {
             let _inside = runtime.enter();
             TcpListener::from_std(listener)?
         };
-        let (safe, syncing) = Safe::new(store.clone())?;
-        let service =
-            Service::new(store, safe.clone(), settings.scans_max, settings.snapshot_idle_max);
-        let honu = Honu { service: service.clone(), pid: settings.pid };
+        let (safe, syncing) = Safe::new(store.clone(), Arc::clone(&meter))?;
+        let (ended, ending) = watch::channel(false);
+        let Settings { message_bytes_max, grace, .. } = settings;
+        let incoming = connections(listener, settings.connections_max, Arc::clone(&meter));
+        let (streams_max, pid) = (settings.streams_max, settings.pid);
+        let service = Service::new(store, safe.clone(), Arc::clone(&meter), settings);
+        let honu = Honu { service: service.clone(), pid };
         let router = Server::builder()
-            .max_concurrent_streams(settings.streams_max)
+            .max_concurrent_streams(streams_max)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(
-                KeyValueServer::new(service).max_decoding_message_size(settings.message_bytes_max),
-            )
-            .add_service(
-                StorageServer::new(honu).max_decoding_message_size(settings.message_bytes_max),
-            );
-        let (ended, ending) = watch::channel(false);
+            .add_service(KeyValueServer::new(service).max_decoding_message_size(message_bytes_max))
+            .add_service(StorageServer::new(honu).max_decoding_message_size(message_bytes_max));
         let mut asked = ending.clone();
-        let incoming = connections(listener, settings.connections_max);
+        runtime.spawn(Arc::clone(&meter).cut_every_second());
         let served = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
             // An error says that nobody can ask any more.
             let _ = asked.wait_for(|ends| *ends).await;
         }));
-        let grace = settings.grace;
         let shutdown = Shutdown(ended);
-        Ok(Serving { runtime, served, shutdown, ending, safe, syncing, address, grace })
+        Ok(Serving { runtime, served, shutdown, ending, safe, meter, syncing, address, grace })
     }
 
     /// The address that is served.
@@ -163,7 +159,7 @@ impl Serving {
     /// # Errors
     /// When it did not end as it was asked to.
     pub fn join(self) -> io::Result<()> {
-        let Serving { runtime, mut served, mut ending, safe, syncing, grace, .. } = self;
+        let Serving { runtime, mut served, mut ending, safe, meter, syncing, grace, .. } = self;
         let outcome = runtime.block_on(async {
             tokio::select! {
                 outcome = &mut served => return Some(outcome),
@@ -175,6 +171,7 @@ impl Serving {
         runtime.shutdown_timeout(grace);
         safe.end();
         let synced = syncing.join();
+        meter.finish();
         match outcome {
             None | Some(Ok(Ok(()))) => {
                 synced.map_err(|_| io::Error::other("the thread that syncs panicked"))
@@ -183,4 +180,27 @@ impl Serving {
             Some(Err(error)) => Err(io::Error::other(error)),
         }
     }
+}
+
+/// A runtime whose threads are metered.
+fn runtime(workers: usize, meter: &Arc<Meter>) -> io::Result<Runtime> {
+    // Nothing runs on the runtime before all of its workers are known: the threads that it makes
+    // later are others.
+    let begun = Arc::new(Barrier::new(workers + 1));
+    let (begins, ends, begins_too) = (Arc::clone(meter), Arc::clone(meter), Arc::clone(&begun));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name("grpc")
+        .thread_stack_size(STACK_BYTES)
+        .on_thread_start(move || {
+            if begins.thread_begins() {
+                begins_too.wait();
+            }
+        })
+        .on_thread_stop(move || ends.thread_ends())
+        .enable_all()
+        .build()?;
+    begun.wait();
+    Ok(runtime)
 }

@@ -2,9 +2,11 @@
 //!
 //! As honu does, it says in the reply what went wrong, and leaves the call's status alone.
 
+use knee_rpc::Message;
 use knee_rpc::honu::storage_server::Storage;
 use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest};
-use tonic::{Request, Response, Status};
+use knee_telemetry::Op;
+use tonic::{Code, Request, Response, Status};
 
 use super::key_value::Service;
 use super::now;
@@ -30,37 +32,48 @@ impl Honu {
 #[tonic::async_trait]
 impl Storage for Honu {
     async fn get_value(&self, request: Request<GetRequest>) -> Result<Response<GetReply>, Status> {
-        let key = request.into_inner().key;
-        let found = self.service.newest(key.clone().into()).await;
-        let error = match found {
+        let request = request.into_inner();
+        let mut call = self.service.meter.call(Op::Read, &request);
+        let key = request.key;
+        let (code, reply) = match self.service.newest(key.clone().into()).await {
             Ok(Some(entry)) => {
                 let version = self.printed(entry.version);
                 let value = entry.value;
                 let error = String::new();
-                return Ok(Response::new(GetReply { success: true, version, key, value, error }));
+                (Code::Ok, GetReply { success: true, version, key, value, error })
             }
-            Ok(None) => format!("key '{key}' not found in namespace"),
-            Err(status) => status.message().to_owned(),
-        };
-        Ok(Response::new(GetReply { key, error, ..GetReply::default() }))
-    }
-
-    async fn put_value(&self, request: Request<PutRequest>) -> Result<Response<PutReply>, Status> {
-        let PutRequest { key, value, track_visibility } = request.into_inner();
-        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
-        let write = Write { key: key.as_bytes(), condition: Condition::Always, action };
-        let written = self.service.write(&[write], None, now()).await;
-        let reply = match written {
-            Ok(written) => {
-                let version = self.printed(written.version);
-                let error = if track_visibility { NOT_TRACKED } else { "" }.to_owned();
-                PutReply { success: true, key, version, error }
+            Ok(None) => {
+                let error = format!("key '{key}' not found in namespace");
+                (Code::NotFound, GetReply { key, error, ..GetReply::default() })
             }
             Err(status) => {
                 let error = status.message().to_owned();
-                PutReply { key, error, ..PutReply::default() }
+                (status.code(), GetReply { key, error, ..GetReply::default() })
             }
         };
+        call.came_to(code, reply.encoded_len(), code != Code::NotFound);
+        Ok(Response::new(reply))
+    }
+
+    async fn put_value(&self, request: Request<PutRequest>) -> Result<Response<PutReply>, Status> {
+        let request = request.into_inner();
+        let mut call = self.service.meter.call(Op::Put, &request);
+        let PutRequest { key, value, track_visibility } = request;
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
+        let write = Write { key: key.as_bytes(), condition: Condition::Always, action };
+        let written = self.service.write(&[write], None, now()).await;
+        let (code, reply) = match written {
+            Ok(written) => {
+                let version = self.printed(written.version);
+                let error = if track_visibility { NOT_TRACKED } else { "" }.to_owned();
+                (Code::Ok, PutReply { success: true, key, version, error })
+            }
+            Err(status) => {
+                let error = status.message().to_owned();
+                (status.code(), PutReply { key, error, ..PutReply::default() })
+            }
+        };
+        call.came_to(code, reply.encoded_len(), true);
         Ok(Response::new(reply))
     }
 }

@@ -60,6 +60,8 @@ impl Items {
 }
 
 impl Engine for Items {
+    const SETTLES: bool = true;
+
     fn get<R>(
         &mut self,
         key: &[u8],
@@ -109,6 +111,10 @@ impl Engine for Items {
 
     fn figures(&mut self) -> Figures {
         Figures { puts: self.shared.puts.load(Ordering::Relaxed), ..self.store.item_figures() }
+    }
+
+    fn version_figures(&mut self) -> Option<(super::Figures, super::CommitFigures)> {
+        Some((self.store.figures(), self.store.commit_figures()))
     }
 
     fn settle(&mut self) -> Result<(), String> {

@@ -7,3 +7,4 @@ mod readers;
 mod refusals;
 mod seed;
 mod serving;
+mod telemetry;

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use knee_kv::grpc::{Serving, Settings};
+use knee_kv::grpc::{Serving, Settings, Telemetry};
 use knee_kv::versioned::{
     Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
 };
@@ -38,6 +38,8 @@ pub(crate) fn settings() -> Settings {
     Settings {
         threads: 2,
         grace: Duration::from_millis(200),
+        // However busy the machine is.
+        snapshot_idle_max: Duration::from_secs(600),
         ..Settings::for_values(VALUE_BYTES_MAX)
     }
 }
@@ -57,7 +59,7 @@ impl Store {
 
     pub(crate) fn of(store: Versioned, settings: Settings) -> Store {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Store(Some(Serving::start(&settings, store, listener).unwrap()))
+        Store(Some(Serving::start(settings, store, listener, Telemetry::default()).unwrap()))
     }
 
     pub(crate) fn url(&self) -> String {

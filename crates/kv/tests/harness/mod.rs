@@ -35,7 +35,7 @@ impl Store {
     /// One in memory, without versions.
     pub(crate) fn start(settings: Settings) -> Store {
         let (listener, reporter) = surroundings();
-        let serving = Serving::start(&settings, listener, reporter, |_| Ok(())).unwrap();
+        let serving = Serving::start(&settings, listener, reporter, None, |_| Ok(())).unwrap();
         Store { serving: Some(serving), directory: None }
     }
 
@@ -43,7 +43,7 @@ impl Store {
     #[allow(dead_code)]
     pub(crate) fn over(store: &versioned::Store, settings: Settings) -> Store {
         let (listener, reporter) = surroundings();
-        let serving = Serving::start_over(store, &settings, listener, reporter, |_| Ok(()));
+        let serving = Serving::start_over(store, &settings, listener, reporter, None, |_| Ok(()));
         Store { serving: Some(serving.unwrap()), directory: None }
     }
 

@@ -1,0 +1,128 @@
+//! What the telemetry asks of messages.
+
+use knee_rpc::Message;
+use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
+use knee_rpc::kv::{
+    AppendRequest, BulkPutRequest, CompactRequest, CompactResponse, DeleteRequest, HistoryRequest,
+    HistoryResponse, InsertRequest, PutRequest, ReadAtRequest, ReadRequest, ReadResponse,
+    ScanRequest, ScanResponse, StatsRequest, StatsResponse, UpdateRequest, WriteResponse,
+};
+
+/// A request.
+pub(super) trait Question: Message {
+    /// The call, where its type of operation does not say.
+    const NAME: &'static str = "other";
+
+    /// The key that it is about, or how else it is told from others.
+    fn key(&self) -> &[u8] {
+        &[]
+    }
+
+    /// Keys that it asks for; a stream's are counted as they are shown.
+    fn items(&self) -> u32 {
+        1
+    }
+}
+
+/// An answer, or a part of one.
+pub(super) trait Answer: Message {
+    /// Entries that it shows.
+    fn entries(&self) -> u32 {
+        0
+    }
+
+    /// Whether the key was there.
+    fn is_there(&self) -> bool {
+        true
+    }
+}
+
+macro_rules! questions {
+    ($($message:ty: $key:ident,)*) => {
+        $(impl Question for $message {
+            fn key(&self) -> &[u8] {
+                self.$key.as_ref()
+            }
+        })*
+    };
+    ($($message:ty = $name:literal: $key:ident,)*) => {
+        $(impl Question for $message {
+            const NAME: &'static str = $name;
+
+            fn key(&self) -> &[u8] {
+                self.$key.as_ref()
+            }
+
+            fn items(&self) -> u32 {
+                0
+            }
+        })*
+    };
+    ($($message:ty = $name:literal,)*) => {
+        $(impl Question for $message {
+            const NAME: &'static str = $name;
+
+            fn items(&self) -> u32 {
+                0
+            }
+        })*
+    };
+}
+
+questions! {
+    ReadRequest: key,
+    ReadAtRequest: key,
+    InsertRequest: key,
+    UpdateRequest: key,
+    PutRequest: key,
+    AppendRequest: key,
+    DeleteRequest: key,
+    GetRequest: key,
+    HonuPutRequest: key,
+}
+
+questions! {
+    HistoryRequest = "history": key,
+    ScanRequest = "scan": start,
+}
+
+questions! {
+    CompactRequest = "compact",
+    StatsRequest = "stats",
+}
+
+impl Question for BulkPutRequest {
+    fn key(&self) -> &[u8] {
+        self.changes.first().map_or(&[], |change| &change.key)
+    }
+
+    fn items(&self) -> u32 {
+        u32::try_from(self.changes.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Answer for ReadResponse {}
+impl Answer for CompactResponse {}
+impl Answer for StatsResponse {}
+
+impl Answer for WriteResponse {
+    /// What takes a key away that was not there has no version.
+    fn is_there(&self) -> bool {
+        self.version > 0
+    }
+}
+
+macro_rules! parts {
+    ($($message:ty: $entries:ident,)*) => {
+        $(impl Answer for $message {
+            fn entries(&self) -> u32 {
+                u32::try_from(self.$entries.len()).unwrap_or(u32::MAX)
+            }
+        })*
+    };
+}
+
+parts! {
+    HistoryResponse: versions,
+    ScanResponse: entries,
+}

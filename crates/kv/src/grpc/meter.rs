@@ -1,0 +1,291 @@
+//! What is told of calls: the windows of the process, and a trace where one is asked for.
+//!
+//! A call is counted where it ends, by whichever thread that happens on. Each of the runtime's
+//! workers has a recorder, and so all other threads together, each behind a lock that hardly
+//! anybody else wants; once a second a task hands over what they have.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::Stream;
+use knee_telemetry::{
+    CpuClock, Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
+};
+use tonic::{Code, Response, Status};
+
+use super::message::{Answer, Question};
+use crate::trace::{Trace, Traced};
+
+thread_local! {
+    /// Which recorder a thread uses; the last one unless it is a worker.
+    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// What a server records with.
+#[derive(Debug, Default)]
+pub struct Telemetry {
+    recorders: Vec<Recorder<Store>>,
+    trace: Option<Trace>,
+}
+
+impl Telemetry {
+    /// Windows of `reporter`, for a server with so many threads; `trace`, and each call is a line.
+    pub fn new(reporter: &mut Reporter<Store>, threads: usize, trace: Option<Trace>) -> Telemetry {
+        let now = Moment::now();
+        let names = (0..threads).map(|thread| format!("grpc-{thread}"));
+        let recorders = names
+            .chain(["grpc-beside".to_owned()])
+            .map(|name| reporter.recorder(name, StoreGauges::default(), now))
+            .collect();
+        Telemetry { recorders, trace }
+    }
+}
+
+/// The recorders of a server.
+#[derive(Debug)]
+pub(super) struct Meter {
+    started: Moment,
+    /// Those of the workers, and one of everybody else.
+    shards: Box<[Shard]>,
+    /// Threads of the runtime that have begun. Its workers are the first of them.
+    threads: AtomicUsize,
+    pub(super) connections: AtomicU64,
+    trace: Option<Trace>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    /// Nothing where nobody wants to know, and at the end.
+    recorder: Mutex<Option<Recorder<Store>>>,
+    cpu: Mutex<Cpu>,
+}
+
+/// CPU time of the threads that share a recorder.
+#[derive(Debug, Default)]
+struct Cpu {
+    living: Vec<CpuClock>,
+    /// Of those that have ended.
+    ended: Duration,
+}
+
+impl Cpu {
+    fn used(&self) -> Duration {
+        self.ended + self.living.iter().filter_map(|clock| clock.read()).sum::<Duration>()
+    }
+}
+
+impl Meter {
+    pub(super) fn new(workers: usize, telemetry: Telemetry) -> Meter {
+        let Telemetry { recorders, trace } = telemetry;
+        let mut recorders = recorders.into_iter();
+        let shard = |_| Shard { recorder: Mutex::new(recorders.next()), cpu: Mutex::default() };
+        Meter {
+            started: Moment::now(),
+            shards: (0..=workers).map(shard).collect(),
+            threads: AtomicUsize::new(0),
+            connections: AtomicU64::new(0),
+            trace,
+        }
+    }
+
+    fn workers(&self) -> usize {
+        self.shards.len() - 1
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.shards[SHARD.get().min(self.workers())]
+    }
+
+    /// A thread of the runtime begins. Returns whether it is one of its workers.
+    pub(super) fn thread_begins(&self) -> bool {
+        let index = self.threads.fetch_add(1, Ordering::Relaxed);
+        SHARD.set(index);
+        lock(&self.shard().cpu).living.push(CpuClock::of_this_thread());
+        index < self.workers()
+    }
+
+    /// It ends.
+    pub(super) fn thread_ends(&self) {
+        let clock = CpuClock::of_this_thread();
+        let mut cpu = lock(&self.shard().cpu);
+        cpu.living.retain(|living| *living != clock);
+        cpu.ended += clock.read().unwrap_or_default();
+    }
+
+    /// Hands over what was recorded, every second.
+    pub(super) async fn cut_every_second(self: Arc<Meter>) {
+        loop {
+            tokio::time::sleep_until(Moment::now().next_second().into()).await;
+            let now = Moment::now();
+            for (index, shard) in self.shards.iter().enumerate() {
+                let cpu = lock(&shard.cpu).used();
+                if let Some(recorder) = &mut *lock(&shard.recorder) {
+                    recorder.connections = self.connections_of(index);
+                    recorder.cut_with(now, cpu);
+                }
+            }
+        }
+    }
+
+    /// Hands over the rest. The runtime's threads have ended.
+    pub(super) fn finish(&self) {
+        let now = Moment::now();
+        for shard in &self.shards {
+            let cpu = lock(&shard.cpu).used();
+            if let Some(mut recorder) = lock(&shard.recorder).take() {
+                recorder.connections = 0;
+                recorder.finish_with(now, cpu);
+            }
+        }
+    }
+
+    /// The last recorder tells of all connections.
+    fn connections_of(&self, shard: usize) -> u64 {
+        if shard == self.workers() { self.connections.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// A call comes.
+    pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, question: &Q) -> Call {
+        let name = if op == Op::Other { Q::NAME } else { op.name() };
+        Call {
+            meter: Arc::clone(self),
+            op,
+            received: Instant::now(),
+            code: Code::Cancelled,
+            items: question.items(),
+            found: Found::Unasked,
+            bytes_in: question.encoded_len() as u64,
+            bytes_out: 0,
+            traced: self.trace.as_ref().map(|_| Traced::new(name, question.key())),
+        }
+    }
+}
+
+/// Whether a key was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Unasked,
+    Hit,
+    Miss,
+}
+
+/// A call that goes on; it is counted when this is dropped, as one that was given up unless it was
+/// answered.
+#[derive(Debug)]
+pub(super) struct Call {
+    meter: Arc<Meter>,
+    op: Op,
+    received: Instant,
+    code: Code,
+    items: u32,
+    found: Found,
+    bytes_in: u64,
+    bytes_out: u64,
+    traced: Option<Traced>,
+}
+
+impl Call {
+    /// It has this answer.
+    pub(super) fn answered<A: Answer>(
+        mut self,
+        outcome: Result<A, Status>,
+    ) -> Result<Response<A>, Status> {
+        match outcome {
+            Ok(answer) => {
+                self.came_to(Code::Ok, answer.encoded_len(), answer.is_there());
+                Ok(Response::new(answer))
+            }
+            Err(status) => Err(self.failed(status)),
+        }
+    }
+
+    /// It ends with this status.
+    pub(super) fn failed(mut self, status: Status) -> Status {
+        self.came_to(status.code(), 0, status.code() != Code::NotFound);
+        status
+    }
+
+    /// It ends with this code and an answer of so many bytes; `is_there`, and so was the key that it
+    /// was about.
+    pub(super) fn came_to(&mut self, code: Code, bytes_out: usize, is_there: bool) {
+        self.code = code;
+        self.bytes_out += bytes_out as u64;
+        self.found = match self.op {
+            Op::Read | Op::Delete if !is_there => Found::Miss,
+            Op::Read | Op::Delete if code == Code::Ok => Found::Hit,
+            _ => Found::Unasked,
+        };
+    }
+
+    /// Its answers come in a stream; it ends with that.
+    pub(super) fn streamed<S>(self, stream: S) -> Counted<S> {
+        Counted { stream, call: self }
+    }
+
+    fn is_error(&self) -> bool {
+        !(self.code == Code::Ok || self.op == Op::Read && self.found == Found::Miss)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let service_ns = elapsed_ns(self.received, Instant::now());
+        let meter = &self.meter;
+        let received_unix_ns = meter.started.unix_ns_at(self.received);
+        let sample = Sample {
+            times: StoreTimes { service_ns },
+            items: self.items,
+            hits: u32::from(self.found == Found::Hit),
+            misses: u32::from(self.found == Found::Miss),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            error: self.is_error(),
+        };
+        if let Some(recorder) = &mut *lock(&meter.shard().recorder) {
+            recorder.gauges.requested(received_unix_ns);
+            recorder.record(self.op, &sample);
+        }
+        if let (Some(trace), Some(traced)) = (&meter.trace, &self.traced) {
+            trace.tell(traced, received_unix_ns, &sample, &format_args!("{:?}", self.code));
+        }
+    }
+}
+
+/// A stream of answers that is counted as one call, at its end: with the entries that were taken of
+/// it, and until the last of them was.
+#[derive(Debug)]
+pub(super) struct Counted<S> {
+    stream: S,
+    call: Call,
+}
+
+impl<A: Answer, S: Stream<Item = Result<A, Status>> + Unpin> Stream for Counted<S> {
+    type Item = Result<A, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<A, Status>>> {
+        let next = Pin::new(&mut self.stream).poll_next(context);
+        let call = &mut self.call;
+        match &next {
+            Poll::Ready(Some(Ok(answer))) => {
+                call.items = call.items.saturating_add(answer.entries());
+                call.bytes_out += answer.encoded_len() as u64;
+            }
+            Poll::Ready(Some(Err(status))) => call.code = status.code(),
+            Poll::Ready(None) if call.code == Code::Cancelled => call.code = Code::Ok,
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        next
+    }
+}
+
+/// What is recorded are plain sums: they stay usable whatever a thread that held them did.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,221 @@
+//! What both fronts of a store report, together.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use knee_kv::grpc::{self, Telemetry};
+use knee_kv::versioned::Store as Versioned;
+use knee_kv::{MemoryLimits, Serving, Settings, Trace};
+use knee_rpc::honu::storage_client::StorageClient;
+use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
+use knee_rpc::kv::{HistoryRequest, ScanRequest};
+use knee_telemetry::{Reporter, Stats};
+use serde_json::Value;
+
+use crate::serving::{
+    Client, VALUE_BYTES_MAX, begin, begin_atomic, bulk_put, changed, delete, everything, insert,
+    options, put, read, rest, settings, update,
+};
+
+/// Memory that outlives what writes to it.
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// A store behind both fronts that tells of what it does.
+struct Told {
+    serving: Serving,
+    grpc: grpc::Serving,
+    trace: Trace,
+    lines: Sink,
+    traced: Sink,
+}
+
+impl Told {
+    fn start() -> Told {
+        let store = Versioned::in_memory(options(), 1 << 30).unwrap();
+        let (lines, traced) = (Sink::default(), Sink::default());
+        let mut reporter = Reporter::to_sink("test", Stats::Json, Box::new(lines.clone()));
+        let trace = Trace::to_sink("test", Box::new(traced.clone())).unwrap();
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let telemetry = Telemetry::new(&mut reporter, settings().threads, Some(trace.clone()));
+        let grpc = grpc::Serving::start(settings(), store.clone(), listen(), telemetry).unwrap();
+        let memcached = Settings {
+            threads: 1,
+            limits: MemoryLimits { memory_bytes_max: 1 << 30, value_bytes_max: VALUE_BYTES_MAX },
+            connections_max: 10,
+            idle_timeout: None,
+        };
+        let serving = Serving::start_over(
+            &store,
+            &memcached,
+            listen(),
+            reporter,
+            Some(trace.clone()),
+            |_| Ok(()),
+        );
+        Told { serving: serving.unwrap(), grpc, trace, lines, traced }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.grpc.address())
+    }
+
+    fn memcached(&self) -> SocketAddr {
+        self.serving.address()
+    }
+
+    /// Ends it: the lines that it printed, and those of the trace.
+    async fn end(self) -> (Vec<Value>, Vec<String>) {
+        let Told { serving, grpc, trace, lines, traced } = self;
+        let ended = tokio::task::spawn_blocking(move || {
+            serving.shutdown().begin();
+            serving.join_with(|| {
+                grpc.shutdown().shut_down();
+                grpc.join().unwrap();
+            })
+        });
+        ended.await.unwrap().unwrap();
+        trace.finish();
+        let lines = lines.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (lines, traced.text().lines().map(str::to_owned).collect())
+    }
+}
+
+fn unix_s() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_fronts_count_in_the_same_lines() {
+    let store = Told::start();
+    let before = unix_s();
+    let mut client = Client::connect(store.url()).await.unwrap();
+    insert(&mut client, b"a", b"12345").await.unwrap();
+    insert(&mut client, b"a", b"").await.unwrap_err();
+    update(&mut client, b"none", b"").await.unwrap_err();
+    put(&mut client, b"b", b"1").await.unwrap();
+    read(&mut client, b"a").await.unwrap();
+    read(&mut client, b"none").await.unwrap_err();
+    read(&mut client, b"").await.unwrap_err();
+    bulk_put(&mut client, vec![changed(b"c", b"1"), changed(b"d", b"2")]).await.unwrap();
+    delete(&mut client, b"b").await.unwrap();
+    delete(&mut client, b"none").await.unwrap();
+    assert_eq!(rest(begin(&mut client, everything()).await).await.unwrap().len(), 3);
+    let limited = ScanRequest { limit: 2, ..everything() };
+    assert_eq!(rest(begin_atomic(&mut client, limited).await).await.unwrap().len(), 2);
+    let inverted = ScanRequest { start: "b".into(), end: "a".into(), ..everything() };
+    client.atomic_scan(inverted).await.unwrap_err();
+    let mut history =
+        client.history(HistoryRequest { key: "a".into() }).await.unwrap().into_inner();
+    while history.message().await.unwrap().is_some() {}
+    let mut honu = StorageClient::connect(store.url()).await.unwrap();
+    honu.get_value(GetRequest { key: "none".into() }).await.unwrap();
+    honu.get_value(GetRequest { key: String::new() }).await.unwrap();
+    let value = HonuPutRequest { key: "e".into(), value: "1".into(), track_visibility: false };
+    honu.put_value(value).await.unwrap();
+    let mut memcached = TcpStream::connect(store.memcached()).unwrap();
+    memcached.write_all(b"set f 0 0 1\r\nx\r\nget a\r\nget none\r\n").unwrap();
+    let mut answer = vec![0; b"STORED\r\nVALUE a 0 5\r\n12345\r\nEND\r\nEND\r\n".len()];
+    memcached.read_exact(&mut answer).unwrap();
+    let after = unix_s();
+    drop((client, honu, memcached));
+    let (lines, traced) = store.end().await;
+
+    let summary = lines.last().unwrap();
+    assert_eq!(summary["type"], "summary");
+    let counts = |line: &Value, op: &str| {
+        ["count", "errors", "items", "hits", "misses"]
+            .map(|field| line["ops"][op][field].as_u64().unwrap_or(0))
+    };
+    for (op, expected) in [
+        ("insert", [2, 1, 2, 0, 0]),
+        ("update", [1, 1, 1, 0, 0]),
+        ("put", [2, 0, 2, 0, 0]),
+        // honu's own included.
+        ("read", [5, 2, 5, 1, 2]),
+        ("bulk_put", [1, 0, 2, 0, 0]),
+        ("delete", [2, 0, 2, 1, 1]),
+        ("scan", [1, 0, 3, 0, 0]),
+        ("atomic_scan", [2, 1, 2, 0, 0]),
+        ("other", [1, 0, 1, 0, 0]),
+        ("set", [1, 0, 1, 0, 0]),
+        ("get", [2, 0, 2, 1, 1]),
+    ] {
+        assert_eq!(counts(summary, op), expected, "{op}");
+        let windows = lines.iter().filter(|line| line["type"] == "window");
+        let sum = windows.map(|line| counts(line, op)[0]).sum::<u64>();
+        assert_eq!(sum, expected[0], "the windows add up to the summary: {op}");
+        assert!(summary["ops"][op]["service_sum_ns"].as_u64().unwrap() > 0, "{op}");
+    }
+    // Field number and length, of the key; of the value and its message.
+    assert_eq!(summary["ops"]["bulk_put"]["bytes_in"], 2 * (2 + 2 + 1 + 2 + 2 + 1));
+    assert!(summary["ops"]["scan"]["bytes_out"].as_u64().unwrap() > 5 + 1 + 1);
+    let at = |field: &str| summary[field].as_f64().unwrap();
+    assert!(before - 0.001 <= at("first_request_unix_s"), "{before}: {summary}");
+    assert!(at("first_request_unix_s") < at("last_request_unix_s"));
+    assert!(at("last_request_unix_s") <= after + 0.001, "{after}: {summary}");
+    let threads = summary["threads"].as_array().unwrap();
+    let names: Vec<_> = threads.iter().map(|thread| thread["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["grpc-0", "grpc-1", "grpc-beside", "net-0"]);
+    assert!(threads.iter().all(|thread| thread["cpu_s"].as_f64().unwrap() > 0.0), "{threads:?}");
+    assert_eq!(summary["connections"], 0);
+    let figures = ["keys", "versions", "snapshots_open", "reclaims"].map(|name| &summary[name]);
+    assert_eq!(figures, [5, 6, 0, 0], "a, c, d, e and f are there, and b was: {summary}");
+    let bytes = |name: &str| summary[name].as_u64().unwrap();
+    assert!(0 < bytes("file_live_bytes") && bytes("file_live_bytes") < bytes("file_bytes"));
+
+    assert_eq!(traced.len(), 20, "{traced:#?}");
+    for (begin, end) in [
+        ("test: trace insert \"a\" received=", " status=Ok"),
+        ("test: trace insert \"a\" received=", " status=AlreadyExists"),
+        ("test: trace read \"none\" received=", " bytes_in=6 bytes_out=0 status=NotFound"),
+        ("test: trace atomic_scan \"b\" received=", " status=InvalidArgument"),
+        ("test: trace history \"a\" received=", " status=Ok"),
+        ("test: trace put \"e\" received=", " status=Ok"),
+        ("test: trace set \"set f 0 0 1\" received=", " bytes_in=16 bytes_out=8 status=STORED"),
+        ("test: trace get \"get a\" received=", " status=VALUE"),
+        ("test: trace get \"get none\" received=", " status=END"),
+    ] {
+        let found = traced.iter().any(|line| {
+            line.starts_with(begin)
+                && line.ends_with("us")
+                && line.rsplit_once(" total=").is_some_and(|(front, _)| front.ends_with(end))
+        });
+        assert!(found, "{begin}…{end} in {traced:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_given_up_is_an_error_and_counted_once() {
+    let store = Told::start();
+    let mut client = Client::connect(store.url()).await.unwrap();
+    for number in 0..100 {
+        put(&mut client, format!("{number:03}").as_bytes(), &[b'v'; 64 << 10]).await.unwrap();
+    }
+    let mut scan = begin(&mut client, everything()).await;
+    let shown = scan.message().await.unwrap().unwrap().entries.len();
+    drop((scan, client));
+    let (lines, _) = store.end().await;
+    let scan = &lines.last().unwrap()["ops"]["scan"];
+    assert_eq!((scan["count"].as_u64(), scan["errors"].as_u64()), (Some(1), Some(1)));
+    // What was on its way counts, too.
+    assert!((shown as u64..100).contains(&scan["items"].as_u64().unwrap()), "{scan}");
+}
