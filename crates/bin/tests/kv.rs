@@ -98,7 +98,7 @@ fn an_address_in_use_is_named() {
 
 #[test]
 fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
-    let rows: [(&[&str], &str); 11] = [
+    let rows: [(&[&str], &str); 12] = [
         (&["--memory-mb", "1"], "--memory-mb 1 is too little"),
         (&["--threads", "0"], "--threads"),
         (&["--listen", "nowhere"], "--listen"),
@@ -109,6 +109,7 @@ fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
         (&["--data", "/nowhere", "--durability", "interval:0"], "\"0\" is no number"),
         (&["--durability", "none"], "--data"),
         (&["--repair"], "--data"),
+        (&["--init-dir", "/tmp"], "--grpc"),
         (&["--nonsense"], "--nonsense"),
     ];
     for (flags, expected) in rows {

@@ -90,6 +90,9 @@ struct Flags {
     /// Goes on without what is damaged in the directory.
     #[arg(long, requires = "data")]
     repair: bool,
+    /// Where the edge lists are that clients may have loaded with `Init`; without it, none.
+    #[arg(long, value_name = "DIR", requires = "grpc")]
+    init_dir: Option<PathBuf>,
     /// What is printed on standard output.
     #[arg(long, value_name = "WHAT", default_value = "json")]
     stats: Output,
@@ -262,7 +265,15 @@ fn grpc(
     trace: Option<Trace>,
 ) -> Result<Option<grpc::Serving>, Failure> {
     let (Some(address), Some(store)) = (flags.grpc, store) else { return Ok(None) };
-    let settings = grpc::Settings::for_values(flags.value_bytes_max as usize);
+    if let Some(directory) = &flags.init_dir {
+        std::fs::read_dir(directory).map_err(|error| {
+            Failure::start(&format!("cannot read --init-dir {}", directory.display()), &error)
+        })?;
+    }
+    let settings = grpc::Settings {
+        init_dir: flags.init_dir.clone(),
+        ..grpc::Settings::for_values(flags.value_bytes_max as usize)
+    };
     let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);
     let serving = grpc::Serving::start(settings, store.clone(), listen(address)?, telemetry)
         .map_err(|error| Failure::start("cannot serve gRPC", &error))?;

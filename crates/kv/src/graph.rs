@@ -11,5 +11,5 @@ mod load;
 mod synthetic;
 
 pub use edges::{Edge, EdgeReader, Expected, LINE_BYTES_MAX, LineError, Position, ReadEdgesError};
-pub use load::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, load};
+pub use load::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, Stoppable, load};
 pub use synthetic::{Impossible, SyntheticGraph};

@@ -5,6 +5,7 @@
 //!   what their messages ask to be written.
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
 //!   of them it is shown.
+//! * `init`: edge lists into the store, from files `beneath` a directory. `watch`: what happens to keys.
 //! * `safe`: answers wait here until what they tell of is on the disk.
 //! * `refusal`: what went wrong, as a status. `tally`: what was done so far. `meter`: how long calls
 //!   took, with what it asks of each `message`.
@@ -12,7 +13,9 @@
 //! Reading and writing a key takes microseconds and happens on the runtime's own threads; whatever
 //! takes longer happens on its blocking ones.
 
+mod beneath;
 mod connections;
+mod init;
 mod key_value;
 mod message;
 mod meter;
@@ -23,6 +26,7 @@ mod scan;
 mod serving;
 mod storage;
 mod tally;
+mod watch;
 mod write;
 
 pub use meter::Telemetry;

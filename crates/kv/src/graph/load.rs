@@ -141,6 +141,30 @@ impl std::fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
+/// A list that cannot be read any more once it is to stop: what earlier loads did is read again
+/// first, which takes its time.
+#[derive(Debug)]
+pub struct Stoppable<R, S> {
+    list: R,
+    stops: S,
+}
+
+impl<R: Read, S: Fn() -> bool> Stoppable<R, S> {
+    /// The list, and what says whether to stop.
+    pub fn new(list: R, stops: S) -> Stoppable<R, S> {
+        Stoppable { list, stops }
+    }
+}
+
+impl<R: Read, S: Fn() -> bool> Read for Stoppable<R, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if (self.stops)() {
+            return Err(io::Error::other("it is to stop"));
+        }
+        self.list.read(buffer)
+    }
+}
+
 /// Appends the followers of a list to their users' values, and tells after every commit how far
 /// that is, once it is safe; `told` may end it there.
 ///

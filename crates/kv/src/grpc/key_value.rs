@@ -10,14 +10,15 @@ use futures_util::stream::unfold;
 use knee_rpc::kv::key_value_server::KeyValue;
 use knee_rpc::kv::{
     self, AppendRequest, BulkPutRequest, CompactRequest, CompactResponse, DeleteRequest,
-    HistoryRequest, HistoryResponse, InsertRequest, PutRequest, ReadAtRequest, ReadRequest,
-    ReadResponse, ScanRequest, ScanResponse, StatsRequest, StatsResponse, UpdateRequest,
-    WriteResponse, past,
+    HistoryRequest, HistoryResponse, InitRequest, InitResponse, InsertRequest, PutRequest,
+    ReadAtRequest, ReadRequest, ReadResponse, ScanRequest, ScanResponse, StatsRequest,
+    StatsResponse, UpdateRequest, WatchRequest, WatchResponse, WriteResponse, past,
 };
 use knee_telemetry::Op;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
+use super::init::Loads;
 use super::message::Answer;
 use super::meter::{Call, Meter};
 use super::now;
@@ -26,6 +27,7 @@ use super::safe::Safe;
 use super::scan::{Place, Scan, entry};
 use super::serving::Settings;
 use super::tally::Tally;
+use super::watch::Watch;
 use super::write::{Refused, idle, in_version, put, write_of, written};
 use crate::engine::{Second, Version};
 use crate::versioned::{Action, Committed, Condition, Past, Store, Write};
@@ -43,22 +45,36 @@ pub(super) struct Service {
     settings: Arc<Settings>,
     /// Scans that may still be begun.
     scans: Arc<Semaphore>,
+    /// Watches that may.
+    watches: Arc<Semaphore>,
+    loads: Loads,
     /// One compaction at a time.
     compacting: Arc<Mutex<()>>,
+    /// Whether the server is to end.
+    ending: watch::Receiver<bool>,
 }
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    pub(super) fn new(store: Store, safe: Safe, meter: Arc<Meter>, settings: Settings) -> Service {
+    pub(super) fn new(
+        store: Store,
+        safe: Safe,
+        meter: Arc<Meter>,
+        settings: Settings,
+        ending: watch::Receiver<bool>,
+    ) -> Service {
         Service {
             store,
             safe,
             meter,
             tally: Arc::default(),
             scans: Arc::new(Semaphore::new(settings.scans_max)),
+            watches: Arc::new(Semaphore::new(settings.watches_max)),
             settings: Arc::new(settings),
+            loads: Loads::default(),
             compacting: Arc::default(),
+            ending,
         }
     }
 
@@ -194,6 +210,24 @@ impl Service {
         let atomic = atomic.then_some(self.settings.snapshot_idle_max);
         let place = Place { store, safe, tally: Arc::clone(&self.tally), permit };
         blocking(move || Scan::new(request, atomic, place)).await?
+    }
+
+    fn watch_of(&self, request: WatchRequest) -> Result<Watch, Status> {
+        let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
+            return Err(too_many("watches", self.settings.watches_max));
+        };
+        let (store, safe) = (self.store.clone(), self.safe.clone());
+        Watch::new(request, store, safe, self.ending.clone(), permit)
+    }
+
+    async fn load_of(
+        &self,
+        InitRequest { file }: InitRequest,
+    ) -> Result<impl Stream<Item = Result<InitResponse, Status>> + Send + use<>, Status> {
+        let directory = self.settings.init_dir.as_deref().ok_or_else(|| {
+            Status::failed_precondition("the server was not told from where to load: --init-dir")
+        })?;
+        self.loads.begin(self.store.clone(), directory, file, self.ending.clone()).await
     }
 
     async fn counted(&self) -> Result<StatsResponse, Status> {
@@ -359,6 +393,28 @@ impl KeyValue for Service {
         streamed(call, scan.map(Scan::batches))
     }
 
+    type WatchStream = Streamed<WatchResponse>;
+
+    async fn watch(
+        &self,
+        request: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let request = request.into_inner();
+        let call = self.meter.call(Op::Other, &request);
+        streamed(call, self.watch_of(request).map(Watch::responses))
+    }
+
+    type InitStream = Streamed<InitResponse>;
+
+    async fn init(
+        &self,
+        request: Request<InitRequest>,
+    ) -> Result<Response<Self::InitStream>, Status> {
+        let request = request.into_inner();
+        let call = self.meter.call(Op::Other, &request);
+        streamed(call, self.load_of(request).await)
+    }
+
     async fn compact(
         &self,
         request: Request<CompactRequest>,
@@ -394,7 +450,7 @@ fn too_many(what: &str, most: usize) -> Status {
 }
 
 /// Runs what takes long beside the runtime's own threads.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {
     tokio::task::spawn_blocking(run)

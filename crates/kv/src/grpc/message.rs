@@ -4,8 +4,9 @@ use knee_rpc::Message;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{
     AppendRequest, BulkPutRequest, CompactRequest, CompactResponse, DeleteRequest, HistoryRequest,
-    HistoryResponse, InsertRequest, PutRequest, ReadAtRequest, ReadRequest, ReadResponse,
-    ScanRequest, ScanResponse, StatsRequest, StatsResponse, UpdateRequest, WriteResponse,
+    HistoryResponse, InitRequest, InitResponse, InsertRequest, PutRequest, ReadAtRequest,
+    ReadRequest, ReadResponse, ScanRequest, ScanResponse, StatsRequest, StatsResponse,
+    UpdateRequest, WatchRequest, WatchResponse, WriteResponse,
 };
 
 /// A request.
@@ -84,6 +85,8 @@ questions! {
 questions! {
     HistoryRequest = "history": key,
     ScanRequest = "scan": start,
+    WatchRequest = "watch": start,
+    InitRequest = "init": file,
 }
 
 questions! {
@@ -104,6 +107,7 @@ impl Question for BulkPutRequest {
 impl Answer for ReadResponse {}
 impl Answer for CompactResponse {}
 impl Answer for StatsResponse {}
+impl Answer for InitResponse {}
 
 impl Answer for WriteResponse {
     /// What takes a key away that was not there has no version.
@@ -125,4 +129,5 @@ macro_rules! parts {
 parts! {
     HistoryResponse: versions,
     ScanResponse: entries,
+    WatchResponse: events,
 }

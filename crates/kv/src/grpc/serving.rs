@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -50,6 +51,10 @@ pub struct Settings {
     pub streams_max: u32,
     /// Scans served at a time; further ones are refused.
     pub scans_max: usize,
+    /// Watches served at a time; further ones are refused.
+    pub watches_max: usize,
+    /// Where the files are that clients may have loaded; without it, none.
+    pub init_dir: Option<PathBuf>,
     /// An atomic scan of which nothing is read for so long is given up.
     pub snapshot_idle_max: Duration,
     /// Calls that go on when the server is to end have so long.
@@ -67,6 +72,8 @@ impl Settings {
             connections_max: 1024,
             streams_max: 256,
             scans_max: 64,
+            watches_max: 64,
+            init_dir: None,
             snapshot_idle_max: Duration::from_secs(30),
             grace: Duration::from_secs(5),
         }
@@ -123,7 +130,8 @@ impl Serving {
         let Settings { message_bytes_max, grace, .. } = settings;
         let incoming = connections(listener, settings.connections_max, Arc::clone(&meter));
         let (streams_max, pid) = (settings.streams_max, settings.pid);
-        let service = Service::new(store, safe.clone(), Arc::clone(&meter), settings);
+        let service =
+            Service::new(store, safe.clone(), Arc::clone(&meter), settings, ending.clone());
         let honu = Honu { service: service.clone(), pid };
         let router = Server::builder()
             .max_concurrent_streams(streams_max)

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod interfaces;
+mod loading;
 mod readers;
 mod refusals;
 mod seed;
 mod serving;
 mod telemetry;
+mod watching;

@@ -149,6 +149,25 @@ async fn connections_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_a_connection_are_limited() {
+    let store = Store::with(options(), Settings { streams_max: 1, ..settings() });
+    inserted(&store, 64, |_| vec![7; 64 << 10]).await;
+    let mut busy = store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+    let mut other = store.client().await;
+    let mut scan = begin_atomic(&mut busy, everything()).await;
+    scan.message().await.unwrap().unwrap();
+    // As many calls as may be go on: this one waits for its turn, on its connection alone.
+    let second = tokio::spawn(async move { read(&mut busy, &key(1)).await });
+    for _ in 0..100 {
+        read(&mut other, &key(1)).await.unwrap();
+    }
+    assert!(!second.is_finished());
+    assert_eq!(stats(&mut other).await.reads, 100);
+    drop(scan);
+    assert_eq!(second.await.unwrap().unwrap().0.len(), 64 << 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_nobody_reads_is_let_go() {
     let impatient =
         Settings { snapshot_idle_max: std::time::Duration::from_millis(20), ..settings() };

@@ -1,7 +1,10 @@
 //! Every refusal has its status, and says what was wrong.
 
+use bytes::Bytes;
 use knee_kv::versioned::{KEY_BYTES_MAX, Store as Versioned, StoreOptions};
-use knee_rpc::kv::{Change, PutRequest, ScanRequest};
+use knee_rpc::kv::{
+    AppendRequest, Change, HistoryRequest, PutRequest, ReadAtRequest, ScanRequest, WatchRequest,
+};
 use tonic::Code;
 
 use crate::serving::{
@@ -59,6 +62,36 @@ async fn what_is_wrong_with_a_request_is_said() {
     let deep = "(".repeat(1000);
     let error = client.scan(scan("", "", &deep)).await.err();
     failed.push((error, Code::InvalidArgument, "does not parse"));
+    let long_predicate = format!("size{} > 0", " ".repeat(1024));
+    let error = client.scan(scan("", "", &long_predicate)).await.err();
+    failed.push((error, Code::InvalidArgument, "the predicate has 1032 bytes, more than 1024"));
+    let costly = format!("size({}value) > 0", "value + ".repeat(8));
+    let error = client.scan(scan("", "", &costly)).await.err();
+    failed.push((error, Code::InvalidArgument, "names 'value' more than 8 times"));
+    let looping = "[1, 2].all(x, x > 0)";
+    let error = client.atomic_scan(scan("", "", looping)).await.err();
+    failed.push((error, Code::InvalidArgument, "the predicate names 'x'"));
+    let oversized = ScanRequest { end: long.clone().into(), ..everything() };
+    let error = client.scan(oversized).await.err();
+    failed.push((error, Code::InvalidArgument, "the end of the range has 4097 bytes, more than"));
+    let oversized = WatchRequest { start: long.clone().into(), ..WatchRequest::default() };
+    let error = client.watch(oversized).await.err();
+    failed.push((error, Code::InvalidArgument, "the start of the range has 4097 bytes, more than"));
+    for key in [&b""[..], &long] {
+        let which = if key.is_empty() { "the key is empty" } else { "the key has 4097 bytes" };
+        let key = Bytes::copy_from_slice(key);
+        let at = ReadAtRequest { key: key.clone(), version: 1 };
+        failed.push((client.read_at(at).await.err(), Code::InvalidArgument, which));
+        let history = HistoryRequest { key: key.clone() };
+        failed.push((client.history(history).await.err(), Code::InvalidArgument, which));
+        let append = AppendRequest { key: key.clone(), ..AppendRequest::default() };
+        failed.push((client.append(append).await.err(), Code::InvalidArgument, which));
+        failed.push((insert(&mut client, &key, b"").await.err(), Code::InvalidArgument, which));
+        failed.push((update(&mut client, &key, b"").await.err(), Code::InvalidArgument, which));
+        failed.push((delete(&mut client, &key).await.err(), Code::InvalidArgument, which));
+        let bulk = bulk_put(&mut client, vec![changed(b"a", b""), changed(&key, b"")]).await;
+        failed.push((bulk.err(), Code::InvalidArgument, which));
+    }
     let error = rest(begin(&mut client, scan("", "", "size / 0 == 1")).await).await.err();
     failed.push((error, Code::InvalidArgument, "fails for key 'there': Division by zero"));
     let error = rest(begin_atomic(&mut client, scan("", "", "size")).await).await.err();

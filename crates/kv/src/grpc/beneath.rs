@@ -1,0 +1,91 @@
+//! Files that clients may name: those beneath a directory.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path};
+
+use tonic::Status;
+
+/// Opens a file for reading that is beneath `directory`, wherever links on the way point to.
+pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status> {
+    let shown = file.escape_debug();
+    check_name(file)?;
+    let open = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(directory);
+    let directory = open.map_err(|error| {
+        Status::failed_precondition(format!(
+            "the server's directory {} cannot be opened: {error}",
+            directory.display()
+        ))
+    })?;
+    let open = openat_beneath(directory.as_raw_fd(), file);
+    let open = open.map_err(|error| match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, _) => {
+            Status::not_found(format!("there is no file '{shown}'"))
+        }
+        (_, Some(libc::EXDEV)) => {
+            Status::invalid_argument(format!("'{shown}' leads out of the server's directory"))
+        }
+        (io::ErrorKind::PermissionDenied, _) => {
+            Status::permission_denied(format!("the server may not read '{shown}'"))
+        }
+        _ => Status::failed_precondition(format!("'{shown}' cannot be opened: {error}")),
+    })?;
+    match open.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(open),
+        _ => Err(Status::invalid_argument(format!("'{shown}' is no ordinary file"))),
+    }
+}
+
+/// Refuses names that are not beneath anything.
+fn check_name(file: &str) -> Result<(), Status> {
+    let refused = |why: &str| {
+        Err(Status::invalid_argument(format!("the name '{}' {why}", file.escape_debug())))
+    };
+    if file.is_empty() {
+        return refused("is empty");
+    }
+    if file.contains('\0') {
+        return refused("has a byte 0");
+    }
+    for component in Path::new(file).components() {
+        match component {
+            Component::Normal(_) | Component::CurDir => {}
+            Component::ParentDir => return refused("has a part '..'"),
+            Component::RootDir | Component::Prefix(_) => {
+                return refused("is absolute: it is to be relative to the server's directory");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whatever is done to links and directories meanwhile: the kernel sees to it.
+fn openat_beneath(directory: RawFd, file: &str) -> io::Result<File> {
+    let name = CString::new(file)?;
+    // SAFETY: zeros are a valid value of it, all of its fields are numbers.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    // What is no ordinary file is not waited for.
+    how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
+    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
+    // SAFETY: the descriptor is open, `name` ends with a 0, and `how` has the size that is told.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            directory,
+            name.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just opened, and nobody else has it.
+    Ok(unsafe { File::from_raw_fd(opened as RawFd) })
+}

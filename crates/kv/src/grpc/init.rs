@@ -1,0 +1,114 @@
+//! `Init`: an edge list of the server's into the store.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use knee_rpc::kv::InitResponse;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tonic::Status;
+
+use super::beneath::open_beneath;
+use super::key_value::blocking;
+use super::now;
+use super::refusal::{check_key, damaged, unwritable};
+use crate::graph::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, Stoppable, load};
+use crate::versioned::{Store, WriteError};
+
+/// One load at a time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Loads(Arc<Mutex<()>>);
+
+/// How a load that goes on is heard of.
+struct Loading {
+    progress: watch::Receiver<Option<Progress>>,
+    /// Nothing comes of a load that was stopped; nothing is left here once it was told.
+    load: Option<JoinHandle<Result<Option<Progress>, LoadError>>>,
+}
+
+impl Loads {
+    /// Loads a file of `directory`, until it is through, the server ends or nobody listens any more.
+    pub(super) async fn begin(
+        &self,
+        store: Store,
+        directory: &Path,
+        file: String,
+        ending: watch::Receiver<bool>,
+    ) -> Result<impl Stream<Item = Result<InitResponse, Status>> + Send + use<>, Status> {
+        let Ok(turn) = Arc::clone(&self.0).try_lock_owned() else {
+            return Err(Status::resource_exhausted("a load goes on, and one is served at a time"));
+        };
+        check_key(format!("{MARK_PREFIX}{file}").as_bytes())?;
+        let (directory, name) = (directory.to_owned(), file.clone());
+        let list = blocking(move || open_beneath(&directory, &name)).await??;
+        let (told, progress) = watch::channel(None);
+        let load = tokio::task::spawn_blocking(move || {
+            // Held to its end, whether or not the client waits for that.
+            let _turn = turn;
+            let stops = || told.is_closed() || *ending.borrow();
+            let options = LoadOptions { name: &file, commit_edges: COMMIT_EDGES, now: now() };
+            let mut stopped = false;
+            let loaded = load(&store, Stoppable::new(list, stops), &options, |progress| {
+                told.send_replace(Some(*progress));
+                stopped = stops();
+                if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            match loaded {
+                Ok(_) if stopped => Ok(None),
+                Err(LoadError::Io(_)) if stops() => Ok(None),
+                loaded => loaded.map(Some),
+            }
+        });
+        Ok(unfold(Loading { progress, load: Some(load) }, Loading::next))
+    }
+}
+
+impl Loading {
+    async fn next(mut self) -> Option<(Result<InitResponse, Status>, Loading)> {
+        self.load.as_ref()?;
+        while self.progress.changed().await.is_ok() {
+            let progress = *self.progress.borrow_and_update();
+            if let Some(progress) = progress {
+                return Some((Ok(told(&progress, false)), self));
+            }
+        }
+        // It is over.
+        let outcome = match self.load.take()?.await {
+            Ok(Ok(Some(progress))) => Ok(told(&progress, true)),
+            Ok(Ok(None)) => Err(Status::unavailable("the server ends, and with it the load")),
+            Ok(Err(error)) => Err(unloaded(&error)),
+            Err(_) => Err(Status::internal("the load failed in the server")),
+        };
+        Some((outcome, self))
+    }
+}
+
+fn told(progress: &Progress, done: bool) -> InitResponse {
+    let Progress { position, resumed, elapsed } = progress;
+    InitResponse {
+        lines: position.lines,
+        edges: position.edges,
+        bytes: position.bytes,
+        resumed_edges: resumed.edges,
+        edges_per_s: progress.edges_per_s(),
+        seconds: elapsed.as_secs_f64(),
+        done,
+    }
+}
+
+fn unloaded(error: &LoadError) -> Status {
+    match error {
+        LoadError::Write(WriteError::Log(why)) => unwritable(why),
+        LoadError::Write(WriteError::Damage(damage)) => damaged(damage),
+        LoadError::Line(_) => Status::invalid_argument(error.to_string()),
+        LoadError::Concurrent => Status::aborted(error.to_string()),
+        LoadError::Io(_)
+        | LoadError::Changed(_)
+        | LoadError::Mark
+        | LoadError::TooLarge(_)
+        | LoadError::Write(_) => Status::failed_precondition(error.to_string()),
+    }
+}

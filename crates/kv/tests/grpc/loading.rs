@@ -1,0 +1,157 @@
+//! `Init`: edge lists of the server's.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use knee_kv::grpc::Settings;
+use knee_kv::versioned::Store as Versioned;
+use knee_rpc::kv::{InitRequest, InitResponse};
+use tonic::{Code, Status};
+
+use crate::serving::{Client, Directory, Store, options, read, settings};
+
+/// A server that loads from a directory.
+fn loading(directory: &Directory) -> Store {
+    fs::create_dir_all(&directory.0).unwrap();
+    Store::with(options(), Settings { init_dir: Some(directory.0.clone()), ..settings() })
+}
+
+/// Everything that is told of a load.
+async fn init(client: &mut Client, file: &str) -> Result<Vec<InitResponse>, Status> {
+    let mut load = client.init(InitRequest { file: file.to_owned() }).await?.into_inner();
+    let mut told = Vec::new();
+    while let Some(progress) = load.message().await? {
+        told.push(progress);
+    }
+    Ok(told)
+}
+
+/// So many that the followers of each make a value.
+const USERS: usize = 101;
+
+/// A list of so many edges, from users who take turns.
+fn list(edges: usize) -> String {
+    (0..edges).map(|edge| format!("{}\t{edge}\n", edge % USERS)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_is_loaded_and_how_far_is_told() {
+    let directory = Directory::new("init");
+    let store = loading(&directory);
+    let mut client = store.client().await;
+    fs::create_dir(directory.0.join("graphs")).unwrap();
+    fs::write(directory.0.join("graphs/small.txt"), list(100_000)).unwrap();
+    // A link may lead to another place beneath the directory.
+    symlink("graphs/small.txt", directory.0.join("link")).unwrap();
+    let told = init(&mut client, "graphs/small.txt").await.unwrap();
+    let last = told.last().unwrap();
+    assert_eq!((last.done, last.edges, last.lines), (true, 100_000, 100_000));
+    assert_eq!((last.bytes, last.resumed_edges), (list(100_000).len() as u64, 0));
+    assert!(last.seconds > 0.0 && last.edges_per_s > 0.0);
+    assert!(told.iter().rev().skip(1).all(|progress| !progress.done));
+    assert!(told.is_sorted_by_key(|progress| progress.edges));
+    let followers: String =
+        (0..100_000).filter(|edge| edge % USERS == 3).map(|edge| format!("{edge}\n")).collect();
+    assert!(read(&mut client, b"3").await.unwrap().0 == followers.as_bytes());
+
+    // All of it is there already.
+    let again = init(&mut client, "graphs/small.txt").await.unwrap();
+    assert_eq!((again.last().unwrap().done, again.last().unwrap().resumed_edges), (true, 100_000));
+    assert!(read(&mut client, b"3").await.unwrap().0 == followers.as_bytes());
+    assert!(init(&mut client, "link").await.unwrap().last().unwrap().done, "it is another name");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_is_given_up_stops_and_is_gone_on_with() {
+    const EDGES: usize = 700_000;
+    let directory = Directory::new("init-cancelled");
+    let store = loading(&directory);
+    let (mut client, mut other) = (store.client().await, store.client().await);
+    fs::write(directory.0.join("list"), list(EDGES)).unwrap();
+    let mut load = client.init(InitRequest { file: "list".to_owned() }).await.unwrap().into_inner();
+    assert!(!load.message().await.unwrap().unwrap().done);
+    let refused = init(&mut other, "list").await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.message(), "a load goes on, and one is served at a time");
+    drop(load);
+    let told = loop {
+        match init(&mut other, "list").await {
+            Ok(told) => break told,
+            Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    let last = told.last().unwrap();
+    assert!((1..EDGES as u64).contains(&last.resumed_edges), "{last:?}");
+    assert_eq!((last.done, last.edges), (true, EDGES as u64));
+    let followers = read(&mut other, b"6").await.unwrap().0;
+    let expected = (0..EDGES).filter(|edge| edge % USERS == 6);
+    let found = followers.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    assert!(found.eq(expected.map(|edge| edge.to_string().into_bytes()).collect::<Vec<_>>()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_to_be_loaded_is_refused() {
+    let directory = Directory::new("init-refused");
+    let store = loading(&directory);
+    let mut client = store.client().await;
+    fs::write(directory.0.join("wrong"), "1\t2\n# no edge\n3 four\n").unwrap();
+    fs::create_dir(directory.0.join("folder")).unwrap();
+    let outside = Directory::new("init-outside");
+    fs::create_dir_all(&outside.0).unwrap();
+    fs::write(outside.0.join("list"), "1 2\n").unwrap();
+    symlink(outside.0.join("list"), directory.0.join("out")).unwrap();
+    symlink(&outside.0, directory.0.join("outside")).unwrap();
+    let above = format!("../{}/list", outside.0.file_name().unwrap().display());
+    let absolute = outside.0.join("list").display().to_string();
+    for (file, code, message) in [
+        ("", Code::InvalidArgument, "the name '' is empty"),
+        (&absolute[..], Code::InvalidArgument, "is absolute"),
+        (&above, Code::InvalidArgument, "has a part '..'"),
+        ("folder/../wrong", Code::InvalidArgument, "has a part '..'"),
+        ("a\0b", Code::InvalidArgument, "has a byte 0"),
+        ("out", Code::InvalidArgument, "'out' leads out of the server's directory"),
+        ("outside/list", Code::InvalidArgument, "leads out of the server's directory"),
+        ("folder", Code::InvalidArgument, "'folder' is no ordinary file"),
+        ("none", Code::NotFound, "there is no file 'none'"),
+        ("wrong/deeper", Code::NotFound, "there is no file 'wrong/deeper'"),
+        ("wrong", Code::InvalidArgument, "line 3: expected the number of a follower"),
+        (&"x".repeat(5000), Code::InvalidArgument, "the key has 5005 bytes"),
+    ] {
+        let status = init(&mut client, file).await.expect_err(message);
+        assert_eq!(status.code(), code, "{file}: {status}");
+        assert!(status.message().contains(message), "{status} is not: {message}");
+    }
+    // Put right, it is loaded from where it was wrong on; another list of that name is not.
+    fs::write(directory.0.join("wrong"), "1\t2\n# no edge\n3 4\n").unwrap();
+    assert_eq!(init(&mut client, "wrong").await.unwrap().last().unwrap().edges, 2);
+    fs::write(directory.0.join("wrong"), "1\t3\n# no edge\n3 4\n").unwrap();
+    let status = init(&mut client, "wrong").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("are not those that were loaded"), "{status}");
+
+    fs::remove_dir_all(&directory.0).unwrap();
+    let status = init(&mut client, "wrong").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("cannot be opened"), "{status}");
+    let status = init(&mut Store::start().client().await, "wrong").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("--init-dir"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_full_says_so_and_how_many_followers_are_too_many() {
+    let directory = Directory::new("init-full");
+    fs::create_dir_all(&directory.0).unwrap();
+    fs::write(directory.0.join("list"), list(1_000_000)).unwrap();
+    fs::write(directory.0.join("star"), "1000000\t10000000\n".repeat(200_000)).unwrap();
+    let settings = Settings { init_dir: Some(directory.0.clone()), ..settings() };
+    let small = Versioned::in_memory(options(), 4 << 20).unwrap();
+    let store = Store::of(small, settings);
+    let mut client = store.client().await;
+    let status = init(&mut client, "star").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().starts_with("the followers of user 1000000 do not fit"), "{status}");
+    let status = init(&mut client, "list").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+}

@@ -1,0 +1,182 @@
+//! `Watch`: what happens to keys.
+
+use knee_kv::grpc::Settings;
+use knee_kv::versioned::{Consistency, StoreOptions};
+use knee_rpc::kv::{AppendRequest, Event, WatchRequest, WatchResponse, past::Kind};
+use tokio::task::JoinSet;
+use tonic::{Code, Status, Streaming};
+
+use crate::serving::{
+    Client, Directory, Random, Store, bulk_put, changed, delete, joined, key, options, put,
+    settings,
+};
+
+fn all_values() -> WatchRequest {
+    WatchRequest { values: true, ..WatchRequest::default() }
+}
+
+/// A watch, and the commit behind which it begins.
+async fn watch(client: &mut Client, request: WatchRequest) -> (Streaming<WatchResponse>, u64) {
+    let mut watch = client.watch(request).await.unwrap().into_inner();
+    let first = watch.message().await.unwrap().unwrap();
+    assert_eq!(first.events, []);
+    (watch, first.commit)
+}
+
+/// The next so many events.
+async fn events(watch: &mut Streaming<WatchResponse>, count: usize) -> Result<Vec<Event>, Status> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        events.extend(watch.message().await?.expect("it goes on").events);
+    }
+    assert_eq!(events.len(), count);
+    Ok(events)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_to_the_keys_of_a_range_is_told() {
+    let store = Store::start();
+    let mut client = store.client().await;
+    put(&mut client, b"b", b"before").await.unwrap();
+    let range = WatchRequest { start: "b".into(), end: "d".into(), values: true };
+    let (mut shown, from) = watch(&mut client, range.clone()).await;
+    assert_eq!(from, 1);
+    let (mut bare, _) = watch(&mut client, WatchRequest { values: false, ..range }).await;
+    for outside in [&b"a"[..], b"d"] {
+        put(&mut client, outside, b"outside").await.unwrap();
+    }
+    put(&mut client, b"b", b"one").await.unwrap();
+    let append = AppendRequest { key: "c".into(), tail: "12".into(), ..Default::default() };
+    client.append(append.clone()).await.unwrap();
+    client.append(append).await.unwrap();
+    delete(&mut client, b"b").await.unwrap();
+    bulk_put(&mut client, vec![changed(b"c", b""), changed(b"x", b"y")]).await.unwrap();
+    let expected = [
+        ("b", Kind::Put, 4, "one"),
+        ("c", Kind::Append, 5, "12"),
+        ("c", Kind::Append, 6, "12"),
+        ("b", Kind::Delete, 7, ""),
+        ("c", Kind::Put, 8, ""),
+    ];
+    let told = |key: &'static str, kind: Kind, version, value: &'static str, values| Event {
+        key: key.into(),
+        kind: kind.into(),
+        version,
+        value: if values { value.into() } else { "".into() },
+        bytes: value.len() as u64,
+    };
+    for (watch, values) in [(&mut shown, true), (&mut bare, false)] {
+        let events = events(watch, expected.len()).await.unwrap();
+        assert_eq!(events, expected.map(|(k, kind, version, v)| told(k, kind, version, v, values)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_missing_behind_where_it_begins_nor_out_of_order() {
+    const WRITERS: usize = 4;
+    const WRITES: usize = 300;
+    for (name, consistency) in
+        [("watch", Consistency::Linearizable), ("watch-by-key", Consistency::Sequential)]
+    {
+        let directory = Directory::new(name);
+        let store =
+            Store::of(directory.open(StoreOptions { consistency, ..options() }), settings());
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            let mut client = store.client().await;
+            writers.spawn(async move {
+                let mut random = Random(writer as u64 + 1);
+                for write in 0..WRITES {
+                    let key = key(random.below(5));
+                    put(&mut client, &key, format!("{writer} {write}").as_bytes()).await.unwrap();
+                }
+            });
+        }
+        // In the midst of it.
+        let mut client = store.client().await;
+        put(&mut client, b"x", b"").await.unwrap();
+        let (mut watch, from) = watch(&mut client, all_values()).await;
+        joined(writers).await;
+        let last = put(&mut client, b"last", b"").await.unwrap();
+        let mut told = Vec::new();
+        while told.last().is_none_or(|event: &Event| event.key != "last") {
+            let response = watch.message().await.unwrap().unwrap();
+            assert!(response.commit > from);
+            told.extend(response.events);
+        }
+        // A commit has one key here, and all keys have versions of their own or of the store.
+        if consistency == Consistency::Linearizable {
+            let versions: Vec<u64> = told.iter().map(|event| event.version).collect();
+            assert_eq!(versions, (from + 1..=last).collect::<Vec<_>>());
+        } else {
+            let commits = (WRITERS * WRITES + 2) as u64;
+            assert_eq!(told.len() as u64, commits - from);
+            for number in 0..5 {
+                let of_key = told.iter().filter(|event| event.key == key(number));
+                let versions: Vec<u64> = of_key.map(|event| event.version).collect();
+                assert!(versions.windows(2).all(|two| two[1] == two[0] + 1), "{versions:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_watcher_holds_up_nobody_and_is_told() {
+    const WINDOW: u32 = 1 << 16;
+    let store = Store::start();
+    let mut slow = store
+        .client_with(|endpoint| {
+            endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
+        })
+        .await;
+    let (mut watching, from) = watch(&mut slow, all_values()).await;
+    let mut client = store.client().await;
+    // More than there is room for, on either side.
+    for number in 0..200 {
+        put(&mut client, &key(number), &[b'v'; 64 << 10]).await.unwrap();
+    }
+    let mut next = from + 1;
+    let status = loop {
+        match watching.message().await {
+            Ok(response) => {
+                for event in response.expect("it goes on").events {
+                    assert_eq!(event.version, next, "what is told has no gap");
+                    next += 1;
+                }
+            }
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Aborted);
+    assert!(status.message().starts_with("it was read too slowly"), "{status}");
+    assert!((2..201).contains(&next), "{next}");
+    // It begins anew.
+    let (mut watching, _) = watch(&mut slow, all_values()).await;
+    put(&mut client, b"k", b"v").await.unwrap();
+    assert_eq!(events(&mut watching, 1).await.unwrap()[0].key, "k");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_are_limited_and_end_with_their_client_and_the_server() {
+    let mut store = Store::with(options(), Settings { watches_max: 1, ..settings() });
+    let (mut client, mut other) = (store.client().await, store.client().await);
+    let inverted = WatchRequest { start: "b".into(), end: "a".into(), values: false };
+    assert_eq!(client.watch(inverted).await.unwrap_err().code(), Code::InvalidArgument);
+    let (held, _) = watch(&mut client, all_values()).await;
+    let status = other.watch(all_values()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "1 watches go on, and no more are served at a time");
+    drop(held);
+    let mut watching = loop {
+        match other.watch(all_values()).await {
+            Ok(watching) => break watching.into_inner(),
+            Err(status) => assert_eq!(status.code(), Code::ResourceExhausted),
+        }
+        tokio::task::yield_now().await;
+    };
+    watching.message().await.unwrap().unwrap();
+    tokio::task::spawn_blocking(move || store.shut_down()).await.unwrap();
+    let status = watching.message().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.message(), "the server ends, and with it the watch");
+}
