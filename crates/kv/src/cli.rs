@@ -1,11 +1,18 @@
 //! The command line: flags in, JSON lines out.
+//!
+//! Without a subcommand it serves. `load` puts edge lists into a directory, `graph` makes one.
+
+mod graph;
+mod load;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use knee_reactor::{bind, process};
 use knee_telemetry::{Reporter, Stats, Store, tell};
 
@@ -37,10 +44,15 @@ const SEGMENT_BYTES_MAX: usize = 64 << 20;
 /// The log is divided into at least so many segments, as long as they are not too small.
 const SEGMENTS_MIN: usize = 64;
 
+/// What the exit code is when a signal ended it before it was done, as shells say it of SIGINT.
+const STOPPED: u8 = 130;
+
 /// A key-value store behind the memcached protocol, in memory or in a directory.
 #[derive(Debug, Parser)]
-#[command(name = PROGRAM, version)]
+#[command(name = PROGRAM, version, args_conflicts_with_subcommands = true)]
 struct Flags {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Address to serve; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
     listen: SocketAddr,
@@ -104,6 +116,12 @@ struct Flags {
     tied_to_parent: Option<u32>,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    Load(load::Load),
+    Graph(graph::Graph),
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Output {
     Json,
@@ -163,7 +181,13 @@ impl Flags {
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
-    match run(&Flags::parse()) {
+    let flags = Flags::parse();
+    let outcome = match &flags.command {
+        None => run(&flags),
+        Some(Command::Load(load)) => load.run(),
+        Some(Command::Graph(graph)) => graph.run(),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { message, code }) => {
             tell(PROGRAM, message);
@@ -360,6 +384,15 @@ impl Log<'_> {
         }
         Ok(store)
     }
+}
+
+/// Whether the process was told to end. Told twice, it ends at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stops = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&stops);
+    process::on_signals(move || stop.store(true, Ordering::Release))
+        .map_err(|error| Failure::start("cannot wait for signals", &error))?;
+    Ok(stops)
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {

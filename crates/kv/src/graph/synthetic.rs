@@ -82,6 +82,27 @@ impl SyntheticGraph {
         if most >= users { Err(Impossible::TooManyEdges(most)) } else { Ok(graph) }
     }
 
+    /// A graph in which the first in rank has so many followers.
+    ///
+    /// # Errors
+    /// See [`Impossible`].
+    pub fn with_largest(
+        users: u64,
+        largest: u64,
+        exponent: f64,
+        seed: u64,
+    ) -> Result<SyntheticGraph, Impossible> {
+        let none = SyntheticGraph::new(users, 0, exponent, seed)?;
+        let edges = (largest as f64 / none.share_up_to(1)).round() as u64;
+        SyntheticGraph::new(users, edges, exponent, seed)
+    }
+
+    /// How many edges it has.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.edges
+    }
+
     /// How many follow the user of this rank, from 1 on.
     #[must_use]
     pub fn followers_of_rank(&self, rank: u64) -> u64 {
@@ -99,8 +120,12 @@ impl SyntheticGraph {
         if rank >= self.users {
             return self.edges;
         }
-        let share = area(self.theta, rank as f64 + 0.5) / area(self.theta, self.users as f64 + 0.5);
-        ((self.edges as f64 * share).round() as u64).min(self.edges)
+        ((self.edges as f64 * self.share_up_to(rank)).round() as u64).min(self.edges)
+    }
+
+    /// The share of the edges that the first ranks have.
+    fn share_up_to(&self, rank: u64) -> f64 {
+        area(self.theta, rank as f64 + 0.5) / area(self.theta, self.users as f64 + 0.5)
     }
 
     /// The edges, one user's after the other's.
@@ -241,6 +266,17 @@ mod tests {
             mean > 100 && popular.iter().all(|n| (mean / 2..mean * 2).contains(n)),
             "{popular:?}"
         );
+    }
+
+    #[test]
+    fn the_most_popular_has_as_many_followers_as_were_asked_for() {
+        for (users, largest) in [(2, 1), (1000, 1), (1000, 999), (41_700_000, 2_997_469)] {
+            let graph =
+                SyntheticGraph::with_largest(users, largest, 2.276, 1).expect("there is one");
+            assert_eq!(graph.followers_of_rank(1), largest, "{users} users");
+        }
+        let refused = SyntheticGraph::with_largest(1000, 1000, 2.276, 1);
+        assert_eq!(refused, Err(Impossible::TooManyEdges(1000)));
     }
 
     #[test]

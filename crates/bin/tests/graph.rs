@@ -1,0 +1,139 @@
+//! `knee-kv graph` and `knee-kv load`: a synthetic list, made and loaded.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use program::{KV, Program, refused, talk, wait};
+
+/// A directory, gone at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knee-kv-graph-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Directory(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs it to its end; what it said on standard error.
+fn said(flags: &[&str], code: i32) -> String {
+    let Output { status, stdout, stderr } = refused(KV, flags);
+    let errors = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(code), "{flags:?}: {errors}");
+    assert!(stdout.is_empty());
+    errors
+}
+
+fn made<'a>(users: &'a str, largest: &'a str, file: &'a str) -> [&'a str; 8] {
+    ["graph", "--users", users, "--largest", largest, "--seed", "5", file]
+}
+
+#[test]
+fn a_graph_is_made_loaded_and_served() {
+    let directory = Directory::new();
+    let (list, data) = (directory.path("list.txt"), directory.path("data"));
+    let told = said(&made("3000", "400", &list), 0);
+    let text = fs::read_to_string(&list).unwrap();
+    let edges = text.lines().count();
+    assert!(
+        told.starts_with(&format!("knee-kv: wrote {edges} edges of {edges}, 100.0 %, ")),
+        "{told}"
+    );
+    assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 1, "nothing else is left");
+    let mut followers = std::collections::BTreeMap::<&str, String>::new();
+    for line in text.lines() {
+        let (user, follower) = line.split_once('\t').unwrap();
+        *followers.entry(user).or_default() += &format!("{follower}\n");
+    }
+    let (most, value) = followers.iter().max_by_key(|(_, value)| value.lines().count()).unwrap();
+    assert_eq!(value.lines().count(), 400);
+    let told = said(&made("3000", "400", &list), 1);
+    assert_eq!(told, format!("knee-kv: cannot write {list}: entity already exists\n"));
+    let other = directory.path("other.txt");
+    said(&made("3000", "400", &other), 0);
+    assert!(fs::read_to_string(&other).unwrap() == text, "the same arguments make the same graph");
+
+    let begin = format!("knee-kv: loaded {list}: {edges} edges in {edges} lines");
+    let told = said(&["load", "--data", &data, &list], 0);
+    assert!(told.starts_with(&format!("{begin}, 100.0 %, ")), "{told}");
+    let told = said(&["load", "--data", &data, &list], 0);
+    assert!(
+        told.starts_with(&format!("{begin}, {edges} of them by earlier loads, 100.0 %")),
+        "{told}"
+    );
+    let served = Program::serve(KV, &["--data", &data]);
+    let answer = format!("VALUE {most} 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    let found = talk(&mut served.connect(), format!("get {most}\r\n").as_bytes(), b"END\r\n");
+    assert!(found == answer.as_bytes());
+    let told = said(&["load", "--data", &data, &list], 1);
+    assert!(told.contains("another store has it open"), "{told}");
+}
+
+#[test]
+fn a_load_that_is_ended_is_gone_on_with() {
+    let directory = Directory::new();
+    let (list, data) = (directory.path("list.txt"), directory.path("data"));
+    said(&made("200000", "20000", &list), 0);
+    let edges = fs::read_to_string(&list).unwrap().lines().count();
+    let load = ["load", "--data", &data, &list];
+    let mut child = Command::new(KV).args(load).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    // It is told how far it is once a second: unless it was done before, it is in the midst of it.
+    let first = errors.next().unwrap().unwrap();
+    if first.starts_with("knee-kv: loading") {
+        // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
+        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+        let last = errors.map(|line| line.unwrap()).last().unwrap();
+        if wait(&mut child) != Some(0) {
+            let expected =
+                format!("knee-kv: {list}: ended early; the same command goes on where it was");
+            assert_eq!(last, expected);
+        }
+    } else {
+        assert_eq!(wait(&mut child), Some(0));
+    }
+    let told = said(&load, 0);
+    assert!(told.contains(&format!("loaded {list}: {edges} edges in {edges} lines, ")), "{told}");
+    assert!(told.contains(" of them by earlier loads, 100.0 %"), "{told}");
+}
+
+#[test]
+fn what_is_wrong_with_a_list_or_a_graph_is_said() {
+    let directory = Directory::new();
+    let [list, data, x] = ["list.txt", "data", "x"].map(|name| directory.path(name));
+    fs::write(&list, "1\t2\n\n3;4\n").unwrap();
+    let rows: [(&[&str], i32, &str); 7] = [
+        (&["load", "--data", &data, &list], 1, "list.txt: line 3: expected a tab or blank"),
+        (&["load", "--data", &data, "/nowhere/list"], 1, "cannot read /nowhere/list: No such file"),
+        (&["load", "--data", &data], 2, "<FILE>"),
+        (&["load", &list], 2, "--data <DIR>"),
+        (&made("10", "10", &x), 2, "would need 10 followers"),
+        (&made("10", "0", &x), 2, "--largest"),
+        (&made("10", "5", "/nowhere/list"), 1, "cannot write /nowhere/list: No such file"),
+    ];
+    for (flags, code, expected) in rows {
+        let told = said(flags, code);
+        assert!(told.contains(expected), "{flags:?}: {told}");
+    }
+    assert!(!fs::exists(x).unwrap());
+}

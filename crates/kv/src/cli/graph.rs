@@ -1,0 +1,125 @@
+//! `knee-kv graph`: a synthetic edge list.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use knee_telemetry::tell;
+
+use super::{Failure, PROGRAM, STOPPED, stop_on_signals};
+use crate::graph::SyntheticGraph;
+
+/// How often it is told how far it is.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// As Kwak et al. (WWW 2010) found it of Twitter's users.
+const EXPONENT: f64 = 2.276;
+
+/// Writes a list of who follows whom, as skewed as Twitter's: the same one for the same arguments.
+#[derive(Debug, Args)]
+pub(super) struct Graph {
+    /// Users, numbered from 1 on.
+    #[arg(long, value_name = "N")]
+    users: u64,
+    /// Followers of the most popular one.
+    #[arg(long, value_name = "L", value_parser = clap::value_parser!(u64).range(1..))]
+    largest: u64,
+    /// Who follows whom.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// The file, which must not be there.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+impl Graph {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let stops = stop_on_signals()?;
+        let graph = SyntheticGraph::with_largest(self.users, self.largest, EXPONENT, self.seed)
+            .map_err(|error| Failure { message: error.to_string(), code: 2 })?;
+        let shown = self.file.display();
+        let unwritten = |error| Failure::start(&format!("cannot write {shown}"), &error);
+        if fs::symlink_metadata(&self.file).is_ok() {
+            return Err(unwritten(io::ErrorKind::AlreadyExists.into()));
+        }
+        // Whoever finds the file finds all of it.
+        let mut part = self.file.clone().into_os_string();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let written = write(&graph, &part, &stops).and_then(|told| {
+            // Unlike a renaming, it does not take the place of a file.
+            fs::hard_link(&part, &self.file)?;
+            Ok(told)
+        });
+        let removed = fs::remove_file(&part);
+        match written {
+            Ok(told) => {
+                told.tell("wrote");
+                removed.map_err(unwritten)
+            }
+            Err(_) if stops.load(Ordering::Acquire) => Err(Failure {
+                message: format!("{shown}: ended early, nothing is left"),
+                code: STOPPED,
+            }),
+            Err(error) => Err(unwritten(error)),
+        }
+    }
+}
+
+fn write<'a>(graph: &SyntheticGraph, path: &Path, stops: &'a AtomicBool) -> io::Result<Told<'a>> {
+    let begun = Instant::now();
+    let file = File::create(path)?;
+    let edges_all = graph.count();
+    let mut told = Told { file, stops, begun, told: begun, edges: 0, edges_all, bytes: 0 };
+    graph.write_to(&mut told)?;
+    told.file.sync_all()?;
+    Ok(told)
+}
+
+/// A file that tells how much of a graph was written to it, until it is to stop.
+struct Told<'a> {
+    file: File,
+    stops: &'a AtomicBool,
+    begun: Instant,
+    told: Instant,
+    edges: u64,
+    edges_all: u64,
+    bytes: u64,
+}
+
+impl Told<'_> {
+    fn tell(&self, what: &str) {
+        let Told { edges, edges_all, .. } = *self;
+        let share = 100.0 * edges as f64 / edges_all.max(1) as f64;
+        let seconds = self.begun.elapsed().as_secs_f64().max(1e-9);
+        let message = format_args!(
+            "{what} {edges} edges of {edges_all}, {share:.1} %, {:.0} edges/s, {:.1} MB/s",
+            edges as f64 / seconds,
+            self.bytes as f64 / seconds / 1e6,
+        );
+        tell(PROGRAM, message);
+    }
+}
+
+impl Write for Told<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.stops.load(Ordering::Acquire) {
+            return Err(io::Error::other("it is to stop"));
+        }
+        let written = self.file.write(text)?;
+        // An edge has a line.
+        self.edges += memchr::memchr_iter(b'\n', &text[..written]).count() as u64;
+        self.bytes += written as u64;
+        if self.told.elapsed() >= TOLD_EVERY {
+            self.told = Instant::now();
+            self.tell("writing");
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,121 @@
+//! `knee-kv load`: edge lists into a directory.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use knee_telemetry::tell;
+
+use super::{Failure, Log, Order, PROGRAM, STOPPED, durability, stop_on_signals};
+use crate::graph::{self, COMMIT_EDGES, LoadError, LoadOptions, Progress, Stoppable};
+use crate::grpc;
+use crate::versioned::{Durability, History, Keeper, Store};
+
+/// How often it is told how far it is.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// Locks of the store: nobody else is there who waits for one.
+const STRIPES: usize = 8;
+
+/// Loads edge lists, a line `user<TAB>follower` for each edge, into a directory.
+///
+/// A load that was ended is gone on with by the same command: no edge is lost, and none is there
+/// twice. A list is known by its file's name.
+#[derive(Debug, Args)]
+pub(super) struct Load {
+    /// Directory of the store, which is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Edge lists.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Largest size of the log, in MiB.
+    #[arg(long, value_name = "M", default_value_t = 32 * 1024,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    memory_mb: u64,
+    /// Largest value, in bytes: the followers of one user.
+    #[arg(long, value_name = "B", default_value_t = 1 << 30,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    value_bytes_max: u64,
+    /// When what is loaded is on the disk, as of the server.
+    #[arg(long, value_name = "WHEN", default_value = "always", value_parser = durability)]
+    durability: Durability,
+    /// What versions order, as of the server.
+    #[arg(long, value_name = "ORDER")]
+    consistency: Option<Order>,
+}
+
+impl Load {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let stops = stop_on_signals()?;
+        let log = Log {
+            directory: Some(&self.data),
+            mebibytes: self.memory_mb,
+            value_bytes_max: self.value_bytes_max,
+            durability: self.durability,
+            order: self.consistency,
+            repair: false,
+            stripes: STRIPES,
+        };
+        let store = log.open()?;
+        let _keeper = Keeper::start(store.clone(), History::Seconds(0))
+            .map_err(|error| Failure::start("cannot start the keeper", &error))?;
+        self.files.iter().try_for_each(|file| load(&store, file, &stops))
+    }
+}
+
+fn load(store: &Store, path: &Path, stops: &AtomicBool) -> Result<(), Failure> {
+    let shown = path.display();
+    let unread = |error| Failure::start(&format!("cannot read {shown}"), &error);
+    let list = File::open(path).map_err(unread)?;
+    let list_bytes = list.metadata().map_err(unread)?.len();
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| Failure {
+        message: format!("{shown} has no name in UTF-8, by which it could be known"),
+        code: 2,
+    })?;
+    let stopped = || stops.load(Ordering::Acquire);
+    let options = LoadOptions { name, commit_edges: COMMIT_EDGES, now: grpc::now() };
+    let mut told = Instant::now();
+    let loaded = graph::load(store, Stoppable::new(list, stopped), &options, |progress| {
+        if told.elapsed() >= TOLD_EVERY {
+            told = Instant::now();
+            tell_of(path, "loading", progress, list_bytes);
+        }
+        if stopped() {
+            std::ops::ControlFlow::Break(())
+        } else {
+            std::ops::ControlFlow::Continue(())
+        }
+    });
+    match loaded {
+        Ok(progress) if progress.position.bytes == list_bytes || !stopped() => {
+            tell_of(path, "loaded", &progress, list_bytes);
+            Ok(())
+        }
+        Err(LoadError::Io(_)) | Ok(_) if stopped() => Err(Failure {
+            message: format!("{shown}: ended early; the same command goes on where it was"),
+            code: STOPPED,
+        }),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure { message: format!("{shown}: {error}"), code: 1 }),
+    }
+}
+
+fn tell_of(path: &Path, what: &str, progress: &Progress, list_bytes: u64) {
+    let Progress { position, resumed, .. } = progress;
+    let share = 100.0 * position.bytes as f64 / list_bytes.max(1) as f64;
+    let earlier = match resumed.edges {
+        0 => String::new(),
+        edges => format!(", {edges} of them by earlier loads"),
+    };
+    let message = format_args!(
+        "{what} {}: {} edges in {} lines{earlier}, {share:.1} %, {:.0} edges/s, {:.1} MB/s",
+        path.display(),
+        position.edges,
+        position.lines,
+        progress.edges_per_s(),
+        progress.bytes_per_s() / 1e6,
+    );
+    tell(PROGRAM, message);
+}
