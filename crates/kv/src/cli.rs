@@ -105,6 +105,9 @@ struct Flags {
     /// Where the edge lists are that clients may have loaded with `Init`; without it, none.
     #[arg(long, value_name = "DIR", requires = "grpc")]
     init_dir: Option<PathBuf>,
+    /// Where clients may have copies of the store made with `Backup`; without it, nowhere.
+    #[arg(long, value_name = "DIR", requires = "grpc")]
+    backup_dir: Option<PathBuf>,
     /// What is printed on standard output.
     #[arg(long, value_name = "WHAT", default_value = "json")]
     stats: Output,
@@ -289,13 +292,15 @@ fn grpc(
     trace: Option<Trace>,
 ) -> Result<Option<grpc::Serving>, Failure> {
     let (Some(address), Some(store)) = (flags.grpc, store) else { return Ok(None) };
-    if let Some(directory) = &flags.init_dir {
-        std::fs::read_dir(directory).map_err(|error| {
-            Failure::start(&format!("cannot read --init-dir {}", directory.display()), &error)
-        })?;
+    for (flag, directory) in [("init", &flags.init_dir), ("backup", &flags.backup_dir)] {
+        if let Some(directory) = directory {
+            let what = format!("cannot read --{flag}-dir {}", directory.display());
+            std::fs::read_dir(directory).map_err(|error| Failure::start(&what, &error))?;
+        }
     }
     let settings = grpc::Settings {
         init_dir: flags.init_dir.clone(),
+        backup_dir: flags.backup_dir.clone(),
         ..grpc::Settings::for_values(flags.value_bytes_max as usize)
     };
     let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);

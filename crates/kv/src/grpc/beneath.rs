@@ -65,6 +65,19 @@ fn check_name(file: &str) -> Result<(), Status> {
     Ok(())
 }
 
+/// Refuses names that are not that of a directory right beneath another one.
+pub(super) fn check_directory_name(name: &str) -> Result<(), Status> {
+    check_name(name)?;
+    let mut components = Path::new(name).components();
+    match (components.next(), components.next()) {
+        (Some(Component::Normal(only)), None) if only == name => Ok(()),
+        _ => Err(Status::invalid_argument(format!(
+            "'{}' is no name of a directory: it has several parts",
+            name.escape_debug()
+        ))),
+    }
+}
+
 /// Whatever is done to links and directories meanwhile: the kernel sees to it.
 fn openat_beneath(directory: RawFd, file: &str) -> io::Result<File> {
     let name = CString::new(file)?;

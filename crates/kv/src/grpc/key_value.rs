@@ -9,20 +9,23 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::key_value_server::KeyValue;
 use knee_rpc::kv::{
-    self, AppendRequest, BulkPutRequest, CompactRequest, CompactResponse, DeleteRequest,
-    HistoryRequest, HistoryResponse, InitRequest, InitResponse, InsertRequest, PutRequest,
-    ReadAtRequest, ReadRequest, ReadResponse, ScanRequest, ScanResponse, StatsRequest,
-    StatsResponse, UpdateRequest, WatchRequest, WatchResponse, WriteResponse, past,
+    self, AppendRequest, BackupRequest, BackupResponse, BulkPutRequest, CompactRequest,
+    CompactResponse, DeleteRequest, HistoryRequest, HistoryResponse, InitRequest, InitResponse,
+    InsertRequest, PutRequest, ReadAtRequest, ReadRequest, ReadResponse, ScanRequest, ScanResponse,
+    StatsRequest, StatsResponse, UpdateRequest, WatchRequest, WatchResponse, WriteResponse, past,
 };
 use knee_telemetry::Op;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
+use super::beneath::check_directory_name;
 use super::init::Loads;
 use super::message::Answer;
 use super::meter::{Call, Meter};
 use super::now;
-use super::refusal::{check_key, damaged, missing, missing_in_version, unreadable, unreclaimed};
+use super::refusal::{
+    check_key, damaged, missing, missing_in_version, uncopied, unreadable, unreclaimed,
+};
 use super::safe::Safe;
 use super::scan::{Place, Scan, entry};
 use super::serving::Settings;
@@ -50,6 +53,8 @@ pub(super) struct Service {
     loads: Loads,
     /// One compaction at a time.
     compacting: Arc<Mutex<()>>,
+    /// One copy at a time.
+    copying: Arc<Mutex<()>>,
     /// Whether the server is to end.
     ending: watch::Receiver<bool>,
 }
@@ -74,6 +79,7 @@ impl Service {
             settings: Arc::new(settings),
             loads: Loads::default(),
             compacting: Arc::default(),
+            copying: Arc::default(),
             ending,
         }
     }
@@ -228,6 +234,28 @@ impl Service {
             Status::failed_precondition("the server was not told from where to load: --init-dir")
         })?;
         self.loads.begin(self.store.clone(), directory, file, self.ending.clone()).await
+    }
+
+    async fn copied(
+        &self,
+        BackupRequest { directory }: BackupRequest,
+    ) -> Result<BackupResponse, Status> {
+        let parent = self.settings.backup_dir.as_deref().ok_or_else(|| {
+            Status::failed_precondition("the server was not told where to copy to: --backup-dir")
+        })?;
+        check_directory_name(&directory)?;
+        let path = parent.join(&directory);
+        let Ok(turn) = Arc::clone(&self.copying).try_lock_owned() else {
+            return Err(Status::resource_exhausted("a copy is made, and one is made at a time"));
+        };
+        let store = self.store.clone();
+        let copied = blocking(move || {
+            let _turn = turn;
+            store.backup(&path)
+        })
+        .await?;
+        let commit = copied.map_err(|error| uncopied(&error, &directory))?;
+        Ok(BackupResponse { commit })
     }
 
     async fn counted(&self) -> Result<StatsResponse, Status> {
@@ -422,6 +450,15 @@ impl KeyValue for Service {
         let request = request.into_inner();
         let call = self.meter.call(Op::Other, &request);
         call.answered(self.compacted().await)
+    }
+
+    async fn backup(
+        &self,
+        request: Request<BackupRequest>,
+    ) -> Result<Response<BackupResponse>, Status> {
+        let request = request.into_inner();
+        let call = self.meter.call(Op::Other, &request);
+        call.answered(self.copied(request).await)
     }
 
     async fn stats(

@@ -3,10 +3,10 @@
 use knee_rpc::Message;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{
-    AppendRequest, BulkPutRequest, CompactRequest, CompactResponse, DeleteRequest, HistoryRequest,
-    HistoryResponse, InitRequest, InitResponse, InsertRequest, PutRequest, ReadAtRequest,
-    ReadRequest, ReadResponse, ScanRequest, ScanResponse, StatsRequest, StatsResponse,
-    UpdateRequest, WatchRequest, WatchResponse, WriteResponse,
+    AppendRequest, BackupRequest, BackupResponse, BulkPutRequest, CompactRequest, CompactResponse,
+    DeleteRequest, HistoryRequest, HistoryResponse, InitRequest, InitResponse, InsertRequest,
+    PutRequest, ReadAtRequest, ReadRequest, ReadResponse, ScanRequest, ScanResponse, StatsRequest,
+    StatsResponse, UpdateRequest, WatchRequest, WatchResponse, WriteResponse,
 };
 
 /// A request.
@@ -87,6 +87,7 @@ questions! {
     ScanRequest = "scan": start,
     WatchRequest = "watch": start,
     InitRequest = "init": file,
+    BackupRequest = "backup": directory,
 }
 
 questions! {
@@ -108,6 +109,7 @@ impl Answer for ReadResponse {}
 impl Answer for CompactResponse {}
 impl Answer for StatsResponse {}
 impl Answer for InitResponse {}
+impl Answer for BackupResponse {}
 
 impl Answer for WriteResponse {
     /// What takes a key away that was not there has no version.

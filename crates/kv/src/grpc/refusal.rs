@@ -4,7 +4,8 @@ use tonic::Status;
 
 use crate::engine::Version;
 use crate::versioned::{
-    Condition, Damage, KEY_BYTES_MAX, ReadError, ReclaimError, Unwritable, Write, WriteError,
+    BackupError, Condition, Damage, DirectoryError, KEY_BYTES_MAX, ReadError, ReclaimError,
+    Unwritable, Write, WriteError,
 };
 
 /// Bytes of a key that a message repeats.
@@ -86,6 +87,25 @@ pub(super) fn unreclaimed(error: &ReclaimError) -> Status {
     match error {
         ReclaimError::Log(why) => unwritable(why),
         ReclaimError::Damage(damage) => damaged(damage),
+    }
+}
+
+/// Why there is no copy in `directory`. Where the server keeps it is not told.
+pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
+    let shown = directory.escape_debug();
+    match error {
+        BackupError::Occupied(_) => Status::already_exists(format!("'{shown}' is there already")),
+        BackupError::Log(why) => {
+            let (Unwritable::Full(why) | Unwritable::Broken(why)) = why;
+            Status::resource_exhausted(format!("the copy '{shown}' cannot be written: {why}"))
+        }
+        BackupError::Damage(damage) => damaged(damage),
+        BackupError::Io(_, error) | BackupError::Directory(DirectoryError::Io(_, error)) => {
+            Status::failed_precondition(format!("the copy '{shown}' cannot be made: {error}"))
+        }
+        BackupError::Directory(_) => {
+            Status::failed_precondition(format!("the copy '{shown}' cannot be made: {error}"))
+        }
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Settings {
     pub watches_max: usize,
     /// Where the files are that clients may have loaded; without it, none.
     pub init_dir: Option<PathBuf>,
+    /// Where clients may have copies of the store made; without it, nowhere.
+    pub backup_dir: Option<PathBuf>,
     /// An atomic scan of which nothing is read for so long is given up.
     pub snapshot_idle_max: Duration,
     /// Calls that go on when the server is to end have so long.
@@ -74,6 +76,7 @@ impl Settings {
             scans_max: 64,
             watches_max: 64,
             init_dir: None,
+            backup_dir: None,
             snapshot_idle_max: Duration::from_secs(30),
             grace: Duration::from_secs(5),
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod copying;
 mod interfaces;
 mod loading;
 mod readers;

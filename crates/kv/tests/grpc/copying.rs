@@ -1,0 +1,88 @@
+//! `Backup`: copies of the store.
+
+use std::fs;
+
+use knee_kv::grpc::Settings;
+use knee_rpc::kv::{BackupRequest, BackupResponse};
+use tonic::{Code, Status};
+
+use crate::serving::{
+    Client, Directory, Store, begin, bulk_put, changed, everything, inserted, options, put, rest,
+    settings,
+};
+
+async fn backup(client: &mut Client, directory: &str) -> Result<BackupResponse, Status> {
+    let request = BackupRequest { directory: directory.to_owned() };
+    client.backup(request).await.map(|response| response.into_inner())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_the_store_as_it_was_at_one_commit() {
+    let directory = Directory::new("backup");
+    fs::create_dir_all(&directory.0).unwrap();
+    let settings = Settings { backup_dir: Some(directory.0.clone()), ..settings() };
+    let store = Store::with(options(), settings);
+    let before = inserted(&store, 300, |number| format!("value {number}").into_bytes()).await;
+    let mut client = store.client().await;
+    // Others go on to write, several keys at once.
+    let mut writer = store.client().await;
+    let (end, mut ended) = tokio::sync::oneshot::channel::<()>();
+    let writing = tokio::spawn(async move {
+        for number in 0.. {
+            let value = format!("{number}");
+            let changes = ["x", "y"].map(|key| changed(key.as_bytes(), value.as_bytes()));
+            bulk_put(&mut writer, changes.to_vec()).await.unwrap();
+            if number > 0 && ended.try_recv().is_ok() {
+                return;
+            }
+        }
+    });
+    let copied = backup(&mut client, "copy").await.unwrap();
+    end.send(()).unwrap();
+    writing.await.unwrap();
+    assert!(copied.commit >= 300);
+    put(&mut client, b"later", b"").await.unwrap();
+
+    let copy =
+        Store::of(Directory(directory.0.join("copy")).open(options()), crate::serving::settings());
+    let mut copied_client = copy.client().await;
+    let mut found = rest(begin(&mut copied_client, everything()).await).await.unwrap();
+    assert_eq!(found.remove(&b"x"[..]), found.remove(&b"y"[..]), "half of a bulk put was copied");
+    assert!(found == before);
+    let version = put(&mut copied_client, b"new", b"").await.unwrap();
+    assert!(version > copied.commit, "it goes on to count");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_copy_can_be_made_is_said() {
+    let directory = Directory::new("backup-refused");
+    fs::create_dir_all(directory.0.join("there")).unwrap();
+    fs::write(directory.0.join("there/file"), "").unwrap();
+    fs::write(directory.0.join("file"), "").unwrap();
+    let settings_there = Settings { backup_dir: Some(directory.0.clone()), ..settings() };
+    let store = Store::with(options(), settings_there);
+    let mut client = store.client().await;
+    put(&mut client, b"key", b"value").await.unwrap();
+    for (name, code, message) in [
+        ("", Code::InvalidArgument, "the name '' is empty"),
+        ("/tmp/copy", Code::InvalidArgument, "is absolute"),
+        ("../copy", Code::InvalidArgument, "has a part '..'"),
+        ("a/b", Code::InvalidArgument, "it has several parts"),
+        (".", Code::InvalidArgument, "it has several parts"),
+        ("copy/", Code::InvalidArgument, "it has several parts"),
+        ("a\0b", Code::InvalidArgument, "has a byte 0"),
+        ("there", Code::AlreadyExists, "'there' is there already"),
+        ("file", Code::FailedPrecondition, "the copy 'file' cannot be made: Not a directory"),
+    ] {
+        let status = backup(&mut client, name).await.expect_err(message);
+        assert_eq!(status.code(), code, "{name}: {status}");
+        assert!(status.message().contains(message), "{status} is not: {message}");
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(&directory.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "there"], "nothing else is left");
+    let status = backup(&mut Store::start().client().await, "copy").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("--backup-dir"), "{status}");
+}
