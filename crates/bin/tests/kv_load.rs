@@ -5,6 +5,7 @@ mod program;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -232,6 +233,37 @@ fn a_graph_has_large_ordinary_and_missing_users() {
 }
 
 #[test]
+fn a_list_is_loaded_once_and_by_every_server() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let list = format!("kv-load-{}.txt", std::process::id());
+    std::fs::write(directory.join(&list), "3\t10\n3\t11\n12\t3\n").unwrap();
+    let flags = ["--init-dir", directory.to_str().unwrap()];
+    let stores = [Store::start(&flags), Store::start(&flags)];
+    let servers = format!("--server {},{}", stores[0].grpc, stores[1].grpc);
+    for resumed in [0, 3] {
+        let output = run(&format!("{servers} --init {list}"));
+        let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told = line["init"]["servers"].as_array().unwrap();
+        for (store, told) in stores.iter().zip(told) {
+            assert_eq!(told["address"], store.grpc);
+            assert_eq!((&told["edges"], &told["resumed_edges"]), (&3.into(), &resumed.into()));
+        }
+    }
+    std::fs::remove_file(directory.join(&list)).unwrap();
+    let end = stores[0].loaded(
+        "--clients 2 --keys 13 --mix read:1 --key-format plain --seconds 0.3 --key-prefix=",
+    );
+    assert!(count(summary(&end), "read", "count") > 0);
+    let elsewhere = Store::start(&[]);
+    for (store, file) in [(&stores[0], "nothing-of-this-name"), (&elsewhere, &*list)] {
+        let output = run(&format!("--server {} --init {file}", store.grpc));
+        assert_eq!(output.status.code(), Some(1));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(&format!("loading at {} failed: ", store.grpc)), "{told}");
+    }
+}
+
+#[test]
 fn a_value_changed_behind_its_back_is_found() {
     let store = Store::start(&[]);
     store.populate("--keys 100 --populate 1");
@@ -455,6 +487,8 @@ fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
         ("--seconds 1 --rate 5 --think-ms 5", "--think-ms"),
         ("--populate 1 --seconds 1", "--populate"),
         ("--seconds 1 --set-get 1:1", "--set-get"),
+        ("--init list.txt --protocol memcached", "over gRPC only"),
+        ("--init list.txt --populate 1", "--init"),
     ];
     for (flags, why) in rows {
         let output = run(&format!("--server {} {flags}", free_address()));

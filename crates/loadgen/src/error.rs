@@ -20,6 +20,8 @@ pub(crate) enum Error {
     Interrupted,
     /// A key could not be stored.
     Populate { server: SocketAddr, why: String },
+    /// A server did not load a file.
+    Init { server: SocketAddr, why: String },
     /// A file or an address of this process's own.
     Own { what: String, error: io::Error },
     /// The system refused something else.
@@ -45,6 +47,7 @@ impl fmt::Display for Error {
             ),
             Error::Interrupted => f.write_str("interrupted: it is not done"),
             Error::Populate { server, why } => write!(f, "populating {server} failed: {why}"),
+            Error::Init { server, why } => write!(f, "loading at {server} failed: {why}"),
             Error::Own { what, error } => write!(f, "{what}: {error}"),
             Error::System(error) => write!(f, "the system refused: {error}"),
         }

@@ -21,7 +21,8 @@ pub(super) struct Kv {
     #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
     protocol: Protocol,
     /// How long to send.
-    #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
+    #[arg(long, value_name = "S", required_unless_present_any = ["populate", "init"],
+          value_parser = seconds)]
     seconds: Option<Duration>,
     /// How often each operation is asked for: OPERATION:WEIGHT,… of read, insert, update, put,
     /// append, delete, scan, atomic_scan and bulk_put (the last three over gRPC only). Every request
@@ -53,6 +54,11 @@ pub(super) struct Kv {
     #[arg(long, value_name = "SHARE", value_parser = share,
           conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
     populate: Option<f64>,
+    /// Only ask every server to load this list of edges, a file of its --init-dir, wait until it has, and
+    /// exit (gRPC only). A load that was cut off goes on where it was.
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin", "populate"])]
+    init: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,6 +78,13 @@ impl Kv {
                 Protocol::Grpc => grpc::populate(servers, workload, share, parent)?,
                 Protocol::Memcached => populate::populate(servers, workload.items, share, parent)?,
             });
+            return Ok(());
+        }
+        if let Some(file) = &self.init {
+            if self.protocol != Protocol::Grpc {
+                return Err(Failure::Flags("--init is asked for over gRPC only".into()));
+            }
+            common.print(&grpc::init(&common.server, file, parent)?);
             return Ok(());
         }
         let plan = common.plan(self.seconds, None);

@@ -6,9 +6,10 @@
 //! * `thread`: the clients of one thread, from connecting to the last answer. `link`: one connection.
 //!   `alarm`: timers as exact as the event loop's.
 //! * `message`: an operation as a call, and what its answer says.
-//! * `populate`: the phase that only fills the stores.
+//! * `populate`: the phase that only fills the stores. `init`: the one in which they load a file.
 
 mod alarm;
+mod init;
 mod link;
 mod message;
 mod populate;
@@ -21,6 +22,7 @@ use std::thread::JoinHandle;
 use knee_telemetry::{Load, LoadGauges, Moment, Reporter};
 use tokio::sync::watch;
 
+pub(crate) use init::init;
 pub(crate) use populate::populate;
 
 use super::workload::Workload;

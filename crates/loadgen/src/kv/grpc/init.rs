@@ -1,0 +1,113 @@
+//! Loading a file that the servers have, each its own: asked for, and waited for.
+
+use std::net::SocketAddr;
+
+use knee_rpc::kv::{InitRequest, InitResponse};
+use knee_telemetry::tell;
+use serde::Serialize;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::link::connect;
+use super::message::Failure;
+use crate::error::Error;
+use crate::run::end_with;
+
+/// Asks each of `servers` to load the edges in `file`, a file of the directory that it loads from,
+/// and returns a summary as a line of JSON.
+///
+/// # Errors
+/// When a server does not load it to its end, with its answer; when interrupted. What was loaded
+/// stays, and the next time goes on behind it.
+pub(crate) fn init(
+    servers: &[SocketAddr],
+    file: &str,
+    parent: Option<u32>,
+) -> Result<String, Error> {
+    let (end, mut ended) = watch::channel(false);
+    end_with(parent, move || {
+        end.send_replace(true);
+    })?;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
+    let servers = runtime.block_on(async {
+        tokio::select! {
+            loaded = load_all(servers, file) => loaded,
+            _ = ended.wait_for(|ended| *ended) => Err(Error::Interrupted),
+        }
+    })?;
+    let summary = Summary { r#type: "summary", role: "load", init: Init { file, servers } };
+    Ok(serde_json::to_string(&summary).expect("plain data is always JSON"))
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    r#type: &'static str,
+    role: &'static str,
+    init: Init<'a>,
+}
+
+#[derive(Serialize)]
+struct Init<'a> {
+    file: &'a str,
+    servers: Vec<Loaded>,
+}
+
+/// What one server has loaded.
+#[derive(Serialize)]
+struct Loaded {
+    address: SocketAddr,
+    lines: u64,
+    edges: u64,
+    bytes: u64,
+    /// Of these edges, those that earlier loads of the file did.
+    resumed_edges: u64,
+    edges_per_s: f64,
+    seconds: f64,
+}
+
+/// In the order of `servers`; all load at the same time.
+async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Error> {
+    let mut loading = JoinSet::new();
+    for (index, server) in servers.iter().enumerate() {
+        let (server, file) = (*server, file.to_owned());
+        loading.spawn(async move {
+            let outcome = load(server, file).await;
+            outcome.map(|far| (index, server, far)).map_err(|why| Error::Init { server, why })
+        });
+    }
+    let mut loaded = Vec::new();
+    while let Some(ended) = loading.join_next().await {
+        match ended {
+            Ok(outcome) => loaded.push(outcome?),
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+    loaded.sort_by_key(|(index, ..)| *index);
+    let loaded = loaded.into_iter().map(|(_, address, far)| Loaded {
+        address,
+        lines: far.lines,
+        edges: far.edges,
+        bytes: far.bytes,
+        resumed_edges: far.resumed_edges,
+        edges_per_s: far.edges_per_s,
+        seconds: far.seconds,
+    });
+    Ok(loaded.collect())
+}
+
+async fn load(server: SocketAddr, file: String) -> Result<InitResponse, String> {
+    let mut client = connect(server).await?;
+    let why = |failure: tonic::Status| match Failure::from(failure) {
+        Failure::Refused { said, .. } => format!("it answered with {said}"),
+        Failure::Lost(why) => why,
+    };
+    let mut far = client.init(InitRequest { file }).await.map_err(why)?.into_inner();
+    let mut last = InitResponse::default();
+    while let Some(progress) = far.message().await.map_err(why)? {
+        let InitResponse { edges, edges_per_s, .. } = progress;
+        tell("knee-load", format_args!("{server} has {edges} edges ({edges_per_s:.0} a second)"));
+        last = progress;
+    }
+    if last.done { Ok(last) } else { Err("it ended before the end of the file".into()) }
+}
