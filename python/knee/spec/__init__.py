@@ -9,6 +9,7 @@ from knee.spec.reader import load, parse, parse_overrides, read
 from knee.spec.tables import (
     Configuration,
     Experiment,
+    Graph,
     Level,
     Load,
     Measure,
@@ -22,6 +23,7 @@ from knee.spec.tables import (
 __all__ = [
     "Configuration",
     "Experiment",
+    "Graph",
     "Level",
     "Load",
     "Measure",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from knee.spec.applicable import check_applicable
 from knee.spec.positions import Path
 from knee.spec.tables import Configuration, Middleware, Store, Workload
 
@@ -35,6 +36,7 @@ def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
         )
     if store is not None:
         yield from _check_address(("system", "store"), store)
+    yield from check_applicable(point)
     yield from _check_workload(workload)
 
 

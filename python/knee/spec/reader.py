@@ -16,9 +16,11 @@ from knee.errors import SpecError
 from knee.spec.checks import cross_checks
 from knee.spec.positions import Path, positions
 from knee.spec.tables import (
+    OPERATIONS,
     TIERS,
     Configuration,
     Experiment,
+    Graph,
     Level,
     Load,
     Measure,
@@ -138,6 +140,9 @@ class _Reader:
                 self._problem((name,), f"should be a table, not {value!r}")
         if "system" not in self._document:
             self._problem(("system",), "missing: a table with the tiers load and store")
+        workload = self._document.get("workload")
+        if isinstance(workload, dict) and not isinstance(workload.get("graph", {}), dict):
+            self._problem(("workload", "graph"), f"should be a table, not {workload['graph']!r}")
         system = self._document.get("system")
         for name, tier in system.items() if isinstance(system, dict) else ():
             if name in TIERS and not isinstance(tier, dict):
@@ -179,6 +184,7 @@ class _Reader:
     def _override_names() -> list[str]:
         names = [*factor_names(), "middleware.address", "store.address"]
         names += [f"experiment.{field}" for field in Experiment.model_fields]
+        names += [f"workload.graph.{field}" for field in Graph.model_fields]
         return names + [f"measure.{field}" for field in Measure.model_fields]
 
     def _read_factors(self) -> dict[str, tuple[Level, ...]]:
@@ -305,7 +311,8 @@ class _Reader:
 
 def _depth(loc: tuple[int | str, ...], prefix: Path) -> int:
     """How much of pydantic's location is the document's own: unions append the alternative's name."""
-    return min(len(loc), (1 if prefix else 3 if loc[0] == "system" else 2))
+    nested = loc[0] == "system" or tuple(loc[:2]) == ("workload", "graph")
+    return min(len(loc), (1 if prefix else 3 if nested else 2))
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -325,7 +332,10 @@ _EXPECTED: dict[tuple[str, str], str] = {
         "workload",
         "key_choice",
     ): '"sequential", "uniform", "zipf:THETA" or "hotset:SHARE:PROBABILITY"',
+    ("workload", "mix"): f'operations and weights, such as "read:90,put:10"; operations are {", ".join(OPERATIONS)}',
     ("middleware", "address"): 'a list of "HOST:PORT"',
+    ("store", "durability"): '"memory", "always", "interval:MS" or "none"',
+    ("store", "history_s"): 'seconds, or "all"',
     ("store", "address"): 'a list of "HOST:PORT"',
 }
 
@@ -355,6 +365,7 @@ def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:
     tables: dict[str, type[BaseModel]] = {
         "system": System,
         "workload": Workload,
+        "graph": Graph,
         "load": Load,
         "middleware": Middleware,
         "store": Store,

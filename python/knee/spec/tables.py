@@ -14,6 +14,10 @@ Level = int | float | str | bool
 
 TIERS = ("load", "middleware", "store")
 
+OPERATIONS = ("read", "insert", "update", "put", "append", "delete", "scan", "atomic_scan", "bulk_put")
+"""What a mix of protocol "kv" may hold."""
+
+_SHARE = rf"({'|'.join(OPERATIONS)}):[0-9]{{1,6}}"
 _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 _Link = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -66,16 +70,31 @@ class Middleware(Table):
 class Store(Table):
     """The stores, each of which holds every key.
 
-    kind      the embedded server, or Debian's memcached
-    address   stores that already run elsewhere; the lab starts none
+    kind        the embedded server, or Debian's memcached
+    address     stores that already run elsewhere; the lab starts none
+    durability  when a write is on the disk; "memory": never, what is stored is gone with the process
+    consistency what versions order: all writes, or each key's
+    history_s   for how long old versions are kept: seconds, or "all"
+    trace       a line for every request in the store's log
+
+    With `durability`, `consistency` or `history_s`, or behind gRPC, knee-kv keeps versions; else it is a cache.
     """
 
     hosts: _Hosts = 1
     threads: _Threads = 1
     kind: Literal["knee-kv", "memcached"] = "knee-kv"
     memory_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
+    durability: Annotated[str, Field(pattern=r"^(memory|always|none|interval:[1-9][0-9]{0,8})$")] | None = None
+    consistency: Literal["linearizable", "sequential"] | None = None
+    history_s: Annotated[int, Field(ge=0, le=1_000_000_000)] | Literal["all"] | None = None
+    trace: bool = False
     link_mbit: _Link | None = None
     address: _Addresses | None = None
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether it keeps its data in a directory."""
+        return self.durability not in (None, "memory")
 
 
 class System(Table):
@@ -86,18 +105,51 @@ class System(Table):
     store: Store | None = None
 
 
+class Graph(Table):
+    """A synthetic follower graph that every store is loaded with: keys are users, values their followers.
+
+    users    of whom some have nobody who follows them, and so are not there
+    largest  how many follow the most followed one
+    """
+
+    users: Annotated[int, Field(ge=2, le=1_000_000_000)]
+    largest: Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
 class Workload(Table):
     """What the clients ask for.
 
-    set_get   S:G, S sets for every G retrievals
-    multiget  keys per retrieval
     think_ms  mean think time of a closed loop, distributed as `think` says
     rate      requests per second over all load hosts; makes the loop an open one
     populated share of the keys that are set before each point
+
+    Of the memcached protocol:
+
+    set_get   S:G, S sets for every G retrievals
+    multiget  keys per retrieval
     pipeline  requests in flight per client: by default one in a closed loop, as many as are due in an open one
+
+    Of protocol "kv", the operations of a store that keeps versions:
+
+    interface   through which of the store's interfaces
+    mix         operations and their weights
+    own_keys    every client has keys of its own, its share of `keys`; otherwise all keys are everybody's
+    key_draws   every client goes over the same so many draws of keys, again and again
+    scan_keys   keys of a scan
+    bulk_keys   keys of a bulk put
+    large_bytes reads of at least so many bytes count as a type of their own
+    graph       what the stores hold instead of keys that are set before each point
     """
 
-    protocol: Literal["memcached"] = "memcached"
+    protocol: Literal["memcached", "kv"] = "memcached"
+    interface: Literal["grpc", "memcached"] = "grpc"
+    mix: Annotated[str, Field(pattern=rf"^{_SHARE}(,{_SHARE})*$")] = "read:90,put:10"
+    own_keys: bool = False
+    key_draws: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    scan_keys: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    bulk_keys: Annotated[int, Field(ge=1, le=100_000)] = 10
+    large_bytes: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    graph: Graph | None = None
     set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
     multiget: Annotated[int, Field(ge=1, le=1000)] = 1
     value_bytes: (
@@ -113,6 +165,11 @@ class Workload(Table):
     arrivals: Literal["constant", "poisson"] = "poisson"
     pipeline: Annotated[int, Field(ge=1, le=1024)] | None = None
     verify: bool = False
+
+    @property
+    def operations(self) -> list[tuple[str, int]]:
+        """The mix: operations and their weights."""
+        return [(name, int(weight)) for name, _, weight in (part.partition(":") for part in self.mix.split(","))]
 
 
 class Measure(Table):
@@ -205,7 +262,7 @@ def factor_names() -> list[str]:
         ("store", Store),
         ("workload", Workload),
     ):
-        names += [f"{prefix}.{field}" for field in table.model_fields if field not in ("address", "protocol")]
+        names += [f"{prefix}.{field}" for field in table.model_fields if field not in ("address", "protocol", "graph")]
     return names
 
 
