@@ -105,7 +105,7 @@ def run_command(
         seed = random.SystemRandom().randrange(2**32) if seed is None else seed
         folder = RunFolder.create(runs_dir, experiment.experiment.name, text)
         folder.lock()
-        manifest = {**new_manifest(experiment, seed, host, found), **folder.fingerprint()}
+        manifest = {**new_manifest(experiment, seed, host, found, folder.scratch_path), **folder.fingerprint()}
     else:
         assert resume is not None
         begun = Dataset.open(resume)
@@ -114,7 +114,7 @@ def run_command(
         folder = RunFolder(resume)
         folder.lock()
         folder.check_fingerprint(begun.manifest)
-        manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found))
+        manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found, folder.scratch_path))
     folder.write_manifest(manifest)
     for note in manifest["notes"]:
         print(f"knee: {note}", file=sys.stderr)

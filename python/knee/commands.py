@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from knee import programs
-from knee.spec import Configuration, Load, Middleware, Store, Workload
+from knee.scratch import Scratch
+from knee.spec import Configuration, Graph, Load, Middleware, Store, Workload
 
 _CONNECTIONS_SPARE = 64
 """Connections that a store must have free for populating, probing and reconnecting."""
+_VALUE_BYTES_MAX = 1 << 20
+"""The largest value that a store takes unless it is told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +26,32 @@ class Command:
 
     process  what it is called in lines, logs and tables: "store-0"
     serves   for a program that does not say that it is ready: the address at which to ask it
+    answers  for a program that does: which of the addresses in its `ready` line is asked
     """
 
     process: str
     role: str
     argv: tuple[str, ...]
     serves: str | None = None
+    answers: str = "listen"
 
 
-def store(process: str, tier: Store, free_address: str, connections: int) -> Command:
-    """A store that listens on an address of its own choice, or on `free_address` if it cannot choose."""
+def store(
+    process: str,
+    tier: Store,
+    free_address: str,
+    connections: int,
+    workload: Workload | None = None,
+    room: Scratch | None = None,
+) -> Command:
+    """A store that listens on an address of its own choice, or on `free_address` if it cannot choose.
+
+    workload  what it is asked for; without one, the memcached protocol
+    room      where it keeps its data, if that is on disk, and finds the workload's graph
+    """
     if tier.kind == "memcached":
         return _memcached(process, tier, free_address, connections)
+    over_grpc = workload is not None and (workload.protocol, workload.interface) == ("kv", "grpc")
     argv = [
         str(programs.find("knee-kv")),
         "--listen",
@@ -44,19 +62,62 @@ def store(process: str, tier: Store, free_address: str, connections: int) -> Com
         str(tier.memory_mb),
         "--connections-max",
         str(connections + _CONNECTIONS_SPARE),
+        *(["--grpc", _port_zero(free_address)] if over_grpc else []),
+        *_versions(tier, process, room),
+        *([] if workload is None or workload.graph is None else _loadable(workload.graph, room)),
+        *(["--trace"] if tier.trace else []),
         *_life(),
     ]
-    return Command(process, "store", tuple(argv))
+    return Command(process, "store", tuple(argv), answers="grpc" if over_grpc else "listen")
+
+
+def _versions(tier: Store, process: str, room: Scratch | None) -> list[str]:
+    """What makes a store keep versions, and where."""
+    argv: list[str] = []
+    if tier.on_disk:
+        assert room is not None, "whoever starts a store on disk has a place for it"
+        argv += ["--data", str(room.data_path(process)), "--durability", str(tier.durability)]
+    if tier.durability is not None or tier.consistency is not None:
+        argv += ["--consistency", tier.consistency or "linearizable"]
+    if tier.history_s is not None:
+        argv += ["--history-s", str(tier.history_s)]
+    return argv
+
+
+def _loadable(graph: Graph, room: Scratch | None) -> list[str]:
+    """A value is a line for every follower: a user's number and a line feed."""
+    assert room is not None, "whoever starts a store that loads a graph has made one"
+    value_bytes = graph.largest * (len(str(graph.users)) + 1)
+    return ["--init-dir", str(room.path), "--value-bytes-max", str(max(_VALUE_BYTES_MAX, value_bytes))]
+
+
+def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
+    """Writes a graph as a file that stores load."""
+    argv = [
+        *_tied(),
+        str(programs.find("knee-kv")),
+        "graph",
+        "--users",
+        str(wanted.users),
+        "--largest",
+        str(wanted.largest),
+        "--seed",
+        str(seed),
+        str(file),
+    ]
+    return Command(process, "graph", tuple(argv))
+
+
+def init(process: str, server: str, graph: Path) -> Command:
+    """A client that has a store load a file, and exits."""
+    argv = [str(programs.find("knee-load")), "kv", "--server", server, "--init", graph.name, *_life()]
+    return Command(process, "init", tuple(argv))
 
 
 def _memcached(process: str, tier: Store, address: str, connections: int) -> Command:
     host, _, port = address.rpartition(":")
     argv = [
-        # memcached does not end with its parent; setpriv (util-linux) asks the kernel to see to it.
-        str(programs.find_foreign("setpriv", "util-linux")),
-        "--pdeathsig",
-        "KILL",
-        "--",
+        *_tied(),
         str(programs.find_foreign("memcached", "memcached")),
         "-l",
         host,
@@ -109,7 +170,7 @@ def populate(process: str, workload: Workload, servers: Sequence[str], seed: int
     """A client that sets the populated share of the keys and exits."""
     argv = [
         str(programs.find("knee-load")),
-        "memcached",
+        *_protocol(workload),
         *_servers(servers),
         *_data(workload),
         "--populate",
@@ -132,7 +193,7 @@ def load(
     first = index % len(servers)
     argv = [
         str(programs.find("knee-load")),
-        "memcached",
+        *_protocol(workload),
         *_servers([*servers[first:], *servers[:first]]),
         "--clients",
         str(configuration.clients // tier.hosts),
@@ -145,11 +206,7 @@ def load(
         "--seed",
         str(seed + index),
         *_loop(workload, tier.hosts),
-        "--set-get",
-        workload.set_get,
-        "--multiget",
-        str(workload.multiget),
-        *([] if workload.pipeline is None else ["--pipeline", str(workload.pipeline)]),
+        *(_operations(workload) if workload.protocol == "kv" else _commands(workload)),
         *_data(workload),
         "--key-choice",
         workload.key_choice,
@@ -157,6 +214,27 @@ def load(
         *_life(),
     ]
     return Command(f"load-{index}", "load", tuple(argv))
+
+
+def _protocol(workload: Workload) -> list[str]:
+    return ["kv", "--protocol", workload.interface] if workload.protocol == "kv" else ["memcached"]
+
+
+def _commands(workload: Workload) -> list[str]:
+    """What is asked of the memcached protocol."""
+    pipeline = [] if workload.pipeline is None else ["--pipeline", str(workload.pipeline)]
+    return ["--set-get", workload.set_get, "--multiget", str(workload.multiget), *pipeline]
+
+
+def _operations(workload: Workload) -> list[str]:
+    """What is asked of a store that keeps versions."""
+    asked = {name for name, weight in workload.operations if weight}
+    argv = ["--mix", workload.mix]
+    argv += ["--own-keys"] if workload.own_keys else []
+    argv += [] if workload.key_draws is None else ["--key-draws", str(workload.key_draws)]
+    argv += ["--scan-keys", str(workload.scan_keys)] if asked & {"scan", "atomic_scan"} else []
+    argv += ["--bulk-keys", str(workload.bulk_keys)] if "bulk_put" in asked else []
+    return argv + ([] if workload.large_bytes is None else ["--large-bytes", str(workload.large_bytes)])
 
 
 def _load_threads(tier: Load, clients: int) -> int:
@@ -172,7 +250,9 @@ def _loop(workload: Workload, hosts: int) -> list[str]:
 
 def _data(workload: Workload) -> list[str]:
     """What populating and measuring have to agree on: which keys there are, and which values they have."""
-    return ["--keys", str(workload.keys), "--value-bytes", str(workload.value_bytes)]
+    # The users of a graph are plain numbers.
+    names = [] if workload.graph is None else ["--key-prefix", "", "--key-format", "plain"]
+    return [*names, "--keys", str(workload.key_count), "--value-bytes", str(workload.value_bytes)]
 
 
 def _servers(addresses: Sequence[str]) -> list[str]:
@@ -182,6 +262,11 @@ def _servers(addresses: Sequence[str]) -> list[str]:
 def _life() -> list[str]:
     """Every program of ours prints JSON lines and ends with the lab."""
     return ["--stats", "json", "--tied-to-parent", str(os.getpid())]
+
+
+def _tied() -> list[str]:
+    """For a program that does not end with its parent: setpriv (util-linux) asks the kernel to see to it."""
+    return [str(programs.find_foreign("setpriv", "util-linux")), "--pdeathsig", "KILL", "--"]
 
 
 def _port_zero(address: str) -> str:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,12 +29,15 @@ from knee.errors import DatasetError, ProcessError
 from knee.hosts import Host, Process
 from knee.interrupts import interrupts_deferred
 from knee.probe import Probe, Sample
-from knee.spec import Configuration, Spec, Workload
+from knee.scratch import Scratch, keeps_data, needs_scratch, scratch
+from knee.spec import Configuration, Graph, Spec, Workload
 
 _READY_TIMEOUT_S = 15
 _POPULATE_KEYS_PER_S = 2_000
 _POPULATE_BYTES_PER_S = 10_000_000
 """Paces that any store keeps up; populating slower than this has stalled."""
+_GRAPH_TIMEOUT_S = 900
+"""To make a graph, or to load one: a hundred million edges take minutes."""
 _DRAIN_S = 15
 """How much longer than its seconds a client may take: requests in flight finish, histograms are printed."""
 _STOP_GRACE_S = 5
@@ -43,6 +47,8 @@ _STARTS_MAX = 3
 _SEEDS_PER_REPETITION = 1000
 """More than there can be load hosts, each of which needs a seed of its own."""
 
+_IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems on which nothing is ever on a disk."""
 
 PROVENANCE = ("knee", "git", "python", "host", "programs")
 """What of a manifest may change between the beginning of a run and its resumption."""
@@ -101,13 +107,37 @@ class Lab:
         self._folder = folder
         self._host = host
         self._progress = progress
+        self._common: list[Command] = []
+        """What was started once for all runs, and made what each of them uses."""
 
     def make(self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None]) -> Tally:
         """Make the runs; one that fails is recorded as such and the rest goes on. To be called from the main thread.
 
-        Raises StorageError when the folder cannot be written, ProgramError when something is not installed;
-        KeyboardInterrupt passes through after the run is marked. In each case all processes are stopped.
+        Raises StorageError when the folder cannot be written, ProgramError when something is not installed,
+        ProcessError when the graph that the stores are to hold cannot be made;
+        KeyboardInterrupt passes through after the run is marked. In each case all processes are stopped, and nothing
+        is left of what the stores kept on disk.
         """
+        with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
+            if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
+                self._common = [self._make_graph(graph, room)]
+            return self._make(plan, on_commands, room)
+
+    def _make_graph(self, graph: Graph, room: Scratch) -> Command:
+        """Write the graph that every store of this lab loads, the same whenever it goes on."""
+        command = commands.graph("graph", graph, self._seed, room.graph_path)
+        lines, log = (room.path / f"graph.{what}" for what in ("lines", "log"))
+        try:
+            process = self._host.start(command, lines, log, lambda *_: None)
+            if process.wait(_GRAPH_TIMEOUT_S) != 0:
+                raise ProcessError(f"the graph cannot be made: {process.describe()}")
+        finally:
+            self._host.close(_ABORT_GRACE_S)
+        return command
+
+    def _make(
+        self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None], room: Scratch | None
+    ) -> Tally:
         done, failed = 0, []
         took_s: list[float] = []
         for index, run in enumerate(plan, start=1):
@@ -116,7 +146,7 @@ class Lab:
             started = time.monotonic()
             commands_started: list[Command] = []
             try:
-                outcome = self._make_one(run, commands_started)
+                outcome = self._make_one(run, commands_started, room)
             finally:
                 on_commands(run, commands_started)
             self._progress.end(run, outcome)
@@ -127,9 +157,9 @@ class Lab:
                 failed.append((run, outcome.reason or ""))
         return Tally(done, failed)
 
-    def _make_one(self, run: Run, started: list[Command]) -> Outcome:
+    def _make_one(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
         try:
-            outcome = self._measure(run, started)
+            outcome = self._measure(run, started, room)
         except ProcessError as error:
             outcome = Outcome("failed", reason=str(error))
         except KeyboardInterrupt:
@@ -144,25 +174,39 @@ class Lab:
                 self._folder.record(run, self._spec, outcome)
         return outcome
 
-    def _measure(self, run: Run, started: list[Command]) -> Outcome:
+    def _measure(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
         lead_s = commands.start_lead_s(run.configuration.clients)
         for _ in range(_STARTS_MAX):
-            started.clear()
-            deployment = _Deployment(self._spec, self._seed, self._folder, self._host, run, started)
+            started[:] = self._common
+            deployment = _Deployment(self._spec, self._seed, self._folder, self._host, run, started, room)
             try:
                 return deployment.measure(lead_s, self._progress)
             except _LateStartError:
                 lead_s *= 2
             finally:
-                self._host.close(_ABORT_GRACE_S)
+                try:
+                    self._host.close(_ABORT_GRACE_S)
+                finally:
+                    if room is not None:
+                        room.remove_data()
         raise ProcessError(f"the clients could not connect within {lead_s / 2:.1f} s, at {_STARTS_MAX} attempts")
 
 
 class _Deployment:
     """The processes of one run."""
 
-    def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, run: Run, started: list[Command]) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        seed: int,
+        folder: RunFolder,
+        host: Host,
+        run: Run,
+        started: list[Command],
+        room: Scratch | None,
+    ) -> None:
         self._spec = spec
+        self._room = room
         # Repetitions differ; the points of one see the same requests, so that only their factors differ.
         self._seed = (seed + _SEEDS_PER_REPETITION * run.repetition) % 2**63
         self._folder = folder
@@ -176,7 +220,10 @@ class _Deployment:
         self._folder.point_folder(self._run)
         configuration = self._run.configuration
         stores, store_addresses = self._start_stores(configuration)
-        self._populate(configuration, store_addresses)
+        if configuration.workload.graph is None:
+            self._populate(configuration, store_addresses)
+        else:
+            self._load_graph(store_addresses)
         middlewares, middleware_addresses = self._start_middlewares(configuration, store_addresses)
         targets = middleware_addresses or store_addresses
         start_at = math.ceil(time.time() + lead_s)
@@ -221,11 +268,24 @@ class _Deployment:
         if tier.address is not None:
             return [], list(tier.address)
         connections = commands.connections_per_store(configuration)
-        processes = [
-            self._start(commands.store(f"store-{index}", tier, self._host.free_address(), connections))
-            for index in range(tier.hosts)
-        ]
+        processes = []
+        for index in range(tier.hosts):
+            name = f"store-{index}"
+            address, workload = self._host.free_address(), configuration.workload
+            command = commands.store(name, tier, address, connections, workload, self._room)
+            processes.append(self._start(command))
         return processes, [_address_of(process) for process in processes]
+
+    def _load_graph(self, stores: list[str]) -> None:
+        """Have every store load the graph, one after the other: a disk gives each its turn anyway."""
+        assert self._room is not None
+        for index, address in enumerate(stores):
+            process = self._start(commands.init(f"init-{index}", address, self._room.graph_path))
+            if process.wait(_GRAPH_TIMEOUT_S) != 0:
+                raise ProcessError(f"{process.command.process} failed: {process.describe()}")
+            process.check()
+            if process.command.process not in self._summaries:
+                raise ProcessError(f"{process.command.process} did not say what it loaded: {process.describe()}")
 
     def _start_middlewares(self, configuration: Configuration, stores: list[str]) -> tuple[list[Process], list[str]]:
         tier = configuration.system.middleware
@@ -328,9 +388,15 @@ def check_programs(spec: Spec) -> dict[str, Path]:
     return found
 
 
-def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path]) -> dict[str, Any]:
-    """Where the numbers of a run come from; commands are added as runs are made."""
+def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
+    """Where the numbers of a run come from; commands are added as runs are made. `room` is for what stores keep."""
     notes = []
+    filesystem = host.filesystem(room.parent) if needs_scratch(spec) else None
+    if filesystem in _IN_MEMORY and keeps_data(spec):
+        notes.append(
+            f"the stores kept their data on {filesystem}, which is memory: what durability costs there is not what it "
+            "costs on a disk; choose another place with --runs-dir"
+        )
     if spec.wants_links and not host.emulates_links:
         notes.append(
             "link_mbit was not emulated: processes on this machine share its loopback interface, "
@@ -350,8 +416,17 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path]) -> d
         "seed": seed,
         "overrides": spec.overrides,
         "links_emulated": host.emulates_links,
+        **({"scratch": _scratch_note(room, filesystem)} if needs_scratch(spec) else {}),
         "notes": notes,
         "commands": {},
+    }
+
+
+def _scratch_note(room: Path, filesystem: str | None) -> dict[str, Any]:
+    return {
+        "path": str(room),
+        "filesystem": filesystem,
+        "lifetime": "each store's directory was made anew for every run and removed after it; a graph was made once",
     }
 
 

@@ -69,7 +69,7 @@ def test_only_programs_that_will_be_started_are_needed(
 
 def test_the_manifest_says_where_the_numbers_come_from(programs: Path) -> None:
     experiment = spec.parse(TEXT, "x.toml", {"store.link_mbit": 100})
-    manifest = new_manifest(experiment, 7, LocalHost(), check_programs(experiment))
+    manifest = new_manifest(experiment, 7, LocalHost(), check_programs(experiment), programs)
     assert manifest["programs"]["knee-kv"] == {"path": str(programs / "knee-kv"), "version": "knee-kv 0.1.0"}
     assert (manifest["seed"], manifest["overrides"]) == (7, {"store.link_mbit": 100})
     assert "not emulated" in manifest["notes"][0]

@@ -141,10 +141,7 @@ def test_a_foreign_store_has_nothing_of_ours() -> None:
 def test_a_graph_that_cannot_be(old: str, new: str, expected: str) -> None:
     assert WITH_GRAPH.count(old) == 1
     found = problems(WITH_GRAPH.replace(old, new))
-    assert any(
-        problem.startswith(("x.toml:11: " + expected, "x.toml:12: " + expected))
-        for problem in found
-    ), found
+    assert any(problem.startswith(("x.toml:11: " + expected, "x.toml:12: " + expected)) for problem in found), found
 
 
 def test_a_graph_can_be_made_smaller_from_the_command_line_but_does_not_vary() -> None:

@@ -109,6 +109,11 @@ class RunFolder:
             folder.mkdir(parents=True)
         return folder
 
+    @property
+    def scratch_path(self) -> Path:
+        """Beside the folder, on its disk: where what only a run needs is kept for as long as it lasts."""
+        return self.path.with_name(f".{self.path.name}.scratch")
+
     def lines_path(self, run: Run, process: str) -> Path:
         """Where a process's JSON lines go."""
         return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.jsonl"

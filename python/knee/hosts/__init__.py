@@ -65,6 +65,9 @@ class Host(Protocol):
     def describe(self) -> dict[str, Any]:
         """What the numbers depend on: kernel, CPU model, CPUs, memory."""
 
+    def filesystem(self, path: Path) -> str | None:
+        """The kind of file system that a path lies on, such as "ext4"; None when nobody can say."""
+
     def output(self, argv: Sequence[str]) -> str | None:
         """What a program prints that ends at once, such as its version; None when it cannot say."""
 

@@ -15,11 +15,12 @@ import socket
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
+
+import psutil
 
 from knee.commands import Command
 from knee.dataset import writing
@@ -28,6 +29,8 @@ from knee.hosts import OnLine
 from knee.interrupts import interrupts_deferred
 
 _STDERR_LINES_KEPT = 5
+_STDERR_BYTES_KEPT = 4096
+_LOG_CHUNK_BYTES = 1 << 16
 _POLL_S = 0.02
 
 
@@ -37,7 +40,7 @@ class LocalProcess:
     def __init__(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> None:
         self.command = command
         self._on_line = on_line
-        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES_KEPT)
+        self._stderr = b""
         self._ready = threading.Event()
         self._listen: str | None = None
         self._storage_error: StorageError | None = None
@@ -123,7 +126,8 @@ class LocalProcess:
         if code is not None:
             for pump in self._pumps:
                 pump.join(timeout=1)
-        said = " / ".join(self._stderr)
+        lines = self._stderr.decode(errors="replace").splitlines()
+        said = " / ".join(line.strip() for line in lines[-_STDERR_LINES_KEPT:])
         return f"{how}; it said: {said}" if said else f"{how}; it said nothing"
 
     def _pump_lines(self, pipe: IO[bytes], file: FileIO) -> None:
@@ -139,15 +143,16 @@ class LocalProcess:
 
     def _note(self, message: dict[str, Any]) -> None:
         if message.get("type") == "ready":
-            self._listen = message.get("listen")
+            self._listen = message.get(self.command.answers)
             self._ready.set()
         self._on_line(self.command, message)
 
     def _pump_log(self, pipe: IO[bytes], file: FileIO) -> None:
+        # Not line by line: a store that traces its requests writes more lines than the lab may take processor time for.
         with pipe, file:
-            for line in pipe:
-                self._store(file, line)
-                self._stderr.append(line.decode(errors="replace").strip())
+            while chunk := os.read(pipe.fileno(), _LOG_CHUNK_BYTES):
+                self._store(file, chunk)
+                self._stderr = (self._stderr + chunk)[-_STDERR_BYTES_KEPT:]
 
     def _store(self, file: FileIO, line: bytes) -> None:
         """Write a line; after a failure go on reading, for a full pipe would stall the process."""
@@ -201,6 +206,12 @@ class LocalHost:
             "cpu_count": os.cpu_count(),
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         }
+
+    def filesystem(self, path: Path) -> str | None:
+        """See Host."""
+        above = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+        here = path.resolve()
+        return next((above[one] for one in (here, *here.parents) if one in above), None)
 
     def output(self, argv: Sequence[str]) -> str | None:
         """See Host."""

@@ -171,6 +171,11 @@ class Workload(Table):
         """The mix: operations and their weights."""
         return [(name, int(weight)) for name, _, weight in (part.partition(":") for part in self.mix.split(","))]
 
+    @property
+    def key_count(self) -> int:
+        """How many keys there are to ask for: those of the graph, where nothing else was said."""
+        return self.keys if self.graph is None or "keys" in self.model_fields_set else self.graph.users
+
 
 class Measure(Table):
     """How long and how often.

@@ -1,0 +1,74 @@
+"""What the stores keep on disk, and what they load: there only for as long as it is needed.
+
+.UTC-TIME.scratch/          beside the run folder, on its disk; gone when the lab is
+    graph.txt               what stores load, made once
+    data/STORE/             a store's directory, made anew for every run and removed after it
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from knee.dataset import writing
+from knee.interrupts import interrupts_deferred
+from knee.spec import Spec
+
+_DATA = "data"
+_GRAPH = "graph.txt"
+_DURABILITY = "store.durability"
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A directory that no lab leaves behind."""
+
+    path: Path
+
+    @property
+    def graph_path(self) -> Path:
+        """Where the graph goes."""
+        return self.path / _GRAPH
+
+    def data_path(self, process: str) -> Path:
+        """A store's directory, which it makes itself."""
+        return self.path / _DATA / process
+
+    def remove_data(self) -> None:
+        """Remove all stores' directories: no run finds what another one stored."""
+        _remove(self.path / _DATA)
+
+
+@contextmanager
+def scratch(path: Path) -> Iterator[Scratch]:
+    """An empty directory that is gone afterwards; what a lab that was killed left in its place goes as well.
+
+    Raises StorageError when it cannot be made or removed.
+    """
+    _remove(path)
+    with writing(path):
+        (path / _DATA).mkdir(parents=True)
+    try:
+        yield Scratch(path)
+    finally:
+        _remove(path)
+
+
+def keeps_data(spec: Spec) -> bool:
+    """Whether stores keep their data on disk at any point."""
+    points = [spec.base, *(spec.at({_DURABILITY: level}) for level in spec.factors.get(_DURABILITY, ()))]
+    return any(point.system.store is not None and point.system.store.on_disk for point in points)
+
+
+def needs_scratch(spec: Spec) -> bool:
+    """Whether they do, or load a graph."""
+    return keeps_data(spec) or spec.base.workload.graph is not None
+
+
+def _remove(path: Path) -> None:
+    with interrupts_deferred(), writing(path):
+        if path.exists():
+            shutil.rmtree(path)

@@ -1,0 +1,100 @@
+"""Command lines of stores that keep versions and of their clients, against the flags of docs/formats.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knee import commands, spec
+from knee.scratch import Scratch
+
+TEXT = """\
+[experiment]
+name = "x"
+[system]
+load = { clients = 4 }
+store = {}
+[workload]
+protocol = "kv"
+mix = "read:3,bulk_put:1,scan:0"
+"""
+
+ROOM = Scratch(Path("/room"))
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("knee-kv", "knee-load"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
+
+
+def point(*overrides: str) -> spec.Configuration:
+    return spec.parse(TEXT, "x.toml", spec.parse_overrides(overrides)).base
+
+
+def store(*overrides: str) -> commands.Command:
+    configuration = point(*overrides)
+    assert configuration.system.store is not None
+    return commands.store("store-0", configuration.system.store, "127.0.0.1:9", 4, configuration.workload, ROOM)
+
+
+def flags(command: commands.Command) -> str:
+    return " ".join(command.argv[1:])
+
+
+def load(*overrides: str) -> str:
+    return flags(commands.load(0, point(*overrides), ["h:1"], start_at=1_700_000_000, seconds=70, seed=5))
+
+
+def test_a_store_behind_grpc_keeps_versions_in_memory_unless_told_otherwise() -> None:
+    command = store()
+    assert "--grpc 127.0.0.1:0" in flags(command)
+    assert command.answers == "grpc"
+    for flag in ("--data", "--durability", "--consistency", "--history-s", "--trace", "--init-dir"):
+        assert flag not in flags(command)
+
+
+def test_a_store_behind_the_memcached_protocol_is_a_cache_unless_told_otherwise() -> None:
+    cache = store("workload.interface=memcached", "workload.mix=put:1")
+    assert cache.answers == "listen"
+    assert "--grpc" not in flags(cache) and "--consistency" not in flags(cache)
+    kept = store("workload.interface=memcached", "workload.mix=put:1", "store.durability=memory")
+    assert "--consistency linearizable" in flags(kept) and "--data" not in flags(kept)
+
+
+def test_a_store_on_disk_has_a_directory_of_its_own() -> None:
+    command = flags(store("store.durability=interval:20", "store.consistency=sequential", "store.history_s=0"))
+    assert "--data /room/data/store-0 --durability interval:20 --consistency sequential --history-s 0" in command
+    assert "--trace" in flags(store("store.trace=true"))
+
+
+def test_a_mix_brings_only_the_flags_that_it_needs() -> None:
+    command = load("workload.own_keys=true", "workload.key_draws=250", "workload.large_bytes=1000")
+    assert command.startswith("kv --protocol grpc --server h:1 --clients 4 --threads 1 --seconds 70")
+    assert "--mix read:3,bulk_put:1,scan:0 --own-keys --key-draws 250 --bulk-keys 10 --large-bytes 1000" in command
+    assert "--keys 10000 --value-bytes 4096 --key-choice uniform" in command
+    for flag in ("--scan-keys", "--set-get", "--multiget", "--key-prefix"):
+        assert flag not in command
+    plain = load("workload.interface=memcached", "workload.mix=read:1")
+    assert "--protocol memcached" in plain and "--bulk-keys" not in plain and "--own-keys" not in plain
+
+
+def test_populating_goes_through_the_interface_that_is_measured() -> None:
+    workload = point("workload.interface=memcached", "workload.mix=read:1").workload
+    assert flags(commands.populate("populate-0", workload, ["h:1"], seed=5)).startswith("kv --protocol memcached")
+
+
+def test_a_graph_is_made_once_and_loaded_by_name() -> None:
+    graph = ("workload.graph.users=2_000_000", "workload.graph.largest=1_100_000")
+    made = point(*graph).workload.graph
+    assert made is not None
+    written = flags(commands.graph("graph", made, 7, ROOM.graph_path))
+    assert written.endswith("graph --users 2000000 --largest 1100000 --seed 7 /room/graph.txt")
+    # A line for every follower: seven digits and a line feed.
+    assert "--init-dir /room --value-bytes-max 8800000" in flags(store(*graph))
+    assert " kv --server h:1 --init graph.txt " in " " + flags(commands.init("init-0", "h:1", ROOM.graph_path))
+    # Users are plain numbers, and all of them are asked for unless somebody says how many.
+    assert "--key-prefix  --key-format plain --keys 2000000" in load(*graph)
+    assert "--keys 5" in load(*graph, "workload.keys=5")
