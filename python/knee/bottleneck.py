@@ -29,8 +29,11 @@ CLOSE = 0.05
 OUTSIDERS_MAX = 0.10
 """Share of the host's CPU that programs outside the experiment may take before confidence suffers."""
 
-Resource = Literal["worker slots", "thread", "host CPU", "station"]
+Resource = Literal["worker slots", "commits", "thread", "host CPU", "station"]
 """A "station" is what somebody else's measurements call one, and is taken for a physical resource."""
+
+_SOFT = ("worker slots", "commits")
+"""Busy for as long as what lies beneath them is: slots wait for a store, and a commit takes all who came meanwhile."""
 
 BottleneckStatus = Literal["found", "load generator", "cannot tell"]
 
@@ -91,7 +94,8 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     One row per run and resource of a process: `point, repetition, role, process, resource, utilization` (0 to 1).
-    "worker slots": workers_busy_s / (workers · s). "thread": CPU time of the process's busiest thread per second,
+    "worker slots": workers_busy_s / (workers · s). "commits": share of the time that a store was making writes safe,
+    one group after the other; absent where it made none. "thread": CPU time of the process's busiest thread per second,
     from the process itself or, where it prints nothing, from the probes. "host CPU": CPU time of all over
     all cores, less what the hypervisor kept.
     """
@@ -102,6 +106,9 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         (pl.col("workers_busy_s").sum() / (pl.col("workers") * pl.col("seconds")).sum())
         .fill_nan(None)
         .alias("worker slots"),
+        pl.when(pl.col("commits").sum() > 0)
+        .then(pl.col("commit_sum_ns").sum() / pl.col("seconds").sum() / 1e9)
+        .alias("commits"),
         pl.when(pl.col("thread_cpu_max_s").is_not_null().any())
         .then(pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum())
         .alias("thread"),
@@ -251,7 +258,7 @@ def _name(role: str, resource: str) -> str:
         return "the host's CPU"
     if resource == "station":
         return f"station {role}"
-    what = {"worker slots": "worker slots", "thread": "busiest thread"}[resource]
+    what = {"worker slots": "worker slots", "commits": "commits to disk", "thread": "busiest thread"}[resource]
     return f"the {_ROLE_NAMES[role]}'s {what}"
 
 
@@ -352,7 +359,7 @@ class _Decision:
         waiting = [c for c in saturated if c not in chosen and c.resource == "worker slots"]
         if waiting and any(c.resource != "worker slots" for c in chosen):
             evidence.append(f"{_capital(waiting[0].name)} are full as well, because they wait for it.")
-        elif all(c.resource == "worker slots" for c in chosen) and (later := [c for c in saturated if c not in chosen]):
+        elif all(c.resource in _SOFT for c in chosen) and (later := [c for c in saturated if c not in chosen]):
             evidence.append(f"{_capital(later[0].name)} fills up only beyond the knee ({self._busy(later[0])}).")
         if self.load_limits:
             evidence.append(f"The load generator also says that it was a limit: {self.load_limits[0]}.")
@@ -438,12 +445,12 @@ class _Decision:
 def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:
     """The saturated resources that bind: physical before slots, then the first to saturate, then the busiest.
 
-    Slots are full because of a physical resource only where that is busy at the knee already: one that fills up
-    later, with the overhead of more clients, did not make the knee.
+    Slots and commits are busy because of a physical resource only where that is busy at the knee already: one that
+    fills up later, with the overhead of more clients, did not make the knee.
     """
-    slots = [c for c in saturated if c.resource == "worker slots"]
-    physical = [c for c in saturated if c.resource != "worker slots"]
-    binding = [c for c in physical if c.at_knee.estimate >= SATURATED - CLOSE] or slots or physical
+    soft = [c for c in saturated if c.resource in _SOFT]
+    physical = [c for c in saturated if c.resource not in _SOFT]
+    binding = [c for c in physical if c.at_knee.estimate >= SATURATED - CLOSE] or soft or physical
     if not binding:
         return []
     first = min(c.first_saturated or 0 for c in binding)

@@ -229,7 +229,13 @@ def _with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
 
 def _is_station(candidate: Candidate, demand: Demand) -> bool:
     """Whether a resource, which stands for all processes of its tier, is what the laws call a station."""
-    resources = {"worker slots": "'s worker slots", "thread": "'s threads", "host CPU": "", "station": ""}
+    resources = {
+        "worker slots": "'s worker slots",
+        "commits": "'s commits",
+        "thread": "'s threads",
+        "host CPU": "",
+        "station": "",
+    }
     of_tier = re.sub(r"-\d+(?='s )", "", demand.station)
     return of_tier in (candidate.role + resources[candidate.resource], candidate.name)
 
@@ -317,8 +323,8 @@ def law_lines(laws: LawReport) -> list[str]:
     others = [check.law for check in laws.stations if check.verdict == "violated"]
     if any(check.request_type is not None and check.verdict == "violated" for check in laws.interactive):
         others.insert(0, "the interactive law of single request types")
-    if any(check.verdict == "violated" for check in laws.conservation):
-        others.append("the balance of requests between clients and middlewares")
+    for tier in dict.fromkeys(check.tier for check in laws.conservation if check.verdict == "violated"):
+        others.append(f"the balance of requests between clients and {tier}")
     lines = list(laws.sentences[:1])
     if others:
         lines.append(f"Violated besides: {', '.join(dict.fromkeys(others))}.")

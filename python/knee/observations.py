@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from knee.dataset import Dataset
 
 _NS_PER_MS = 1e6
+_LINE_OVERHANG_S = 0.15
+"""A line about the last second before the start may reach a little beyond it without telling of requests after it."""
 
 
 def observations(dataset: Dataset) -> pl.DataFrame:
@@ -44,7 +46,8 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     store_service_ms       the stores' own service time; null for a foreign store
     hits, misses, errors   as the clients saw them
     load_total             requests completed over the whole run, counted by the clients,
-    middleware_total       and by the middlewares
+    middleware_total       by the middlewares,
+    store_total            and by stores that clients talk to themselves; null otherwise
     late_sends, reconnects, clients_connected
                            what the load generators said of themselves
     ====================== =====================================================================
@@ -62,7 +65,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     for part in (
         _stage_times(windows),
         _queues(stations),
-        _totals(dataset.windows),
+        _totals(dataset.windows, points),
         _load_notes(dataset),
         _think_times(stations),
         _covered(stations),
@@ -164,14 +167,30 @@ def _covered(stations: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _totals(windows: pl.DataFrame) -> pl.DataFrame:
-    """Requests over the whole run. Both tiers live for one run only, and populating goes past the middlewares."""
+def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Requests over the whole run. Both outer tiers live for one run only, and populating goes past the middlewares.
 
-    def total(role: str) -> pl.Expr:
+    Stores are populated, which is over before the start: where one tells of both in a single line, nobody can tell.
+    """
+
+    def total(role: str, counted: pl.Expr) -> pl.Expr:
         chosen = pl.col("role") == role
-        return pl.when(chosen.any()).then(pl.col("count").filter(chosen).sum()).alias(f"{role}_total")
+        return pl.when(chosen.any() & counted).then(pl.col("count").filter(chosen).sum()).alias(f"{role}_total")
 
-    return windows.group_by(RUN).agg(total("load"), total("middleware"))
+    begun = (pl.col("role") != "store") | (pl.col("elapsed_s") >= 0)
+    across = ~begun & (pl.col("elapsed_s") + pl.col("seconds") > _LINE_OVERHANG_S)
+    direct = (pl.col("middlewares") == 0).all()
+    return (
+        windows.join(points.select(*RUN, "middlewares"), on=RUN)
+        .with_columns(across.any().over(RUN).alias("_across"))
+        .filter(begun)
+        .group_by(RUN)
+        .agg(
+            total("load", pl.lit(value=True)),
+            total("middleware", pl.lit(value=True)),
+            total("store", direct & ~pl.col("_across").any()),
+        )
+    )
 
 
 def _load_notes(dataset: Dataset) -> pl.DataFrame:

@@ -23,6 +23,7 @@ _COUNTS: dict[str, pl.DataType] = {
     "service_sum_ns": pl.Int64(),
     "response_sum_ns": pl.Int64(),
 }
+_SPAN: dict[str, pl.DataType] = {"first_request_unix_s": pl.Float64(), "last_request_unix_s": pl.Float64()}
 
 POINTS = pl.Schema(
     {
@@ -72,7 +73,9 @@ role      "load", "middleware" or "store"
 process   "load-0", "middleware-1", "store-2", …
 elapsed_s second − the point's start second: 0 is the first second of the measurement, negative is before it
 seconds   the part of the second that the window covers
-op        "set", "get", "multiget", "delete", "other"
+op        "set", "get", "multiget", "delete", "other"; of a store that keeps versions also "read", "insert", "update",
+          "put", "append", "scan", "atomic_scan", "bulk_put", and of its clients "read_missing" (a read that found
+          nothing) and "read_large" (one of so many bytes as the experiment calls large)
 response  the window's histogram (:mod:`knee.hdr`), service time for a store; null where absent
 Sums of stages that the role does not know are null.
 """
@@ -102,12 +105,34 @@ STATIONS = pl.Schema(
         "memory_bytes": pl.Int64(),
         "items_stored": pl.Int64(),
         "evictions": pl.Int64(),
+        **_SPAN,
+        "keys": pl.Int64(),
+        "versions": pl.Int64(),
+        "snapshots_open": pl.Int64(),
+        "snapshot_age_s": pl.Float64(),
+        "file_bytes": pl.Int64(),
+        "file_live_bytes": pl.Int64(),
+        "commits": pl.Int64(),
+        "commit_sum_ns": pl.Int64(),
+        "commit_max_ns": pl.Int64(),
+        "commit_records": pl.Int64(),
+        "reclaims": pl.Int64(),
+        "reclaim_sum_ns": pl.Int64(),
     }
 )
 """One row per process and wall-clock second: the state of the process as a service station.
 
 threads_cpu_s is the sum over the process's threads within the window, thread_cpu_max_s the busiest one's.
 Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
+
+Of a store that keeps versions only:
+
+first_request_unix_s, last_request_unix_s  when the first and the last request of the window came
+snapshot_age_s     age of the oldest snapshot that is open
+file_bytes         bytes that the log takes; file_live_bytes, those of what can still be asked for
+commits            groups made safe together, commit_sum_ns and commit_max_ns what that took, commit_records of how many
+                   writes
+reclaims           segments of the log had back, reclaim_sum_ns what that took
 """
 
 PROBES = pl.Schema(
@@ -159,6 +184,7 @@ SUMMARIES = pl.Schema(
         "evictions": pl.Int64(),
         "servers_ejected": pl.Int64(),
         "servers_errors": pl.Int64(),
+        **_SPAN,
     }
 )
 """One row per process that printed its summary: the whole life of the process, nothing trimmed.

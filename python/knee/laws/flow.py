@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -11,16 +12,24 @@ from knee.intervals import LEVEL, Interval, mean_intervals
 from knee.laws.residual import Verdict, grouped, measured_throughout
 
 CONSERVATION_TOLERANCE = 0.005
-"""Largest relative difference between what clients and middlewares counted over the whole run."""
+"""Largest relative difference between what clients and the tier behind them counted over the whole run."""
+
+Tier = Literal["middlewares", "stores"]
+"""Whom the clients talk to."""
+
+_TOTALS: dict[Tier, str] = {"middlewares": "middleware_total", "stores": "store_total"}
 
 
 @dataclass(frozen=True)
 class ConservationCheck:
-    """Requests counted by the middlewares against those counted by the clients, nothing trimmed.
+    """Requests counted by the tier that the clients talk to against those counted by the clients, nothing trimmed.
+
+    All types together: clients may tell apart by the answer what a server counts as one type.
 
     `apart` is the largest relative difference in any repetition: means would let opposite errors cancel.
     """
 
+    tier: Tier
     point: int
     clients: int
     ratio: Interval
@@ -29,13 +38,20 @@ class ConservationCheck:
 
 
 def conserved(runs: pl.DataFrame, *, level: float = LEVEL) -> list[ConservationCheck]:
-    """Middlewares answer what clients asked (Jain 1991, §33.2: job flow balance), at every point that has them."""
-    table, starts = grouped(measured_throughout(runs, "middleware_total", "load_total"))
+    """What answers the clients answers what they asked (Jain 1991, §33.2: job flow balance), at every point."""
+    return [check for tier in _TOTALS for check in _conserved(runs, tier, level)]
+
+
+def _conserved(runs: pl.DataFrame, tier: Tier, level: float) -> list[ConservationCheck]:
+    total = _TOTALS[tier]
+    table, starts = grouped(measured_throughout(runs, total, "load_total"))
     if not starts.size:
         return []
-    ratios = (table["middleware_total"] / table["load_total"]).to_numpy()
+    ratios = (table[total] / table["load_total"]).to_numpy()
     return [
-        ConservationCheck(point, clients, ratio, apart, "holds" if apart <= CONSERVATION_TOLERANCE else "violated")
+        ConservationCheck(
+            tier, point, clients, ratio, apart, "holds" if apart <= CONSERVATION_TOLERANCE else "violated"
+        )
         for point, clients, ratio, apart in zip(
             table["point"].gather(starts).to_list(),
             table["clients"].gather(starts).to_list(),

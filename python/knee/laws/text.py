@@ -231,17 +231,20 @@ def _largest(comparisons: Iterable[Comparison]) -> str:
 
 
 def _conservation(checks: Sequence[ConservationCheck], labels: Labels) -> list[str]:
-    if not checks:
-        return []
+    tiers = dict.fromkeys(check.tier for check in checks)
+    return [_conserved([check for check in checks if check.tier == tier], labels) for tier in tiers]
+
+
+def _conserved(checks: Sequence[ConservationCheck], labels: Labels) -> str:
     worst = max(checks, key=lambda check: check.apart)
-    if any(check.verdict == "violated" for check in checks):
-        where = _place(worst.clients, labels.get(worst.point, ""), worst.point)
-        return [
-            f"Clients and middlewares disagree on how many requests there were, by {worst.apart:.2%} at {where} "
-            f"(allowed {CONSERVATION_TOLERANCE:.1%}): requests bypassed the middleware, were lost, or windows are "
-            "missing."
-        ]
-    return [f"Clients and middlewares counted the same requests, within {max(worst.apart, 5e-5):.2%}."]
+    tier = worst.tier
+    if all(check.verdict == "holds" for check in checks):
+        return f"Clients and {tier} counted the same requests, within {max(worst.apart, 5e-5):.2%}."
+    where = _place(worst.clients, labels.get(worst.point, ""), worst.point)
+    return (
+        f"Clients and {tier} disagree on how many requests there were, by {worst.apart:.2%} at {where} "
+        f"(allowed {CONSERVATION_TOLERANCE:.1%}): requests bypassed the {tier}, were lost, or windows are missing."
+    )
 
 
 def _demands(reports: Sequence[DemandReport]) -> list[str]:
