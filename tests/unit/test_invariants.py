@@ -60,7 +60,7 @@ def test_only_the_dataset_knows_file_names(suffix: str) -> None:
     "name",
     [
         *("design", "laws", "trim", "intervals", "distributions", "asymptotes", "bottleneck", "observed", "diagnose"),
-        *("factorial", "fit", "hdr"),
+        *("factorial", "fit", "hdr", "outcomes", "views"),
     ],
 )
 def test_pure_modules_touch_nothing_outside(name: str) -> None:

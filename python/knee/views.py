@@ -1,0 +1,179 @@
+"""Throughput as the clients see it and as the server sees it, and why they differ. Pure.
+
+A client's own throughput is how many answers it gets per second that it waits, 1 / R: it falls as others make it wait
+longer. The server's is what it is asked per second, between the first request and the last: it grows with the clients,
+for it has to wait for them, until it can do no more. Both are right, and neither is the other: N clients that wait for
+R and think for Z make X = N / (R + Z) (the interactive law; Denning & Buzen 1978).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.asymptotes import Knee
+from knee.intervals import LEVEL, Interval, counted, mean_interval, number
+from knee.trim import RUN, trim
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+AGREE = 0.02
+"""How far clients and server may be apart on all requests per second without a word about it."""
+
+MOVES = 0.10
+"""Smaller changes from the fewest clients to the most are called none."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One client count: requests per second of each client as it waits (1 / R), of all clients, and at the server."""
+
+    clients: int
+    each: Interval
+    together: Interval
+    server: Interval
+
+
+def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFrame:
+    """Both views of every run in which the stores told when requests came, and clients talked to them.
+
+    Parameters
+    ----------
+    observations
+        Of the same run folder (:mod:`knee.observations`).
+
+    Returns
+    -------
+    `point, repetition, clients, each, together, server`: requests per second as in :class:`View`. The server's is that
+    of all stores, each between its first and its last request within the trimmed windows.
+    """
+    stations, windows = (trim(frame, dataset.points) for frame in (dataset.stations, dataset.windows))
+    keys = [*RUN, "process"]
+    spans = (
+        stations.filter((pl.col("role") == "store") & pl.col("first_request_unix_s").is_not_null())
+        .group_by(keys)
+        .agg(
+            (pl.col("last_request_unix_s").max() - pl.col("first_request_unix_s").min()).alias("_span_s"),
+        )
+        .filter(pl.col("_span_s") > 0)
+    )
+    counts = windows.filter(pl.col("role") == "store").group_by(keys).agg(pl.col("count").sum())
+    server = (
+        counts.join(spans, on=keys)
+        .group_by(RUN)
+        .agg((pl.col("count") / pl.col("_span_s")).sum().alias("server"), pl.len().cast(pl.Int64).alias("_stores"))
+    )
+    return (
+        observations.filter((pl.col("middlewares") == 0) & (pl.col("response_ms") > 0))
+        .join(dataset.points.select(*RUN, "stores"), on=RUN)
+        .join(server, on=RUN)
+        # A store that told nothing is no store without requests.
+        .filter(pl.col("stores") == pl.col("_stores"))
+        .select(
+            *RUN,
+            "clients",
+            (1000 / pl.col("response_ms")).alias("each"),
+            pl.col("throughput").alias("together"),
+            "server",
+        )
+        .sort(RUN)
+    )
+
+
+def views(runs: pl.DataFrame, level: float = LEVEL) -> tuple[View, ...]:
+    """The means over the repetitions, by clients; `runs` are those of one configuration (:func:`throughput_views`)."""
+    return tuple(
+        View(
+            int(str(clients)), *(mean_interval(rows[name].to_numpy(), level) for name in ("each", "together", "server"))
+        )
+        for (clients,), rows in runs.sort("clients").group_by("clients", maintain_order=True)
+    )
+
+
+def why_they_differ(found: Sequence[View], knee: Knee) -> list[str]:
+    """What the views of one configuration show, in sentences with figures; what they cannot tell is said as well."""
+    if not found:
+        return []
+    first, last = found[0], found[-1]
+    if len(found) == 1:
+        return [
+            f"At {counted(first.clients, 'client')} each gets {_rate(first.each)} answers per second that it waits, "
+            f"and the server is asked {_rate(first.server)} times a second by all. How the two change with the clients "
+            "cannot be told from one client count.",
+            *_disagreement(found),
+        ]
+    of_each = last.each.estimate / first.each.estimate
+    of_server = last.server.estimate / first.server.estimate
+    return [
+        f"Each client's own throughput, answers per second that it waits, is bounded by the response time: "
+        f"{_change(of_each)} from {_rate(first.each)}/s at {counted(first.clients, 'client')} to {_rate(last.each)}/s "
+        f"at {last.clients}.",
+        f"The server waits for its clients instead: from its first request to its last it was asked "
+        f"{_rate(first.server)} times a second at {counted(first.clients, 'client')} and {_rate(last.server)} times at "
+        f"{last.clients}, {_factor(of_server)}.",
+        _between(found, knee),
+        *_disagreement(found),
+    ]
+
+
+def _between(found: Sequence[View], knee: Knee) -> str:
+    """Where one view turns into the other: N*."""
+    most = found[-1]
+    product = most.clients * most.each.estimate
+    identity = (
+        f"Both tell of the same requests: {most.clients} clients that get {_rate(most.each)}/s each while they wait "
+        f"make {number(product)}/s at most, and {_rate(most.together)}/s were made"
+    )
+    if product > 0 and most.together.estimate < (1 - MOVES) * product:
+        identity += ": the rest of the time clients did not wait"
+    if knee.clients is None:
+        return f"{identity}. From how many clients on the server is at its capacity cannot be told."
+    star = number(knee.clients.estimate)
+    if knee.status == "found":
+        return (
+            f"{identity}. Up to about N* = {star} clients the server has capacity to spare, and clients slow each "
+            "other down little; beyond it its throughput stays, and each further client takes its share from others."
+        )
+    if knee.status == "saturated from the start":
+        return (
+            f"{identity}. The server was at its capacity from {counted(found[0].clients, 'client')} on: N* is at most "
+            f"{star}, so each further client only takes its share from the others."
+        )
+    if knee.status == "not reached":
+        return f"{identity}. The server's capacity was not reached: N* is more than {star} clients."
+    return f"{identity}. Where the server's capacity begins cannot be told with confidence (N* may be {star} clients)."
+
+
+def _disagreement(found: Sequence[View]) -> list[str]:
+    """Clients and server count the same requests over the same seconds; if not, a reader has to know."""
+    apart = {
+        view.clients: view.server.estimate / view.together.estimate - 1 for view in found if view.together.estimate
+    }
+    clients, worst = max(apart.items(), key=lambda pair: abs(pair[1]), default=(0, 0.0))
+    if abs(worst) <= AGREE:
+        return []
+    more = "more" if worst > 0 else "fewer"
+    return [
+        f"The server counted {abs(worst):.1%} {more} requests a second than all clients together at "
+        f"{counted(clients, 'client')}: the seconds in which it was asked are not those that the clients measured."
+    ]
+
+
+def _rate(interval: Interval) -> str:
+    return number(interval.estimate)
+
+
+def _change(ratio: float) -> str:
+    if ratio < 1 - MOVES:
+        return f"it falls to {ratio:.0%},"
+    return f"it rises to {ratio:.0%}," if ratio > 1 + MOVES else "it hardly moves,"
+
+
+def _factor(ratio: float) -> str:
+    if ratio > 1 + MOVES:
+        return f"{number(ratio, 2)} times as often"
+    return "no more often" if ratio > 1 - MOVES else f"only {ratio:.0%} as often"

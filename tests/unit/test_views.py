@@ -1,0 +1,80 @@
+"""What the clients saw and what the server saw, on a store whose views are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from synthetic import System, synthetic_dataset
+from versioned import throughput, versioned_dataset
+
+from knee.asymptotes import find_knee
+from knee.laws import laws_of_run
+from knee.observations import observations
+from knee.views import throughput_views, views, why_they_differ
+
+CLIENTS = (1, 2, 4, 8)
+
+
+def test_a_client_gets_less_the_more_there_are_and_the_server_more_until_its_capacity() -> None:
+    dataset = versioned_dataset(CLIENTS)
+    runs = observations(dataset)
+    found = views(throughput_views(dataset, runs))
+    assert [view.clients for view in found] == list(CLIENTS)
+    for view in found:
+        assert view.each.estimate == pytest.approx(throughput(view.clients) / view.clients, rel=0.01)
+        assert view.together.estimate == pytest.approx(throughput(view.clients), rel=0.01)
+        assert view.server.estimate == pytest.approx(throughput(view.clients), rel=0.01)
+    sentences = why_they_differ(found, find_knee(runs))
+    assert "it falls to 25%, from 1,000/s at 1 client to 250/s at 8" in sentences[0]
+    assert "1,000 times a second at 1 client and 2,000 times at 8, 2.0 times as often" in sentences[1]
+    assert "8 clients that get 250/s each while they wait make 2,000/s at most" in sentences[2]
+    assert "Up to about N* = 2.00 clients" in sentences[2]
+    assert len(sentences) == 3
+
+
+def test_what_cannot_be_told_is_said() -> None:
+    dataset = versioned_dataset((4,))
+    runs = observations(dataset)
+    (sentence,) = why_they_differ(views(throughput_views(dataset, runs)), find_knee(runs))
+    assert sentence.endswith("cannot be told from one client count.")
+    dataset = versioned_dataset(CLIENTS)
+    runs = observations(dataset)
+    found, knee = views(throughput_views(dataset, runs)), find_knee(runs)
+    unknown = why_they_differ(found, replace(knee, clients=None, status="cannot tell"))
+    assert "at its capacity cannot be told" in unknown[2]
+    assert (
+        "its capacity from 1 client on" in why_they_differ(found, replace(knee, status="saturated from the start"))[2]
+    )
+    assert "capacity was not reached" in why_they_differ(found, replace(knee, status="not reached"))[2]
+
+
+def test_a_server_that_counts_something_else_is_named() -> None:
+    dataset = versioned_dataset(CLIENTS, lost=0.1)
+    runs = observations(dataset)
+    *_, last = why_they_differ(views(throughput_views(dataset, runs)), find_knee(runs))
+    assert last.startswith("The server counted 10.0% fewer requests a second than all clients together at")
+    (check, *_) = laws_of_run(dataset).conservation
+    assert (check.tier, check.verdict, check.apart) == ("stores", "violated", pytest.approx(0.1, rel=0.01))
+
+
+def test_there_is_no_servers_view_where_no_server_has_one() -> None:
+    """Behind a middleware a store sees other requests than the clients made; and of two stores one says nothing."""
+    behind = synthetic_dataset(System(), (4, 16), repetitions=1)
+    assert throughput_views(behind, observations(behind)).is_empty()
+    dataset = versioned_dataset(stores=2)
+    assert throughput_views(dataset, observations(dataset)).is_empty()
+
+
+def test_clients_tell_reads_apart_that_a_server_does_not_and_both_count_the_same() -> None:
+    report = laws_of_run(versioned_dataset())
+    assert {(check.tier, check.verdict) for check in report.conservation} == {("stores", "holds")}
+    assert any(sentence.startswith("Clients and stores counted the same requests") for sentence in report.sentences)
+    types = {check.request_type for check in report.interactive if check.request_type}
+    assert types == {"put", "read", "read_missing", "read_large"}
+    assert {check.verdict for check in report.interactive} == {"holds"}
+
+
+def test_what_populated_the_store_is_not_what_the_clients_asked() -> None:
+    assert {check.verdict for check in laws_of_run(versioned_dataset(populate_until=-1)).conservation} == {"holds"}
+    assert {check.verdict for check in laws_of_run(versioned_dataset(populate_until=1)).conservation} == {"violated"}
