@@ -43,6 +43,32 @@ def resources_per_second(dataset: Dataset) -> pl.DataFrame:
     )
 
 
+def store_per_second(dataset: Dataset) -> pl.DataFrame:
+    """What stores that keep versions told of themselves, all stores of a run together.
+
+    Returns
+    -------
+    `point, repetition, middle_s, file_mb, live_mb, versions, snapshot_age_s, commit_ms, commit_records`: the age of the
+    oldest snapshot open anywhere, and means over the groups made safe within the second, null where there was none.
+    """
+    commits = pl.when(pl.col("commits").sum() > 0)
+    return (
+        _within_run(dataset.stations, dataset.points)
+        .filter((pl.col("role") == "store") & pl.col("versions").is_not_null())
+        .group_by(*RUN, "elapsed_s")
+        .agg(
+            (pl.col("file_bytes").sum() / 1e6).alias("file_mb"),
+            (pl.col("file_live_bytes").sum() / 1e6).alias("live_mb"),
+            pl.col("versions").sum(),
+            pl.col("snapshot_age_s").max(),
+            commits.then(pl.col("commit_sum_ns").sum() / pl.col("commits").sum() / _NS_PER_MS).alias("commit_ms"),
+            commits.then(pl.col("commit_records").sum() / pl.col("commits").sum()).alias("commit_records"),
+        )
+        .select(*RUN, _MIDDLE, "file_mb", "live_mb", "versions", "snapshot_age_s", "commit_ms", "commit_records")
+        .sort(*RUN, "middle_s")
+    )
+
+
 def resources_per_point(dataset: Dataset) -> pl.DataFrame:
     """Means over each point's trimmed runs: `point, target, cores, rss_mb, net_mb_per_s, disk_mb_per_s`.
 

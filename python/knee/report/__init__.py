@@ -2,7 +2,7 @@
 
     page         the frame: sections, style and script in one file
     sheet        what the sections share
-    verdict, clients, factorial, laws, distributions, resources, timeline, provenance
+    verdict, clients, views, outcomes, model, factorial, laws, distributions, resources, timeline, provenance
                  a section each: words, figures with captions, tables
     charts       the figures' specifications
     tables       numbers as HTML

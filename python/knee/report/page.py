@@ -14,7 +14,19 @@ import vl_convert
 from knee import __version__
 from knee.diagnose import Diagnosis, diagnose
 from knee.measurements import Measurements
-from knee.report import clients, distributions, factorial, laws, model, provenance, resources, timeline, verdict
+from knee.report import (
+    clients,
+    distributions,
+    factorial,
+    laws,
+    model,
+    outcomes,
+    provenance,
+    resources,
+    timeline,
+    verdict,
+    views,
+)
 from knee.report.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -50,6 +62,8 @@ def html(source: Dataset | Measurements, found: Diagnosis | None = None) -> str:
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
         ("clients", clients.title(sheet), clients.section(sheet)),
+        ("views", "What the server saw, what the clients saw", views.section(sheet, dataset) if dataset else ""),
+        ("outcomes", "Reads by what came back", outcomes.section(sheet, dataset) if dataset else ""),
         ("model", "What if there were more clients?", model.section(sheet)),
         ("factors", "Which factor matters?", factorial.section(sheet)),
         ("laws", "Do the numbers hold together?", laws.section(sheet)),

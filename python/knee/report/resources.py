@@ -65,7 +65,7 @@ def _candidates(sheet: Sheet) -> str:
         for verdict in sheet.diagnosis.verdicts
         for c in verdict.bottleneck.candidates
     ]
-    return _of_configurations(sheet, header, rows)
+    return sheet.of_configurations(header, rows)
 
 
 def _components(sheet: Sheet) -> str:
@@ -75,14 +75,7 @@ def _components(sheet: Sheet) -> str:
         for verdict in sheet.diagnosis.verdicts
         for c in verdict.bottleneck.components
     ]
-    return _of_configurations(sheet, header, rows) if rows else ""
-
-
-def _of_configurations(sheet: Sheet, header: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
-    """A table without its first column where there is one configuration only."""
-    if len(sheet.labels) > 1:
-        return table(header, rows)
-    return table(header[1:], [row[1:] for row in rows])
+    return sheet.of_configurations(header, rows) if rows else ""
 
 
 def _per_point(sheet: Sheet, dataset: Dataset) -> str:

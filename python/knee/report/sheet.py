@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 
 from knee.diagnose import Diagnosis
 from knee.report.charts.vega import Spec
+from knee.report.tables import Cell, table
 
 
 class Sheet:
@@ -76,6 +78,12 @@ class Sheet:
                 if verdict.knee.level and self.clients.get(point) == verdict.knee.level.clients:
                     return point
         return self.points[0][0] if self.points else 0
+
+    def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+        """A table, without its first column where there is one configuration only."""
+        if len(self.labels) > 1:
+            return table(header, rows)
+        return table(header[1:], [row[1:] for row in rows])
 
     def figure(self, name: str, spec: Spec, caption: str, *, wide: bool = False) -> str:
         """A place for a chart, with its caption below; the script draws it by its name."""

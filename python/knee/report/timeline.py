@@ -6,13 +6,32 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.report.charts.timeline import resource_timeline, timeline
+from knee.report.charts.timeline import resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.timeline import load_per_second, resources_per_second
+from knee.timeline import load_per_second, resources_per_second, store_per_second
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
+
+_OF_STORES: tuple[tuple[str, str, dict[str, str], str], ...] = (
+    (
+        "file",
+        "Log (MB)",
+        {"file_mb": "taken", "live_mb": "live"},
+        "What the stores' logs take, and how much of it may still be asked for. Space between the two is had back in "
+        "time; where the live part grows, there are more keys or old versions.",
+    ),
+    ("versions", "Versions", {"versions": "versions"}, "Versions that the stores keep."),
+    (
+        "snapshots",
+        "Age (s)",
+        {"snapshot_age_s": "oldest snapshot"},
+        "Age of the oldest snapshot that somebody reads: nothing that was replaced since is had back.",
+    ),
+    ("commits", "Time of a commit (ms)", {"commit_ms": "a commit"}, "Mean time to make a group of writes safe."),
+    ("groups", "Writes in a commit", {"commit_records": "writes"}, "Mean number of writes made safe together."),
+)
 
 
 def section(sheet: Sheet, dataset: Dataset) -> str:
@@ -51,4 +70,21 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
             "CPU use of the host and of every process, in the first repetition.",
             wide=True,
         )
-    return f'<div class="grid">{figures}</div>'
+    return f'<div class="grid">{figures}{_of_stores(sheet, dataset)}</div>'
+
+
+def _of_stores(sheet: Sheet, dataset: Dataset) -> str:
+    """What stores that keep versions told of themselves, in the first repetition; only what there was anything of."""
+    told = store_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.clients)))
+    figures = ""
+    for name, title, fields, caption in _OF_STORES:
+        parts = [
+            told.select("point", "middle_s", pl.lit(what).alias("what"), pl.col(column).cast(pl.Float64).alias("value"))
+            for column, what in fields.items()
+        ]
+        values = pl.concat(parts).drop_nulls("value")
+        if values.is_empty() or not values["value"].max():
+            continue
+        spec = store_timeline(records(values), title, sheet.points, sheet.chosen)
+        figures += sheet.figure(f"store-{name}", spec, caption)
+    return figures

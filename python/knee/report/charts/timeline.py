@@ -39,6 +39,27 @@ def timeline(
     return choose_point(chart, points, chosen)
 
 
+def store_timeline(values: Rows, title: str, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
+    """What stores told of themselves at a point. `values`: `point, middle_s, what, value`."""
+    several = len({row["what"] for row in values}) > 1
+    chart: Spec = {
+        "height": 190,
+        "data": {"values": values},
+        "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
+        "encoding": {
+            "x": {
+                "field": "middle_s",
+                "type": "quantitative",
+                "title": "Elapsed time (s)",
+                "axis": {"tickMinStep": 1},
+            },
+            "y": {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": True}},
+            **({"color": {"field": "what", "type": "nominal", "title": None}} if several else {}),
+        },
+    }
+    return choose_point(chart, points, chosen)
+
+
 def resource_timeline(values: Rows, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
     """CPU use of the host and of every process in the first repetition. `values`: `point, middle_s, target, cores`."""
     chart: Spec = {

@@ -1,0 +1,65 @@
+"""The report of a store that keeps versions: both views, the outcomes of reads, and what the store told of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from synthetic import System, synthetic_dataset
+from versioned import versioned_dataset
+
+from knee.diagnose import diagnose
+from knee.report.page import html
+
+
+def charts(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    charts: dict[str, Any] = json.loads(found[1])
+    return charts
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return html(versioned_dataset((2, 8)))
+
+
+def test_both_views_are_drawn_and_explained(page: str) -> None:
+    assert "What the server saw, what the clients saw" in page
+    assert "bounded by the response time: it falls to 25%" in page
+    drawn = charts(page)
+    each = {row["clients"]: row["value"] for row in drawn["view-each"]["data"]["values"]}
+    server = {row["clients"]: row["value"] for row in drawn["view-server"]["data"]["values"]}
+    assert each == pytest.approx({2: 1000.0, 8: 250.0}, rel=0.01)
+    assert server == pytest.approx({2: 2000.0, 8: 2000.0}, rel=0.01)
+
+
+def test_outcomes_are_drawn_one_colour_each(page: str) -> None:
+    values = charts(page)["outcome-clusters"]["data"]["values"]
+    assert {row["outcome"] for row in values} == {"not found", "ordinary", "very large"}
+    assert "100 times as long as ordinary ones" in page
+
+
+def test_only_what_the_store_told_something_of_is_drawn(page: str) -> None:
+    drawn = charts(page)
+    assert {row["what"] for row in drawn["store-file"]["data"]["values"]} == {"taken", "live"}
+    assert {row["value"] for row in drawn["store-commits"]["data"]["values"]} == {19.0}
+    # No snapshot was ever open.
+    assert "store-snapshots" not in drawn
+
+
+def test_a_cache_behind_a_middleware_has_none_of_it() -> None:
+    page = html(synthetic_dataset(System(), (8, 16), repetitions=1))
+    assert not {"view-each", "outcome-clusters", "store-file"} & set(charts(page))
+    assert "What the server saw" not in page
+
+
+def test_commits_that_never_pause_are_a_candidate_for_the_bottleneck() -> None:
+    """But no more than worker slots are: a group takes whoever came meanwhile."""
+    (verdict,) = diagnose(versioned_dataset((1, 2, 4, 8))).verdicts
+    (commits,) = (one for one in verdict.bottleneck.candidates if one.resource == "commits")
+    assert commits.name == "the store's commits to disk"
+    assert commits.at_most.estimate == pytest.approx(0.95)
+    assert verdict.bottleneck.names == ("the store's commits to disk",)
