@@ -168,7 +168,7 @@ def _types(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float)
         ""
         if all(check.visits_declared for check in typed)
         else " How often each type occurs was taken from the throughputs, so this is the law of all requests in other "
-        "words; a column visits makes it a test of its own."
+        "words; only where that is declared (a column visits) is it a test of its own."
     )
     points = {check.point for check in typed}
     untyped = [check for check in checks if check.verdict != "does not apply" and check.point not in points]

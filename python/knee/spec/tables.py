@@ -145,9 +145,9 @@ class Workload(Table):
     interface: Literal["grpc", "memcached"] = "grpc"
     mix: Annotated[str, Field(pattern=rf"^{_SHARE}(,{_SHARE})*$")] = "read:90,put:10"
     own_keys: bool = False
-    key_draws: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    key_draws: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     scan_keys: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    bulk_keys: Annotated[int, Field(ge=1, le=100_000)] = 10
+    bulk_keys: Annotated[int, Field(ge=1, le=1000)] = 10
     large_bytes: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     graph: Graph | None = None
     set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
