@@ -21,7 +21,7 @@ from knee.trim import RUN, trim
 if TYPE_CHECKING:
     from knee.dataset import Dataset
 
-AGREE = 0.02
+AGREE = 0.05
 """How far clients and server may be apart on all requests per second without a word about it."""
 
 MOVES = 0.10
@@ -106,15 +106,13 @@ def why_they_differ(found: Sequence[View], knee: Knee) -> list[str]:
             "cannot be told from one client count.",
             *_disagreement(found),
         ]
-    of_each = last.each.estimate / first.each.estimate
-    of_server = last.server.estimate / first.server.estimate
     return [
         f"Each client's own throughput, answers per second that it waits, is bounded by the response time: "
-        f"{_change(of_each)} from {_rate(first.each)}/s at {counted(first.clients, 'client')} to {_rate(last.each)}/s "
-        f"at {last.clients}.",
+        f"{_rate(first.each)}/s at {counted(first.clients, 'client')}, {_rate(last.each)}/s at {last.clients}; "
+        f"{_change(first.each, last.each)}.",
         f"The server waits for its clients instead: from its first request to its last it was asked "
         f"{_rate(first.server)} times a second at {counted(first.clients, 'client')} and {_rate(last.server)} times at "
-        f"{last.clients}, {_factor(of_server)}.",
+        f"{last.clients}; {_change(first.server, last.server)}.",
         _between(found, knee),
         *_disagreement(found),
     ]
@@ -126,7 +124,7 @@ def _between(found: Sequence[View], knee: Knee) -> str:
     product = most.clients * most.each.estimate
     identity = (
         f"Both tell of the same requests: {most.clients} clients that get {_rate(most.each)}/s each while they wait "
-        f"make {number(product)}/s at most, and {_rate(most.together)}/s were made"
+        f"would make {number(product)}/s together, and {_rate(most.together)}/s were made"
     )
     if product > 0 and most.together.estimate < (1 - MOVES) * product:
         identity += ": the rest of the time clients did not wait"
@@ -167,13 +165,12 @@ def _rate(interval: Interval) -> str:
     return number(interval.estimate)
 
 
-def _change(ratio: float) -> str:
-    if ratio < 1 - MOVES:
-        return f"it falls to {ratio:.0%},"
-    return f"it rises to {ratio:.0%}," if ratio > 1 + MOVES else "it hardly moves,"
-
-
-def _factor(ratio: float) -> str:
-    if ratio > 1 + MOVES:
-        return f"{number(ratio, 2)} times as often"
-    return "no more often" if ratio > 1 - MOVES else f"only {ratio:.0%} as often"
+def _change(first: Interval, last: Interval) -> str:
+    """How far it went from the fewest clients to the most; a change that repetitions may hide is none."""
+    ratio = last.estimate / first.estimate
+    if abs(ratio - 1) <= MOVES:
+        return "it hardly moves"
+    lower, upper = sorted((first, last), key=lambda interval: interval.estimate)
+    if lower.high is not None and upper.low is not None and lower.high >= upper.low:
+        return "but the repetitions differ so much that whether it moves cannot be told"
+    return f"it falls to {ratio:.0%}" if ratio < 1 else f"it grows {number(ratio, 2)} times"

@@ -28,7 +28,7 @@ def page() -> str:
 
 def test_both_views_are_drawn_and_explained(page: str) -> None:
     assert "What the server saw, what the clients saw" in page
-    assert "bounded by the response time: it falls to 25%" in page
+    assert "1,000/s at 2 clients, 250/s at 8; it falls to 25%" in page
     drawn = charts(page)
     each = {row["clients"]: row["value"] for row in drawn["view-each"]["data"]["values"]}
     server = {row["clients"]: row["value"] for row in drawn["view-server"]["data"]["values"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 from versioned import throughput, versioned_dataset
@@ -26,9 +27,9 @@ def test_a_client_gets_less_the_more_there_are_and_the_server_more_until_its_cap
         assert view.together.estimate == pytest.approx(throughput(view.clients), rel=0.01)
         assert view.server.estimate == pytest.approx(throughput(view.clients), rel=0.01)
     sentences = why_they_differ(found, find_knee(runs))
-    assert "it falls to 25%, from 1,000/s at 1 client to 250/s at 8" in sentences[0]
-    assert "1,000 times a second at 1 client and 2,000 times at 8, 2.0 times as often" in sentences[1]
-    assert "8 clients that get 250/s each while they wait make 2,000/s at most" in sentences[2]
+    assert "1,000/s at 1 client, 250/s at 8; it falls to 25%" in sentences[0]
+    assert "1,000 times a second at 1 client and 2,000 times at 8; it grows 2.0 times" in sentences[1]
+    assert "8 clients that get 250/s each while they wait would make 2,000/s together" in sentences[2]
     assert "Up to about N* = 2.00 clients" in sentences[2]
     assert len(sentences) == 3
 
@@ -47,6 +48,16 @@ def test_what_cannot_be_told_is_said() -> None:
         "its capacity from 1 client on" in why_they_differ(found, replace(knee, status="saturated from the start"))[2]
     )
     assert "capacity was not reached" in why_they_differ(found, replace(knee, status="not reached"))[2]
+
+
+def test_a_change_that_repetitions_may_hide_is_none() -> None:
+    dataset = versioned_dataset(CLIENTS)
+    runs = observations(dataset)
+    luck = pl.when(pl.col("repetition") == 1).then(0.3).otherwise(1.7)
+    scattered = throughput_views(dataset, runs).with_columns(pl.col("each") * luck)
+    each, server, *_ = why_they_differ(views(scattered), find_knee(runs))
+    assert each.endswith("whether it moves cannot be told.")
+    assert server.endswith("it grows 2.0 times.")
 
 
 def test_a_server_that_counts_something_else_is_named() -> None:

@@ -44,7 +44,9 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         "histogram",
         histogram(records(density), sheet.points, sheet.chosen, ops),
         "The same requests, timed by the clients and by the middlewares. The distance between the two "
-        "is the way between them.",
+        "is the way between them."
+        if "middleware" in density["role"].to_list()
+        else "How long requests took, as the clients saw them.",
     )
     names = list(dict.fromkeys(seen["name"].to_list()))
     rows = []

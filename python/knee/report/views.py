@@ -21,7 +21,7 @@ _VIEWS = (
         "each",
         "One client (answers/s of waiting)",
         "The clients' view: what one client gets per second that it waits, 1 / its response time, on average over the "
-        "clients. It can only fall with more clients.",
+        "clients. It stays while the server has capacity to spare, and then falls with every further client.",
     ),
     (
         "server",

@@ -53,6 +53,7 @@ def histogram(values: Rows, points: Sequence[tuple[int, str]], chosen: int, ops:
 
     `values`: `point, role, op, low_ms, high_ms, share`.
     """
+    roles = {row["role"] for row in values}
     x = {
         "field": "low_ms",
         "type": "quantitative",
@@ -75,7 +76,7 @@ def histogram(values: Rows, points: Sequence[tuple[int, str]], chosen: int, ops:
                 "field": "role",
                 "type": "nominal",
                 "title": "Measured at",
-                "scale": {"domain": ["client", "middleware"]},
+                "scale": {"domain": [role for role in ("client", "middleware") if role in roles]},
             },
         },
     }
