@@ -82,7 +82,7 @@ def test_a_graph_is_made_and_loaded_and_reads_tell_what_came_back(lab: Lab) -> N
         "workload.graph.users=300",
         "workload.graph.largest=250",
         "workload.keys=600",
-        "workload.large_bytes=200",
+        "workload.large_bytes=40",
     )
     assert_counted_alike(dataset)
     assert {op for *_, op in reads(merged(dataset))} == {"read", "read_missing", "read_large"}
