@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.intervals import Interval
+from knee.intervals import Interval, counted
 from knee.report.charts.clients import against_clients
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
@@ -48,7 +48,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         if found[verdict.label]
     ]
     first, *others = words
-    more = folded(f"The other {len(others)} configurations", "".join(others)) if others else ""
+    more = folded(counted(len(others), "more configuration"), "".join(others)) if others else ""
     return first + more + _figures(sheet, found) + _table(sheet, found)
 
 
