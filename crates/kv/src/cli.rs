@@ -252,6 +252,9 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     let trace = trace.map_err(|error| Failure::start("cannot start the trace", &error))?;
     let grpc = grpc(flags, store.as_ref(), &mut reporter, trace.clone())?;
     let settings = flags.settings();
+    if let Some(grpc) = &grpc {
+        reporter.serves_grpc(grpc.address());
+    }
     let (traced, on_ready) = (trace.clone(), process::shutdown_on_signals);
     let started = match &store {
         None => Serving::start(&settings, listener, reporter, traced, on_ready),

@@ -27,6 +27,8 @@ pub(crate) struct ReadyLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) listen: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) grpc: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) admin: Option<SocketAddr>,
 }
 

@@ -42,6 +42,7 @@ pub struct Reporter<R: Role> {
     program: &'static str,
     stats: Stats,
     output: Output,
+    grpc: Option<SocketAddr>,
     admin: Option<(TcpListener, SocketAddr)>,
     hdr_log: Option<HdrLog>,
     thread_names: Vec<String>,
@@ -75,6 +76,7 @@ impl<R: Role> Reporter<R> {
             program,
             stats,
             output,
+            grpc: None,
             admin: None,
             hdr_log: None,
             thread_names: Vec::new(),
@@ -82,6 +84,11 @@ impl<R: Role> Reporter<R> {
             windows,
             pool: Arc::new(Pool::new(R::Times::STAGES.len())),
         }
+    }
+
+    /// Says with the `ready` line that gRPC is served at this address as well.
+    pub fn serves_grpc(&mut self, address: SocketAddr) {
+        self.grpc = Some(address);
     }
 
     /// Serves `GET /metrics` and `GET /healthz` on `listener` while the reporter runs.
@@ -134,6 +141,7 @@ impl<R: Role> Reporter<R> {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             listen,
+            grpc: self.grpc,
             admin: self.admin.as_ref().map(|(_, address)| *address),
         }));
     }
