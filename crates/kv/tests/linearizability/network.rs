@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Mutex;
 
 use knee_kv::engine::Version;
-use knee_kv::grpc::{Serving, Settings};
+use knee_kv::grpc::{Serving, Settings, Telemetry};
 use knee_kv::versioned::Store;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{
@@ -33,7 +33,8 @@ impl Served {
     pub(crate) fn start(store: &Store) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let settings = Settings { threads: 2, ..Settings::for_values(1000) };
-        let serving = Serving::start(&settings, store.clone(), listener).expect("it starts");
+        let serving = Serving::start(settings, store.clone(), listener, Telemetry::default())
+            .expect("it starts");
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().expect("a runtime");
         Served { serving: Some(serving), runtime, clients: Mutex::new(Vec::new()) }
