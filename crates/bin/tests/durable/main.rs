@@ -67,13 +67,20 @@ fn it_tells_what_it_has_and_what_its_commits_took() {
 
 #[test]
 fn what_was_written_is_there_after_a_restart() {
-    let directory = Directory::new();
-    let flags: [&[&str]; 4] = [
+    outlives_restarts([
         &[],
         &["--threads", "2"],
-        &["--consistency", "sequential", "--threads", "3"],
         &["--durability", "always", "--consistency", "linearizable"],
-    ];
+    ]);
+    outlives_restarts([
+        &["--consistency", "sequential"],
+        &["--consistency", "sequential", "--threads", "3"],
+        &["--consistency", "sequential", "--durability", "interval:10"],
+    ]);
+}
+
+fn outlives_restarts(flags: [&[&str]; 3]) {
+    let directory = Directory::new();
     let mut expected = String::new();
     for (round, flags) in flags.into_iter().enumerate() {
         let program = directory.serve(flags);
@@ -95,6 +102,14 @@ fn what_was_written_is_there_after_a_restart() {
         program.signal(libc::SIGTERM);
         assert_eq!(program.end().code, Some(0));
     }
+}
+
+#[test]
+fn a_directory_keeps_its_consistency() {
+    let directory = Directory::new();
+    kill(directory.serve(&["--consistency", "sequential"]));
+    let message = directory.refusal(&["--consistency", "linearizable"]);
+    assert!(message.contains("it was made with sequential consistency"), "{message}");
 }
 
 #[test]
@@ -143,7 +158,10 @@ fn a_flipped_bit_is_named_and_repair_goes_on_without_it() {
     bytes[at + 4] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
     let message = directory.refusal(&[]);
-    let start = format!("knee-kv: cannot open --data {}: what is at ", segment.display());
+    let start = format!(
+        "knee-kv: cannot open --data {}: there is something else than was written",
+        segment.display()
+    );
     assert!(message.starts_with(&start), "{message}");
     assert!(message.ends_with("; --repair goes on without that\n"), "{message}");
     let program = directory.serve(&["--repair"]);
