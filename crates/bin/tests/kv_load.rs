@@ -411,8 +411,7 @@ fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
         "{}",
         end.errors
     );
-    let (again, always) = (mortal.stats().reads, other.stats().reads);
-    assert!(0 < again && again < always, "{again} and {always}");
+    assert!(mortal.stats().reads > 0, "it is asked again once it is back");
 }
 
 #[test]
