@@ -488,7 +488,7 @@ def test_a_wrong_argument_is_named(argument: str, call: Callable[[], object]) ->
     assert caught.value.argument == argument
 
 
-@pytest.mark.parametrize("wrong", ["1", True, [[1.0]], 1j, object()], ids=repr)
+@pytest.mark.parametrize("wrong", ["1", True, [[1.0]], 1j, object()], ids=lambda wrong: type(wrong).__name__)
 @pytest.mark.parametrize(
     ("argument", "call"),
     [

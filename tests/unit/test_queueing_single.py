@@ -470,7 +470,7 @@ def test_impossible_arguments_are_named(
     assert raised.value.argument == named
 
 
-@pytest.mark.parametrize("wrong", ["1", True, [1.0], 1j, object()], ids=repr)
+@pytest.mark.parametrize("wrong", ["1", True, [1.0], 1j, object()], ids=lambda wrong: type(wrong).__name__)
 @pytest.mark.parametrize(
     ("named", "call"),
     [
