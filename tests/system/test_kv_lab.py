@@ -94,8 +94,10 @@ def test_a_graph_is_made_and_loaded_and_reads_tell_what_came_back(lab: Lab) -> N
 def test_data_on_disk_are_gone_after_the_run_and_commits_were_told(lab: Lab) -> None:
     dataset = lab.run("kv-durability", "load.clients=4", "store.durability=always")
     assert_counted_alike(dataset)
-    told = dataset.stations.filter(role="store").select("commits", "commit_records", "file_bytes", "file_live_bytes")
-    assert told.null_count().sum_horizontal().item() == 0
+    seconds = dataset.stations.filter(role="store").sort("second")
+    # Of the first and the last one a server may see so little that it cannot tell them.
+    told = seconds[1:-1].select("commits", "commit_records", "file_bytes", "file_live_bytes")
+    assert told.height > 0 and told.null_count().sum_horizontal().item() == 0, seconds
     acknowledged = dataset.totals.filter(role="load")["count"].sum()
     assert told["commit_records"].sum() >= acknowledged
     assert 0 < told["commits"].sum() <= told["commit_records"].sum()
