@@ -4,7 +4,7 @@
 //! * `key_value`: `knee.kv.v1`. `storage`: honu's interface, said in terms of the same store. `write`:
 //!   what their messages ask to be written.
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
-//!   of them it is shown.
+//!   of them it is shown. `lease`: what a reader that hangs loses.
 //! * `init`: edge lists into the store, from files `beneath` a directory. `watch`: what happens to keys.
 //! * `safe`: answers wait here until what they tell of is on the disk.
 //! * `refusal`: what went wrong, as a status. `tally`: what was done so far. `meter`: how long calls
@@ -17,6 +17,7 @@ mod beneath;
 mod connections;
 mod init;
 mod key_value;
+mod lease;
 mod message;
 mod meter;
 mod predicate;

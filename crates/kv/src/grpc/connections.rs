@@ -1,5 +1,6 @@
 //! Connections, no more at a time than were allowed.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use futures_util::stream::unfold;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::meter::Meter;
@@ -19,10 +21,16 @@ use super::meter::Meter;
 /// How long nobody is taken after the system refused a connection.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
+/// What a client of HTTP/2 says first: so many bytes. Until then its connection is not asked whether
+/// it is there.
+const PREFACE_BYTES: usize = 24;
+
 /// A connection, and its place among those that are allowed.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
+    /// Of who has not said enough yet, how much that was, and until when there is time for it.
+    silent: Option<(usize, Pin<Box<Sleep>>)>,
     _permit: OwnedSemaphorePermit,
     meter: Arc<Meter>,
 }
@@ -33,14 +41,16 @@ impl Drop for Connection {
     }
 }
 
-/// The connections of a listener. Further ones wait until others have gone.
+/// The connections of a listener. Further ones wait until others have gone; those that have not
+/// begun to speak HTTP/2 after `silence_max` do.
 pub(super) fn connections(
     listener: TcpListener,
     connections_max: usize,
+    silence_max: Duration,
     meter: Arc<Meter>,
 ) -> impl Stream<Item = io::Result<Connection>> {
     let places = Arc::new(Semaphore::new(connections_max));
-    unfold((listener, places, meter), |(listener, places, meter)| async {
+    unfold((listener, places, meter), move |(listener, places, meter)| async move {
         let permit = Arc::clone(&places).acquire_owned().await.ok()?;
         let stream = loop {
             let accepted = listener.accept().await;
@@ -52,7 +62,8 @@ pub(super) fn connections(
             }
         };
         meter.connections.fetch_add(1, Ordering::Relaxed);
-        let connection = Connection { stream, _permit: permit, meter: Arc::clone(&meter) };
+        let silent = Some((0, Box::pin(tokio::time::sleep(silence_max))));
+        let connection = Connection { stream, silent, _permit: permit, meter: Arc::clone(&meter) };
         Some((Ok(connection), (listener, places, meter)))
     })
 }
@@ -71,7 +82,16 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let Some((said_bytes, until)) = &mut self.silent else { return read };
+        *said_bytes += buffer.filled().len() - before;
+        if *said_bytes >= PREFACE_BYTES {
+            self.silent = None;
+        } else if read.is_pending() && until.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 

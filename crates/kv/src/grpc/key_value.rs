@@ -208,14 +208,18 @@ impl Service {
         self.settled(outcome.await?).await
     }
 
-    async fn scan_of(&self, request: ScanRequest, atomic: bool) -> Result<Scan, Status> {
+    async fn scan_of(
+        &self,
+        request: ScanRequest,
+        atomic: bool,
+    ) -> Result<impl Stream<Item = Result<ScanResponse, Status>> + Send + use<>, Status> {
         let Ok(permit) = Arc::clone(&self.scans).try_acquire_owned() else {
             return Err(too_many("scans", self.settings.scans_max));
         };
-        let (store, safe) = (self.store.clone(), self.safe.clone());
-        let atomic = atomic.then_some(self.settings.snapshot_idle_max);
-        let place = Place { store, safe, tally: Arc::clone(&self.tally), permit };
-        blocking(move || Scan::new(request, atomic, place)).await?
+        let atomic = atomic.then_some(self.settings.snapshot_age_max);
+        let place = Place { store: self.store.clone(), tally: Arc::clone(&self.tally), permit };
+        let scan = blocking(move || Scan::new(request, atomic, place)).await??;
+        Ok(scan.batches(self.settings.reader_idle_max, self.safe.clone()))
     }
 
     fn watch_of(&self, request: WatchRequest) -> Result<Watch, Status> {
@@ -223,7 +227,8 @@ impl Service {
             return Err(too_many("watches", self.settings.watches_max));
         };
         let (store, safe) = (self.store.clone(), self.safe.clone());
-        Watch::new(request, store, safe, self.ending.clone(), permit)
+        let idle_max = self.settings.reader_idle_max;
+        Watch::new(request, store, safe, self.ending.clone(), idle_max, permit)
     }
 
     async fn load_of(
@@ -405,8 +410,7 @@ impl KeyValue for Service {
     ) -> Result<Response<Self::ScanStream>, Status> {
         let request = request.into_inner();
         let call = self.meter.call(Op::Scan, &request);
-        let scan = self.scan_of(request, false).await;
-        streamed(call, scan.map(Scan::batches))
+        streamed(call, self.scan_of(request, false).await)
     }
 
     type AtomicScanStream = Streamed<ScanResponse>;
@@ -417,8 +421,7 @@ impl KeyValue for Service {
     ) -> Result<Response<Self::AtomicScanStream>, Status> {
         let request = request.into_inner();
         let call = self.meter.call(Op::AtomicScan, &request);
-        let scan = self.scan_of(request, true).await;
-        streamed(call, scan.map(Scan::batches))
+        streamed(call, self.scan_of(request, true).await)
     }
 
     type WatchStream = Streamed<WatchResponse>;

@@ -8,21 +8,22 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
-use tokio::task::AbortHandle;
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
+use super::key_value::blocking;
+use super::lease::Lease;
 use super::now;
 use super::predicate::{Item, Predicate};
-use super::refusal::{check_range, damaged, unreadable};
+use super::refusal::{check_range, damaged};
 use super::safe::Safe;
 use super::tally::Tally;
 use crate::engine::Second;
@@ -45,7 +46,6 @@ const KEYS_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Scan {
     store: Store,
-    safe: Safe,
     tally: Arc<Tally>,
     /// What it sees, unless it sees what is there when its turn comes.
     kept: Option<Kept>,
@@ -106,70 +106,61 @@ impl Ord for Head {
     }
 }
 
-/// A snapshot that is let go when nobody reads for too long: it keeps what was replaced since.
+/// What an atomic scan sees: it keeps what was replaced since.
 #[derive(Debug)]
 struct Kept {
-    snapshot: Arc<Mutex<Option<Snapshot>>>,
-    sequence: u64,
+    snapshot: Snapshot,
     /// Of the call: what expires during the scan does not disappear from it.
     now: Second,
-    used: Arc<Notify>,
-    watch: AbortHandle,
+    /// Not kept any longer, however well it is read.
+    until: Instant,
 }
 
-impl Kept {
-    fn new(snapshot: Snapshot, idle_max: Duration) -> Kept {
-        let sequence = snapshot.sequence();
-        let snapshot = Arc::new(Mutex::new(Some(snapshot)));
-        let used = Arc::new(Notify::new());
-        let (watched, noticed) = (Arc::clone(&snapshot), Arc::clone(&used));
-        let watch = tokio::spawn(async move {
-            loop {
-                if tokio::time::timeout(idle_max, noticed.notified()).await.is_ok() {
-                    continue;
-                }
-                // Whoever has it locked uses it.
-                if let Ok(mut snapshot) = watched.try_lock() {
-                    *snapshot = None;
-                    return;
-                }
-            }
-        });
-        Kept { snapshot, sequence, now: now(), used, watch: watch.abort_handle() }
-    }
+/// What came of a step.
+struct Step {
+    /// None if there was too much to look at, or at the end.
+    entries: Vec<Entry>,
+    /// The last commit that the scan tells of so far.
+    seen: u64,
+    /// The commit that everything was seen at, if at one.
+    snapshot: u64,
+    is_over: bool,
 }
 
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.watch.abort();
-    }
+/// A scan, and who reads it.
+struct Reading {
+    scan: Lease<Scan>,
+    safe: Safe,
+    is_over: bool,
 }
 
 /// What a scan needs of its server.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) store: Store,
-    pub(super) safe: Safe,
     pub(super) tally: Arc<Tally>,
     pub(super) permit: OwnedSemaphorePermit,
 }
 
 impl Scan {
-    /// Begins a scan; one that is atomic sees everything as it is now, and is given up when nobody
-    /// reads for `atomic`.
+    /// Begins a scan; one that is atomic sees everything as it is now, for at most `atomic`.
     pub(super) fn new(
         request: ScanRequest,
         atomic: Option<Duration>,
         place: Place,
     ) -> Result<Scan, Status> {
         let ScanRequest { start, end, predicate, limit } = request;
-        let Place { store, safe, tally, permit } = place;
+        let Place { store, tally, permit } = place;
         check_range(&start, &end)?;
         let predicate = Predicate::compile(&predicate)?;
         let stripes = store.stripes();
         tally.call(&tally.scans);
         Ok(Scan {
-            kept: atomic.map(|idle_max| Kept::new(store.snapshot(), idle_max)),
+            kept: atomic.map(|age_max| Kept {
+                snapshot: store.revocable_snapshot(),
+                now: now(),
+                until: Instant::now() + age_max,
+            }),
             stripes: (0..stripes)
                 .map(|_| Stripe {
                     found: VecDeque::new(),
@@ -182,7 +173,6 @@ impl Scan {
             seen: 0,
             left: if limit == 0 { u64::MAX } else { limit },
             store,
-            safe,
             tally,
             end,
             predicate,
@@ -190,54 +180,42 @@ impl Scan {
         })
     }
 
-    /// Its batches, each made when it is asked for.
-    pub(super) fn batches(self) -> impl Stream<Item = Result<ScanResponse, Status>> + Send {
-        unfold(Some(Box::new(self)), |scan| async {
-            let mut scan = scan?;
-            while scan.left > 0 {
-                let step = tokio::task::spawn_blocking(move || {
-                    let entries = scan.step();
-                    (scan, entries)
-                });
-                let entries;
-                (scan, entries) = match step.await {
-                    Ok(stepped) => stepped,
-                    Err(_) => return Some((Err(Status::internal("the scan failed")), None)),
-                };
-                match entries {
-                    Ok(entries) if entries.is_empty() => {}
-                    Ok(entries) => {
-                        return Some(match scan.safe().await {
-                            Ok(snapshot) => (Ok(ScanResponse { entries, snapshot }), Some(scan)),
-                            Err(status) => (Err(status), None),
-                        });
-                    }
-                    Err(status) => return Some((Err(status), None)),
-                }
+    /// Its batches, each made when it is asked for, and once it is safe. It is given up, and its
+    /// place is free, when nothing is read for `idle_max`.
+    pub(super) fn batches(
+        self,
+        idle_max: Duration,
+        safe: Safe,
+    ) -> impl Stream<Item = Result<ScanResponse, Status>> + Send {
+        let reading = Reading { scan: Lease::new(self, idle_max), safe, is_over: false };
+        unfold(Some(reading), |reading| async {
+            match reading?.next().await {
+                Ok(Some((response, reading))) => Some((Ok(response), Some(reading))),
+                Ok(None) => None,
+                Err(status) => Some((Err(status), None)),
             }
-            // That nothing more is there is told, too.
-            scan.safe().await.err().map(|status| (Err(status), None))
         })
     }
 
-    /// Waits until all that was seen is safe. Returns the commit that it was seen at, if at one.
-    async fn safe(&self) -> Result<u64, Status> {
-        self.safe.wait(self.seen).await?;
-        Ok(self.kept.as_ref().map_or(0, |kept| kept.sequence))
-    }
-
-    /// The next entries; none if there was too much to look at, or at the end, when none are left.
-    fn step(&mut self) -> Result<Vec<Entry>, Status> {
-        let Some(kept) = &self.kept else { return self.step_at(None, now()) };
-        let (snapshot, now) = (Arc::clone(&kept.snapshot), kept.now);
-        kept.used.notify_one();
-        let snapshot = snapshot.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(snapshot) = &*snapshot else {
-            return Err(Status::aborted(
-                "nothing was read for too long, and the snapshot was let go: begin anew",
-            ));
+    /// The next entries.
+    fn step(&mut self) -> Result<Step, Status> {
+        let kept = self.kept.take();
+        let stepped = match &kept {
+            None => self.step_at(None, now()),
+            Some(kept) if Instant::now() >= kept.until => Err(Status::aborted(
+                "the scan goes on for too long, and its snapshot was let go: begin anew",
+            )),
+            Some(kept) => self.step_at(Some(&kept.snapshot), kept.now),
         };
-        self.step_at(Some(snapshot), now)
+        // What was looked at behind that may have been anything.
+        if kept.as_ref().is_some_and(|kept| !kept.snapshot.is_kept()) {
+            return Err(Status::aborted(
+                "the store has no space left for its snapshot, which was let go: begin anew",
+            ));
+        }
+        let snapshot = kept.as_ref().map_or(0, |kept| kept.snapshot.sequence());
+        self.kept = kept;
+        Ok(Step { entries: stepped?, seen: self.seen, snapshot, is_over: self.left == 0 })
     }
 
     fn step_at(&mut self, snapshot: Option<&Snapshot>, now: Second) -> Result<Vec<Entry>, Status> {
@@ -253,7 +231,9 @@ impl Scan {
                 break;
             };
             self.advance(stripe);
-            let Some((shown, value)) = self.value(&mut found, snapshot, now)? else { continue };
+            let Some((shown, value)) = self.value(&mut found, stripe, snapshot, now)? else {
+                continue;
+            };
             seen_bytes += KEY_COST_BYTES + value.len();
             let item = Item { key: &found.key, value: &value, version: shown.version };
             if let Some(predicate) = &self.predicate
@@ -341,31 +321,58 @@ impl Scan {
     fn value(
         &mut self,
         found: &mut Found,
+        stripe: usize,
         snapshot: Option<&Snapshot>,
         now: Second,
     ) -> Result<Option<(Shown, Vec<u8>)>, Status> {
         if let Some(value) = found.value.take() {
             return Ok(Some((found.shown, value)));
         }
-        let mut value = Vec::with_capacity(found.shown.value_bytes);
-        let take = |piece: &[u8]| {
-            value.extend_from_slice(piece);
-            true
+        let mut read = None;
+        let visit = |visited: &Visited<'_>| {
+            let mut value = Vec::with_capacity(visited.shown.value_bytes);
+            visited.value(|piece| {
+                value.extend_from_slice(piece);
+                true
+            })?;
+            read = Some((visited.shown, value));
+            Ok(ControlFlow::Continue(()))
         };
-        let Found { key, shown: Shown { version, .. }, .. } = found;
-        let shown = match snapshot {
-            Some(_) => self
-                .store
-                .read_at(key, *version, now, take)
-                .found
-                .map_err(|error| unreadable(&error, *version))?,
-            None => {
-                let shown = self.store.read(key, now, take).map_err(|damage| damaged(&damage))?;
-                self.seen = self.seen.max(shown.sequence);
-                shown.found
+        let only = (Bound::Included(&found.key[..]), Bound::Included(&found.key[..]));
+        let scanned = self
+            .store
+            .scan_stripe(stripe, snapshot, only, 1, now, visit)
+            .map_err(|damage| damaged(&damage))?;
+        self.seen = self.seen.max(scanned.sequence);
+        Ok(read)
+    }
+}
+
+impl Reading {
+    /// The next batch, and who reads on; nothing at the end.
+    async fn next(mut self) -> Result<Option<(ScanResponse, Reading)>, Status> {
+        while !self.is_over {
+            let (reading, step) = blocking(move || {
+                let step = self.scan.with(Scan::step);
+                (self, step)
+            })
+            .await?;
+            self = reading;
+            let Step { entries, seen, snapshot, is_over } = step.unwrap_or_else(|| {
+                Err(Status::aborted(
+                    "nothing was read for too long, and the scan was given up: begin anew",
+                ))
+            })?;
+            self.is_over = is_over;
+            // That nothing more is there is told, too.
+            if !entries.is_empty() || is_over {
+                self.safe.wait(seen).await?;
             }
-        };
-        Ok(shown.map(|shown| (shown, value)))
+            if !entries.is_empty() {
+                return Ok(Some((ScanResponse { entries, snapshot }, self)));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// Connections served at a time; further ones wait.
     pub connections_max: usize,
+    /// A connection that says nothing from its beginning on is closed after so long.
+    pub silence_max: Duration,
     /// Calls of one connection that are served at a time; further ones wait.
     pub streams_max: u32,
     /// Scans served at a time; further ones are refused.
@@ -57,8 +59,12 @@ pub struct Settings {
     pub init_dir: Option<PathBuf>,
     /// Where clients may have copies of the store made; without it, nowhere.
     pub backup_dir: Option<PathBuf>,
-    /// An atomic scan of which nothing is read for so long is given up.
-    pub snapshot_idle_max: Duration,
+    /// A scan of which nothing is read for so long is given up, and so is a watch that could tell
+    /// something.
+    pub reader_idle_max: Duration,
+    /// An atomic scan that goes on for longer is given up: what was replaced since it began is kept
+    /// for it.
+    pub snapshot_age_max: Duration,
     /// Calls that go on when the server is to end have so long.
     pub grace: Duration,
 }
@@ -72,12 +78,14 @@ impl Settings {
             pid: 1,
             message_bytes_max: (4 << 20).max(value_bytes_max) + MESSAGE_OVERHEAD_BYTES,
             connections_max: 1024,
+            silence_max: Duration::from_secs(10),
             streams_max: 256,
             scans_max: 64,
             watches_max: 64,
             init_dir: None,
             backup_dir: None,
-            snapshot_idle_max: Duration::from_secs(30),
+            reader_idle_max: Duration::from_secs(30),
+            snapshot_age_max: Duration::from_secs(3600),
             grace: Duration::from_secs(5),
         }
     }
@@ -131,8 +139,8 @@ impl Serving {
         let (safe, syncing) = Safe::new(store.clone(), Arc::clone(&meter))?;
         let (ended, ending) = watch::channel(false);
         let Settings { message_bytes_max, grace, .. } = settings;
-        let incoming = connections(listener, settings.connections_max, Arc::clone(&meter));
-        let (streams_max, pid) = (settings.streams_max, settings.pid);
+        let Settings { connections_max, silence_max, streams_max, pid, .. } = settings;
+        let incoming = connections(listener, connections_max, silence_max, Arc::clone(&meter));
         let service =
             Service::new(store, safe.clone(), Arc::clone(&meter), settings, ending.clone());
         let honu = Honu { service: service.clone(), pid };

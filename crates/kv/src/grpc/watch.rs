@@ -1,19 +1,22 @@
 //! `Watch`: what happens to the keys of a range, as fast as it is read, or not at all.
 //!
 //! Whoever commits leaves an event in the buffer of each watcher and never waits: a buffer that is
-//! full ends its watch. What is in a buffer is told once it is safe.
+//! full, or not read for too long, ends its watch. What is in a buffer is told once it is safe.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{self, WatchRequest, WatchResponse, past};
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::task::AbortHandle;
 use tonic::Status;
 
+use super::key_value::blocking;
 use super::refusal::check_range;
 use super::safe::Safe;
 use crate::versioned::{Event, Store, What};
@@ -35,21 +38,29 @@ pub(super) struct Watch {
     from: u64,
     begun: bool,
     ending: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
+    /// Who sees that it is read.
+    patience: AbortHandle,
 }
 
-#[derive(Default)]
 struct Buffer {
     waiting: Mutex<Waiting>,
     arrived: Notify,
 }
 
-#[derive(Default)]
 struct Waiting {
     events: VecDeque<(u64, kv::Event)>,
     bytes: usize,
-    /// There was no room for an event: none came behind it.
-    over: bool,
+    /// Since when there is something that nobody has taken, nor anything since.
+    since: Option<Instant>,
+    /// Its place among those that are served; it has none when it is read too slowly.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Waiting {
+    /// Nothing more is told. A stream that is not read cannot end itself: what it has goes now.
+    fn give_up(&mut self) {
+        *self = Waiting { events: VecDeque::new(), bytes: 0, since: None, place: None };
+    }
 }
 
 impl Buffer {
@@ -63,60 +74,100 @@ impl Buffer {
         let sequence = event.sequence;
         let event = message(event, values);
         let mut waiting = self.lock();
-        waiting.over = !waiting.events.is_empty() && waiting.bytes + cost(&event) > BUFFER_BYTES;
-        if !waiting.over {
+        if !waiting.events.is_empty() && waiting.bytes + cost(&event) > BUFFER_BYTES {
+            waiting.give_up();
+        }
+        let goes_on = waiting.place.is_some();
+        if goes_on {
             waiting.bytes += cost(&event);
             waiting.events.push_back((sequence, event));
+            waiting.since.get_or_insert_with(Instant::now);
         }
-        let goes_on = !waiting.over;
         drop(waiting);
         self.arrived.notify_one();
         goes_on
     }
 
-    /// The next events behind a commit, and the commit of the last of them; an error behind the last
-    /// one that there was room for.
-    fn take(&self, from: u64) -> Result<Option<WatchResponse>, Status> {
+    /// Whether there is something to take, or nothing any more.
+    fn is_ready(&self) -> bool {
+        let waiting = self.lock();
+        waiting.place.is_none() || !waiting.events.is_empty()
+    }
+
+    /// The next events behind a commit, of those up to `last`, which is over; an error when it was
+    /// read too slowly.
+    fn take(&self, from: u64, last: u64) -> Result<Option<Told>, Status> {
         let mut waiting = self.lock();
-        let (mut events, mut commit, mut bytes) = (Vec::new(), 0, 0);
+        if waiting.place.is_none() {
+            return Err(Status::aborted(
+                "it was read too slowly, and events were lost: read anew, and watch from there",
+            ));
+        }
+        let (mut events, mut seen, mut bytes) = (Vec::new(), 0, 0);
         while bytes < BATCH_BYTES
+            && waiting.events.front().is_some_and(|(sequence, _)| *sequence <= last)
             && let Some((sequence, event)) = waiting.events.pop_front()
         {
             waiting.bytes -= cost(&event);
             if sequence > from {
                 bytes += cost(&event);
-                commit = sequence;
+                seen = sequence;
                 events.push(event);
             }
         }
-        match events.is_empty() {
-            false => Ok(Some(WatchResponse { events, commit })),
-            true if waiting.over => Err(Status::aborted(
-                "it was read too slowly, and events were lost: read anew, and watch from there",
-            )),
-            true => Ok(None),
+        waiting.since = (!waiting.events.is_empty()).then(Instant::now);
+        // There may be more of the last one.
+        let is_part = waiting.events.front().is_some_and(|(next, _)| *next == seen);
+        let commit = seen - u64::from(is_part);
+        Ok((!events.is_empty())
+            .then_some(Told { response: WatchResponse { events, commit }, seen }))
+    }
+
+    /// Gives up if nothing was taken for so long.
+    fn is_given_up(&self, idle_max: Duration) -> bool {
+        let mut waiting = self.lock();
+        if waiting.since.is_some_and(|since| since.elapsed() >= idle_max) {
+            waiting.give_up();
         }
+        waiting.place.is_none()
     }
 }
 
+/// What is told at once.
+struct Told {
+    response: WatchResponse,
+    /// The last commit that it tells of, if only in part.
+    seen: u64,
+}
+
 impl Watch {
-    /// Begins to watch a range.
+    /// Begins to watch a range, until nothing is read for `idle_max` of what there is.
     pub(super) fn new(
         WatchRequest { start, end, values }: WatchRequest,
         store: Store,
         safe: Safe,
         ending: watch::Receiver<bool>,
+        idle_max: Duration,
         permit: OwnedSemaphorePermit,
     ) -> Result<Watch, Status> {
         check_range(&start, &end)?;
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end.to_vec()) };
-        let buffer = Arc::<Buffer>::default();
+        let waiting =
+            Waiting { events: VecDeque::new(), bytes: 0, since: None, place: Some(permit) };
+        let buffer = Arc::new(Buffer { waiting: Mutex::new(waiting), arrived: Notify::new() });
+        let watched = Arc::clone(&buffer);
+        let patience = tokio::spawn(async move {
+            while !watched.is_given_up(idle_max) {
+                tokio::time::sleep(idle_max).await;
+            }
+        });
         let listener = Arc::clone(&buffer);
         let range = (Bound::Included(start.to_vec()), end);
         let id = store.watch(range, Box::new(move |event| listener.push(event, values)));
         // Asked for when it is registered: of a commit that was being made then, only part was told.
         let from = store.last();
-        Ok(Watch { store, safe, id, buffer, from, begun: false, ending, _permit: permit })
+        let patience = patience.abort_handle();
+        Ok(Watch { store, safe, id, buffer, from, begun: false, ending, patience })
     }
 
     /// What it tells.
@@ -131,21 +182,27 @@ impl Watch {
     }
 
     async fn next(&mut self) -> Result<WatchResponse, Status> {
-        let response = if self.begun {
+        let told = if self.begun {
             self.wait().await?
         } else {
             self.begun = true;
-            WatchResponse { events: Vec::new(), commit: self.from }
+            let response = WatchResponse { events: Vec::new(), commit: self.from };
+            Told { response, seen: self.from }
         };
-        self.safe.wait(response.commit).await?;
-        Ok(response)
+        self.safe.wait(told.seen).await?;
+        Ok(told.response)
     }
 
     /// Waits for events.
-    async fn wait(&mut self) -> Result<WatchResponse, Status> {
+    async fn wait(&mut self) -> Result<Told, Status> {
         loop {
-            if let Some(response) = self.buffer.take(self.from)? {
-                return Ok(response);
+            if self.buffer.is_ready() {
+                // Asked for when there is something: of a commit that is over, all is there.
+                let store = self.store.clone();
+                let last = blocking(move || store.last()).await?;
+                if let Some(told) = self.buffer.take(self.from, last)? {
+                    return Ok(told);
+                }
             }
             tokio::select! {
                 () = self.buffer.arrived.notified() => {}
@@ -159,6 +216,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        self.patience.abort();
         self.store.unwatch(self.id);
     }
 }

@@ -92,7 +92,9 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             let from = retained(&mut past, since, store.last(), Instant::now());
             store.retain(if store.is_tight() { Sequence::MAX } else { from });
         }
-        if swept.elapsed() >= sweep_every {
+        // Better that somebody reads anew than that nobody writes.
+        let let_go = store.is_tight() && store.let_snapshots_go();
+        if let_go || swept.elapsed() >= sweep_every {
             store.sweep();
             swept = Instant::now();
         }

@@ -7,12 +7,20 @@ use std::time::{Duration, Instant};
 use super::record::Sequence;
 use super::store::{Store, lock};
 
-/// Those that are open, by the last commit that they see, and when they were taken.
+/// Those that are open, by the last commit that they see.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     /// Of those that see the same commit, each has a number.
-    open: BTreeMap<(Sequence, u64), Instant>,
+    open: BTreeMap<(Sequence, u64), Taken>,
     next: u64,
+}
+
+/// What is known of a snapshot.
+#[derive(Debug)]
+struct Taken {
+    at: Instant,
+    /// Of one that may be let go, what the log had then: what it grew by, the snapshot may keep.
+    revocable: Option<u64>,
 }
 
 impl Snapshots {
@@ -23,7 +31,7 @@ impl Snapshots {
 
     /// How many there are, and for how long the oldest one has been open.
     pub(super) fn figures(&self) -> (usize, Option<Duration>) {
-        (self.open.len(), self.open.values().next().map(Instant::elapsed))
+        (self.open.len(), self.open.values().next().map(|taken| taken.at.elapsed()))
     }
 }
 
@@ -41,6 +49,13 @@ impl Snapshot {
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
+
+    /// Whether what it sees is still kept. What was read of it before this was asked is as it was if
+    /// it is.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        lock(&self.store.0.snapshots).open.contains_key(&(self.sequence, self.number))
+    }
 }
 
 impl Drop for Snapshot {
@@ -53,13 +68,34 @@ impl Store {
     /// The store as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        self.take_snapshot(false)
+    }
+
+    /// The same, but what it shows is kept only as long as there is space: see
+    /// [`Snapshot::is_kept`].
+    #[must_use]
+    pub fn revocable_snapshot(&self) -> Snapshot {
+        self.take_snapshot(true)
+    }
+
+    fn take_snapshot(&self, revocable: bool) -> Snapshot {
         // Registered before it is known what it sees: nothing is forgotten in between.
         let mut snapshots = lock(&self.0.snapshots);
         let (sequence, number) = (self.0.log.last(), snapshots.next);
         snapshots.next += 1;
-        snapshots.open.insert((sequence, number), Instant::now());
+        let revocable = revocable.then(|| self.0.log.bytes().0);
+        snapshots.open.insert((sequence, number), Taken { at: Instant::now(), revocable });
         drop(snapshots);
         Snapshot { store: self.clone(), sequence, number }
+    }
+
+    /// Lets those snapshots go that may be, and since which the log has grown. Returns whether there were any.
+    pub(super) fn let_snapshots_go(&self) -> bool {
+        let mut snapshots = lock(&self.0.snapshots);
+        let (log_bytes, _) = self.0.log.bytes();
+        let open = snapshots.open.len();
+        snapshots.open.retain(|_, taken| taken.revocable.is_none_or(|then| then >= log_bytes));
+        snapshots.open.len() < open
     }
 
     /// The commit from which on everything is kept: what was replaced before it is not asked for.

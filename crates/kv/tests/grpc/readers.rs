@@ -1,6 +1,12 @@
 //! Readers: what scans show, and those who are slow, leave, or are too many.
 
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use knee_kv::engine::{Change, Engine, Expiry, Item};
 use knee_kv::grpc::Settings;
+use knee_kv::versioned::{History, Items, Keeper, Store as Versioned, StoreOptions};
 use knee_rpc::kv::{CompactRequest, ReadAtRequest, ScanRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -149,6 +155,21 @@ async fn connections_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_says_nothing_makes_room_for_another() {
+    let settings =
+        Settings { connections_max: 1, silence_max: Duration::from_millis(20), ..settings() };
+    let store = Store::with(options(), settings);
+    for said in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
+        let mut silent = TcpStream::connect(store.address()).unwrap();
+        silent.write_all(said).unwrap();
+        let mut client = store.client().await;
+        // It may be too slow itself.
+        while put(&mut client, b"key", b"value").await.is_err() {}
+        drop(silent);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_a_connection_are_limited() {
     let store = Store::with(options(), Settings { streams_max: 1, ..settings() });
     inserted(&store, 64, |_| vec![7; 64 << 10]).await;
@@ -170,7 +191,7 @@ async fn calls_of_a_connection_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_nobody_reads_is_let_go() {
     let impatient =
-        Settings { snapshot_idle_max: std::time::Duration::from_millis(20), ..settings() };
+        Settings { reader_idle_max: std::time::Duration::from_millis(20), ..settings() };
     let store = Store::with(options(), impatient);
     inserted(&store, 128, |_| vec![7; 64 << 10]).await;
     let mut client =
@@ -186,6 +207,89 @@ async fn a_snapshot_that_nobody_reads_is_let_go() {
     let status = rest(scan).await.unwrap_err();
     assert_eq!(status.code(), Code::Aborted);
     assert!(status.message().contains("nothing was read for too long"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_hangs_loses_its_place() {
+    for atomic in [true, false] {
+        let settings =
+            Settings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
+        let store = Store::with(options(), settings);
+        inserted(&store, 128, |_| vec![7; 64 << 10]).await;
+        let mut client =
+            store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+        let hanging = match atomic {
+            true => begin_atomic(&mut client, everything()).await,
+            false => begin(&mut client, everything()).await,
+        };
+        let mut other = store.client().await;
+        while let Err(status) = other.scan(everything()).await {
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            tokio::task::yield_now().await;
+        }
+        let status = rest(hanging).await.unwrap_err();
+        assert_eq!(status.code(), Code::Aborted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_atomic_scan_is_given_up_before_writers_have_no_space() {
+    let small = StoreOptions { segment_bytes: 2 << 20, ..options() };
+    let small = Versioned::in_memory(small, 32 << 20).unwrap();
+    let _keeper = Keeper::start(small.clone(), History::Seconds(0)).unwrap();
+    let store = Store::of(small, settings());
+    inserted(&store, 64, |_| vec![7; 64 << 10]).await;
+    let mut client =
+        store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+    let hanging = begin_atomic(&mut client, everything()).await;
+    let mut writer = store.client().await;
+    // Four times what the log holds.
+    for _ in 0..2000 {
+        // The keeper looks twenty times a second, and is given the time that a disk would take.
+        while let Err(status) = put(&mut writer, b"one", &[1; 64 << 10]).await {
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            tokio::task::yield_now().await;
+        }
+    }
+    let status = rest(hanging).await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted);
+    assert!(status.message().contains("no space left for its snapshot"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_atomic_scan_that_goes_on_for_too_long_is_given_up() {
+    let store = Store::with(
+        options(),
+        Settings { snapshot_age_max: Duration::from_millis(1), ..settings() },
+    );
+    inserted(&store, 128, |_| vec![7; 64 << 10]).await;
+    let mut client =
+        store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+    let scan = begin_atomic(&mut client, everything()).await;
+    let status = rest(scan).await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted);
+    assert!(status.message().contains("goes on for too long"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_value_that_is_touched_is_shown_as_the_snapshot_has_it() {
+    let store = Versioned::in_memory(options(), 1 << 30).unwrap();
+    let mut items = Items::new(store.clone());
+    let served = Store::of(store, settings());
+    inserted(&served, 64, |_| vec![7; 512 << 10]).await;
+    let mut client =
+        served.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+    let scan = begin_atomic(&mut client, everything()).await;
+    // It keeps its versions, and is gone before the scan began.
+    for number in 0..64 {
+        let touch = |_: Option<Item<'_>>| {
+            let expiry = Expiry::at(2);
+            (Change::Amend { expiry, marks: 0, new_version: false, read: true }, ())
+        };
+        items.update(&key(number), 1, touch).0.unwrap();
+    }
+    let found = rest(scan).await.unwrap();
+    assert_eq!(found.len(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

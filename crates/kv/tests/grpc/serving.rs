@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) fn settings() -> Settings {
         threads: 2,
         grace: Duration::from_millis(200),
         // However busy the machine is.
-        snapshot_idle_max: Duration::from_secs(600),
+        reader_idle_max: Duration::from_secs(600),
         ..Settings::for_values(VALUE_BYTES_MAX)
     }
 }
@@ -62,8 +62,12 @@ impl Store {
         Store(Some(Serving::start(settings, store, listener, Telemetry::default()).unwrap()))
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.as_ref().unwrap().address()
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.0.as_ref().unwrap().address())
+        format!("http://{}", self.address())
     }
 
     pub(crate) async fn client(&self) -> Client {

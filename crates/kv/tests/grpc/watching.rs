@@ -1,5 +1,7 @@
 //! `Watch`: what happens to keys.
 
+use std::time::Duration;
+
 use knee_kv::grpc::Settings;
 use knee_kv::versioned::{Consistency, StoreOptions};
 use knee_rpc::kv::{AppendRequest, Event, WatchRequest, WatchResponse, past::Kind};
@@ -154,6 +156,58 @@ async fn a_slow_watcher_holds_up_nobody_and_is_told() {
     let (mut watching, _) = watch(&mut slow, all_values()).await;
     put(&mut client, b"k", b"v").await.unwrap();
     assert_eq!(events(&mut watching, 1).await.unwrap()[0].key, "k");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_a_commit_was_told_when_it_is_said_to_be() {
+    const KEYS: u8 = 8;
+    let store = Store::start();
+    let mut client = store.client().await;
+    let (mut watch, _) = watch(&mut client, all_values()).await;
+    // More than is told at once.
+    let changes = (0..KEYS).map(|number| changed(&[number], &[number; 40 << 10])).collect();
+    let version = bulk_put(&mut client, changes).await.unwrap();
+    let (mut told, mut commit, mut answers) = (0, 0, 0);
+    while commit < version {
+        let response = watch.message().await.unwrap().unwrap();
+        told += response.events.len();
+        commit = response.commit;
+        answers += 1;
+    }
+    assert_eq!((told, commit), (usize::from(KEYS), version));
+    assert!(answers > 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_that_hangs_loses_its_place() {
+    const WINDOW: u32 = 1 << 16;
+    // More than there is room for; more than goes on its way, for a moment.
+    for (puts, reader_idle_max) in
+        [(200, settings().reader_idle_max), (10, Duration::from_millis(20))]
+    {
+        let settings = Settings { watches_max: 1, reader_idle_max, ..settings() };
+        let store = Store::with(options(), settings);
+        let mut slow = store
+            .client_with(|endpoint| {
+                endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
+            })
+            .await;
+        let mut hanging = slow.watch(all_values()).await.unwrap().into_inner();
+        let mut client = store.client().await;
+        for number in 0..puts {
+            put(&mut client, &key(number), &[b'v'; 64 << 10]).await.unwrap();
+        }
+        while let Err(status) = client.watch(all_values()).await {
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            tokio::task::yield_now().await;
+        }
+        let status = loop {
+            if let Err(status) = hanging.message().await {
+                break status;
+            }
+        };
+        assert_eq!(status.code(), Code::Aborted);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
