@@ -31,6 +31,8 @@ pub enum Expected {
     End,
     /// Its end, within [`LINE_BYTES_MAX`].
     LineEnd,
+    /// Its line feed: it may be the beginning of another line, which is still to be written.
+    LineFeed,
 }
 
 /// A line that is neither an edge nor a comment nor empty.
@@ -60,6 +62,9 @@ impl std::fmt::Display for LineError {
             Expected::End => write!(f, "line {line}: expected nothing after the follower")?,
             Expected::LineEnd => {
                 write!(f, "line {line}: expected its end within {LINE_BYTES_MAX} bytes")?;
+            }
+            Expected::LineFeed => {
+                write!(f, "line {line}: expected a line feed at the end of the list")?;
             }
         }
         write!(f, ", in {found:?}")
@@ -108,8 +113,8 @@ pub struct Position {
 /// Reads the edges of a text of any length, in constant memory.
 ///
 /// A line is `user<TAB or blanks>follower`, both unsigned decimal numbers of at most 64 bits; blanks
-/// around them, empty lines and those that begin with `#` do not matter, lines end in LF or CRLF,
-/// and the last one may lack its end.
+/// around them, empty lines and those that begin with `#` do not matter, and lines end in LF or CRLF.
+/// The last one, too: nobody knows of one without its end whether it is all there.
 #[derive(Debug)]
 pub struct EdgeReader<R> {
     input: R,
@@ -188,8 +193,11 @@ impl<R: Read> EdgeReader<R> {
             };
             self.position.lines += 1;
             self.position.bytes += taken as u64;
-            let parsed =
-                if line.len() > LINE_BYTES_MAX { Err(Expected::LineEnd) } else { parse(line) };
+            let parsed = match line.len() {
+                length if length > LINE_BYTES_MAX => Err(Expected::LineEnd),
+                length if length == taken => Err(Expected::LineFeed),
+                _ => parse(line),
+            };
             let parsed = parsed.map_err(|expected| {
                 let shown = &line[..line.len().min(60)];
                 let found = String::from_utf8_lossy(shown).into_owned();
@@ -330,13 +338,17 @@ mod tests {
 
     #[test]
     fn a_wrong_line_is_told_with_its_number_and_what_was_expected() {
-        let (found, _) = all(&b"# twitter\r\n1\t2\r\n\r\n1;3\n2 4"[..]);
+        let (found, _) = all(&b"# twitter\r\n1\t2\r\n\r\n1;3\n2 4\n2 5"[..]);
         assert_eq!(found[0], Ok(Edge { user: 1, follower: 2 }));
         assert_eq!(
             found[1].as_ref().expect_err("it is wrong").to_string(),
             "line 4: expected a tab or blank after the user, in \"1;3\""
         );
         assert_eq!(found[2], Ok(Edge { user: 2, follower: 4 }));
+        assert_eq!(
+            found[3].as_ref().expect_err("it may go on").to_string(),
+            "line 6: expected a line feed at the end of the list, in \"2 5\""
+        );
     }
 
     #[test]
@@ -375,7 +387,10 @@ mod tests {
             // Line by line, with the standard library's means.
             let mut said = Vec::new();
             for (number, line) in (1..).zip(text.split_inclusive(|&byte| byte == b'\n')) {
-                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                let Some(line) = line.strip_suffix(b"\n") else {
+                    said.push((number, false));
+                    continue;
+                };
                 match parse(line) {
                     Ok(None) => {}
                     Ok(Some(edge)) => {

@@ -109,6 +109,8 @@ async fn what_is_not_to_be_loaded_is_refused() {
         (&absolute[..], Code::InvalidArgument, "is absolute"),
         (&above, Code::InvalidArgument, "has a part '..'"),
         ("folder/../wrong", Code::InvalidArgument, "has a part '..'"),
+        ("./wrong", Code::InvalidArgument, "has a part '.'"),
+        ("folder//list", Code::InvalidArgument, "has an empty part"),
         ("a\0b", Code::InvalidArgument, "has a byte 0"),
         ("out", Code::InvalidArgument, "'out' leads out of the server's directory"),
         ("outside/list", Code::InvalidArgument, "leads out of the server's directory"),
@@ -137,6 +139,22 @@ async fn what_is_not_to_be_loaded_is_refused() {
     let status = init(&mut Store::start().client().await, "wrong").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("--init-dir"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_is_still_being_written_is_waited_for() {
+    let directory = Directory::new("init-growing");
+    let store = loading(&directory);
+    let mut client = store.client().await;
+    fs::write(directory.0.join("list"), "1\t2\n12\t3").unwrap();
+    let status = init(&mut client, "list").await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().starts_with("line 2: expected a line feed"), "{status}");
+    assert_eq!(read(&mut client, b"12").await.unwrap_err().code(), Code::NotFound);
+    fs::write(directory.0.join("list"), "1\t2\n12\t34\n").unwrap();
+    assert_eq!(init(&mut client, "list").await.unwrap().last().unwrap().edges, 2);
+    assert_eq!(read(&mut client, b"12").await.unwrap().0, b"34\n");
+    assert_eq!(read(&mut client, b"1").await.unwrap().0, b"2\n");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
