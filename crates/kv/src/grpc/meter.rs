@@ -246,7 +246,10 @@ impl Drop for Call {
             error: self.is_error(),
         };
         if let Some(recorder) = &mut *lock(&meter.shard().recorder) {
-            recorder.gauges.requested(received_unix_ns);
+            // Who only asks how it goes is not part of the load.
+            if self.op != Op::Other {
+                recorder.gauges.requested(received_unix_ns);
+            }
             recorder.record(self.op, &sample);
         }
         if let (Some(trace), Some(traced)) = (&meter.trace, &self.traced) {
