@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use knee_reactor::{bind, process};
+use knee_reactor::{Shutdown, bind, process};
 use knee_telemetry::{Reporter, Stats, Store, tell};
 
 use crate::grpc;
@@ -255,7 +255,21 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     if let Some(grpc) = &grpc {
         reporter.serves_grpc(grpc.address());
     }
-    let (traced, on_ready) = (trace.clone(), process::shutdown_on_signals);
+    let traced = trace.clone();
+    let on_ready = |shutdown: Shutdown| {
+        let other = grpc.as_ref().map(grpc::Serving::shutdown);
+        if let Some(grpc) = &grpc {
+            // Neither is served without the other.
+            let shutdown = shutdown.clone();
+            grpc.on_end(move || shutdown.begin());
+        }
+        process::on_signals(move || {
+            if let Some(other) = &other {
+                other.shut_down();
+            }
+            shutdown.begin();
+        })
+    };
     let started = match &store {
         None => Serving::start(&settings, listener, reporter, traced, on_ready),
         Some(store) => Serving::start_over(store, &settings, listener, reporter, traced, on_ready),

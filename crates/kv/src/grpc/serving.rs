@@ -107,6 +107,8 @@ impl Shutdown {
 pub struct Serving {
     runtime: Runtime,
     served: JoinHandle<Result<(), tonic::transport::Error>>,
+    /// Ends with that.
+    serves: watch::Receiver<()>,
     shutdown: Shutdown,
     ending: watch::Receiver<bool>,
     safe: Safe,
@@ -152,12 +154,38 @@ impl Serving {
             .add_service(StorageServer::new(honu).max_decoding_message_size(message_bytes_max));
         let mut asked = ending.clone();
         runtime.spawn(Arc::clone(&meter).cut_every_second());
-        let served = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
+        let serving = router.serve_with_incoming_shutdown(incoming, async move {
             // An error says that nobody can ask any more.
             let _ = asked.wait_for(|ends| *ends).await;
-        }));
+        });
+        let (held, serves) = watch::channel(());
+        let served = runtime.spawn(async move {
+            // Gone with the task, also where that panics.
+            let _held = held;
+            serving.await
+        });
         let shutdown = Shutdown(ended);
-        Ok(Serving { runtime, served, shutdown, ending, safe, meter, syncing, address, grace })
+        Ok(Serving {
+            runtime,
+            served,
+            serves,
+            shutdown,
+            ending,
+            safe,
+            meter,
+            syncing,
+            address,
+            grace,
+        })
+    }
+
+    /// Tells when nothing is served any more, asked for or not.
+    pub fn on_end(&self, tell: impl FnOnce() + Send + 'static) {
+        let mut serves = self.serves.clone();
+        self.runtime.spawn(async move {
+            while serves.changed().await.is_ok() {}
+            tell();
+        });
     }
 
     /// The address that is served.
@@ -186,12 +214,16 @@ impl Serving {
             }
             tokio::time::timeout(grace, &mut served).await.ok()
         });
+        let was_asked = *ending.borrow();
         // Whoever still reads a scan is cut off; what runs beside the connections ends its step.
         runtime.shutdown_timeout(grace);
         safe.end();
         let synced = syncing.join();
         meter.finish();
         match outcome {
+            Some(Ok(Ok(()))) if !was_asked => {
+                Err(io::Error::other("it ended though nobody had asked it to"))
+            }
             None | Some(Ok(Ok(()))) => {
                 synced.map_err(|_| io::Error::other("the thread that syncs panicked"))
             }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use knee_kv::engine::{Change, Engine, Expiry, Item};
@@ -306,4 +307,15 @@ async fn a_server_that_ends_lets_go_of_its_store_though_a_reader_hangs() {
     let store = Store::of(directory.open(options()), settings());
     let found = rest(begin(&mut store.client().await, everything()).await).await.unwrap();
     assert_eq!(found.len(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_nothing_is_served_any_more_is_told() {
+    let store = Store::start();
+    let (ends, ended) = channel();
+    store.serving().on_end(move || ends.send(()).unwrap());
+    put(&mut store.client().await, b"key", b"value").await.unwrap();
+    assert_eq!(ended.try_recv(), Err(TryRecvError::Empty));
+    store.serving().shutdown().shut_down();
+    tokio::task::block_in_place(|| ended.recv()).unwrap();
 }

@@ -62,8 +62,12 @@ impl Store {
         Store(Some(Serving::start(settings, store, listener, Telemetry::default()).unwrap()))
     }
 
+    pub(crate) fn serving(&self) -> &Serving {
+        self.0.as_ref().unwrap()
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
-        self.0.as_ref().unwrap().address()
+        self.serving().address()
     }
 
     pub(crate) fn url(&self) -> String {
