@@ -7,6 +7,7 @@ mod interfaces;
 mod loading;
 mod readers;
 mod refusals;
+mod repeating;
 mod seed;
 mod serving;
 mod telemetry;
