@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::record::{SEGMENT_BYTES_MAX, Sequence};
 use super::segment::{Location, Segment, SegmentId};
@@ -73,6 +73,8 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// Locked as long as it is open.
     _lock: File,
+    /// Itself, to be synced: also where no more files may be opened.
+    itself: File,
     open: Mutex<Open>,
 }
 
@@ -80,7 +82,7 @@ pub(crate) struct Directory {
 struct Open {
     manifest: Manifest,
     /// Files that are written, and how much of their segments is in them.
-    files: BTreeMap<SegmentId, (File, usize)>,
+    files: BTreeMap<SegmentId, (Arc<File>, usize)>,
 }
 
 /// Why a directory could not be opened.
@@ -146,7 +148,9 @@ impl Directory {
             return Err(DirectoryError::Other(path.to_owned(), what));
         }
         let open = Open { manifest: manifest.clone(), files: BTreeMap::new() };
-        let directory = Directory { path: path.to_owned(), _lock: lock, open: Mutex::new(open) };
+        let itself = File::open(path).map_err(told(path))?;
+        let directory =
+            Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
             directory.write_manifest(&manifest).map_err(told(path))?;
         }
@@ -203,7 +207,7 @@ impl Directory {
         manifest.segments.insert(id, made);
         self.write_manifest(&manifest)?;
         open.manifest = manifest;
-        open.files.insert(id, (file, 0));
+        open.files.insert(id, (Arc::new(file), 0));
         Ok(())
     }
 
@@ -227,7 +231,7 @@ impl Directory {
         let (file, from) = {
             let open = self.state();
             let Some((file, written)) = open.files.get(&segment.id) else { return Ok(()) };
-            (file.try_clone()?, *written)
+            (Arc::clone(file), *written)
         };
         if from < filled {
             file.write_all_at(segment.written(from, filled), FILE_HEAD_BYTES + from as u64)?;
@@ -243,9 +247,13 @@ impl Directory {
 
     /// The same segment, read from its file, which is complete.
     pub(crate) fn open_sealed(&self, full: &Segment) -> io::Result<Segment> {
+        let file = self.state().files.get(&full.id).map(|(file, _)| Arc::clone(file));
+        let sealed = match file {
+            Some(file) => full.reopened(&file)?,
+            None => full.reopened(&File::open(self.file(full.id))?)?,
+        };
         self.state().files.remove(&full.id);
-        let file = File::open(self.file(full.id))?;
-        full.reopened(&file)
+        Ok(sealed)
     }
 
     /// The file of a segment that a store wrote before.
@@ -290,9 +298,8 @@ impl Directory {
 
     /// Waits until everything that was written is on the disk, to whatever file.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        let directory = File::open(&self.path)?;
         // SAFETY: a call with a descriptor that is open.
-        match unsafe { libc::syncfs(directory.as_raw_fd()) } {
+        match unsafe { libc::syncfs(self.itself.as_raw_fd()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -318,7 +325,7 @@ impl Directory {
         writeln!(file, "{text}\n{:08x}", crc32c::crc32c(text.as_bytes()))?;
         file.sync_all()?;
         fs::rename(fresh, path)?;
-        File::open(&self.path)?.sync_all()
+        self.itself.sync_all()
     }
 }
 

@@ -461,14 +461,16 @@ impl Log {
         let written = group
             .full
             .iter()
-            .try_for_each(|segment| {
-                directory.write(segment, safely).and_then(|()| self.reopen(segment))
-            })
-            .and_then(|()| directory.write(&group.active, safely));
+            .chain([&group.active])
+            .try_for_each(|segment| directory.write(segment, safely));
         if let Err(error) = written {
             let why = self.broken.get_or_init(|| error.to_string());
             return Err(Unwritable::Broken(why.clone()));
         }
+        // Where the system has no mapping for one, it stays as it is until the next turn.
+        let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
+        let unopened: Vec<_> = unopened.collect();
+        lock(&self.head).full.splice(..0, unopened);
         if safely {
             self.settled.fetch_max(group.end.to_bits(), Ordering::Relaxed);
         }

@@ -1,0 +1,79 @@
+//! A store whose process may open no more files.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use knee_kv::engine::Expiry;
+use knee_kv::versioned::{
+    Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Unwritable,
+    Write, WriteError,
+};
+
+const OPTIONS: StoreOptions = StoreOptions {
+    consistency: Consistency::Linearizable,
+    stripes: 1,
+    value_bytes_max: 1000,
+    segment_bytes: 4096,
+};
+
+fn open(path: &Path) -> Store {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    Store::open(OPTIONS, &directory, 1 << 20).expect("it opens").0
+}
+
+/// Opens files until no more may be.
+fn all_files() -> Vec<File> {
+    // SAFETY: calls with a struct of their own.
+    unsafe {
+        let mut limit = std::mem::zeroed::<libc::rlimit>();
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        limit.rlim_cur = limit.rlim_max.min(100);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+    }
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+}
+
+/// It is the only test of its process, whose files it takes.
+#[test]
+fn a_store_that_may_open_no_more_files_goes_on_when_it_may() {
+    let path = std::env::temp_dir().join(format!("knee-kv-descriptors-{}", std::process::id()));
+    let copy = path.with_extension("copy");
+    let _ = fs::remove_dir_all(&path);
+    let store = open(&path);
+    let mut made = 0_u32;
+    let mut write = || {
+        let key = made.to_le_bytes();
+        let action =
+            Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[made as u8; 500] };
+        let committed =
+            store.write(&[Write { key: &key, condition: Condition::Always, action }], None, 1)?;
+        store.sync(committed.sequence).expect("the disk takes it");
+        made += 1;
+        Ok(made)
+    };
+    for spare in 0..6 {
+        let mut files = all_files();
+        files.truncate(files.len() - spare);
+        let refused = (0..100).find_map(|_| write().err());
+        drop(files);
+        // With some it is enough for all.
+        let is_full = matches!(refused, Some(WriteError::Log(Unwritable::Full(_))));
+        assert!(is_full || refused.is_none() && spare > 1, "{refused:?} with {spare} files");
+        // What is there if it ends now.
+        let _ = fs::remove_dir_all(&copy);
+        fs::create_dir(&copy).expect("a directory");
+        for entry in fs::read_dir(&path).expect("the directory is there") {
+            let entry = entry.expect("an entry");
+            fs::copy(entry.path(), copy.join(entry.file_name())).expect("a copy");
+        }
+        let made = write().expect("it is taken");
+        assert_eq!(open(&copy).keys() as u32 + 1, made);
+    }
+    drop(store);
+    let keys = open(&path).keys() as u32;
+    for path in [&path, &copy] {
+        let _ = fs::remove_dir_all(path);
+    }
+    assert_eq!(keys, made);
+}
