@@ -28,10 +28,10 @@ mod write;
 
 pub use backup::BackupError;
 pub use directory::DirectoryError;
-pub use figures::Figures;
+pub use figures::{CommitFigures, Figures};
 pub use items::Items;
 pub use keeper::{History, Keeper};
-pub use log::{CommitFigures, Durability, Unwritable};
+pub use log::{Durability, Unwritable};
 pub use read::{Past, ReadError, Seen, Shown};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;

@@ -45,6 +45,12 @@ impl Manifest {
         let reached = Reached { last: 0, settled: None, compacted: 0 };
         Manifest { format: Manifest::FORMAT, consistency, segments: BTreeMap::new(), reached }
     }
+
+    /// The log has come so far. What was dropped stays dropped.
+    fn reach(&mut self, reached: Reached) {
+        let compacted = reached.compacted.max(self.reached.compacted);
+        self.reached = Reached { compacted, ..reached };
+    }
 }
 
 /// A segment as it was made.
@@ -277,7 +283,8 @@ impl Directory {
     /// file away.
     pub(crate) fn remove(&self, id: SegmentId, reached: Reached) -> io::Result<()> {
         let mut open = self.state();
-        let mut manifest = Manifest { reached, ..open.manifest.clone() };
+        let mut manifest = open.manifest.clone();
+        manifest.reach(reached);
         manifest.segments.remove(&id);
         self.write_manifest(&manifest)?;
         open.manifest = manifest;
@@ -288,9 +295,8 @@ impl Directory {
     /// Notes in the manifest how far the log has come.
     pub(crate) fn note(&self, reached: Reached) -> io::Result<()> {
         let mut open = self.state();
-        let compacted = reached.compacted.max(open.manifest.reached.compacted);
-        let reached = Reached { compacted, ..reached };
-        let manifest = Manifest { reached, ..open.manifest.clone() };
+        let mut manifest = open.manifest.clone();
+        manifest.reach(reached);
         self.write_manifest(&manifest)?;
         open.manifest = manifest;
         Ok(())

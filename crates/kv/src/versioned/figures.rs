@@ -1,7 +1,7 @@
 //! What a store has, and what it did to keep it in shape.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::store::{Store, lock};
 
@@ -48,5 +48,49 @@ impl Store {
             figures.versions += table.records() as u64;
         }
         figures
+    }
+}
+
+/// What it took to make commits safe: those that waited together went as one group, with one write
+/// and one sync.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CommitFigures {
+    /// Groups.
+    pub groups: u64,
+    /// Records in them.
+    pub records: u64,
+    /// What all of them took together.
+    pub sum_ns: u64,
+    /// What the slowest one took since somebody asked last.
+    pub max_ns: u64,
+}
+
+/// Counts [`CommitFigures`].
+#[derive(Debug, Default)]
+pub(crate) struct CommitCounters {
+    groups: AtomicU64,
+    records: AtomicU64,
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl CommitCounters {
+    /// A group is safe. The counters are told apart by nobody but who prints them: their order
+    /// among each other does not matter.
+    pub(crate) fn count(&self, records: u64, began: Instant) {
+        let ns = began.elapsed().as_nanos() as u64;
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        self.records.fetch_add(records, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.max_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take(&self) -> CommitFigures {
+        CommitFigures {
+            groups: self.groups.load(Ordering::Relaxed),
+            records: self.records.load(Ordering::Relaxed),
+            sum_ns: self.sum_ns.load(Ordering::Relaxed),
+            max_ns: self.max_ns.swap(0, Ordering::Relaxed),
+        }
     }
 }

@@ -6,13 +6,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use super::directory::{Directory, Reached};
+use super::figures::{CommitCounters, CommitFigures};
 use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
+
+/// Segments that writers leave: one for what frees space, and one more for what is moved, without
+/// which a disk that is full would stay full.
+const RESERVED: usize = 2;
 
 /// When a commit is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,50 +40,6 @@ pub enum Unwritable {
     Broken(String),
 }
 
-/// What it took to make commits safe: those that waited together went as one group, with one write
-/// and one sync.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CommitFigures {
-    /// Groups.
-    pub groups: u64,
-    /// Records in them.
-    pub records: u64,
-    /// What all of them took together.
-    pub sum_ns: u64,
-    /// What the slowest one took since somebody asked last.
-    pub max_ns: u64,
-}
-
-/// Counts [`CommitFigures`].
-#[derive(Debug, Default)]
-struct CommitCounters {
-    groups: AtomicU64,
-    records: AtomicU64,
-    sum_ns: AtomicU64,
-    max_ns: AtomicU64,
-}
-
-impl CommitCounters {
-    /// A group is safe. The counters are told apart by nobody but who prints them: their order
-    /// among each other does not matter.
-    fn count(&self, records: u64, began: Instant) {
-        let ns = began.elapsed().as_nanos() as u64;
-        self.groups.fetch_add(1, Ordering::Relaxed);
-        self.records.fetch_add(records, Ordering::Relaxed);
-        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
-        self.max_ns.fetch_max(ns, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> CommitFigures {
-        CommitFigures {
-            groups: self.groups.load(Ordering::Relaxed),
-            records: self.records.load(Ordering::Relaxed),
-            sum_ns: self.sum_ns.load(Ordering::Relaxed),
-            max_ns: self.max_ns.swap(0, Ordering::Relaxed),
-        }
-    }
-}
-
 /// The log of a store.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -93,6 +54,8 @@ pub(crate) struct Log {
     bytes_max: AtomicU64,
     /// The next segments, made before they are needed: that takes some milliseconds.
     spare: Mutex<VecDeque<Segment>>,
+    /// Whether the last one that was asked for could not be made.
+    is_short: AtomicBool,
     next: AtomicU32,
     turns: Mutex<Turns>,
     /// The ends of turns with even and odd numbers. Whoever waits is served by the turn that goes
@@ -190,6 +153,7 @@ impl Log {
             segment_bytes,
             bytes_max: AtomicU64::new(bytes_max),
             spare: Mutex::new(VecDeque::new()),
+            is_short: AtomicBool::new(false),
             next: AtomicU32::new(recovered.next + 1),
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
@@ -207,7 +171,7 @@ impl Log {
         record_bytes: impl Iterator<Item = usize> + Clone,
         frees: bool,
     ) -> Result<Commit<'_>, Unwritable> {
-        let extra = if frees { self.segment_bytes as u64 } else { 0 };
+        let beyond = usize::from(frees);
         let mut head = lock(&self.head);
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
@@ -216,7 +180,7 @@ impl Log {
         let mut room = head.active.capacity() - HEAD_BYTES - head.active.filled();
         for bytes in record_bytes {
             if bytes > room {
-                match self.fresh_segment(fresh.len(), extra) {
+                match self.fresh_segment(fresh.len(), beyond) {
                     Ok(segment) => fresh.push(segment),
                     Err(error) => {
                         let mut spare = lock(&self.spare);
@@ -248,7 +212,7 @@ impl Log {
         let active = &head.active;
         let mut fresh = Vec::new();
         if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
-            fresh.push(self.fresh_segment(0, 2 * self.segment_bytes as u64)?);
+            fresh.push(self.fresh_segment(0, RESERVED)?);
         }
         let fresh = self.enter(fresh);
         let on_disk = self.on_disk();
@@ -265,15 +229,38 @@ impl Log {
         fresh.into_iter()
     }
 
-    fn fresh_segment(&self, before: usize, extra: u64) -> Result<Segment, Unwritable> {
+    /// A segment for one that may go so many `beyond` the limit, and takes so many of the reserved.
+    fn fresh_segment(&self, before: usize, beyond: usize) -> Result<Segment, Unwritable> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() + before;
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        let extra = (beyond * self.segment_bytes) as u64;
         if (segments as u64 + 1) * self.segment_bytes as u64 > bytes_max + extra {
             return Err(Unwritable::Full(format!("the limit of {bytes_max} bytes is reached")));
         }
         // Held while one is made: the segments' numbers are to be in the order of their use.
         let mut spare = lock(&self.spare);
-        spare.pop_front().map_or_else(|| self.make_segment(), Ok)
+        self.make_spare(&mut spare, self.reserved().saturating_sub(beyond) + 1)?;
+        Ok(spare.pop_front().expect("one was made"))
+    }
+
+    /// Memory is not reserved: that there is some does not depend on this log.
+    fn reserved(&self) -> usize {
+        if self.is_durable() { RESERVED } else { 0 }
+    }
+
+    /// Makes spare segments until there are so many.
+    fn make_spare(&self, spare: &mut VecDeque<Segment>, count: usize) -> Result<(), Unwritable> {
+        while spare.len() < count {
+            let made = self.make_segment();
+            self.is_short.store(made.is_err(), Ordering::Relaxed);
+            spare.push_back(made?);
+        }
+        Ok(())
+    }
+
+    /// Whether there is no room for the segments that the limit allows.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
     }
 
     fn make_segment(&self) -> Result<Segment, Unwritable> {
@@ -282,7 +269,7 @@ impl Log {
             .map_err(|error| Unwritable::Full(error.to_string()))
     }
 
-    /// Makes the next segment, if there will soon be need of one.
+    /// Makes the next segments, if there will soon be need of them.
     pub(crate) fn prepare(&self) -> Result<(), Unwritable> {
         let half = {
             let head = lock(&self.head);
@@ -291,9 +278,8 @@ impl Log {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
         let allowed =
             (segments + 1) * self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
-        let mut spare = lock(&self.spare);
-        if half && allowed && spare.is_empty() {
-            spare.push_back(self.make_segment()?);
+        if half || self.is_short() {
+            self.make_spare(&mut lock(&self.spare), self.reserved() + usize::from(allowed))?;
         }
         Ok(())
     }
@@ -497,7 +483,14 @@ impl Log {
             let head = lock(&self.head);
             head.active.append(&Record::seal(head.last, self.on_disk()));
         }
-        self.write_out()
+        self.write_out()?;
+        // Nobody needs them any more. Those that stay are removed when it is opened.
+        for spare in lock(&self.spare).drain(..) {
+            if let Some(directory) = &self.directory {
+                let _ = directory.remove(spare.id, self.reached(0));
+            }
+        }
+        Ok(())
     }
 
     /// From now on a full segment is read from its file.

@@ -88,7 +88,7 @@ impl Store {
     /// Whether space is short: then nothing is kept that need not be.
     pub(super) fn is_tight(&self) -> bool {
         let (bytes, bytes_max) = self.0.log.bytes();
-        bytes >= bytes_max - bytes_max / 10
+        bytes >= bytes_max - bytes_max / 10 || self.0.log.is_short()
     }
 
     /// Forgets what was replaced and is not asked for any more, of every key.

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::directory::{Directory, DirectoryError};
-use super::log::{CommitFigures, Durability, Log, Recovered, Unwritable};
+use super::figures::CommitFigures;
+use super::log::{Durability, Log, Recovered, Unwritable};
 use super::reclaim::ReclaimError;
 use super::record::{Record, Sequence};
 use super::recovery::{Findings, Lost, read_segments, records};

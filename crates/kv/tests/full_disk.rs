@@ -1,0 +1,107 @@
+//! A store on a disk that is full: a small one of its own, mounted where nobody else sees it.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use knee_kv::engine::Expiry;
+use knee_kv::versioned::{
+    Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Unwritable,
+    Write, WriteError,
+};
+
+const SEGMENT_BYTES: usize = 64 << 10;
+/// A little more than a third of what fits the disk.
+const KEYS: u32 = 80;
+const OPTIONS: StoreOptions = StoreOptions {
+    consistency: Consistency::Linearizable,
+    stripes: 1,
+    value_bytes_max: 4000,
+    segment_bytes: SEGMENT_BYTES,
+};
+
+/// A disk of a MiB that this thread alone sees, and that goes with it.
+fn mount(at: &Path) -> io::Result<()> {
+    let call = |outcome| if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    let mount = |at: &Path, flags, options: &std::ffi::CStr| {
+        let at = std::ffi::CString::new(at.as_os_str().as_bytes())?;
+        let kind = c"tmpfs".as_ptr();
+        // SAFETY: the strings end with a zero and outlive the call.
+        call(unsafe { libc::mount(kind, at.as_ptr(), kind, flags, options.as_ptr().cast()) })
+    };
+    // SAFETY: a call that takes a number.
+    call(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    mount(Path::new("/"), libc::MS_REC | libc::MS_PRIVATE, c"")?;
+    mount(at, 0, c"size=1m")
+}
+
+fn open(path: &Path, bytes_max: u64) -> Store {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    Store::open(OPTIONS, &directory, bytes_max).expect("it opens").0
+}
+
+/// Keys that follow each other in the log die at different times: its segments are half dead, each.
+fn goes_on(path: &Path, bytes_max: u64) {
+    let mut store = open(path, bytes_max);
+    let mut last = vec![None; KEYS as usize];
+    let mut refused = 0;
+    for number in 0..30 * KEYS {
+        let key = number * (number / 3 + 1) % KEYS;
+        let value = [number as u8; 4000];
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        let mut made = store.write(&write, None, 1);
+        if let Err(error) = &made {
+            assert!(matches!(error, WriteError::Log(Unwritable::Full(_))), "{error:?}");
+            refused += 1;
+            if refused % 10 == 0 {
+                // It is no other after a restart.
+                drop(store);
+                store = open(path, bytes_max);
+            }
+            while store.reclaim().expect("there is room to move what is alive") {}
+            made = store.write(&write, None, 1);
+        }
+        let made = made.expect("there is room again");
+        store.sync(made.sequence).expect("the disk takes it");
+        last[key as usize] = Some(value);
+    }
+    assert!(refused > 10, "it was full {refused} times");
+    drop(store);
+    let store = open(path, bytes_max);
+    for (key, value) in (0..KEYS).zip(&last) {
+        let mut found = Vec::new();
+        let shown = store.read(&key.to_le_bytes(), 1, |piece| {
+            found.extend_from_slice(piece);
+            true
+        });
+        let is_there = shown.expect("nothing is damaged").found.is_some();
+        assert_eq!(is_there.then_some(&found[..]), value.as_ref().map(|value| &value[..]));
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_of_what_is_dead_does_not_stay_full() {
+    let path = std::env::temp_dir().join(format!("knee-kv-full-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir(&path).expect("a directory");
+    match mount(&path) {
+        Ok(()) => goes_on(&path, 1 << 30),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            // Past the test's own output, which is shown only where one fails.
+            let line = format!("SKIPPED: full disks: this user may not mount one ({error})\n");
+            io::stderr().write_all(line.as_bytes()).expect("a standard error");
+        }
+        Err(error) => panic!("no disk can be mounted: {error}"),
+    }
+}
+
+#[test]
+fn a_log_at_its_limit_does_not_stay_there() {
+    let path = std::env::temp_dir().join(format!("knee-kv-limit-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    goes_on(&path, 13 * SEGMENT_BYTES as u64);
+    fs::remove_dir_all(&path).expect("it is there");
+}
