@@ -59,8 +59,15 @@ struct Slot {
     deleted: bool,
 }
 
-/// Versions of one key, oldest first, of which a table may hold many.
-type Chain = Vec<Location>;
+/// Versions of one key, of which a table may hold many.
+#[derive(Debug, Default)]
+struct Chain {
+    /// Oldest first.
+    places: Vec<Location>,
+    /// While commits before it are asked for, all of these are, as the log need not be asked each
+    /// time; 0 where nobody has looked.
+    needed_before: Sequence,
+}
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -201,7 +208,7 @@ impl Table {
     fn chain(&self, slot: SlotId) -> &[Location] {
         match self.slots[slot.0 as usize].chain {
             0 => &[],
-            chain => &self.chains[chain as usize - 1],
+            chain => &self.chains[chain as usize - 1].places,
         }
     }
 
@@ -213,7 +220,8 @@ impl Table {
 
     /// The key of a slot.
     pub(crate) fn key(&self, slot: SlotId) -> &[u8] {
-        self.trusted(self.slots[slot.0 as usize].newest).key
+        let newest = self.slots[slot.0 as usize].newest;
+        self.segment(newest.segment).key(newest.offset()).unwrap_or_default()
     }
 
     /// When it was last used, and whether it was read since it was put.
@@ -236,24 +244,27 @@ impl Table {
         at: Location,
         now: Second,
     ) -> SlotId {
-        if self
-            .segments
-            .get((at.segment - self.segments_first) as usize)
-            .is_none_or(Option::is_none)
-            && let Some(segment) = self.log.segment(at.segment)
-        {
-            self.keep(segment);
-        }
+        self.meet(at.segment);
         let Some(id) = slot else { return self.add(hash, at, now) };
         let newest = self.slots[id.0 as usize].newest;
         let chain = self.chain_of(id);
         self.gone.remove(&id.0);
-        self.chains[chain as usize - 1].push(newest);
+        self.chains[chain as usize - 1].places.push(newest);
         self.past += 1;
         self.set_newest(id, at);
         let slot = &mut self.slots[id.0 as usize];
         *slot = Slot { used_at: now, read: false, ..*slot };
         id
+    }
+
+    /// A record came into this segment, perhaps the first one of the table.
+    fn meet(&mut self, id: SegmentId) {
+        let at = (id - self.segments_first) as usize;
+        if self.segments.get(at).is_none_or(Option::is_none)
+            && let Some(segment) = self.log.segment(id)
+        {
+            self.keep(segment);
+        }
     }
 
     /// From now on this is the slot's newest record.
@@ -278,7 +289,7 @@ impl Table {
             return chain;
         }
         let chain = self.chains_free.pop().unwrap_or_else(|| {
-            self.chains.push(Chain::new());
+            self.chains.push(Chain::default());
             self.chains.len() as u32
         });
         self.slots[slot.0 as usize].chain = chain;
@@ -303,8 +314,7 @@ impl Table {
         let slots = &self.slots;
         self.index.insert_unique(spread(tag), id, |&slot| spread(slots[slot as usize].tag));
         let mut order = std::mem::take(&mut self.order);
-        let key = self.trusted(at).key;
-        order.insert(id, |other| self.key(SlotId(other)).cmp(key));
+        order.insert(id, self.key(SlotId(id)), |other| self.key(SlotId(other)));
         self.order = order;
         self.keys += 1;
         self.deleted += usize::from(deleted);
@@ -315,8 +325,7 @@ impl Table {
     fn forget_buried(&mut self, slot: SlotId) {
         let order = {
             let mut order = std::mem::take(&mut self.order);
-            let key = self.key(slot);
-            order.remove(|other| self.key(SlotId(other)).cmp(key));
+            order.remove(slot.0, self.key(slot), |other| self.key(SlotId(other)));
             order
         };
         self.order = order;
@@ -334,10 +343,11 @@ impl Table {
     }
 
     /// Has another chain for the slot's.
-    fn replace_chain(&mut self, slot: SlotId, with: Chain) {
+    fn replace_chain(&mut self, slot: SlotId, places: Vec<Location>) {
         if let Some(chain) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) {
-            self.past += with.len();
-            self.past -= std::mem::replace(&mut self.chains[chain], with).len();
+            let with = Chain { places, needed_before: 0 };
+            self.past += with.places.len();
+            self.past -= std::mem::replace(&mut self.chains[chain], with).places.len();
         }
     }
 
@@ -345,13 +355,13 @@ impl Table {
     fn free_chain(&mut self, slot: SlotId) {
         let chain = std::mem::take(&mut self.slots[slot.0 as usize].chain);
         let chain_before = std::mem::take(&mut self.chains[chain as usize - 1]);
-        self.past -= chain_before.len();
+        self.past -= chain_before.places.len();
         self.chains_free.push(chain);
     }
 
     /// The slots of keys from `key` on, in order.
-    pub(crate) fn slots_from<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = SlotId> + 'a {
-        self.order.from(move |slot| self.key(SlotId(slot)).cmp(key)).map(SlotId)
+    pub(crate) fn slots_from(&self, key: &[u8]) -> impl Iterator<Item = SlotId> + use<'_> {
+        self.order.from(key, &|slot| self.key(SlotId(slot))).map(SlotId)
     }
 
     /// All slots.
@@ -399,7 +409,7 @@ impl Table {
     /// Memory of slots, chains, index and order.
     pub(crate) fn bytes(&self) -> usize {
         let chains: usize =
-            self.chains.iter().map(|chain| chain.capacity() * size_of::<Location>()).sum();
+            self.chains.iter().map(|chain| chain.places.capacity() * size_of::<Location>()).sum();
         self.index.allocation_size()
             + self.slots.capacity() * size_of::<Slot>()
             + self.chains.capacity() * size_of::<Chain>()

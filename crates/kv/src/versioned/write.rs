@@ -310,11 +310,24 @@ impl Store {
         for plan in planned {
             let table = table_of(locked, self.stripe_of(plan.hash));
             let mut slot = plan.slot;
-            for at in places.by_ref().take(plan.pieces().count()) {
-                slot = Some(table.push(plan.hash, slot, at, now));
+            let grows = matches!(plan.write.action, Action::Append(_));
+            let pieces = plan.pieces().count();
+            for at in places.by_ref().take(pieces) {
+                match slot {
+                    // Most often nobody asks for what it was: then its past is not even made.
+                    Some(slot)
+                        if horizon >= sequence
+                            && pieces == 1
+                            && !grows
+                            && table.is_single(slot) =>
+                    {
+                        table.replace(slot, at, now);
+                    }
+                    _ => slot = Some(table.push(plan.hash, slot, at, now)),
+                }
             }
             if let Some(slot) = slot
-                && !matches!(plan.write.action, Action::Append(_))
+                && !grows
             {
                 table.prune(slot, horizon);
             }

@@ -1,6 +1,7 @@
 //! What nobody can ask for any more is forgotten; what is asked for may move.
 
 use super::{Slot, SlotId, Table};
+use crate::engine::Second;
 use crate::versioned::record::Sequence;
 use crate::versioned::segment::{Location, SegmentId};
 
@@ -8,33 +9,59 @@ impl Table {
     /// Forgets what nobody can ask for who sees commits from `horizon` on: what the key was before
     /// the last complete value not behind it.
     pub(crate) fn prune(&mut self, slot: SlotId, horizon: Sequence) {
-        let chain = self.chain(slot);
-        if chain.is_empty() {
+        let Some(number) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) else {
+            self.note_if_gone(slot);
+            return;
+        };
+        // A recovery may have found nothing but the newest.
+        if self.chain(slot).is_empty() {
+            self.free_chain(slot);
             self.note_if_gone(slot);
             return;
         }
-        let newest = self.trusted(self.slots[slot.0 as usize].newest);
-        let mut first = if newest.sequence <= horizon {
-            chain.len()
+        if horizon < self.chains[number].needed_before {
+            return;
+        }
+        let newest = self.trusted(self.slots[slot.0 as usize].newest).sequence;
+        let (last, needed_before) = if newest <= horizon {
+            // What comes on top of it is of a later commit.
+            (self.chain(slot).len(), newest + 1)
         } else {
-            let seen = chain.partition_point(|&at| self.trusted(at).sequence <= horizon);
-            let Some(last) = seen.checked_sub(1) else { return };
-            last
+            let seen = self.chain(slot).partition_point(|&at| self.trusted(at).sequence <= horizon);
+            let last = seen.saturating_sub(1);
+            (last, self.trusted(self.entry(slot, last + 1)).sequence)
         };
-        first = first.saturating_sub(self.trusted(self.entry(slot, first)).depth());
-        for &at in &chain[..first] {
+        let first = last - self.trusted(self.entry(slot, last)).depth().min(last);
+        for &at in &self.chain(slot)[..first] {
             self.segment(at.segment).bury(self.trusted(at).bytes());
         }
-        let entry = &mut self.slots[slot.0 as usize];
-        let number = entry.chain;
-        entry.pruned |= first > 0;
-        let chain = &mut self.chains[number as usize - 1];
-        chain.drain(..first);
+        self.slots[slot.0 as usize].pruned |= first > 0;
+        let chain = &mut self.chains[number];
+        chain.needed_before = needed_before;
+        chain.places.drain(..first);
         self.past -= first;
         if self.chain(slot).is_empty() {
             self.free_chain(slot);
             self.note_if_gone(slot);
         }
+    }
+
+    /// Does what [`Table::push`] and [`Table::prune`] would do where nobody can ask for what the
+    /// key was, which is one record.
+    pub(crate) fn replace(&mut self, slot: SlotId, at: Location, now: Second) {
+        self.meet(at.segment);
+        let newest = self.slots[slot.0 as usize].newest;
+        self.segment(newest.segment).bury(self.trusted(newest).bytes());
+        self.gone.remove(&slot.0);
+        self.set_newest(slot, at);
+        let entry = &mut self.slots[slot.0 as usize];
+        *entry = Slot { used_at: now, read: false, pruned: true, ..*entry };
+        self.note_if_gone(slot);
+    }
+
+    /// Whether one record is all that is known of the key.
+    pub(crate) fn is_single(&self, slot: SlotId) -> bool {
+        self.slots[slot.0 as usize].chain == 0
     }
 
     fn note_if_gone(&mut self, slot: SlotId) {
@@ -68,7 +95,10 @@ impl Table {
     /// An entry of the slot has moved.
     pub(crate) fn relocate(&mut self, slot: SlotId, entry: usize, to: Location) {
         let Slot { chain, .. } = self.slots[slot.0 as usize];
-        match (chain as usize).checked_sub(1).and_then(|chain| self.chains[chain].get_mut(entry)) {
+        match (chain as usize)
+            .checked_sub(1)
+            .and_then(|chain| self.chains[chain].places.get_mut(entry))
+        {
             Some(entry) => *entry = to,
             None => self.slots[slot.0 as usize].newest = to,
         }
