@@ -1,5 +1,5 @@
-//! Files that were cut short or lost a bit, anywhere: named when the store is opened, or as after a
-//! crash only the end is missing. Nothing else is ever served.
+//! Files that were cut short or lost a bit, anywhere: named when the store is opened, unless what was hit is nothing that
+//! is asked for. Nothing else is ever served.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
