@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -119,6 +120,25 @@ impl Directory {
             repair: false,
         };
         Versioned::open(options, &directory, 1 << 30).unwrap().0
+    }
+
+    /// From now on the files that are open there take nothing, as if they were on a full disk.
+    pub(crate) fn fill_up(&self) {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut filled = 0;
+        for entry in fs::read_dir("/proc/self/fd").unwrap() {
+            let entry = entry.unwrap().path();
+            let is_of_log = |file: &PathBuf| {
+                file.starts_with(&self.0) && file.extension().is_some_and(|name| name == "log")
+            };
+            if fs::read_link(&entry).is_ok_and(|file| is_of_log(&file)) {
+                let fd = entry.file_name().unwrap().to_str().unwrap().parse().unwrap();
+                // SAFETY: the store goes on with its descriptor, which is another file's now.
+                assert!(unsafe { libc::dup2(full.as_raw_fd(), fd) } >= 0);
+                filled += 1;
+            }
+        }
+        assert!(filled > 0, "no file of the log is open");
     }
 }
 
