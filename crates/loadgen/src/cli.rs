@@ -25,6 +25,9 @@ use crate::values::ValueSize;
 /// otherwise.
 const OPEN_PIPELINE: usize = 256;
 
+/// The longest time to live: memcached takes more for a second of the Unix epoch.
+const TTL_S_MAX: i64 = 30 * 24 * 3600;
+
 /// Puts load on servers and times every response.
 #[derive(Parser, Debug)]
 #[command(name = "knee-load", version)]
@@ -83,6 +86,9 @@ struct Common {
     /// Size of the values: BYTES, uniform:LOW:HIGH or exponential:MEAN; drawn once for each key.
     #[arg(long, default_value = "32")]
     value_bytes: ValueSize,
+    /// Let what is stored expire after so many seconds; without this it does not.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=TTL_S_MAX))]
+    ttl_s: Option<u32>,
     /// Check every value that comes back.
     #[arg(long)]
     verify: bool,
@@ -159,7 +165,7 @@ impl Common {
     /// So many keys, and their values.
     fn items(&self, format: KeyFormat, keys: u64) -> Result<Items, String> {
         let keys = KeySpace::new(&self.key_prefix, format, keys)?;
-        Ok(Items { keys, value_size: self.value_bytes })
+        Ok(Items { keys, value_size: self.value_bytes, ttl_s: self.ttl_s.unwrap_or(0) })
     }
 
     /// The plan of a run of this length; `pipeline` is the number of requests in flight per

@@ -1,15 +1,17 @@
-//! What a run's keys are, and what is stored under each.
+//! What a run's keys are, what is stored under each, and for how long.
 
 use knee_proto::encode;
 
 use crate::keys::KeySpace;
 use crate::values::{KeyValue, ValueSize};
 
-/// The keys, and how large their values are.
+/// The keys, how large their values are, and how long they last.
 #[derive(Debug, Clone)]
 pub(crate) struct Items {
     pub(crate) keys: KeySpace,
     pub(crate) value_size: ValueSize,
+    /// Seconds after which what was stored expires; 0: it does not.
+    pub(crate) ttl_s: u32,
 }
 
 impl Items {
@@ -29,7 +31,9 @@ impl Items {
         self.keys.append(key, out);
         out.push(b' ');
         encode::number(u64::from(value.flags()), out);
-        out.extend_from_slice(b" 0 ");
+        out.push(b' ');
+        encode::number(u64::from(self.ttl_s), out);
+        out.push(b' ');
         encode::number(u64::from(value.bytes), out);
         encode::line_end(out);
         value.append(out);

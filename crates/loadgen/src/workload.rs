@@ -165,6 +165,7 @@ mod tests {
             items: Items {
                 keys: KeySpace::new("t-", KeyFormat::Padded, 50).unwrap(),
                 value_size: ValueSize::Uniform { low: 0, high: 300 },
+                ttl_s: 77,
             },
             choice: KeyChoice::Uniform,
             set_get: set_get.parse().unwrap(),
@@ -214,7 +215,7 @@ mod tests {
                     assert_eq!(op, Op::Set);
                     let key = workload.items.keys.number(store.key).unwrap();
                     assert_eq!(workload.items.value(key).differs(store.flags, store.value), None);
-                    assert_eq!((store.exptime, store.noreply), (0, false));
+                    assert_eq!((store.exptime, store.noreply), (77, false));
                     sets += 1;
                 }
                 Request::Get(get) => {

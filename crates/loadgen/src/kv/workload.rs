@@ -131,7 +131,7 @@ pub(crate) mod tests {
         };
         change(&mut shape);
         let keys = KeySpace::new("t-", KeyFormat::Padded, keys).unwrap();
-        let items = Items { keys, value_size: ValueSize::Fixed { bytes: 20 } };
+        let items = Items { keys, value_size: ValueSize::Fixed { bytes: 20 }, ttl_s: 0 };
         Workload::new(items, shape, clients).unwrap()
     }
 

@@ -12,6 +12,7 @@ use prost::Message as _;
 use tonic::{Code, Response, Status, Streaming};
 
 use super::link::{Client, told, why};
+use crate::items::Items;
 use crate::keys::KeyFormat;
 use crate::kv::draws::Drawn;
 use crate::kv::workload::Workload;
@@ -84,8 +85,9 @@ fn content(workload: &Workload, key: u32) -> Bytes {
 }
 
 fn value(workload: &Workload, key: u32) -> Value {
+    let Items { ttl_s, .. } = workload.items;
     let flags = workload.items.value(key).flags();
-    Value { value: content(workload, key), flags, ttl_s: 0 }
+    Value { value: content(workload, key), flags, ttl_s }
 }
 
 /// The part of a bulk put that writes a key's value.
