@@ -15,4 +15,4 @@ mod workload;
 
 pub(crate) use mix::Mix;
 pub(crate) use text::Text;
-pub(crate) use workload::{BULK_KEYS_MAX, Shape, Workload};
+pub(crate) use workload::{BULK_KEYS_MAX, Part, Shape, Workload};

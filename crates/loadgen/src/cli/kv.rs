@@ -8,7 +8,7 @@ use super::{Common, Failure, seconds, share};
 use crate::items::Items;
 use crate::keys::KeyFormat;
 use crate::kv::grpc::{self, OverGrpc};
-use crate::kv::{BULK_KEYS_MAX, Mix, Shape, Text, Workload};
+use crate::kv::{BULK_KEYS_MAX, Mix, Part, Shape, Text, Workload};
 use crate::populate;
 use crate::run::{self, OnReactor};
 use knee_telemetry::Op;
@@ -39,6 +39,14 @@ pub(super) struct Kv {
     /// Each client has keys of its own: KEYS/CLIENTS of them, one at least.
     #[arg(long)]
     own_keys: bool,
+    /// This is process number I of N that put load on side by side, from 1 on: its clients' own keys are
+    /// in the I-th of N equal parts.
+    #[arg(long, value_name = "I/N", requires = "own_keys")]
+    part: Option<Part>,
+    /// Write without request ids (gRPC only): the server then remembers none, and cannot tell a
+    /// write that comes again, so that none is sent again when its connection breaks.
+    #[arg(long)]
+    no_request_ids: bool,
     /// Keys that a scan is about: so many consecutive ones of the key space.
     #[arg(long, value_name = "K", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
@@ -109,11 +117,15 @@ impl Kv {
     fn items(&self) -> Result<Items, String> {
         let common = &self.common;
         // Clients with keys of their own have one at least.
-        let keys = match (self.own_keys, common.keys) {
-            (true, 1..) => common.keys.max(common.clients),
+        let keys = match (self.own_keys(), common.keys) {
+            (Some(part), 1..) => common.keys.max(common.clients * part.of),
             (_, keys) => keys,
         };
         common.items(self.key_format, keys)
+    }
+
+    fn own_keys(&self) -> Option<Part> {
+        self.own_keys.then(|| self.part.unwrap_or(Part::WHOLE))
     }
 
     fn shape(&self) -> Shape {
@@ -121,7 +133,7 @@ impl Kv {
             mix: self.mix.clone(),
             choice: self.common.key_choice,
             key_draws: self.key_draws,
-            own_keys: self.own_keys,
+            own_keys: self.own_keys(),
             scan_keys: self.scan_keys,
             bulk_keys: self.bulk_keys,
             large_bytes: self.large_bytes,

@@ -34,6 +34,26 @@ pub(crate) struct Draws {
     way: Way,
     /// Keys that were taken away and not put back, oldest first.
     taken: VecDeque<u32>,
+    /// Those of the bulk put at hand.
+    bulk: HashSet<u32, BuildHasherDefault<KeyHasher>>,
+}
+
+/// Mixes a key's number: more is not needed to tell a thousand of them apart.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write_u32(&mut self, key: u32) {
+        self.0 = mix(u64::from(key));
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("keys are numbers of 32 bits")
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Debug)]
@@ -48,7 +68,7 @@ impl Draws {
     /// The stream of client number `client` of `clients`.
     pub(crate) fn new(workload: &Workload, client: u64, clients: u64) -> Draws {
         let shape = &workload.shape;
-        let own = shape.own_keys;
+        let own = shape.own_keys.is_some();
         let (place, of) = if own { (0, 1) } else { (client, clients) };
         let way = match &workload.draws {
             Some(keys) => Way::Over { keys: Arc::clone(keys), next: 0 },
@@ -56,7 +76,7 @@ impl Draws {
         };
         Draws {
             random: Random::stream(shape.seed, client),
-            first: if own { (client * workload.keys_each) as u32 } else { 0 },
+            first: if own { workload.own_keys_of(client) } else { 0 },
             way,
             taken: VecDeque::new(),
         }
@@ -118,6 +138,7 @@ mod tests {
     use super::super::workload::tests::workload;
     use super::*;
     use crate::keys::KeyChoice;
+    use crate::kv::Part;
     use proptest::prelude::*;
 
     fn drawn(workload: &Workload, client: u64, clients: u64, count: usize) -> Vec<Drawn> {
@@ -176,21 +197,22 @@ mod tests {
     proptest! {
         #[test]
         fn clients_with_keys_of_their_own_share_none(
-            keys in 5_u64..200, clients in 1_u64..9, seed: u64, over in any::<bool>(),
-            theta in 0.0..1.5,
+            keys in 5_u64..200, clients in 1_u64..9, parts in 1_u64..4, seed: u64,
+            over in any::<bool>(), theta in 0.0..1.5,
         ) {
-            prop_assume!(keys / clients >= 5);
-            let workload = workload(ALL, keys, clients, |shape| {
-                shape.own_keys = true;
-                shape.seed = seed;
-                shape.choice = KeyChoice::Zipf { theta };
-                shape.key_draws = over.then_some(7);
-            });
-            let each = keys / clients;
-            for client in 0..clients {
+            prop_assume!(keys / parts / clients >= 5);
+            let mut owners = vec![None; keys as usize];
+            for (number, client) in (0..parts).flat_map(|part| (0..clients).map(move |c| (part, c))) {
+                let workload = workload(ALL, keys, clients, |shape| {
+                    shape.own_keys = Some(Part { number, of: parts });
+                    shape.seed = seed;
+                    shape.choice = KeyChoice::Zipf { theta };
+                    shape.key_draws = over.then_some(7);
+                });
                 for Drawn { key, others, .. } in drawn(&workload, client, clients, 50) {
                     for key in others.into_iter().chain([key]) {
-                        prop_assert_eq!(u64::from(key) / each, client);
+                        let owner = owners[key as usize].get_or_insert((number, client));
+                        prop_assert_eq!(*owner, (number, client));
                     }
                 }
             }

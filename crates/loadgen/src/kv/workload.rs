@@ -1,5 +1,6 @@
 //! What all clients of a run have in common, and what a value must be.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use knee_random::Random;
@@ -16,6 +17,46 @@ pub(crate) const BULK_KEYS_MAX: u32 = 1000;
 /// The stream from which keys are drawn that all clients go over.
 const DRAWS_STREAM: u64 = 1 << 61;
 
+/// One of several equal parts of the keys: that of one of several processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Which one, from 0 on.
+    pub(crate) number: u64,
+    /// Of how many.
+    pub(crate) of: u64,
+}
+
+impl Part {
+    /// All of them.
+    pub(crate) const WHOLE: Part = Part { number: 0, of: 1 };
+
+    /// The first of `keys` that is in it.
+    fn first(self, keys: u64) -> u64 {
+        (u128::from(keys) * u128::from(self.number) / u128::from(self.of)) as u64
+    }
+
+    /// How many of `keys` are in each part, at least.
+    fn length(self, keys: u64) -> u64 {
+        keys / self.of
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Part, String> {
+        let numbers = text
+            .split_once('/')
+            .and_then(|(number, of)| Some((number.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
+        match numbers {
+            Some((number, of)) if (1..=of).contains(&number) => {
+                Ok(Part { number: u64::from(number) - 1, of: u64::from(of) })
+            }
+            _ => Err(format!("expected I/N, such as 1/3 for the first of three, not {text:?}")),
+        }
+    }
+}
+
 /// What is asked for, as it is said.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
@@ -23,8 +64,8 @@ pub(crate) struct Shape {
     pub(crate) choice: KeyChoice,
     /// Every client goes over so many drawn keys again and again.
     pub(crate) key_draws: Option<u32>,
-    /// Each client has keys of its own.
-    pub(crate) own_keys: bool,
+    /// Each client has keys of its own, of this part of them.
+    pub(crate) own_keys: Option<Part>,
     /// Keys that a scan is about.
     pub(crate) scan_keys: u32,
     /// Keys of a bulk put.
@@ -54,8 +95,10 @@ impl Workload {
     /// # Errors
     /// When a bulk put has more keys than there are.
     pub(crate) fn new(items: Items, shape: Shape, clients: u64) -> Result<Workload, String> {
-        let keys_each =
-            if shape.own_keys { (items.keys.count() / clients).max(1) } else { items.keys.count() };
+        let keys_each = match shape.own_keys {
+            Some(part) => (part.length(items.keys.count()) / clients).max(1),
+            None => items.keys.count(),
+        };
         if shape.mix.names(Op::BulkPut) && u64::from(shape.bulk_keys) > keys_each {
             return Err(format!(
                 "a bulk put of {} keys needs as many, and a client has {keys_each}",
@@ -69,6 +112,12 @@ impl Workload {
         });
         let grows = shape.mix.names(Op::Append);
         Ok(Workload { items, shape, keys_each, draws, grows })
+    }
+
+    /// The first key that client number `client` has for itself, where each has its own.
+    pub(crate) fn own_keys_of(&self, client: u64) -> u32 {
+        let part = self.shape.own_keys.unwrap_or(Part::WHOLE);
+        (part.first(self.items.keys.count()) + client * self.keys_each) as u32
     }
 
     /// What a read that found a value of so many bytes is counted as.
@@ -123,7 +172,7 @@ pub(crate) mod tests {
             mix: mix.parse().unwrap(),
             choice: KeyChoice::Uniform,
             key_draws: None,
-            own_keys: false,
+            own_keys: None,
             scan_keys: 10,
             bulk_keys: 5,
             large_bytes: None,
@@ -167,8 +216,17 @@ pub(crate) mod tests {
         let new = |own_keys| {
             Workload::new(workload.items.clone(), Shape { own_keys, ..shape.clone() }, 2)
         };
-        assert!(new(false).is_ok());
-        let message = new(true).unwrap_err();
+        assert!(new(None).is_ok());
+        let message = new(Some(Part::WHOLE)).unwrap_err();
         assert_eq!(message, "a bulk put of 5 keys needs as many, and a client has 4");
+    }
+
+    #[test]
+    fn parts_are_read_and_wrong_ones_refused() {
+        assert_eq!("1/1".parse(), Ok(Part::WHOLE));
+        assert_eq!("3/7".parse(), Ok(Part { number: 2, of: 7 }));
+        for wrong in ["", "1", "0/3", "4/3", "1/0", "-1/3", "1/3/5", "a/b"] {
+            assert!(wrong.parse::<Part>().is_err(), "{wrong}");
+        }
     }
 }
