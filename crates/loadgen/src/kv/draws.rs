@@ -1,9 +1,10 @@
 //! One client's stream of operations.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use knee_random::Random;
+use knee_random::{Random, mix};
 use knee_telemetry::Op;
 
 use super::workload::Workload;
@@ -79,6 +80,7 @@ impl Draws {
             first: if own { workload.own_keys_of(client) } else { 0 },
             way,
             taken: VecDeque::new(),
+            bulk: HashSet::default(),
         }
     }
 
@@ -101,10 +103,12 @@ impl Draws {
         };
         if op == Op::BulkPut {
             let count = workload.shape.bulk_keys as usize - 1;
+            self.bulk.clear();
+            self.bulk.insert(key);
             while others.len() < count {
                 // One that is there already gives way to the next one that is not.
                 let mut other = self.key();
-                while other == key || others.contains(&other) {
+                while !self.bulk.insert(other) {
                     other = self.after(other, workload.keys_each);
                 }
                 others.push(other);
