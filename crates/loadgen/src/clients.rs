@@ -6,7 +6,7 @@
 //! that one receive brought. It begins when the request is *due*, which is
 //!
 //! * in a closed loop without think time, that same reading: the next request is due the moment the
-//!   answer to the last one is there;
+//!   answer to the last one is there (with `--verify`: when it has been checked);
 //! * in a closed loop with think time, when the think time after the last answer is over;
 //! * in an open loop, when the schedule says.
 //!

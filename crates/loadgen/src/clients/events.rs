@@ -83,7 +83,9 @@ impl<T: Traffic> Handler for Clients<T> {
                         {
                             recorder.gauges.thought(think.as_nanos() as u64);
                         }
-                        self.send_after(io, client, now, think);
+                        // What was checked is in nobody's time.
+                        let from = if self.run.plan.verify { Instant::now() } else { now };
+                        self.send_after(io, client, from, think);
                     }
                 }
                 Decoded::Incomplete { consumed, wanted } => {
