@@ -98,7 +98,10 @@ impl Kv {
         let plan = common.plan(self.seconds, None);
         let reporter = common.reporter()?;
         match self.protocol {
-            Protocol::Grpc => run::run(plan, OverGrpc(workload), parent, reporter)?,
+            Protocol::Grpc => {
+                let driver = OverGrpc { workload, request_ids: !self.no_request_ids };
+                run::run(plan, driver, parent, reporter)?;
+            }
             Protocol::Memcached => run::run(plan, OnReactor(Text(workload)), parent, reporter)?,
         }
         Ok(())
@@ -110,6 +113,9 @@ impl Kv {
             && let Some(op) = only_grpc.into_iter().find(|op| self.mix.names(*op))
         {
             return Err(format!("the memcached protocol has no {}: --protocol grpc", op.name()));
+        }
+        if self.protocol == Protocol::Memcached && self.no_request_ids {
+            return Err("the memcached protocol has no request ids: --protocol grpc".into());
         }
         Workload::new(self.items()?, self.shape(), self.common.clients)
     }

@@ -3,12 +3,14 @@
 //! Each thread has a runtime of its own and the connections of its clients, one each; nothing of a
 //! request crosses threads.
 //!
-//! * `thread`: the clients of one thread, from connecting to the last answer. `link`: one connection.
-//!   `alarm`: timers as exact as the event loop's.
+//! * `thread`: the clients of one thread, from connecting to the last answer. `link`: one client's
+//!   connection, now and after a loss. `connection`: HTTP/2 on it. `alarm`: timers as exact as the
+//!   event loop's.
 //! * `message`: an operation as a call, and what its answer says.
 //! * `populate`: the phase that only fills the stores. `init`: the one in which they load a file.
 
 mod alarm;
+mod connection;
 mod init;
 mod link;
 mod message;
@@ -34,7 +36,11 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Clients that speak gRPC, on a runtime for each thread.
 #[derive(Debug)]
-pub(crate) struct OverGrpc(pub(crate) Workload);
+pub(crate) struct OverGrpc {
+    pub(crate) workload: Workload,
+    /// Writes have an id, by which the server tells one that comes again.
+    pub(crate) request_ids: bool,
+}
 
 /// What the threads are told.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,11 +63,12 @@ impl Driver for OverGrpc {
         reporter: &mut Reporter<Load>,
         parent: Option<u32>,
     ) -> Result<Box<dyn Driving>, Error> {
-        let workload = Arc::new(self.0);
+        let OverGrpc { workload, request_ids } = self;
+        let workload = Arc::new(workload);
         let (told, telling) = watch::channel(Told::default());
         let now = Moment::now();
         // A second run of a seed does not repeat the requests of the first: their ids must differ.
-        let process = RandomState::new().hash_one(std::process::id());
+        let process = request_ids.then(|| RandomState::new().hash_one(std::process::id()));
         let mut threads = Vec::new();
         for number in 0..run.plan.threads {
             let name = format!("load-{number}");

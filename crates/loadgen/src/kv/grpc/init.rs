@@ -97,7 +97,7 @@ async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Err
 }
 
 async fn load(server: SocketAddr, file: String) -> Result<InitResponse, String> {
-    let mut client = connect(server).await?;
+    let mut client = connect(server).await?.client;
     let why = |failure: tonic::Status| match Failure::from(failure) {
         Failure::Refused { said, .. } => format!("it answered with {said}"),
         Failure::Lost(why) => why,

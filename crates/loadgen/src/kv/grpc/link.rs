@@ -7,18 +7,31 @@ use std::time::Duration;
 
 use knee_rpc::kv::StatsRequest;
 use knee_rpc::kv::key_value_client::KeyValueClient;
-use tonic::transport::{Channel, Endpoint};
+use tokio::net::TcpStream;
+use tonic::codegen::http::Uri;
+use tonic::codegen::http::uri::InvalidUri;
 
 use super::ANSWER_BYTES_MAX;
+use super::connection::Connection;
 use super::message::Request;
 use crate::kv::sightings::Sightings;
 use crate::run::{BACKOFF_MIN, CONNECT_TIMEOUT};
 
-/// What a server may send before it has to wait for this side: a list of a million elements does
-/// not.
-const WINDOW_BYTES: u32 = 16 << 20;
+pub(super) type Client = KeyValueClient<Connection>;
 
-pub(super) type Client = KeyValueClient<Channel>;
+/// A connection that stands, or was not seen to be lost yet.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    pub(super) client: Client,
+    connection: Connection,
+}
+
+impl Standing {
+    /// Whether it is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.connection.is_lost()
+    }
+}
 
 /// A client's connection.
 #[derive(Debug)]
@@ -26,8 +39,8 @@ pub(super) struct Link {
     /// The server's number, and its address.
     pub(super) server: usize,
     pub(super) address: SocketAddr,
-    /// `None` while it is lost.
-    pub(super) client: RefCell<Option<Client>>,
+    /// `None` while it is known to be lost.
+    pub(super) standing: RefCell<Option<Standing>>,
     /// How often it was lost.
     pub(super) losses: Cell<u64>,
     pub(super) backoff: Cell<Duration>,
@@ -43,7 +56,7 @@ impl Link {
         Link {
             server,
             address,
-            client: RefCell::default(),
+            standing: RefCell::default(),
             losses: Cell::default(),
             backoff: Cell::new(BACKOFF_MIN),
             in_flight: Cell::default(),
@@ -55,23 +68,24 @@ impl Link {
 
 /// Connects. A connection stands when a first call has come back: so that a server that speaks
 /// something else is found out, and what both sides make for a connection is made.
-pub(super) async fn connect(address: SocketAddr) -> Result<Client, String> {
+pub(super) async fn connect(address: SocketAddr) -> Result<Standing, String> {
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, first_call(address)).await;
     connected.unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))
 }
 
-async fn first_call(address: SocketAddr) -> Result<Client, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| why(&error))?
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES);
-    let channel = endpoint.connect().await.map_err(|error| why(&error))?;
-    let mut client = KeyValueClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+async fn first_call(address: SocketAddr) -> Result<Standing, String> {
+    let origin: Uri =
+        format!("http://{address}").parse().map_err(|error: InvalidUri| why(&error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| why(&error))?;
+    stream.set_nodelay(true).map_err(|error| why(&error))?;
+    let connection = Connection::on(stream).await.map_err(|error| why(&error))?;
+    let client = KeyValueClient::with_origin(connection.clone(), origin);
+    let mut client = client.max_decoding_message_size(ANSWER_BYTES_MAX);
     client.stats(StatsRequest {}).await.map_err(|status| match status.source() {
         Some(_) => why(&status),
         None => format!("it answered a stats with {}", told(&status)),
     })?;
-    Ok(client)
+    Ok(Standing { client, connection })
 }
 
 /// What a server said.

@@ -24,15 +24,18 @@ const PREFIX_BYTES: u64 = 5;
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) drawn: Drawn,
-    pub(super) id: RequestId,
+    /// Without one the server cannot tell that it comes again.
+    pub(super) id: Option<RequestId>,
     /// Whether it was sent before.
     pub(super) again: bool,
 }
 
 impl Request {
-    /// Whether it changes something.
-    pub(super) fn writes(&self) -> bool {
-        !matches!(self.drawn.op, Op::Read | Op::Scan | Op::AtomicScan)
+    /// The request to send when the connection that had this one is lost: none unless it changes
+    /// something, and the server can tell whether it has.
+    pub(super) fn again(self) -> Option<Request> {
+        let writes = !matches!(self.drawn.op, Op::Read | Op::Scan | Op::AtomicScan);
+        (writes && self.id.is_some()).then_some(Request { again: true, ..self })
     }
 
     /// Keys that it names.
@@ -43,7 +46,7 @@ impl Request {
     /// The call.
     pub(super) fn message(&self, workload: &Workload) -> Message {
         let Drawn { op, key, others } = &self.drawn;
-        let (key, request) = (*key, Some(self.id));
+        let (key, request) = (*key, self.id);
         let named = || name(workload, key);
         let value = || Some(value(workload, key));
         match op {
@@ -135,7 +138,7 @@ pub(super) enum Message {
 }
 
 /// An answer that such a request has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Answer {
     /// What the request is counted as.
     pub(super) op: Op,
@@ -145,6 +148,8 @@ pub(super) struct Answer {
     pub(super) bytes: u64,
     /// The version that was made; 0 if none was.
     pub(super) version: u64,
+    /// What a read found.
+    pub(super) found: Option<Entry>,
 }
 
 /// Why there is none.
@@ -182,12 +187,12 @@ impl Message {
         length as u64 + PREFIX_BYTES
     }
 
-    /// Makes the call; every key that comes back is shown.
+    /// Makes the call; every key that a scan brings is shown as it comes.
     pub(super) async fn send(
         self,
         client: &mut Client,
         workload: &Workload,
-        mut show: impl FnMut(&Entry),
+        show: impl FnMut(&Entry),
     ) -> Result<Answer, Failure> {
         match self {
             Message::Read(request) => match client.read(request).await {
@@ -195,9 +200,8 @@ impl Message {
                     let response = response.into_inner();
                     let bytes = response.encoded_len() as u64 + PREFIX_BYTES;
                     let entry = response.entry.unwrap_or_default();
-                    show(&entry);
                     let op = workload.found(entry.value.len());
-                    Ok(Answer { op, hits: 1, misses: 0, bytes, version: 0 })
+                    Ok(Answer { op, hits: 1, misses: 0, bytes, version: 0, found: Some(entry) })
                 }
                 Err(status) if status.code() == Code::NotFound => Ok(missed(Op::ReadMissing)),
                 Err(status) => Err(status.into()),
@@ -229,7 +233,7 @@ impl Message {
 }
 
 fn missed(op: Op) -> Answer {
-    Answer { op, hits: 0, misses: 1, bytes: 0, version: 0 }
+    Answer { op, hits: 0, misses: 1, bytes: 0, version: 0, found: None }
 }
 
 /// A write's answer. One with the status `miss` tells that its condition did not hold, as does the
@@ -245,7 +249,7 @@ fn written(
             let bytes = response.encoded_len() as u64 + PREFIX_BYTES;
             let version = response.version;
             let hits = u32::from(version > 0);
-            Ok(Answer { op, hits, misses: 1 - hits, bytes, version })
+            Ok(Answer { op, hits, misses: 1 - hits, bytes, version, found: None })
         }
         Err(status) if miss == Some(status.code()) => Ok(missed(op)),
         Err(status) => Err(status.into()),
@@ -263,5 +267,34 @@ async fn scanned(
         keys += part.entries.len() as u32;
         part.entries.iter().for_each(&mut show);
     }
-    Ok(Answer { op, hits: keys, misses: 0, bytes, version: 0 })
+    Ok(Answer { op, hits: keys, misses: 0, bytes, version: 0, found: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::workload::tests::workload;
+
+    #[test]
+    fn what_would_be_made_twice_is_not_sent_again() {
+        let request = |op, id| {
+            let drawn = Drawn { op, key: 3, others: Vec::new() };
+            Request { drawn, id, again: false }
+        };
+        let id = RequestId { client: 7, number: 9 };
+        let put = request(Op::Put, Some(id)).again();
+        assert!(put.is_some_and(|put| put.again && put.id == Some(id)));
+        assert!(request(Op::Put, None).again().is_none());
+        assert!(request(Op::Read, Some(id)).again().is_none());
+    }
+
+    #[test]
+    fn values_expire_when_they_are_said_to() {
+        let mut workload = workload("put:1", 9, 1, |_| {});
+        workload.items.ttl_s = 5;
+        let drawn = Drawn { op: Op::Put, key: 3, others: Vec::new() };
+        let request = Request { drawn, id: None, again: false };
+        let Message::Put(put) = request.message(&workload) else { panic!("it is a put") };
+        assert_eq!((put.value.unwrap_or_default().ttl_s, put.request), (5, None));
+    }
 }

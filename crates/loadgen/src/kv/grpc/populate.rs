@@ -10,16 +10,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
-use super::link::{Client, connect};
+use super::link::{Client, Standing, connect};
 use super::message::{Failure, put};
 use crate::error::Error;
 use crate::kv::workload::Workload;
 use crate::populate::{ANSWER_TIMEOUT, PROGRESS, share_of, summary, tell_progress};
 use crate::run::end_with;
+use crate::values::VALUE_BYTES_MAX;
 
-/// Keys of a commit, and bytes of values with which one is full: every server takes messages of 4 MiB.
+/// Keys of a commit, and bytes of values with which one is full: with the last value, of at most as
+/// many, that is half of the 4 MiB that every server takes.
 const BATCH_KEYS: u64 = 1000;
-const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_BYTES: u64 = VALUE_BYTES_MAX as u64;
 
 /// Commits on their way to each server: one is made while another is awaited.
 const BATCHES_IN_FLIGHT: usize = 4;
@@ -70,7 +72,8 @@ async fn fill_all(
     let mut filling = JoinSet::new();
     for (index, server) in servers.iter().enumerate() {
         let connected = connect(*server).await;
-        let client = connected.map_err(|why| Error::Populate { server: *server, why })?;
+        let Standing { client, .. } =
+            connected.map_err(|why| Error::Populate { server: *server, why })?;
         for _ in 0..BATCHES_IN_FLIGHT {
             let (client, filled) = (client.clone(), Arc::clone(&filled));
             let (server, workload) = (*server, Arc::clone(workload));

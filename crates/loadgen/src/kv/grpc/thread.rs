@@ -1,7 +1,8 @@
 //! The clients of one thread: connecting, sending when it is time, counting what comes back.
 //!
 //! Times are measured as the clients of the event loop do ([`crate::clients`]): a request's begins
-//! when it is due, and ends when its client has the answer, all of it for a scan.
+//! when it is due, and ends when its client has the answer, all of it for a scan. What a scan brings
+//! is checked as it comes, so that nobody has to keep it: that is part of its time.
 
 mod life;
 
@@ -21,7 +22,7 @@ use tokio::task::spawn_local;
 pub(super) use life::run;
 
 use super::alarm::Alarms;
-use super::link::{Client, Link, connect};
+use super::link::{Client, Link, Standing, connect};
 use super::message::{Answer, Failure, Message, Request};
 use crate::complaints::WrongValue;
 use crate::kv::draws::Draws;
@@ -31,6 +32,9 @@ use crate::open_loop::{self, Destination};
 use crate::run::{BACKOFF_MAX, BACKOFF_MIN, Pace, Run};
 use crate::schedule::{self, Think};
 use crate::traffic::Fault;
+
+/// Why a connection is of no more use on which nothing was waited for.
+const IDLE_LOSS: &str = "the server closed it";
 
 /// The clients of one thread. What its tasks share is theirs alone: they take turns on the thread.
 struct Thread {
@@ -72,8 +76,8 @@ enum Phase {
 /// One client's requests.
 struct Asking {
     draws: Draws,
-    /// As whom it writes.
-    writer: u64,
+    /// As whom it writes, where writes have ids.
+    writer: Option<u64>,
     writes: u64,
 }
 
@@ -107,7 +111,7 @@ impl Thread {
         workload: Arc<Workload>,
         recorder: Recorder<Load>,
         number: usize,
-        process: u64,
+        process: Option<u64>,
     ) -> std::io::Result<Thread> {
         let plan = &run.plan;
         let numbers = plan.clients_of(number);
@@ -118,7 +122,7 @@ impl Thread {
         });
         let asking = numbers.clone().map(|number| Asking {
             draws: Draws::new(&workload, number, plan.clients),
-            writer: mix(process ^ number.wrapping_mul(GOLDEN)),
+            writer: process.map(|process| mix(process ^ number.wrapping_mul(GOLDEN))),
             writes: 0,
         });
         let destinations = match plan.pace {
@@ -160,7 +164,8 @@ impl Thread {
         let Asking { draws, writer, writes } = &mut self.asking.borrow_mut()[client];
         let drawn = draws.next(&self.workload);
         *writes += 1;
-        Request { drawn, id: RequestId { client: *writer, number: *writes }, again: false }
+        let id = writer.map(|client| RequestId { client, number: *writes });
+        Request { drawn, id, again: false }
     }
 
     /// Closed loop: a client's requests, one after the other.
@@ -171,7 +176,7 @@ impl Thread {
         let mut due = self.start.get().max(Instant::now());
         let mut thought = think.remainder(&mut random);
         let mut again = None;
-        let Some(mut connection) = link.client.borrow().clone() else { return };
+        let Some(mut standing) = link.standing.borrow().clone() else { return };
         loop {
             if !thought.is_zero() {
                 due += thought;
@@ -182,23 +187,26 @@ impl Thread {
             if self.phase.get() != Phase::Running {
                 return;
             }
+            // While nobody waited for an answer: what is due now waits until it stands again.
+            if standing.is_lost() {
+                self.lost(link, IDLE_LOSS);
+                let Some(stands) = self.reconnect(link).await else { return };
+                standing = stands;
+            }
             let request = again.take().unwrap_or_else(|| self.next_request(client));
             let call = self.call(link, request, due);
-            let outcome = self.finish_call(link, &mut connection, call).await;
+            let outcome = self.finish_call(link, &mut standing.client, call).await;
             due = Instant::now();
             match outcome {
                 Ok(()) if self.phase.get() != Phase::Running => return,
                 Ok(()) => thought = self.think(think, &mut random),
                 Err(Lost { request, why }) => {
                     self.lost(link, &why);
-                    if !self.reconnect(link).await {
-                        return;
-                    }
-                    let Some(stands) = link.client.borrow().clone() else { return };
-                    connection = stands;
+                    let Some(stands) = self.reconnect(link).await else { return };
+                    standing = stands;
                     due = Instant::now();
                     thought = Duration::ZERO;
-                    again = request.writes().then_some(Request { again: true, ..request });
+                    again = request.again();
                 }
             }
         }
@@ -225,6 +233,12 @@ impl Thread {
                 self.freed[server].notified().await;
                 continue;
             };
+            if self.links[via].standing.borrow().as_ref().is_some_and(Standing::is_lost) {
+                let thread = Rc::clone(&self);
+                self.lost(&self.links[via], IDLE_LOSS);
+                spawn_local(async move { thread.open_again(via).await });
+                continue;
+            }
             let (client, room_since) = {
                 let destination = &mut self.destinations.borrow_mut()[server];
                 let Some((_, client)) = destination.arrivals.pop() else { return };
@@ -245,7 +259,7 @@ impl Thread {
     /// Open loop: the connection for the next request to a server.
     fn room(&self, server: usize) -> Option<usize> {
         let pipeline = self.run.plan.pipeline;
-        let stands = |link: &Link| link.client.borrow().is_some();
+        let stands = |link: &Link| link.standing.borrow().is_some();
         let idle = |client: u32| {
             let link = &self.links[client as usize];
             link.in_flight.get() == 0 && stands(link)
@@ -278,31 +292,37 @@ impl Thread {
     /// Open loop: one request on the connection of `via`.
     fn ask_once(self: &Rc<Self>, via: usize, request: Request, due: Instant) {
         let (thread, link) = (Rc::clone(self), &self.links[via]);
-        let Some(mut connection) = link.client.borrow().clone() else { return };
+        let Some(Standing { mut client, .. }) = link.standing.borrow().clone() else { return };
         let losses = link.losses.get();
         let call = self.call(link, request, due);
         spawn_local(async move {
             let link = &thread.links[via];
-            match thread.finish_call(link, &mut connection, call).await {
+            match thread.finish_call(link, &mut client, call).await {
                 Ok(()) => thread.has_room(via, Instant::now()),
                 Err(Lost { request, why }) => {
-                    if request.writes() {
-                        link.again.borrow_mut().push(Request { again: true, ..request });
+                    let again = request.again();
+                    if link.standing.borrow().is_some() && link.losses.get() != losses {
+                        // It stands again already.
+                        if let Some(request) = again {
+                            thread.ask_once(via, request, Instant::now());
+                        }
+                        return;
                     }
+                    link.again.borrow_mut().extend(again);
                     // The first to find out opens it again.
                     if link.losses.get() == losses {
-                        thread.open_again(via, &why).await;
+                        thread.lost(link, &why);
+                        thread.open_again(via).await;
                     }
                 }
             }
         });
     }
 
-    /// Open loop: a connection is of no more use.
-    async fn open_again(self: &Rc<Self>, via: usize, why: &str) {
+    /// Open loop: opens a connection that was lost, and sends again what was on its way.
+    async fn open_again(self: &Rc<Self>, via: usize) {
         let link = &self.links[via];
-        self.lost(link, why);
-        if self.reconnect(link).await {
+        if self.reconnect(link).await.is_some() {
             let now = Instant::now();
             for request in link.again.take() {
                 self.ask_once(via, request, now);
@@ -323,12 +343,7 @@ impl Thread {
     }
 
     /// Waits for what comes of a call, and counts it.
-    async fn finish_call(
-        &self,
-        link: &Link,
-        connection: &mut Client,
-        call: Call,
-    ) -> Result<(), Lost> {
+    async fn finish_call(&self, link: &Link, client: &mut Client, call: Call) -> Result<(), Lost> {
         let Call { number, request, message, asked } = call;
         let verify = self.run.plan.verify;
         let show = |entry: &Entry| {
@@ -336,7 +351,7 @@ impl Thread {
                 self.verify(link, &request, entry, asked);
             }
         };
-        let outcome = message.send(connection, &self.workload, show).await;
+        let outcome = message.send(client, &self.workload, show).await;
         let now = Instant::now();
         link.in_flight.set(link.in_flight.get() - 1);
         // Otherwise it was given up.
@@ -347,6 +362,10 @@ impl Thread {
                 link.backoff.set(BACKOFF_MIN);
                 self.answered(&sent, &answer, now);
                 if verify {
+                    // It is in nobody's time.
+                    if let Some(entry) = &answer.found {
+                        self.verify(link, &request, entry, asked);
+                    }
                     self.verify_version(link, &request, answer.version, asked);
                 }
                 Ok(())
@@ -458,7 +477,7 @@ impl Thread {
 
     /// A connection is of no more use.
     fn lost(&self, link: &Link, why: &str) {
-        *link.client.borrow_mut() = None;
+        *link.standing.borrow_mut() = None;
         link.losses.set(link.losses.get() + 1);
         self.record(|recorder| recorder.connections -= 1);
         self.complain_of_loss(link, why);
@@ -469,25 +488,25 @@ impl Thread {
         self.run.complaints.tell(format!("lost a connection to {server}: {why}"));
     }
 
-    /// Opens a connection again; whether it stands before the end.
-    async fn reconnect(&self, link: &Link) -> bool {
+    /// Opens a connection again; `None` when it does not stand before the end.
+    async fn reconnect(&self, link: &Link) -> Option<Standing> {
         while self.phase.get() == Phase::Running {
             let backoff = link.backoff.get();
             link.backoff.set((backoff * 2).min(BACKOFF_MAX));
             self.alarms.until(Instant::now() + backoff).await;
             match connect(link.address).await {
-                Ok(client) => {
-                    *link.client.borrow_mut() = Some(client);
+                Ok(standing) => {
+                    *link.standing.borrow_mut() = Some(standing.clone());
                     self.record(|recorder| {
                         recorder.connections += 1;
                         recorder.gauges.reconnects += 1;
                     });
-                    return self.phase.get() == Phase::Running;
+                    return (self.phase.get() == Phase::Running).then_some(standing);
                 }
                 Err(why) => self.complain_of_loss(link, &why),
             }
         }
-        false
+        None
     }
 
     fn is_drained(&self) -> bool {

@@ -17,7 +17,8 @@ use crate::error::Error;
 use crate::kv::workload::Workload;
 use crate::run::{DRAIN, Pace, Run};
 
-/// Runs the clients of thread number `number`. `process` tells this process's writes from others'.
+/// Runs the clients of thread number `number`. `process` tells this process's writes from others';
+/// without it they have no ids.
 ///
 /// # Errors
 /// When the system refuses something.
@@ -26,7 +27,7 @@ pub(crate) fn run(
     workload: Arc<Workload>,
     recorder: Recorder<Load>,
     number: usize,
-    process: u64,
+    process: Option<u64>,
     told: watch::Receiver<Told>,
 ) -> Result<(), Error> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
@@ -92,8 +93,8 @@ impl Thread {
             self.links.iter().map(|link| tokio::spawn(connect(link.address))).collect();
         for (link, opened) in self.links.iter().zip(opening) {
             let opened = opened.await.unwrap_or_else(|error| Err(error.to_string()));
-            let client = opened.map_err(|why| Error::Connect { server: link.address, why })?;
-            *link.client.borrow_mut() = Some(client);
+            let stands = opened.map_err(|why| Error::Connect { server: link.address, why })?;
+            *link.standing.borrow_mut() = Some(stands);
             self.record(|recorder| recorder.connections += 1);
         }
         Ok(())
