@@ -63,6 +63,14 @@ impl Store {
         finished(self.load(flags))
     }
 
+    /// Runs a load until the server has counted enough.
+    fn loaded_until(&self, flags: &str, enough: impl Fn(&StatsResponse) -> bool) -> End {
+        let load = self.load(&format!("{flags} --seconds 60"));
+        until("it has asked enough", || enough(&self.stats()));
+        load.signal(libc::SIGTERM);
+        finished(load)
+    }
+
     fn populate(&self, flags: &str) {
         let output = run(&format!("--server {} {flags}", self.grpc));
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -83,6 +91,27 @@ fn run(flags: &str) -> Output {
 fn finished(load: Program) -> End {
     let end = load.end();
     assert_eq!(end.code, Some(0), "{}", end.errors);
+    end
+}
+
+/// Waits until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a load has opened so many connections again, and ends it.
+fn ended_when_reconnected(mut load: Program, connections: u64) -> End {
+    let mut again = 0;
+    while again < connections {
+        again += load.line()["reconnects"].as_u64().unwrap();
+    }
+    load.signal(libc::SIGTERM);
+    let end = finished(load);
+    assert_eq!(summary(&end)["reconnects"], connections, "{}", end.errors);
     end
 }
 
@@ -117,10 +146,12 @@ fn what_it_counts_over_grpc_is_what_the_server_counts() {
         let store = Store::start(&server.split(' ').collect::<Vec<_>>());
         store.populate("--keys 500 --populate 0.9 --value-bytes uniform:1:900");
         let before = store.stats();
-        let end = store.loaded(&format!(
-            "{flags} --mix {ALL} --keys 500 --value-bytes uniform:1:900 --scan-keys 20 \
-             --seconds 0.8 --verify"
-        ));
+        let flags = format!(
+            "{flags} --mix {ALL} --keys 500 --value-bytes uniform:1:900 --scan-keys 20 --verify"
+        );
+        let end = store.loaded_until(&flags, |now| {
+            now.reads > before.reads + 20 && now.scans > before.scans + 3
+        });
         let (line, stats) = (summary(&end), store.stats());
         assert_eq!(end.errors, "", "{flags}");
         assert_eq!(sum(line, &READS, "count"), stats.reads - before.reads, "{flags}");
@@ -131,7 +162,6 @@ fn what_it_counts_over_grpc_is_what_the_server_counts() {
         assert_eq!(items, stats.scan_entries - before.scan_entries, "{flags}");
         assert_eq!(count(line, "bulk_put", "items"), 10 * count(line, "bulk_put", "count"));
         assert_eq!(count(line, "put", "hits"), count(line, "put", "count"));
-        assert!(sum(line, &READS, "count") > 10 && scans > 0, "{flags}: {line}");
         assert_eq!(line["wrong_values"], 0, "{flags}");
         assert_eq!(line["in_flight"], 0, "{flags}");
         assert_eq!(errors(line), 0, "{flags}");
@@ -149,7 +179,7 @@ fn what_it_counts_over_memcached_is_what_the_server_counts() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let end = finished(load(&format!(
         "--server {address} --protocol memcached --clients 5 --keys 300 --seconds 0.6 --verify \
-         --mix read:40,insert:5,update:5,put:10,append:5,delete:5"
+         --mix read:40,insert:5,update:5,put:10,append:5,delete:5 --rate 1000 --arrivals constant"
     )));
     let line = summary(&end);
     assert_eq!((end.errors.as_str(), errors(line)), ("", 0));
@@ -197,20 +227,26 @@ fn an_open_loop_asks_for_every_key_of_a_walk() {
 #[test]
 fn an_open_loop_counts_the_waiting_of_requests_that_a_stopped_server_delays() {
     let store = Store::start(&[]);
-    let load = store.load("--clients 4 --rate 500 --arrivals constant --seconds 1.5");
-    sleep(Duration::from_millis(500));
+    let mut load = store.load("--clients 4 --rate 500 --arrivals constant --seconds 3");
+    // In its midst.
+    assert_eq!(load.line()["type"], "window");
     store.program.signal(libc::SIGSTOP);
+    let stopped = Instant::now();
     sleep(Duration::from_millis(400));
+    let stopped = stopped.elapsed();
     store.program.signal(libc::SIGCONT);
     let end = finished(load);
     let line = summary(&end);
     let ops = ["read_missing", "read", "put"];
-    assert_eq!(sum(line, &ops, "count"), 750);
+    assert_eq!(sum(line, &ops, "count"), 1500);
     assert_eq!((&line["unsent"], errors(line)), (&0.into(), 0));
-    // Those that came due during the stop have waited for its end: 200 of them, 200 ms on average.
+    // One came due every 2 ms of the stop, and has waited for its end.
     let slowest = line["histograms"].as_array().unwrap().iter().map(|line| &line["max"]);
-    assert!(slowest.map(|max| max.as_u64().unwrap()).max().unwrap() >= 390_000_000, "{line}");
-    assert!(sum(line, &ops, "response_sum_ns") >= 190 * 195_000_000, "{line}");
+    let slowest = slowest.map(|max| max.as_u64().unwrap()).max().unwrap();
+    assert!(slowest >= stopped.as_nanos() as u64 - 10_000_000, "{stopped:?}: {line}");
+    let waited_s = sum(line, &ops, "response_sum_ns") as f64 / 1e9;
+    let stopped_s = stopped.as_secs_f64();
+    assert!(waited_s >= 0.9 * 500.0 * stopped_s * stopped_s / 2.0, "{stopped:?}: {line}");
 }
 
 #[test]
@@ -220,7 +256,7 @@ fn a_graph_has_large_ordinary_and_missing_users() {
     store.set("10", b"7\n");
     let end = store.loaded(
         "--clients 2 --keys 12 --mix read:3,scan:1 --key-format plain --key-choice zipf:0.8 \
-         --seconds 0.5 --large-bytes 100000 --scan-keys 1 --key-prefix=",
+         --rate 300 --arrivals constant --seconds 0.5 --large-bytes 100000 --scan-keys 1 --key-prefix=",
     );
     let line = summary(&end);
     assert_eq!(errors(line), 0, "{}", end.errors);
@@ -251,9 +287,11 @@ fn a_list_is_loaded_once_and_by_every_server() {
     }
     std::fs::remove_file(directory.join(&list)).unwrap();
     let end = stores[0].loaded(
-        "--clients 2 --keys 13 --mix read:1 --key-format plain --seconds 0.3 --key-prefix=",
+        "--clients 2 --keys 13 --mix read:1 --key-format plain --key-choice sequential --rate 260 \
+         --arrivals constant --seconds 0.1 --key-prefix=",
     );
-    assert!(count(summary(&end), "read", "count") > 0);
+    // Both have walked over all thirteen: users 3 and 12 have followers.
+    assert_eq!(count(summary(&end), "read", "count"), 4);
     let elsewhere = Store::start(&[]);
     for (store, file) in [(&stores[0], "nothing-of-this-name"), (&elsewhere, &*list)] {
         let output = run(&format!("--server {} --init {file}", store.grpc));
@@ -284,15 +322,18 @@ fn a_value_changed_behind_its_back_is_found() {
 #[test]
 fn a_version_that_goes_back_is_found() {
     let store = Store::start(&[]);
-    store.loaded("--keys 1 --mix put:1 --seconds 0.2");
-    let load = store.load("--keys 1 --mix read:1 --seconds 3 --think-ms 5 --verify");
-    sleep(Duration::from_millis(200));
+    store.loaded("--keys 1 --mix put:1 --rate 100 --arrivals constant --seconds 0.2");
+    let load = store.load("--keys 1 --mix read:1 --seconds 60 --think-ms 5 --verify");
+    until("it has read", || store.stats().reads > 0);
     let Store { program, grpc } = store;
     program.signal(libc::SIGKILL);
     program.end();
     // What comes back has the right value, but has forgotten what it promised.
     let store = Store::at(grpc, &[]);
     store.populate("--keys 1 --populate 1");
+    let before = store.stats().reads;
+    until("it has read again", || store.stats().reads > before + 1);
+    load.signal(libc::SIGTERM);
     let end = finished(load);
     assert!(summary(&end)["wrong_values"].as_u64().unwrap() > 0, "{}", end.errors);
     assert!(end.errors.contains("its client has seen version"), "{}", end.errors);
@@ -359,29 +400,19 @@ fn a_write_whose_answer_was_lost_is_sent_again_and_made_once() {
         let relay = Relay::to(&store.grpc);
         let load = load(&format!(
             "--server {} {pace} --clients 6 --own-keys --keys 600 --mix put:2,append:1,bulk_put:1 \
-             --seconds 2 --verify",
+             --seconds 60 --verify",
             relay.address
         ));
-        sleep(Duration::from_millis(300));
+        until("it has written", || store.stats().last_commit > 20);
         relay.mute.store(true, Ordering::SeqCst);
-        // Until nothing is written any more: whatever is in flight was made.
-        let deadline = Instant::now() + PATIENCE;
-        let mut made = store.stats().last_commit;
-        loop {
-            sleep(Duration::from_millis(200));
-            let now = store.stats().last_commit;
-            if now == made || pace.starts_with("--rate") {
-                break;
-            }
-            assert!(Instant::now() < deadline, "it does not stop writing");
-            made = now;
-        }
+        let muted = store.stats().last_commit;
+        // Some are made whose answers nobody hears: the last one of each client, or any.
+        until("it has gone on writing", || store.stats().last_commit >= muted + 3);
         relay.cut.store(true, Ordering::SeqCst);
-        let end = finished(load);
+        let end = ended_when_reconnected(load, 6);
         let line = summary(&end);
-        assert_eq!(line["reconnects"], 6, "{pace}: {}", end.errors);
         assert_eq!(line["wrong_values"], 0, "{pace}: {}", end.errors);
-        assert!(errors(line) >= 6, "{pace}: {line}");
+        assert!(errors(line) > 0, "{pace}: {line}");
         assert!(end.errors.contains(&relay.address), "{pace}: {}", end.errors);
         // Every write has one commit, however often it was sent.
         let acknowledged = sum(line, &WRITES, "count") - errors(line);
@@ -393,25 +424,97 @@ fn a_write_whose_answer_was_lost_is_sent_again_and_made_once() {
 fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
     let (mortal, other) = (Store::start(&[]), Store::start(&[]));
     let servers = format!("{},{}", mortal.grpc, other.grpc);
-    let load = load(&format!("--server {servers} --clients 6 --seconds 2.5"));
-    sleep(Duration::from_millis(500));
+    let load = load(&format!("--server {servers} --clients 6 --seconds 60"));
+    until("it has read", || mortal.stats().reads > 10);
     let Store { program, grpc } = mortal;
     program.signal(libc::SIGKILL);
     program.end();
-    sleep(Duration::from_millis(300));
     let mortal = Store::at(grpc, &[]);
-    let end = finished(load);
+    let end = ended_when_reconnected(load, 3);
     let line = summary(&end);
-    assert_eq!(line["reconnects"], 3, "{}", end.errors);
     assert_eq!(line["connections"], 6);
     // What three clients had in flight.
-    assert_eq!(errors(line), 3, "{}", end.errors);
+    assert!((1..=3).contains(&errors(line)), "{line}: {}", end.errors);
     assert!(
         end.errors.contains(&mortal.grpc) && !end.errors.contains(&other.grpc),
         "{}",
         end.errors
     );
     assert!(mortal.stats().reads > 0, "it is asked again once it is back");
+}
+
+#[test]
+fn a_connection_that_is_lost_while_nothing_is_waited_for_costs_no_error() {
+    let store = Store::start(&[]);
+    let load = store.load("--mix read:1 --think-ms 3000 --seconds 60");
+    until("it has read", || store.stats().reads > 0);
+    let Store { program, grpc } = store;
+    program.signal(libc::SIGKILL);
+    program.end();
+    let store = Store::at(grpc, &[]);
+    let end = ended_when_reconnected(load, 1);
+    assert_eq!(errors(summary(&end)), 0, "{}", end.errors);
+    assert!(end.errors.contains(&store.grpc), "{}", end.errors);
+}
+
+#[test]
+fn what_has_a_time_to_live_is_missing_when_that_is_over() {
+    let store = Store::start(&["--consistency", "sequential"]);
+    for (protocol, server) in [("grpc", &*store.grpc), ("memcached", store.program.address())] {
+        let flags = format!(
+            "--server {server} --protocol {protocol} --keys 40 --value-bytes 100 --key-prefix {protocol}-"
+        );
+        let populated = |ttl_s: u32| {
+            let output = run(&format!("{flags} --populate 1 --ttl-s {ttl_s}"));
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        };
+        let read = || {
+            let end = finished(load(&format!(
+                "{flags} --mix read:1 --key-choice sequential --rate 400 --arrivals constant \
+                 --seconds 0.1 --verify"
+            )));
+            let line = summary(&end).clone();
+            assert_eq!((&line["wrong_values"], errors(&line)), (&0.into(), 0), "{}", end.errors);
+            assert_eq!(sum(&line, &READS, "count"), 40);
+            count(&line, "read_missing", "count")
+        };
+        populated(3600);
+        assert_eq!(read(), 0, "{protocol}");
+        populated(1);
+        until("all have expired", || read() == 40);
+        // And what is written since has newer versions.
+        let end = finished(load(&format!(
+            "{flags} --mix read:2,put:1,insert:1 --ttl-s 1 --rate 400 --arrivals constant \
+             --seconds 2.5 --verify"
+        )));
+        let line = summary(&end);
+        assert_eq!((&line["wrong_values"], errors(line)), (&0.into(), 0), "{}", end.errors);
+        assert!(count(line, "insert", "hits") > 40, "{protocol}: {line}");
+        assert!(count(line, "read_missing", "count") > 0, "{protocol}: {line}");
+    }
+}
+
+#[test]
+fn processes_side_by_side_have_keys_of_their_own() {
+    let store = Store::start(&[]);
+    for (part, keys) in [("1/2", 50), ("2/2", 100)] {
+        let end = store.loaded(&format!(
+            "--keys 100 --clients 5 --own-keys --part {part} --mix put:1 --key-choice sequential \
+             --rate 500 --arrivals constant --seconds 0.2"
+        ));
+        assert_eq!(count(summary(&end), "put", "count"), 100);
+        assert_eq!(store.stats().keys, keys);
+    }
+}
+
+#[test]
+fn writes_without_ids_are_made_like_others() {
+    let store = Store::start(&[]);
+    let end = store.loaded(&format!(
+        "--mix {ALL} --keys 50 --no-request-ids --rate 300 --arrivals constant --seconds 0.5"
+    ));
+    let line = summary(&end);
+    assert_eq!((errors(line), sum(line, &WRITES, "count")), (0, store.stats().writes));
 }
 
 #[test]
@@ -486,6 +589,10 @@ fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
         ("--seconds 1 --rate 5 --think-ms 5", "--think-ms"),
         ("--populate 1 --seconds 1", "--populate"),
         ("--seconds 1 --set-get 1:1", "--set-get"),
+        ("--seconds 1 --ttl-s 0", "--ttl-s"),
+        ("--seconds 1 --part 1/2", "--own-keys"),
+        ("--seconds 1 --own-keys --part 3/2", "expected I/N"),
+        ("--seconds 1 --protocol memcached --no-request-ids", "has no request ids"),
         ("--init list.txt --protocol memcached", "over gRPC only"),
         ("--init list.txt --populate 1", "--init"),
     ];
