@@ -72,6 +72,10 @@ fn a_graph_is_made_loaded_and_served() {
     let other = directory.path("other.txt");
     said(&made("3000", "400", &other), 0);
     assert!(fs::read_to_string(&other).unwrap() == text, "the same arguments make the same graph");
+    let steeper = directory.path("steeper.txt");
+    let flags = made("3000", "400", &steeper);
+    said(&[&flags[..7], &["--exponent", "1.9", &steeper]].concat(), 0);
+    assert!(fs::read_to_string(&steeper).unwrap().lines().count() < edges / 3);
 
     let begin = format!("knee-kv: loaded {list}: {edges} edges in {edges} lines");
     let told = said(&["load", "--data", &data, &list], 0);
@@ -122,7 +126,9 @@ fn what_is_wrong_with_a_list_or_a_graph_is_said() {
     let directory = Directory::new();
     let [list, data, x] = ["list.txt", "data", "x"].map(|name| directory.path(name));
     fs::write(&list, "1\t2\n\n3;4\n").unwrap();
-    let rows: [(&[&str], i32, &str); 7] = [
+    let exponent = [&made("10", "5", &x)[..7], &["--exponent", "1", &x]].concat();
+    let rows: [(&[&str], i32, &str); 8] = [
+        (&exponent, 2, "has to be finite and more than 1"),
         (&["load", "--data", &data, &list], 1, "list.txt: line 3: expected a tab or blank"),
         (&["load", "--data", &data, "/nowhere/list"], 1, "cannot read /nowhere/list: No such file"),
         (&["load", "--data", &data], 2, "<FILE>"),

@@ -17,7 +17,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// As Kwak et al. (WWW 2010) found it of Twitter's users.
 const EXPONENT: f64 = 2.276;
 
-/// Writes a list of who follows whom, as skewed as Twitter's: the same one for the same arguments.
+/// Writes a list of who follows whom, as skewed as Twitter's unless told otherwise: the same one for
+/// the same arguments.
 #[derive(Debug, Args)]
 pub(super) struct Graph {
     /// Users, numbered from 1 on.
@@ -26,6 +27,10 @@ pub(super) struct Graph {
     /// Followers of the most popular one.
     #[arg(long, value_name = "L", value_parser = clap::value_parser!(u64).range(1..))]
     largest: u64,
+    /// How rare many followers are: that somebody has K has a probability proportional to K^-E. The
+    /// smaller, the fewer edges there are besides those of the most popular.
+    #[arg(long, value_name = "E", default_value_t = EXPONENT)]
+    exponent: f64,
     /// Who follows whom.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -37,8 +42,9 @@ pub(super) struct Graph {
 impl Graph {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let stops = stop_on_signals()?;
-        let graph = SyntheticGraph::with_largest(self.users, self.largest, EXPONENT, self.seed)
-            .map_err(|error| Failure { message: error.to_string(), code: 2 })?;
+        let graph =
+            SyntheticGraph::with_largest(self.users, self.largest, self.exponent, self.seed)
+                .map_err(|error| Failure { message: error.to_string(), code: 2 })?;
         let shown = self.file.display();
         let unwritten = |error| Failure::start(&format!("cannot write {shown}"), &error);
         if fs::symlink_metadata(&self.file).is_ok() {

@@ -275,6 +275,13 @@ mod tests {
                 SyntheticGraph::with_largest(users, largest, 2.276, 1).expect("there is one");
             assert_eq!(graph.followers_of_rank(1), largest, "{users} users");
         }
+        // The exponent says how many edges that takes.
+        for (exponent, millions) in [(2.276, 102.9), (2.0, 16.0), (1.9, 8.4)] {
+            let graph = SyntheticGraph::with_largest(1_200_001, 1_200_000, exponent, 1)
+                .expect("there is one");
+            assert_eq!(graph.followers_of_rank(1), 1_200_000, "{exponent}");
+            assert!((graph.count() as f64 / 1e6 - millions).abs() < 0.05, "{}", graph.count());
+        }
         let refused = SyntheticGraph::with_largest(1000, 1000, 2.276, 1);
         assert_eq!(refused, Err(Impossible::TooManyEdges(1000)));
     }
