@@ -117,27 +117,48 @@ def difference_interval(
 def product_interval(left: Interval, right: Interval, *, offset: float = 0.0) -> Interval:
     """(left + offset) · right of two independent means, with its propagated uncertainty.
 
-    Relative variances add to first order (Taylor 1997, §3.3); the degrees of freedom are Welch & Satterthwaite's.
     Where one of both has no interval, neither has the product.
     """
     whole = left.estimate + offset
     estimate = whole * right.estimate
     repetitions = min(left.repetitions, right.repetitions)
-    if left.half_width is None or right.half_width is None or repetitions < 2 or estimate == 0:
+    error = _relative_error((left, whole), (right, right.estimate))
+    if error is None:
         return Interval(estimate, None, None, left.level, repetitions)
-    relative = [
-        (abs(half_width / value) / _student(left.level, count - 1), count - 1)
-        for half_width, value, count in (
-            (left.half_width, whole, left.repetitions),
-            (right.half_width, right.estimate, right.repetitions),
-        )
-    ]
-    variance = sum(error**2 for error, _ in relative)
-    if variance == 0:
-        return Interval(estimate, estimate, estimate, left.level, repetitions)
-    freedom = variance**2 / sum(error**4 / degrees for error, degrees in relative)
-    half_width = float(stats.t.ppf((1 + left.level) / 2, freedom)) * math.sqrt(variance) * abs(estimate)
+    half_width = error * abs(estimate)
     return Interval(estimate, estimate - half_width, estimate + half_width, left.level, repetitions)
+
+
+def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
+    """How many times as large one mean is as another, both above zero and independent.
+
+    The interval is symmetric about the logarithm: it never reaches zero, and that of the inverse is its inverse.
+    Where one of both has no interval, neither has the ratio.
+    """
+    estimate = numerator.estimate / denominator.estimate
+    repetitions = min(numerator.repetitions, denominator.repetitions)
+    error = _relative_error((numerator, numerator.estimate), (denominator, denominator.estimate))
+    if error is None:
+        return Interval(estimate, None, None, numerator.level, repetitions)
+    return Interval(estimate, estimate * math.exp(-error), estimate * math.exp(error), numerator.level, repetitions)
+
+
+def _relative_error(*factors: tuple[Interval, float]) -> float | None:
+    """Relative half width of a product or a quotient of values, each as uncertain as its interval.
+
+    Relative variances add to first order (Taylor 1997, §3.3); the degrees of freedom are Welch & Satterthwaite's.
+    """
+    parts = []
+    for interval, value in factors:
+        if interval.half_width is None or interval.repetitions < 2 or value == 0:
+            return None
+        degrees = interval.repetitions - 1
+        parts.append((abs(interval.half_width / value) / _student(interval.level, degrees), degrees))
+    variance = sum(error**2 for error, _ in parts)
+    if variance == 0:
+        return 0.0
+    freedom = variance**2 / sum(error**4 / degrees for error, degrees in parts)
+    return float(stats.t.ppf((1 + factors[0][0].level) / 2, freedom)) * math.sqrt(variance)
 
 
 def pooled_bootstrap(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.asymptotes import Knee
-from knee.intervals import LEVEL, Interval, counted, mean_interval, number
+from knee.intervals import LEVEL, Interval, counted, mean_interval, number, quantity, ratio_interval
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ AGREE = 0.05
 """How far clients and server may be apart on all requests per second without a word about it."""
 
 MOVES = 0.10
-"""Smaller changes from the fewest clients to the most are called none."""
+"""Changes from the fewest clients to the most that are surely smaller are called none."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class View:
 
 
 def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFrame:
-    """Both views of every run in which the stores told when requests came, and clients talked to them.
+    """Both views of every run in which the stores told when requests came, and clients that wait talked to them.
 
     Parameters
     ----------
@@ -49,7 +49,8 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
     Returns
     -------
     `point, repetition, clients, each, together, server`: requests per second as in :class:`View`. The server's is that
-    of all stores, each between its first and its last request within the trimmed windows.
+    of all stores, each between its first and its last request within the trimmed windows: so many intervals, one less
+    than requests. A client that keeps several requests in flight gets as many answers while it waits.
     """
     stations, windows = (trim(frame, dataset.points) for frame in (dataset.stations, dataset.windows))
     keys = [*RUN, "process"]
@@ -65,10 +66,14 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
     server = (
         counts.join(spans, on=keys)
         .group_by(RUN)
-        .agg((pl.col("count") / pl.col("_span_s")).sum().alias("server"), pl.len().cast(pl.Int64).alias("_stores"))
+        .agg(
+            ((pl.col("count") - 1) / pl.col("_span_s")).sum().alias("server"),
+            pl.len().cast(pl.Int64).alias("_stores"),
+        )
     )
     return (
-        observations.filter((pl.col("middlewares") == 0) & (pl.col("response_ms") > 0))
+        # Clients of an open loop do not wait before they ask again: one's answers are no share of all.
+        observations.filter((pl.col("middlewares") == 0) & pl.col("rate").is_null() & (pl.col("response_ms") > 0))
         .join(dataset.points.select(*RUN, "stores"), on=RUN)
         .join(server, on=RUN)
         # A store that told nothing is no store without requests.
@@ -76,7 +81,7 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
         .select(
             *RUN,
             "clients",
-            (1000 / pl.col("response_ms")).alias("each"),
+            (1000 * pl.col("pipeline") / pl.col("response_ms")).alias("each"),
             pl.col("throughput").alias("together"),
             "server",
         )
@@ -101,36 +106,35 @@ def why_they_differ(found: Sequence[View], knee: Knee) -> list[str]:
     first, last = found[0], found[-1]
     if len(found) == 1:
         return [
-            f"At {counted(first.clients, 'client')} each gets {_rate(first.each)} answers per second that it waits, "
-            f"and the server is asked {_rate(first.server)} times a second by all. How the two change with the clients "
-            "cannot be told from one client count.",
+            f"At {counted(first.clients, 'client')} each gets {quantity(first.each)} answers per second that it waits, "
+            f"and the server is asked {quantity(first.server)} times a second by all. How the two change with the "
+            "clients cannot be told from one client count.",
             *_disagreement(found),
         ]
     return [
         f"Each client's own throughput, answers per second that it waits, is bounded by the response time: "
-        f"{_rate(first.each)}/s at {counted(first.clients, 'client')}, {_rate(last.each)}/s at {last.clients}; "
+        f"{quantity(first.each)} at {counted(first.clients, 'client')}, {quantity(last.each)} at {last.clients}; "
         f"{_change(first.each, last.each)}.",
         f"The server waits for its clients instead: from its first request to its last it was asked "
-        f"{_rate(first.server)} times a second at {counted(first.clients, 'client')} and {_rate(last.server)} times at "
+        f"{quantity(first.server)} times a second at {counted(first.clients, 'client')}, {quantity(last.server)} at "
         f"{last.clients}; {_change(first.server, last.server)}.",
-        _between(found, knee),
+        _between(last, knee),
         *_disagreement(found),
     ]
 
 
-def _between(found: Sequence[View], knee: Knee) -> str:
+def _between(most: View, knee: Knee) -> str:
     """Where one view turns into the other: N*."""
-    most = found[-1]
     product = most.clients * most.each.estimate
     identity = (
-        f"Both tell of the same requests: {most.clients} clients that get {_rate(most.each)}/s each while they wait "
-        f"would make {number(product)}/s together, and {_rate(most.together)}/s were made"
+        f"Both tell of the same requests: {most.clients} clients that get {number(most.each.estimate)}/s each while "
+        f"they wait would make {number(product)}/s together, and {number(most.together.estimate)}/s were made"
     )
-    if product > 0 and most.together.estimate < (1 - MOVES) * product:
+    if most.together.estimate < (1 - MOVES) * product:
         identity += ": the rest of the time clients did not wait"
     if knee.clients is None:
         return f"{identity}. From how many clients on the server is at its capacity cannot be told."
-    star = number(knee.clients.estimate)
+    star = quantity(knee.clients)
     if knee.status == "found":
         return (
             f"{identity}. Up to about N* = {star} clients the server has capacity to spare, and clients slow each "
@@ -138,8 +142,8 @@ def _between(found: Sequence[View], knee: Knee) -> str:
         )
     if knee.status == "saturated from the start":
         return (
-            f"{identity}. The server was at its capacity from {counted(found[0].clients, 'client')} on: N* is at most "
-            f"{star}, so each further client only takes its share from the others."
+            f"{identity}. The server was at its capacity from {counted(knee.levels[0].clients, 'client')} on: N* is at "
+            f"most {number(knee.clients.estimate)}, so each further client only takes its share from the others."
         )
     if knee.status == "not reached":
         return f"{identity}. The server's capacity was not reached: N* is more than {star} clients."
@@ -161,16 +165,16 @@ def _disagreement(found: Sequence[View]) -> list[str]:
     ]
 
 
-def _rate(interval: Interval) -> str:
-    return number(interval.estimate)
-
-
 def _change(first: Interval, last: Interval) -> str:
     """How far it went from the fewest clients to the most; a change that repetitions may hide is none."""
-    ratio = last.estimate / first.estimate
-    if abs(ratio - 1) <= MOVES:
+    ratio = ratio_interval(last, first)
+    moved = f"it falls to {ratio.estimate:.0%}" if ratio.estimate < 1 else f"it grows {number(ratio.estimate, 2)} times"
+    if ratio.low is None or ratio.high is None:
+        return f"{moved}, but how surely cannot be told without repetitions"
+    if ratio.low >= 1 - MOVES and ratio.high <= 1 + MOVES:
         return "it hardly moves"
-    lower, upper = sorted((first, last), key=lambda interval: interval.estimate)
-    if lower.high is not None and upper.low is not None and lower.high >= upper.low:
+    if ratio.low <= 1 <= ratio.high:
         return "but the repetitions differ so much that whether it moves cannot be told"
-    return f"it falls to {ratio:.0%}" if ratio < 1 else f"it grows {number(ratio, 2)} times"
+    if ratio.estimate < 1:
+        return f"{moved} ({ratio.low:.0%} to {ratio.high:.0%})"
+    return f"{moved} ({number(ratio.low, 2)} to {number(ratio.high, 2)})"

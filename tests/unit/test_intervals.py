@@ -15,6 +15,7 @@ from knee.intervals import (
     number,
     pooled_bootstrap,
     quantity,
+    ratio_interval,
 )
 
 
@@ -126,3 +127,23 @@ def test_numbers_show_three_significant_digits(value: float, text: str) -> None:
 )
 def test_quantities_show_the_precision_of_their_interval(estimate: float, half_width: float, text: str) -> None:
     assert quantity(Interval(estimate, estimate - half_width, estimate + half_width, 0.95, 3), "/s") == text
+
+
+def test_a_ratio_has_an_interval_that_never_reaches_zero_and_turns_round_with_it() -> None:
+    fast, slow = mean_interval([5000.0, 3000.0, 7600.0]), mean_interval([1180.0, 800.0, 1560.0])
+    ratio, inverse = ratio_interval(slow, fast), ratio_interval(fast, slow)
+    assert ratio.low is not None and ratio.high is not None and ratio.high < 1
+    assert 0 < ratio.low < ratio.estimate == pytest.approx(slow.estimate / fast.estimate)
+    assert (inverse.high, inverse.low) == pytest.approx((1 / ratio.low, 1 / ratio.high))
+    assert ratio_interval(slow, mean_interval([5000.0])).low is None
+
+
+def test_ratios_of_a_few_repetitions_are_covered() -> None:
+    """Of means that scatter in proportion, as rates do: by a tenth and by a third."""
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(1000):
+        ratio = ratio_interval(mean_interval(rng.normal(300, 100, 3)), mean_interval(rng.normal(100, 10, 3)))
+        assert ratio.low is not None and ratio.high is not None
+        covered += ratio.low <= 3 <= ratio.high
+    assert 0.93 <= covered / 1000 <= 0.99

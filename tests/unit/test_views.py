@@ -27,10 +27,12 @@ def test_a_client_gets_less_the_more_there_are_and_the_server_more_until_its_cap
         assert view.together.estimate == pytest.approx(throughput(view.clients), rel=0.01)
         assert view.server.estimate == pytest.approx(throughput(view.clients), rel=0.01)
     sentences = why_they_differ(found, find_knee(runs))
-    assert "1,000/s at 1 client, 250/s at 8; it falls to 25%" in sentences[0]
-    assert "1,000 times a second at 1 client and 2,000 times at 8; it grows 2.0 times" in sentences[1]
+    assert sentences[0].endswith("1,000 ± 0 at 1 client, 250 ± 0 at 8; it falls to 25% (25% to 25%).")
+    assert sentences[1].endswith(
+        "1,000 ± 0 times a second at 1 client, 2,000 ± 0 at 8; it grows 2.0 times (2.0 to 2.0)."
+    )
     assert "8 clients that get 250/s each while they wait would make 2,000/s together" in sentences[2]
-    assert "Up to about N* = 2.00 clients" in sentences[2]
+    assert "Up to about N* = 2.00 ± 0 clients" in sentences[2]
     assert len(sentences) == 3
 
 
@@ -50,14 +52,52 @@ def test_what_cannot_be_told_is_said() -> None:
     assert "capacity was not reached" in why_they_differ(found, replace(knee, status="not reached"))[2]
 
 
-def test_a_change_that_repetitions_may_hide_is_none() -> None:
-    dataset = versioned_dataset(CLIENTS)
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        # Both twice, three times apart, each within a fifth or within a factor of five.
+        ((900.0, 1100.0), (290.0, 310.0), "it falls to 30% ("),
+        ((300.0, 1700.0), (100.0, 500.0), "whether it moves cannot be told"),
+        # Alike is only what is surely alike.
+        ((1000.0, 1001.0), (1020.0, 1021.0), "it hardly moves"),
+        ((900.0, 1100.0), (950.0, 1070.0), "whether it moves cannot be told"),
+        ((1000.0,), (3000.0,), "it grows 3.0 times, but how surely cannot be told without repetitions"),
+    ],
+)
+def test_a_change_is_told_as_surely_as_the_repetitions_allow(
+    first: tuple[float, ...], last: tuple[float, ...], expected: str
+) -> None:
+    dataset = versioned_dataset((1, 8))
+    measured = throughput_views(dataset, observations(dataset))
+    rows = [
+        {**measured.row(0, named=True), "clients": clients, "each": each}
+        for clients, of_each in ((1, first), (8, last))
+        for each in of_each
+    ]
+    each, *_ = why_they_differ(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
+    assert expected in each
+
+
+def test_requests_part_one_interval_less_than_they_are() -> None:
+    """A server that is asked every half a second is asked twice a second, not twice and a quarter."""
+    dataset = versioned_dataset((1,))
+    is_store = pl.col("role") == "store"
+    seldom = pl.when(is_store & (pl.col("op") == "read")).then(2).when(is_store).then(0).otherwise(pl.col("count"))
+    dataset.windows = dataset.windows.with_columns(seldom.alias("count"))
+    dataset.stations = dataset.stations.with_columns(pl.col("last_request_unix_s") - 0.5)
+    (view,) = views(throughput_views(dataset, observations(dataset)))
+    assert view.server.estimate == pytest.approx(2.0)
+
+
+def test_clients_that_do_not_wait_have_no_view_of_their_own() -> None:
+    dataset = versioned_dataset()
     runs = observations(dataset)
-    luck = pl.when(pl.col("repetition") == 1).then(0.3).otherwise(1.7)
-    scattered = throughput_views(dataset, runs).with_columns(pl.col("each") * luck)
-    each, server, *_ = why_they_differ(views(scattered), find_knee(runs))
-    assert each.endswith("whether it moves cannot be told.")
-    assert server.endswith("it grows 2.0 times.")
+    assert throughput_views(dataset, runs.with_columns(pl.lit(100.0).alias("rate"))).is_empty()
+    # Who keeps four requests in flight gets four answers while it waits for one.
+    one, four = (
+        throughput_views(dataset, runs.with_columns(pl.lit(pipeline).alias("pipeline")))["each"] for pipeline in (1, 4)
+    )
+    assert four.to_list() == pytest.approx((4 * one).to_list())
 
 
 def test_a_server_that_counts_something_else_is_named() -> None:
