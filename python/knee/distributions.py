@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from knee.hdr import Histogram
 from knee.trim import RUN, trim
@@ -71,19 +72,30 @@ def densities(histograms: Merged) -> pl.DataFrame:
         whole = Histogram.merge(repetitions)
         if not whole.total:
             continue
-        lows, widths = whole.buckets()
-        middles_ms = (lows + widths / 2) / _NS_PER_MS
-        numbers = np.floor(np.log10(middles_ms) * BINS_PER_DECADE).astype(np.int64)
-        first = int(numbers.min())
-        counts = np.bincount(numbers - first, weights=whole.counts)
-        filled = np.flatnonzero(counts)
-        for number in range(int(filled[0]), int(filled[-1]) + 1):
-            low_ms = math.pow(10, (first + number) / BINS_PER_DECADE)
-            high_ms = math.pow(10, (first + number + 1) / BINS_PER_DECADE)
-            rows.append((point, role, op, low_ms, high_ms, float(counts[number]) / whole.total))
+        first, counts = logarithmic_bins(whole)
+        for number, count in enumerate(counts.tolist(), start=first):
+            rows.append((point, role, op, bin_start_ms(number), bin_start_ms(number + 1), count / whole.total))
     columns = ["point", "role", "op", "low_ms", "high_ms", "share"]
     schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 3], strict=True))
     return pl.DataFrame(rows, schema=schema, orient="row").sort(columns[:4])
+
+
+def logarithmic_bins(histogram: Histogram) -> tuple[int, NDArray[np.int64]]:
+    """Counts in bins of equal width on a logarithmic axis, from the first that has any to the last; and the number of
+    the first (:func:`bin_start_ms`). Of a histogram that counts something."""
+    lows, widths = histogram.buckets()
+    filled = np.flatnonzero(histogram.counts)
+    middles_ms = (lows[filled] + widths[filled] / 2) / _NS_PER_MS
+    numbers = np.floor(np.log10(middles_ms) * BINS_PER_DECADE).astype(np.int64)
+    first, last = int(numbers[0]), int(numbers[-1])
+    counts = np.zeros(last - first + 1, dtype=np.int64)
+    np.add.at(counts, numbers - first, histogram.counts[filled])
+    return first, counts
+
+
+def bin_start_ms(number: int) -> float:
+    """Where a bin begins; it ends where the next one begins."""
+    return math.pow(10, number / BINS_PER_DECADE)
 
 
 def _grouped(histograms: Merged) -> dict[tuple[int, str, str], list[Histogram]]:

@@ -1,23 +1,57 @@
 """Reads by what came of them: found nothing, found something, found something very large. Pure.
 
-Results that differ in size by orders of magnitude make response times that differ as much: the mean of all of them is
-then that of no request at all, and a few large ones take most of the time.
+Results that differ in size by orders of magnitude may make response times that differ as much: the mean of all of them
+is then that of no request at all, and a few large ones take most of the time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import polars as pl
 
+from knee.clusters import Cluster, Clusters, find_clusters
 from knee.distributions import Merged, densities
 from knee.hdr import Histogram
-from knee.intervals import counted, number
+from knee.intervals import LEVEL, Interval, counted, mean_interval, number, quantity
 
 OUTCOMES = {"read_missing": "not found", "read": "ordinary", "read_large": "very large"}
 """What the types of reads are called."""
 
 ALL_READS = "all reads"
 
+_IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary reads", "very large": "very large reads"}
+
+OWN = 0.8
+"""A cluster is an outcome's own where it holds so much of that outcome, and little else."""
+
+_ALIKE = 2.0
+"""A cluster holds all outcomes alike where it has no more than so many times as much of one's reads as of another's."""
+
 _NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one outcome of a point's reads took; the last one of a point is all reads together.
+
+    count, share        reads over all repetitions, and what they are of the point's
+    time_share          of the time that clients waited for reads
+    mean_ms             over the repetitions' means
+    times               how many times as long as an ordinary one, in the same repetition
+    p50_ms …            of all repetitions' reads together
+    """
+
+    name: str
+    count: int
+    share: float
+    time_share: float
+    mean_ms: Interval
+    times: Interval
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
 
 
 def reads(histograms: Merged) -> Merged:
@@ -26,35 +60,48 @@ def reads(histograms: Merged) -> Merged:
     return found if len({op for *_, op in found}) > 1 else {}
 
 
-def outcomes(found: Merged) -> pl.DataFrame:
-    """What each outcome took, from the merged histograms of all repetitions.
-
-    Returns
-    -------
-    `point, outcome, count, share, time_share, mean_ms, p50_ms, p99_ms, max_ms, each`: the share of the point's reads,
-    the share of the time that clients waited for them, and the answers per second that a client waits (1 / mean). The
-    last outcome of each point is all reads together.
-    """
-    rows = []
-    for point in sorted({key[0] for key in found}):
-        parts = {
-            name: Histogram.merge(one for key, one in found.items() if key[0] == point and key[3] == op)
-            for op, name in OUTCOMES.items()
-        }
-        whole = Histogram.merge(parts.values())
-        waited = whole.mean * whole.total
-        for name, one in [*parts.items(), (ALL_READS, whole)]:
-            if one.total:
-                percentiles = (one.percentile(percentile) / _NS_PER_MS for percentile in (50, 99, 100))
-                shares = (one.total / whole.total, one.mean * one.total / waited)
-                mean_ms = one.mean / _NS_PER_MS
-                rows.append((point, name, one.total, *shares, mean_ms, *percentiles, 1000 / mean_ms))
-    columns = ["share", "time_share", "mean_ms", "p50_ms", "p99_ms", "max_ms", "each"]
-    schema = {"point": pl.Int64, "outcome": pl.String, "count": pl.Int64, **dict.fromkeys(columns, pl.Float64)}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+def outcomes(found: Merged, level: float = LEVEL) -> dict[int, tuple[Outcome, ...]]:
+    """What each outcome took, by point; `found` are the response times of :func:`reads`."""
+    return {point: _outcomes(_repetitions(found, point), level) for point in sorted({key[0] for key in found})}
 
 
-def clusters(found: Merged) -> pl.DataFrame:
+def _repetitions(found: Merged, point: int) -> list[dict[str, Histogram]]:
+    """A point's response times by outcome, one mapping per repetition."""
+    by_repetition: dict[int, dict[str, Histogram]] = {}
+    for (at, repetition, _, op), one in sorted(found.items(), key=lambda item: item[0][:2]):
+        if at == point:
+            by_repetition.setdefault(repetition, {})[OUTCOMES[op]] = one
+    return list(by_repetition.values())
+
+
+def _outcomes(repetitions: Sequence[dict[str, Histogram]], level: float) -> tuple[Outcome, ...]:
+    each = [one | {ALL_READS: Histogram.merge(one.values())} for one in repetitions]
+    whole = Histogram.merge(one[ALL_READS] for one in each)
+    found = []
+    for name in (*OUTCOMES.values(), ALL_READS):
+        own = [one for one in each if name in one]
+        if not own:
+            continue
+        together = Histogram.merge(one[name] for one in own)
+        times = [one[name].mean / one["ordinary"].mean for one in own if "ordinary" in one]
+        p50_ms, p99_ms, max_ms = (together.percentile(percentile) / _NS_PER_MS for percentile in (50, 99, 100))
+        found.append(
+            Outcome(
+                name=name,
+                count=together.total,
+                share=together.total / whole.total,
+                time_share=together.mean * together.total / (whole.mean * whole.total),
+                mean_ms=mean_interval([one[name].mean / _NS_PER_MS for one in own], level),
+                times=mean_interval(times, level),
+                p50_ms=p50_ms,
+                p99_ms=p99_ms,
+                max_ms=max_ms,
+            )
+        )
+    return tuple(found)
+
+
+def distribution(found: Merged) -> pl.DataFrame:
     """The distribution of each outcome: `point, outcome, low_ms, high_ms, share`, the last of the outcome's reads."""
     return (
         densities(found)
@@ -64,24 +111,74 @@ def clusters(found: Merged) -> pl.DataFrame:
     )
 
 
-def why_the_mean_misleads(table: pl.DataFrame, point: int, clients: int) -> str:
-    """How far the very large results move the mean at a point; `table` is that of :func:`outcomes`."""
-    rows = {row["outcome"]: row for row in table.filter(pl.col("point") == point).iter_rows(named=True)}
+def clusters(found: Merged, point: int) -> Clusters:
+    """The clusters that a point's reads make, whatever came of them; they hold shares of outcomes."""
+    return find_clusters(_repetitions(found, point))
+
+
+def why_the_mean_misleads(found: Sequence[Outcome], clients: int) -> str:
+    """How far the very large results move the mean at a point, or else what finding nothing does."""
+    by_name = {one.name: one for one in found}
     at = f"At {counted(clients, 'client')}"
-    large, ordinary, whole = rows.get("very large"), rows.get("ordinary"), rows.get(ALL_READS)
-    if whole is None or ordinary is None or large is None:
-        missing = rows.get("not found")
-        if ordinary is None or missing is None:
-            return f"{at} every read had the same outcome: there is nothing to compare."
-        ratio = missing["mean_ms"] / ordinary["mean_ms"]
+    large, ordinary, missing = (by_name.get(name) for name in ("very large", "ordinary", "not found"))
+    if ordinary is None or (large is None and missing is None):
+        return f"{at} every read had the same outcome: there is nothing to compare."
+    if large is None:
+        assert missing is not None
         return (
-            f"{at} a read that found nothing took {number(ratio, 2)} times as long as one that found something "
-            f"({number(missing['mean_ms'])} against {number(ordinary['mean_ms'])} ms)."
+            f"{at} a read that found nothing took {quantity(missing.mean_ms, 'ms')} on average, one that found "
+            f"something {quantity(ordinary.mean_ms, 'ms')}: {_times(missing.times)}."
         )
-    rest = whole["mean_ms"] * (1 - large["time_share"]) / (1 - large["share"])
+    whole = by_name[ALL_READS].mean_ms.estimate
+    rest = whole * (1 - large.time_share) / (1 - large.share)
     return (
-        f"{at} {large['share']:.1%} of the reads were very large ones. They took {number(large['mean_ms'])} ms on "
-        f"average, {number(large['mean_ms'] / ordinary['mean_ms'], 2)} times as long as ordinary ones "
-        f"({number(ordinary['mean_ms'])} ms), and {large['time_share']:.0%} of all the time that clients waited. "
-        f"Without them the mean would be {number(rest)} ms instead of {number(whole['mean_ms'])} ms."
+        f"{at} {large.share:.1%} of the reads were very large ones, and they were {large.time_share:.0%} of all the "
+        f"time that clients waited. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
+        f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. Without the very large ones the mean would be "
+        f"{number(rest)} ms instead of {number(whole)} ms."
     )
+
+
+def _times(times: Interval) -> str:
+    """How many times as long as an ordinary one; a difference that the repetitions may hide is none."""
+    if times.low is None or times.high is None:
+        return f"{number(times.estimate, 2)} times as long, but how surely cannot be told without repetitions"
+    if times.low <= 1 <= times.high:
+        return f"{quantity(times)} times as long, so whether they differ at all cannot be told"
+    return f"{quantity(times)} times as long"
+
+
+def what_clusters_there_are(found: Clusters, clients: int) -> list[str]:
+    """How many clusters the response times of a point's reads make, and whose they are."""
+    at = f"At {counted(clients, 'client')}"
+    if not found.agree:
+        alone = ", ".join(map(str, found.alone))
+        return [
+            f"{at} how many clusters the response times make cannot be told: all repetitions together make "
+            f"{len(found.together)}, the repetitions alone {alone}."
+        ]
+    sure = "" if len(found.alone) > 1 else " (in one repetition: others may show more or fewer)"
+    if len(found.together) == 1:
+        return [f"{at} the response times of all reads make one cluster{sure}: no outcome has one of its own."]
+    places = "; ".join(
+        f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms, {_whose(one)}" for one in found.together
+    )
+    sentences = [f"{at} the response times of all reads make {len(found.together)} clusters{sure}: {places}."]
+    if any(_holds_alike(one) for one in found.together[1:]):
+        sentences.append(
+            "A slow cluster that holds all outcomes alike was not made by what came back: a wait for a processor, or a "
+            "pause of a program, would make one."
+        )
+    return sentences
+
+
+def _whose(cluster: Cluster) -> str:
+    for name, share in cluster.holds.items():
+        if share >= OWN and cluster.made[name] >= OWN and not _holds_alike(cluster):
+            return f"which holds {share:.0%} of the {_IN_WORDS[name]} and is {cluster.made[name]:.0%} those"
+    parts = [f"{cluster.holds[name]:.0%} of the {words}" for name, words in _IN_WORDS.items() if name in cluster.holds]
+    return ("which holds all outcomes alike: " if _holds_alike(cluster) else "which holds ") + ", ".join(parts)
+
+
+def _holds_alike(cluster: Cluster) -> bool:
+    return max(cluster.holds.values()) <= _ALIKE * min(cluster.holds.values())

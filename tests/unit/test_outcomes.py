@@ -1,49 +1,119 @@
-"""Reads by what came of them: clusters, their shares, and how far the few large ones move the mean."""
+"""Reads by what came of them: their shares, how far the few large ones move the mean, and whose clusters are whose."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import polars as pl
+import numpy as np
 import pytest
 from synthetic import System, synthetic_dataset
 from versioned import OUTCOMES, versioned_dataset
 
-from knee.distributions import merged
-from knee.outcomes import clusters, outcomes, reads, why_the_mean_misleads
+from knee.distributions import Merged, merged
+from knee.hdr import Histogram, bucket_of
+from knee.outcomes import (
+    Outcome,
+    clusters,
+    distribution,
+    outcomes,
+    reads,
+    what_clusters_there_are,
+    why_the_mean_misleads,
+)
+
+
+def of_point(found: Merged, point: int = 0) -> dict[str, Outcome]:
+    return {one.name: one for one in outcomes(found)[point]}
+
+
+def without(found: Merged, *ops: str) -> Merged:
+    return {key: one for key, one in found.items() if key[3] not in ops}
+
+
+def all_of(response_ms: float, count: int) -> Histogram:
+    return Histogram(np.bincount([bucket_of(round(response_ms * 1e6))] * count).astype(np.int64))
+
+
+def measured(*repetitions: dict[str, tuple[float, int]]) -> Merged:
+    """Response times in ms and counts, by type of reads."""
+    return {
+        (0, number, "load", op): all_of(*one)
+        for number, ops in enumerate(repetitions, start=1)
+        for op, one in ops.items()
+    }
 
 
 def test_every_outcome_has_its_own_time_and_its_share_of_all() -> None:
-    found = reads(merged(versioned_dataset((1, 8))))
-    table = outcomes(found).filter(point=1)
-    assert table["outcome"].to_list() == ["not found", "ordinary", "very large", "all reads"]
-    mean = dict(table.select("outcome", "mean_ms").iter_rows())
-    assert mean["not found"] / mean["ordinary"] == pytest.approx(OUTCOMES["read_missing"], rel=0.01)
-    assert mean["very large"] / mean["ordinary"] == pytest.approx(OUTCOMES["read_large"], rel=0.01)
-    shares = table.filter(pl.col("outcome") != "all reads")
-    assert shares["share"].sum() == pytest.approx(1)
-    assert shares["time_share"].sum() == pytest.approx(1, rel=0.01)
-    large = table.filter(outcome="very large").row(0, named=True)
-    assert large["share"] == pytest.approx(0.01, rel=0.05)
-    assert large["each"] == pytest.approx(1000 / large["mean_ms"])
+    found = of_point(reads(merged(versioned_dataset((1, 8)))), 1)
+    assert list(found) == ["not found", "ordinary", "very large", "all reads"]
+    assert found["not found"].times.estimate == pytest.approx(OUTCOMES["read_missing"], rel=0.01)
+    assert found["very large"].times.estimate == pytest.approx(OUTCOMES["read_large"], rel=0.01)
+    assert found["very large"].times.repetitions == 2
+    parts = [one for name, one in found.items() if name != "all reads"]
+    assert sum(one.share for one in parts) == pytest.approx(1)
+    assert sum(one.time_share for one in parts) == pytest.approx(1, rel=0.01)
+    assert found["very large"].share == pytest.approx(0.01, rel=0.05)
+    weighted = sum(one.share * one.mean_ms.estimate for one in parts)
+    assert found["all reads"].mean_ms.estimate == pytest.approx(weighted, rel=0.01)
 
 
-def test_outcomes_that_lie_apart_are_clusters() -> None:
-    drawn = clusters(reads(merged(versioned_dataset((8,)))))
-    spans = drawn.group_by("outcome").agg(pl.col("low_ms").min(), pl.col("high_ms").max(), pl.col("share").sum())
-    assert spans["share"].to_list() == pytest.approx([1.0, 1.0, 1.0])
-    ends = spans.sort("low_ms").select("low_ms", "high_ms").rows()
-    assert all(before[1] < after[0] for before, after in pairwise(ends))
+def test_every_outcome_is_drawn_as_shares_of_its_own_reads() -> None:
+    drawn = distribution(reads(merged(versioned_dataset((8,)))))
+    shares = {outcome: rows["share"].sum() for (outcome,), rows in drawn.group_by("outcome")}
+    assert shares == pytest.approx({"not found": 1.0, "ordinary": 1.0, "very large": 1.0})
 
 
 def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
-    table = outcomes(reads(merged(versioned_dataset((8,)))))
-    sentence = why_the_mean_misleads(table, 0, 8)
-    assert sentence.startswith("At 8 clients 1.0% of the reads were very large ones.")
-    assert "100 times as long as ordinary ones" in sentence
-    without = why_the_mean_misleads(table.filter(pl.col("outcome") != "very large"), 0, 8)
-    assert "found nothing took 0.50 times as long" in without
-    assert "nothing to compare" in why_the_mean_misleads(table.filter(outcome="ordinary"), 0, 8)
+    found = reads(merged(versioned_dataset((8,))))
+    sentence = why_the_mean_misleads(outcomes(found)[0], 8)
+    assert sentence.startswith("At 8 clients 1.0% of the reads were very large ones, and they were 57% of all the time")
+    assert "100 ± 0 times as long. Without the very large ones the mean would be 1.80 ms instead of 4.18" in sentence
+    missing = why_the_mean_misleads(outcomes(without(found, "read_large"))[0], 8)
+    assert "a read that found nothing took" in missing and missing.endswith("0.500 ± 0 times as long.")
+    alike = without(found, "read_large", "read_missing")
+    assert "nothing to compare" in why_the_mean_misleads(outcomes(alike)[0], 8)
+
+
+@pytest.mark.parametrize(
+    ("large_ms", "expected"),
+    [
+        # The machine's speed does not matter: each repetition has its own ordinary reads.
+        ((10.0, 20.0), ": 10.0 ± 0 times as long."),
+        ((1.1, 1.7), "times as long, so whether they differ at all cannot be told."),
+        ((10.0,), ": 10 times as long, but how surely cannot be told without repetitions."),
+    ],
+)
+def test_a_difference_is_told_as_surely_as_the_repetitions_allow(large_ms: tuple[float, ...], expected: str) -> None:
+    found = measured(*({"read": (number, 900), "read_large": (ms, 100)} for number, ms in enumerate(large_ms, start=1)))
+    assert expected in why_the_mean_misleads(outcomes(found)[0], 1)
+
+
+def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
+    own, *more = what_clusters_there_are(clusters(reads(merged(versioned_dataset((8,)))), 0), 8)
+    assert own.startswith(
+        "At 8 clients the response times of all reads make 3 clusters: 49.4% of the reads at about 1.2"
+    )
+    assert "at about 240 ms, which holds 100% of the very large reads and is 100% those." in own
+    assert not more
+    # A tenth of either waits, and the large ones do not stand apart.
+    ordinary = {"read": (1.0, 9000), "read_large": (1.0, 90)}
+    waiting = {"read": (50.0, 1000), "read_large": (50.0, 10)}
+    both = {
+        (0, repetition, "load", op): Histogram.merge([all_of(*ordinary[op]), all_of(*waiting[op])])
+        for repetition in (1, 2)
+        for op in ordinary
+    }
+    two, reason = what_clusters_there_are(clusters(both, 0), 1)
+    assert "10.0% of the reads at about 47 ms, which holds all outcomes alike: 10% of the ordinary reads, 10%" in two
+    assert "was not made by what came back" in reason
+
+
+def test_clusters_that_not_every_repetition_shows_are_not_told() -> None:
+    """A repetition that was slower as a whole makes no cluster of its reads."""
+    slow = measured({"read": (1.0, 900), "read_missing": (1.0, 90)}, {"read": (9.0, 900), "read_missing": (9.0, 90)})
+    (sentence,) = what_clusters_there_are(clusters(slow, 0), 1)
+    assert sentence.endswith("cannot be told: all repetitions together make 2, the repetitions alone 1, 1.")
+    once = measured({"read": (1.0, 900), "read_missing": (1.0, 90)})
+    (sentence,) = what_clusters_there_are(clusters(once, 0), 1)
+    assert "make one cluster (in one repetition: others may show more or fewer)" in sentence
 
 
 def test_reads_that_nobody_told_apart_have_no_outcomes() -> None:

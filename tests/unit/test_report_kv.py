@@ -28,7 +28,7 @@ def page() -> str:
 
 def test_both_views_are_drawn_and_explained(page: str) -> None:
     assert "What the server saw, what the clients saw" in page
-    assert "1,000/s at 2 clients, 250/s at 8; it falls to 25%" in page
+    assert "1,000 ± 0 at 2 clients, 250 ± 0 at 8; it falls to 25%" in page
     drawn = charts(page)
     each = {row["clients"]: row["value"] for row in drawn["view-each"]["data"]["values"]}
     server = {row["clients"]: row["value"] for row in drawn["view-server"]["data"]["values"]}
@@ -37,9 +37,13 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
 
 
 def test_outcomes_are_drawn_one_colour_each(page: str) -> None:
-    values = charts(page)["outcome-clusters"]["data"]["values"]
-    assert {row["outcome"] for row in values} == {"not found", "ordinary", "very large"}
-    assert "100 times as long as ordinary ones" in page
+    chart = charts(page)["outcome-clusters"]
+    assert {row["outcome"] for row in chart["data"]["values"]} == {"not found", "ordinary", "very large"}
+    # Two ends part three clusters, at both points.
+    _, parting = chart["layer"]
+    assert [row["point"] for row in parting["data"]["values"]] == [0, 0, 1, 1]
+    assert "100 ± 0 times as long" in page
+    assert "make 3 clusters" in page
 
 
 def test_only_what_the_store_told_something_of_is_drawn(page: str) -> None:

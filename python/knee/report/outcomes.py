@@ -5,27 +5,37 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from knee.distributions import merged
-from knee.outcomes import OUTCOMES, clusters, outcomes, reads, why_the_mean_misleads
+from knee.outcomes import (
+    OUTCOMES,
+    Outcome,
+    clusters,
+    distribution,
+    outcomes,
+    reads,
+    what_clusters_there_are,
+    why_the_mean_misleads,
+)
 from knee.report.charts.outcomes import clusters_of_outcomes, outcomes_against_clients
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell
+from knee.report.tables import Cell, folded
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
 
-_COLUMNS = (
-    ("count", "reads"),
-    ("share", "of all reads"),
-    ("time_share", "of all waiting"),
-    ("mean_ms", "mean ms"),
-    ("p50_ms", "p50 ms"),
-    ("p99_ms", "p99 ms"),
-    ("max_ms", "max ms"),
-    ("each", "answers/s of waiting"),
+_HEADER = (
+    "configuration",
+    "clients",
+    "outcome",
+    "reads",
+    "of all reads",
+    "of all waiting",
+    "mean ms",
+    "× ordinary",
+    "p50 ms",
+    "p99 ms",
+    "max ms",
 )
 
 
@@ -34,34 +44,72 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     found = {key: one for key, one in reads(merged(dataset)).items() if key[0] in sheet.clients}
     if not found:
         return ""
-    of_outcomes = outcomes(found).with_columns(
-        pl.col("point").replace_strict(sheet.clients, return_dtype=pl.Int64).alias("clients"),
-        pl.col("point").replace_strict(sheet.series, return_dtype=pl.String).alias("series"),
-    )
-    names = [name for name in OUTCOMES.values() if name in of_outcomes["outcome"].to_list()]
-    sentence = why_the_mean_misleads(of_outcomes, sheet.chosen, sheet.clients[sheet.chosen])
+    of_points = outcomes(found, sheet.diagnosis.level)
+    clusters_of_points = {point: clusters(found, point) for point, _ in sheet.points if point in of_points}
+    chosen = sheet.chosen if sheet.chosen in of_points else next(iter(clusters_of_points))
+    at = sheet.clients[chosen]
+    sentences = [
+        why_the_mean_misleads(of_points[chosen], at),
+        *what_clusters_there_are(clusters_of_points[chosen], at),
+    ]
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    names = [name for name in OUTCOMES.values() if any(one.name == name for each in of_points.values() for one in each)]
+    ends = [
+        {"point": point, "end_ms": one.high_ms}
+        for point, each in clusters_of_points.items()
+        if each.agree
+        for one in each.together[:-1]
+    ]
     figures = sheet.figure(
         "outcome-clusters",
-        clusters_of_outcomes(records(clusters(found)), sheet.points, sheet.chosen, names),
+        clusters_of_outcomes(records(distribution(found)), ends, sheet.points, chosen, names),
         "How long reads of each outcome took, as shares of that outcome's own reads, so that few large ones show as "
-        "well. Outcomes that do not overlap are clusters of their own. Mind the logarithmic axis.",
+        "well. Dashed lines part the clusters that all reads together make in every repetition. Mind the logarithmic "
+        "axis.",
     )
     if len(sheet.counts) > 1:
         figures += sheet.figure(
             "outcome-means",
-            outcomes_against_clients(
-                records(of_outcomes.select("clients", "series", "outcome", "mean_ms")), sheet.counts, sheet.labels
-            ),
+            outcomes_against_clients(_means(sheet, of_points), sheet.counts, sheet.labels),
             "Mean response time of each outcome. Where they lie far apart, the mean of all reads is that of no read "
             "at all.",
         )
-    rows: list[tuple[Cell, ...]] = [
-        (row["series"], row["clients"], row["outcome"], *(_shown(name, row[name]) for name, _ in _COLUMNS))
-        for row in of_outcomes.sort("series", "clients", maintain_order=True).iter_rows(named=True)
+    others = "".join(
+        f"<p>{escape(sheet.series[point] + ': ' if sheet.series[point] else '')}{escape(sentence)}</p>"
+        for point, each in clusters_of_points.items()
+        if point != chosen
+        for sentence in what_clusters_there_are(each, sheet.clients[point])[:1]
+    )
+    more = folded("Clusters at the other points", others) if others else ""
+    table = sheet.of_configurations(
+        _HEADER, [row for point, _ in sheet.points for row in _rows(sheet, point, of_points)]
+    )
+    return f'{words}{more}<div class="grid">{figures}</div>{table}'
+
+
+def _means(sheet: Sheet, of_points: dict[int, tuple[Outcome, ...]]) -> list[dict[str, object]]:
+    return [
+        {"clients": sheet.clients[point], "series": sheet.series[point], "outcome": one.name}
+        | {"mean_ms": one.mean_ms.estimate, "low": one.mean_ms.low, "high": one.mean_ms.high}
+        for point, _ in sheet.points
+        for one in of_points.get(point, ())
     ]
-    header = ("configuration", "clients", "outcome", *(title for _, title in _COLUMNS))
-    return f'<p>{escape(sentence)}</p><div class="grid">{figures}</div>' + sheet.of_configurations(header, rows)
 
 
-def _shown(name: str, value: float) -> Cell:
-    return f"{value:.2%}" if name.endswith("share") else value
+def _rows(sheet: Sheet, point: int, of_points: dict[int, tuple[Outcome, ...]]) -> list[tuple[Cell, ...]]:
+    return [
+        (
+            sheet.series[point],
+            sheet.clients[point],
+            one.name,
+            one.count,
+            f"{one.share:.1%}",
+            f"{one.time_share:.1%}",
+            one.mean_ms,
+            one.times,
+            one.p50_ms,
+            one.p99_ms,
+            one.max_ms,
+        )
+        for one in of_points.get(point, ())
+    ]

@@ -7,21 +7,24 @@ from collections.abc import Sequence
 from knee.report.charts.vega import Rows, Spec, choose, choose_point, clients_axis, layered, log_axis
 
 
-def clusters_of_outcomes(values: Rows, points: Sequence[tuple[int, str]], chosen: int, outcomes: Sequence[str]) -> Spec:
-    """The distribution of each outcome of a point's reads, one colour each. `values`: `point, outcome, low_ms, high_ms,
-    share`."""
-    chart: Spec = {
-        "height": 240,
-        "data": {"values": values},
+def clusters_of_outcomes(
+    values: Rows, ends: Rows, points: Sequence[tuple[int, str]], chosen: int, outcomes: Sequence[str]
+) -> Spec:
+    """The distribution of each outcome of a point's reads, one colour each, and what parts the clusters of all.
+
+    `values`: `point, outcome, low_ms, high_ms, share`; `ends`: `point, end_ms`.
+    """
+    axis = log_axis(min(row["low_ms"] for row in values), max(row["high_ms"] for row in values))
+    x = {
+        "type": "quantitative",
+        "title": "Response time (ms)",
+        "scale": {"type": "log", "nice": False},
+        "axis": axis,
+    }
+    shares: Spec = {
         "mark": {"type": "rect", "opacity": 0.6},
         "encoding": {
-            "x": {
-                "field": "low_ms",
-                "type": "quantitative",
-                "title": "Response time (ms)",
-                "scale": {"type": "log", "nice": False},
-                "axis": log_axis(min(row["low_ms"] for row in values), max(row["high_ms"] for row in values)),
-            },
+            "x": x | {"field": "low_ms"},
             "x2": {"field": "high_ms"},
             "y": {
                 "field": "share",
@@ -39,29 +42,45 @@ def clusters_of_outcomes(values: Rows, points: Sequence[tuple[int, str]], chosen
             ],
         },
     }
+    parting: Spec = {
+        "data": {"values": ends},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "color": "@muted"},
+        "encoding": {"x": x | {"field": "end_ms"}},
+    }
+    chart = layered([shares, parting] if ends else [shares], None, height=240, data=values)
     return choose_point(chart, points, chosen)
 
 
 def outcomes_against_clients(values: Rows, counts: Sequence[int], choices: Sequence[str]) -> Spec:
-    """Mean response time of each outcome against clients, on a logarithmic axis.
+    """Mean response time of each outcome against clients, with error bars, on a logarithmic axis.
 
-    `values`: `clients, series, outcome, mean_ms`.
+    `values`: `clients, series, outcome, mean_ms, low, high`. All reads together are dashed: they are no outcome.
     """
-    low, high = min(row["mean_ms"] for row in values) / 1.3, max(row["mean_ms"] for row in values) * 1.3
+    low, high = min(row["mean_ms"] for row in values) / 1.5, max(row["mean_ms"] for row in values) * 1.5
+    y = {
+        "type": "quantitative",
+        "title": "Mean response time (ms)",
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": log_axis(low, high),
+    }
+    # A logarithmic axis has no place for what lies at zero or below.
+    bars = [row | {"low": max(row["low"], low)} for row in values if row["low"] is not None]
+    dashed = {"condition": {"test": "datum.outcome === 'all reads'", "value": [4, 3]}, "value": [1, 0]}
     chart = layered(
-        [{"mark": {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}}}],
+        [
+            {
+                "mark": {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
+                "encoding": {"y": y | {"field": "mean_ms"}, "strokeDash": dashed},
+            },
+            {
+                "data": {"values": bars},
+                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
+                "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
+            },
+        ],
         clients_axis(counts),
         height=240,
         data=values,
-        encoding={
-            "y": {
-                "field": "mean_ms",
-                "type": "quantitative",
-                "title": "Mean response time (ms)",
-                "scale": {"type": "log", "domain": [low, high], "nice": False},
-                "axis": log_axis(low, high),
-            },
-            "color": {"field": "outcome", "type": "nominal", "title": "Outcome", "sort": None},
-        },
+        encoding={"color": {"field": "outcome", "type": "nominal", "title": "Outcome", "sort": None}},
     )
     return choose(chart, "series", "Configuration ", choices)
