@@ -76,6 +76,16 @@ def test_types_that_break_the_law_alone_are_a_matter_of_the_mix() -> None:
     assert "Likely cause: the types do not add up to the rows for all requests" in " ".join(laws(parts).sentences)
 
 
+def test_a_rare_type_is_apart_by_no_more_than_all_requests_are() -> None:
+    # The client needs 0.3 % of every cycle for itself; a cycle of the rare type is a hundred of its response times.
+    header = "request_type,clients,throughput,response_ms\n"
+    report = laws(header + "get,1,990.0,1.007\nset,1,10.00,0.007\nall,1,1000.0,0.997\n")
+    assert {check.verdict for check in report.interactive} == {"holds"}
+    (rare,) = (check for check in report.interactive if check.request_type == "set")
+    assert rare.response_ms.residual.estimate > 1
+    assert rare.residual == pytest.approx(0.003, abs=0.001)
+
+
 def test_a_type_that_a_run_lacks_is_no_time_of_zero() -> None:
     header = "request_type,clients,repetition,throughput,response_ms\n"
     alls = "all,8,1,800.0,10.00\nall,8,2,800.0,10.00\n"

@@ -45,6 +45,9 @@ _OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "observed_s")
 class InteractiveCheck:
     """The law in both directions at one point, for one view and one request type (None: all requests together).
 
+    Where nobody declared how often a type occurs, its own response time is not judged: it is what remains of a cycle
+    that may be a hundred times as long, and so is what the law of all requests is apart by.
+
     From the middleware's view the client's think time is Z plus the round trip that the middleware does not see,
     client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`:
     how often each type occurs was declared, so that a type's law tests more than that of all requests.
@@ -63,9 +66,10 @@ class InteractiveCheck:
 
     @property
     def residual(self) -> float:
-        """The worse of both directions' mean residuals, in absolute terms; NaN where neither has one."""
-        both = (abs(comparison.residual.estimate) for comparison in (self.throughput, self.response_ms))
-        return max(filter(math.isfinite, both), default=math.nan)
+        """The worst mean residual of the directions that are judged, in absolute terms; NaN where none has one."""
+        judged = _judged(self.throughput, self.response_ms, self.request_type, self.visits_declared)
+        known = (abs(comparison.residual.estimate) for comparison in judged)
+        return max(filter(math.isfinite, known), default=math.nan)
 
 
 def interactive_law(
@@ -240,8 +244,10 @@ def _checks(
             throughput=of_throughput,
             response_ms=of_response,
             verdict=worst(
-                judge(of_throughput.residual, tolerance, of_throughput.rounding),
-                judge(of_response.residual, tolerance, of_response.rounding),
+                *(
+                    judge(one.residual, tolerance, one.rounding)
+                    for one in _judged(of_throughput, of_response, request_type, declared)
+                )
             ),
             causes=(),
         )
@@ -253,6 +259,13 @@ def _checks(
             strict=True,
         )
     ]
+
+
+def _judged(
+    of_throughput: Comparison, of_response: Comparison, request_type: str | None, visits_declared: bool
+) -> tuple[Comparison, ...]:
+    """The directions of which a check takes its verdict."""
+    return (of_throughput, of_response) if request_type is None or visits_declared else (of_throughput,)
 
 
 def _think_ms(of: Mapping[str, Floats]) -> Floats:
