@@ -206,7 +206,7 @@ def load(
         "--seed",
         str(seed + index),
         *_loop(workload, tier.hosts),
-        *(_operations(workload) if workload.protocol == "kv" else _commands(workload)),
+        *(_operations(workload, index, tier.hosts) if workload.protocol == "kv" else _commands(workload)),
         *_data(workload),
         "--key-choice",
         workload.key_choice,
@@ -226,11 +226,13 @@ def _commands(workload: Workload) -> list[str]:
     return ["--set-get", workload.set_get, "--multiget", str(workload.multiget), *pipeline]
 
 
-def _operations(workload: Workload) -> list[str]:
-    """What is asked of a store that keeps versions."""
+def _operations(workload: Workload, index: int, hosts: int) -> list[str]:
+    """What the load host of this index asks of a store that keeps versions."""
     asked = {name for name, weight in workload.operations if weight}
     argv = ["--mix", workload.mix]
     argv += ["--own-keys"] if workload.own_keys else []
+    # Each process numbers its clients from zero: their keys lie in its part of all keys.
+    argv += ["--part", f"{index + 1}/{hosts}"] if workload.own_keys and hosts > 1 else []
     argv += [] if workload.key_draws is None else ["--key-draws", str(workload.key_draws)]
     argv += ["--scan-keys", str(workload.scan_keys)] if asked & {"scan", "atomic_scan"} else []
     argv += ["--bulk-keys", str(workload.bulk_keys)] if "bulk_put" in asked else []
@@ -249,10 +251,11 @@ def _loop(workload: Workload, hosts: int) -> list[str]:
 
 
 def _data(workload: Workload) -> list[str]:
-    """What populating and measuring have to agree on: which keys there are, and which values they have."""
+    """What populating and measuring have to agree on: which keys there are, and which values they have for how long."""
     # The users of a graph are plain numbers.
     names = [] if workload.graph is None else ["--key-prefix", "", "--key-format", "plain"]
-    return [*names, "--keys", str(workload.key_count), "--value-bytes", str(workload.value_bytes)]
+    expiry = [] if workload.ttl_s is None else ["--ttl-s", str(workload.ttl_s)]
+    return [*names, "--keys", str(workload.key_count), "--value-bytes", str(workload.value_bytes), *expiry]
 
 
 def _servers(addresses: Sequence[str]) -> list[str]:

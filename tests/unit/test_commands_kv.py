@@ -44,8 +44,8 @@ def flags(command: commands.Command) -> str:
     return " ".join(command.argv[1:])
 
 
-def load(*overrides: str) -> str:
-    return flags(commands.load(0, point(*overrides), ["h:1"], start_at=1_700_000_000, seconds=70, seed=5))
+def load(*overrides: str, index: int = 0) -> str:
+    return flags(commands.load(index, point(*overrides), ["h:1"], start_at=1_700_000_000, seconds=70, seed=5))
 
 
 def test_a_store_behind_grpc_keeps_versions_in_memory_unless_told_otherwise() -> None:
@@ -79,6 +79,21 @@ def test_a_mix_brings_only_the_flags_that_it_needs() -> None:
         assert flag not in command
     plain = load("workload.interface=memcached", "workload.mix=read:1")
     assert "--protocol memcached" in plain and "--bulk-keys" not in plain and "--own-keys" not in plain
+
+
+def test_load_hosts_share_out_the_keys_that_clients_have_for_themselves() -> None:
+    own = ("load.hosts=2", "workload.own_keys=true")
+    assert "--own-keys --part 1/2 " in load(*own, index=0)
+    assert "--own-keys --part 2/2 " in load(*own, index=1)
+    assert "--part" not in load("workload.own_keys=true") + load("load.hosts=2")
+
+
+@pytest.mark.parametrize("protocol", [(), ("workload.interface=memcached", "workload.mix=read:1,put:1")])
+def test_what_is_stored_expires_whoever_stored_it(protocol: tuple[str, ...]) -> None:
+    assert "--ttl-s 5" in load(*protocol, "workload.ttl_s=5")
+    workload = point(*protocol, "workload.ttl_s=5").workload
+    assert "--ttl-s 5" in flags(commands.populate("populate-0", workload, ["h:1"], seed=5))
+    assert "--ttl-s" not in load(*protocol)
 
 
 def test_populating_goes_through_the_interface_that_is_measured() -> None:

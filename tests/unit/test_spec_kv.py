@@ -84,7 +84,7 @@ def test_a_store_in_memory_is_a_level_like_any_other() -> None:
             "middleware = { workers = 1 }\nstore = {",
             'x.toml:6: middleware: cannot stand before protocol = "kv": its clients talk to the stores themselves',
         ),
-        ("clients = 4", "hosts = 2, clients = 4", "x.toml:11: workload.own_keys: should be false with 2 load hosts"),
+        ("keys = 1000", "ttl_s = 0", "x.toml:13: workload.ttl_s: should be greater than or equal to 1, not 0"),
         # Mixes.
         ('"read:3,bulk_put:1"', '"raed:3"', "x.toml:10: workload.mix: should be operations and weights, such as"),
         ('"read:3,bulk_put:1"', '"read:0"', 'x.toml:10: workload.mix: should ask for something, not "read:0"'),
@@ -135,6 +135,7 @@ def test_a_foreign_store_has_nothing_of_ours() -> None:
         ("graph = ", "populated = 0.5\ngraph = ", "workload.populated: cannot be given together with graph"),
         ("graph = ", "verify = true\ngraph = ", "workload.verify: cannot be given together with graph"),
         ("graph = ", "own_keys = true\ngraph = ", "workload.own_keys: cannot be given together with graph"),
+        ("graph = ", "ttl_s = 5\ngraph = ", "workload.ttl_s: cannot be given together with graph: its lists stay"),
         ("graph = ", 'interface = "memcached"\ngraph = ', 'workload.graph: needs interface = "grpc"'),
     ],
 )

@@ -38,11 +38,6 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
         yield ("system", "middleware"), 'cannot stand before protocol = "kv": its clients talk to the stores themselves'
     if system.store is not None and system.store.kind != "knee-kv":
         yield ("system", "store", "kind"), f'should be "knee-kv" with protocol = "kv", not "{system.store.kind}"'
-    if workload.own_keys and system.load.hosts > 1:
-        yield (
-            ("workload", "own_keys"),
-            f"should be false with {system.load.hosts} load hosts: each would give its clients the same keys",
-        )
     yield from _check_mix(workload)
     if workload.graph is not None:
         yield from _check_graph(workload, workload.graph, system.store)
@@ -81,6 +76,7 @@ def _check_graph(workload: Workload, graph: Graph, store: Store | None) -> Itera
         ("populated", "the graph says what is there"),
         ("own_keys", "its keys are everybody's"),
         ("verify", "its values are lists of followers"),
+        ("ttl_s", "its lists stay"),
     ):
-        if field in workload.model_fields_set and getattr(workload, field) is not False:
+        if field in workload.model_fields_set and getattr(workload, field) not in (False, None):
             yield ("workload", field), f"cannot be given together with graph: {reason}"

@@ -122,6 +122,7 @@ class Workload(Table):
     think_ms  mean think time of a closed loop, distributed as `think` says
     rate      requests per second over all load hosts; makes the loop an open one
     populated share of the keys that are set before each point
+    ttl_s     seconds after which what was stored, populating included, expires; never unless given
 
     Of the memcached protocol:
 
@@ -158,6 +159,7 @@ class Workload(Table):
     ) = 4096
     keys: Annotated[int, Field(ge=1, le=1_000_000_000)] = 10_000
     populated: Annotated[float, Field(ge=0, le=1)] = 0.99
+    ttl_s: Annotated[int, Field(ge=1, le=2_592_000)] | None = None
     key_choice: Annotated[str, Field(pattern=r"^(sequential|uniform|zipf:[0-9.]+|hotset:[0-9.]+:[0-9.]+)$")] = "uniform"
     think_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 0.0
     think: Literal["constant", "exponential"] = "constant"
