@@ -49,9 +49,9 @@ def scratch(path: Path) -> Iterator[Scratch]:
     Raises StorageError when it cannot be made or removed.
     """
     _remove(path)
-    with writing(path):
-        (path / _DATA).mkdir(parents=True)
     try:
+        with writing(path):
+            (path / _DATA).mkdir(parents=True)
         yield Scratch(path)
     finally:
         _remove(path)
