@@ -16,6 +16,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +33,7 @@ _STDERR_LINES_KEPT = 5
 _STDERR_BYTES_KEPT = 4096
 _LOG_CHUNK_BYTES = 1 << 16
 _POLL_S = 0.02
+_KILLED_S = 10
 
 
 class LocalProcess:
@@ -108,7 +110,7 @@ class LocalProcess:
             self._popen.wait(grace_s)
         except subprocess.TimeoutExpired:
             self._popen.kill()
-        return self.wait(timeout_s=10)
+        return self.wait(_KILLED_S)
 
     def kill(self) -> None:
         """End the process at once, without waiting until it has."""
@@ -228,9 +230,13 @@ class LocalHost:
             for process in running:
                 process.stop(grace_s)
         except BaseException:
-            # Whoever interrupts once more does not want to wait: no grace for those that are left.
-            for process in running:
-                process.kill()
+            # Whoever interrupts once more does not want to wait: no grace for those that are left. But what they were
+            # writing is theirs until they are gone, and then somebody may remove it.
+            with interrupts_deferred(), suppress(ProcessError):
+                for process in running:
+                    process.kill()
+                for process in running:
+                    process.wait(_KILLED_S)
             raise
         finally:
             self._processes.clear()
