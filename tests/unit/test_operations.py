@@ -1,0 +1,68 @@
+"""What each operation took: alone, beside others, and of many keys at once."""
+
+from __future__ import annotations
+
+import pytest
+from versioned import EXPERIMENT, SECONDS, throughput, versioned_dataset
+
+from knee.distributions import merged
+from knee.intervals import mean_interval
+from knee.observations import observations
+from knee.operations import Operation, beside_others, operations, together_or_alone
+from knee.spec import parse
+
+
+def operation(name: str, *means_ms: float, keys: int = 1) -> Operation:
+    mean_ms = mean_interval(means_ms)
+    return Operation(name, keys, mean_interval([1000 / one for one in means_ms]), mean_ms, means_ms[0], means_ms[0])
+
+
+def test_reads_are_one_operation_whatever_came_of_them() -> None:
+    dataset = versioned_dataset((1, 8))
+    found = operations(merged(dataset), observations(dataset), dataset)
+    assert list(found) == [0, 1]
+    for point, clients in enumerate((1, 8)):
+        assert sorted(found[point]) == ["put", "read"]
+        together = sum(one.per_s.estimate for one in found[point].values())
+        assert together == pytest.approx(throughput(clients), rel=0.01)
+        waited = sum(one.per_s.estimate * one.mean_ms.estimate / 1000 for one in found[point].values())
+        assert waited == pytest.approx(clients, rel=0.01)
+        assert found[point]["read"].per_s.repetitions == 2
+
+
+def test_the_keys_of_a_request_are_those_that_its_point_asks_for() -> None:
+    dataset = versioned_dataset((2,))
+    text = EXPERIMENT.format(clients=[2], seconds=SECONDS)
+    text = text.replace('mix = "read:90,put:10"', 'mix = "read:90,bulk_put:10"\nbulk_keys = 50')
+    dataset.spec = parse(text, "versioned")
+    histograms = {
+        (point, repetition, role, "bulk_put" if op == "put" else op): one
+        for (point, repetition, role, op), one in merged(dataset).items()
+    }
+    found = operations(histograms, observations(dataset), dataset)
+    assert (found[0]["bulk_put"].keys, found[0]["read"].keys) == (50, 1)
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "beside_ms", "expected"),
+    [
+        ((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), "with x = 1; x = 2: 3.0 times as long (2."),
+        ((1.0, 1.1, 0.9), (1.0, 1.4, 0.9), ", so it may be as long)."),
+        ((1.0,), (3.0,), "3.0 times as long (how surely cannot be told without repetitions)."),
+    ],
+)
+def test_what_others_do_to_an_operation_is_told_as_surely_as_repetitions_allow(
+    alone_ms: tuple[float, ...], beside_ms: tuple[float, ...], expected: str
+) -> None:
+    pair = [("x = 1", operation("read", *alone_ms)), ("x = 2", operation("read", *beside_ms))]
+    sentence = beside_others("read", pair, 8)
+    assert sentence.startswith("At 8 clients read took 1.0")
+    assert expected in sentence
+
+
+def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:
+    bulk = {"bulk_put": operation("bulk_put", 2.0, 2.2, 1.8, keys=100)}
+    sentence = together_or_alone(bulk, operation("put", 0.2, 0.21, 0.19), 1)
+    assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put" in sentence
+    assert "one after the other, take 10 times as long (8." in sentence
+    assert together_or_alone({}, operation("put", 0.2), 1) == ""
