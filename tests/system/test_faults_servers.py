@@ -7,8 +7,6 @@ import time
 import pytest
 from systems import Running, Systems, converse, free_port, wait_until
 
-pytestmark = pytest.mark.alone
-
 MODES = {"workers": ["--workers", "8"], "pipelined": ["--pipelined"]}
 KEYS = ["--keys", "1000", "--value-bytes", "200"]
 MIXED = ["--clients", "16", "--set-get", "1:4", "--multiget", "3", "--verify"]

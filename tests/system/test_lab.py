@@ -24,8 +24,9 @@ from knee.hdr import Histogram
 from knee.hosts.local import LocalHost
 from knee.spec import Middleware, Store
 
-# Clients that share the machine with another test miss seconds of their windows.
-pytestmark = pytest.mark.alone
+alone = pytest.mark.alone
+"""Clients that share the machine with another test miss seconds of their windows. Where nobody counts those, tests of
+the lab mostly wait, and others may run meanwhile."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -164,12 +165,14 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert not left
 
 
+@alone
 def test_clients_and_middlewares_count_the_same_requests(finished: Finished) -> None:
     (warning,) = finished.dataset.warnings
     assert warning.startswith("link_mbit was not emulated")
     assert_counted_alike(finished.dataset)
 
 
+@alone
 def test_clients_and_middlewares_count_the_same_requests_before_memcached(lab: Lab) -> None:
     code, said = lab.run(lab.experiment(EXPERIMENT), "--set", "store.kind=memcached")
     assert code == 0, said
@@ -197,6 +200,7 @@ def assert_counted_alike(dataset: Dataset) -> None:
     assert set(dataset.probes["target"]) == expected
 
 
+@alone
 def test_percentiles_read_here_are_those_the_programs_print(finished: Finished) -> None:
     printed = [
         one
@@ -213,6 +217,7 @@ def test_percentiles_read_here_are_those_the_programs_print(finished: Finished) 
         assert histogram.mean == pytest.approx(one["mean"], rel=0.001)
 
 
+@alone
 def test_a_run_folder_says_where_its_numbers_come_from(finished: Finished) -> None:
     assert finished.said.count("link_mbit was not emulated") == 1
     dataset = finished.dataset
@@ -279,6 +284,7 @@ def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
     assert gets["hits"].sum() > 0 and gets["misses"].sum() <= 0.05 * gets["items"].sum()
 
 
+@alone
 def test_memcached_without_a_middleware_and_an_open_loop(lab: Lab) -> None:
     text = NO_MIDDLEWARE.replace("memory_mb = 64", 'kind = "memcached", memory_mb = 64')
     code, said = lab.run(lab.experiment(text), "--set", "workload.rate=[200, 400]", *ONCE, report=True)

@@ -100,7 +100,14 @@ def test_the_simpler_of_two_that_tie_is_chosen() -> None:
     )
 
 
-SEEDS = range(12)
+ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01)
+
+FEW = (1, 4, 16, 64)
+"""Client counts enough for a model, where it does not matter which one."""
+
+FEW_ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01, counts=FEW)
+
+SEEDS = range(8)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +116,7 @@ def systems() -> list[FittedSystem]:
 
 
 def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: list[FittedSystem]) -> None:
-    """95 % of 12 x 5 further runs, at counts between and at twice the largest: expected 57, at least 51."""
+    """95 % of 8 x 5 further runs, at counts between and at twice the largest: expected 38, at least 34."""
     asked = (6, 12, 20, 40, 128)
     covered = 0
     for seed, system in zip(SEEDS, systems, strict=True):
@@ -119,7 +126,7 @@ def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: 
             low, high = forecast.throughput.low, forecast.throughput.high
             assert low is not None and high is not None
             covered += low <= throughput <= high
-    assert covered >= 51
+    assert covered >= 34
     widths = [
         forecast.throughput.high / forecast.throughput.low  # type: ignore[operator]
         for system in systems
@@ -131,7 +138,7 @@ def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: 
 def test_parameters_lie_within_their_intervals_at_about_the_claimed_rate(systems: list[FittedSystem]) -> None:
     """Of those systems for which the true model was chosen: 95 % expected, three quarters at the very least."""
     own = [system for system in systems if system.selection.chosen.model.name == "closed network"]
-    assert len(own) >= 6
+    assert len(own) >= 4
     inside = [
         low <= value <= high
         for system in own
@@ -159,18 +166,18 @@ def test_far_beyond_the_measured_numbers_are_written_out(systems: list[FittedSys
 
 def test_requests_in_flight_that_nobody_measured_are_said() -> None:
     """As many in flight as were measured with more clients, but not by so few."""
-    ((system, scenario),) = fit_systems(ROWS, [], {"clients": 16, "pipeline": 2}, resamples=2)
+    ((system, scenario),) = fit_systems(FEW_ROWS, [], {"clients": 16, "pipeline": 2}, resamples=2)
     assert scenario is not None
     (said,) = system.forecast(scenario).outside
     assert said.startswith("requests in flight per client: 2, and only 1 was measured")
-    ((system, scenario),) = fit_systems(ROWS.with_columns(pipeline=pl.lit(1)), [], {"clients": 16}, resamples=2)
+    ((system, scenario),) = fit_systems(FEW_ROWS.with_columns(pipeline=pl.lit(1)), [], {"clients": 16}, resamples=2)
     assert scenario is not None and not system.forecast(scenario).outside
 
 
 def test_of_several_think_times_one_must_be_asked_for() -> None:
     def cycle(think_ms: float) -> pl.DataFrame:
         model = ClosedNetwork(slots=False)
-        rows = table(model, (5.0, 0.4))
+        rows = table(model, (5.0, 0.4), counts=FEW)
         solved = model.cycle_ms(np.array((5.0, 0.4)), rows["clients"].cast(float).to_numpy(), think_ms, float("nan"))
         return rows.with_columns(
             throughput=1000 * pl.col("clients") / pl.Series(solved),
@@ -203,9 +210,6 @@ def test_random_think_times_that_scatter_are_one() -> None:
     apart = rows.with_columns(think_ms=pl.when(pl.col("point") > 4).then(10.0).otherwise(0.0))
     assert len(curve_of(apart).alike) == 2
     assert "universal scalability law" not in {model.name for model in candidates(curve_of(apart))}
-
-
-ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +280,7 @@ def test_what_cannot_be_asked_is_named(settings: dict[str, int | float | str | b
 
 def test_another_think_time_is_not_asked_of_the_scalability_law() -> None:
     """It has none: the throughput would stay, and the response time be what the thinking leaves of the cycle."""
-    rows = table(ScalabilityLaw(), (6.0, 0.05, 0.0008), 0.01)
+    rows = table(ScalabilityLaw(), (6.0, 0.05, 0.0008), 0.01, counts=(1, 2, 8, 16, 32, 64))
     ((system, scenario),) = fit_systems(rows, [], {"clients": 32, "think_ms": 500}, resamples=20)
     assert "universal scalability law" not in {trial.model.name for trial in system.selection.trials}
     assert scenario is not None
@@ -289,14 +293,14 @@ def test_another_think_time_is_not_asked_of_the_scalability_law() -> None:
 
 @pytest.mark.parametrize("level", [2, 2.0])
 def test_a_level_is_a_number_however_it_is_written(level: float) -> None:
-    rows = pl.concat([ROWS.with_columns(disks=pl.lit(2.0)), ROWS.with_columns(disks=pl.lit(2.5))])
+    rows = pl.concat([FEW_ROWS.with_columns(disks=pl.lit(2.0)), FEW_ROWS.with_columns(disks=pl.lit(2.5))])
     ((system, _),) = fit_systems(rows, ["disks"], {"disks": level}, resamples=2)
     assert system.label == "disks = 2.0"
 
 
 def test_a_level_that_was_measured_chooses_its_rows() -> None:
-    slow = table(ClosedNetwork(slots=False), (5.0, 0.8), 0.01)
-    rows = pl.concat([ROWS.with_columns(disk=pl.lit("ssd")), slow.with_columns(disk=pl.lit("hdd"))])
+    slow = table(ClosedNetwork(slots=False), (5.0, 0.8), 0.01, counts=FEW)
+    rows = pl.concat([FEW_ROWS.with_columns(disk=pl.lit("ssd")), slow.with_columns(disk=pl.lit("hdd"))])
     ((system, scenario),) = fit_systems(rows, ["disk"], {"disk": "hdd", "clients": 200}, resamples=20)
     assert scenario is not None and system.label == "disk = hdd"
     assert system.forecast(scenario).throughput.estimate == pytest.approx(1250, rel=0.05)
@@ -322,7 +326,7 @@ def test_what_a_table_cannot_tell_of_the_stages_is_said() -> None:
 
 
 def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:
-    rows = pl.concat([ROWS.with_columns(disk=pl.lit("ssd")), ROWS.head(2).with_columns(disk=pl.lit("hdd"))])
+    rows = pl.concat([FEW_ROWS.with_columns(disk=pl.lit("ssd")), FEW_ROWS.head(2).with_columns(disk=pl.lit("hdd"))])
     found = outlooks(rows, ["disk"], configurations_max=8)
     assert [one.label for one in found.shown] == ["disk = ssd"]
     assert len(found.unfitted) == 1 and found.unfitted[0].startswith("No model of disk = hdd: a model takes 3")
@@ -331,7 +335,7 @@ def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:
 
 
 def test_of_several_configurations_one_without_a_model_says_how_to_have_the_others() -> None:
-    rows = pl.concat([ROWS.with_columns(disk=pl.lit("ssd")), ROWS.head(2).with_columns(disk=pl.lit("hdd"))])
+    rows = pl.concat([FEW_ROWS.with_columns(disk=pl.lit("ssd")), FEW_ROWS.head(2).with_columns(disk=pl.lit("hdd"))])
     with pytest.raises(FitError, match=r"^disk = hdd: .*measure more; or choose another with --set disk=…$"):
         fit_systems(rows, ["disk"], {"clients": 16}, resamples=2)
     with pytest.raises(FitError, match=r"^disk = hdd: .*measure more$"):
