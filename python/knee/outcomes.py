@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from knee.clusters import Cluster, Clusters, find_clusters
@@ -40,6 +41,8 @@ class Outcome:
     time_share          of the time that clients waited for reads
     mean_ms             over the repetitions' means
     times               how many times as long as an ordinary one, in the same repetition
+    longer              share of all pairs in which it took longer than an ordinary one of the same repetition
+                        (the Mann–Whitney statistic; a pair of equals counts half)
     p50_ms …            of all repetitions' reads together
     """
 
@@ -49,6 +52,7 @@ class Outcome:
     time_share: float
     mean_ms: Interval
     times: Interval
+    longer: Interval
     p50_ms: float
     p99_ms: float
     max_ms: float
@@ -83,7 +87,7 @@ def _outcomes(repetitions: Sequence[dict[str, Histogram]], level: float) -> tupl
         if not own:
             continue
         together = Histogram.merge(one[name] for one in own)
-        times = [one[name].mean / one["ordinary"].mean for one in own if "ordinary" in one]
+        pairs = [(one[name], one["ordinary"]) for one in own if "ordinary" in one]
         p50_ms, p99_ms, max_ms = (together.percentile(percentile) / _NS_PER_MS for percentile in (50, 99, 100))
         found.append(
             Outcome(
@@ -92,13 +96,22 @@ def _outcomes(repetitions: Sequence[dict[str, Histogram]], level: float) -> tupl
                 share=together.total / whole.total,
                 time_share=together.mean * together.total / (whole.mean * whole.total),
                 mean_ms=mean_interval([one[name].mean / _NS_PER_MS for one in own], level),
-                times=mean_interval(times, level),
+                times=mean_interval([this.mean / other.mean for this, other in pairs], level),
+                longer=mean_interval([_longer(this, other) for this, other in pairs], level),
                 p50_ms=p50_ms,
                 p99_ms=p99_ms,
                 max_ms=max_ms,
             )
         )
     return tuple(found)
+
+
+def _longer(one: Histogram, other: Histogram) -> float:
+    """The share of pairs in which `one` is the longer, those of the same bucket counting half."""
+    size = max(one.counts.size, other.counts.size)
+    these, those = (np.pad(each.counts, (0, size - each.counts.size)) for each in (one, other))
+    shorter = np.cumsum(those) - those / 2
+    return float((these * shorter).sum() / (one.total * other.total))
 
 
 def distribution(found: Merged) -> pl.DataFrame:
@@ -134,8 +147,9 @@ def why_the_mean_misleads(found: Sequence[Outcome], clients: int) -> str:
     return (
         f"{at} {large.share:.1%} of the reads were very large ones, and they were {large.time_share:.0%} of all the "
         f"time that clients waited. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
-        f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. Without the very large ones the mean would be "
-        f"{number(rest)} ms instead of {number(whole)} ms."
+        f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. Of all pairs of both the very large one took "
+        f"longer in {large.longer.estimate:.0%}. Without the very large ones the mean would be {number(rest)} ms "
+        f"instead of {number(whole)} ms."
     )
 
 
@@ -159,7 +173,9 @@ def what_clusters_there_are(found: Clusters, clients: int) -> list[str]:
         ]
     sure = "" if len(found.alone) > 1 else " (in one repetition: others may show more or fewer)"
     if len(found.together) == 1:
-        return [f"{at} the response times of all reads make one cluster{sure}: no outcome has one of its own."]
+        return [
+            f"{at} the response times of all reads make one cluster{sure}: no valley parts an outcome from the rest."
+        ]
     places = "; ".join(
         f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms, {_whose(one)}" for one in found.together
     )

@@ -55,6 +55,18 @@ def test_every_outcome_has_its_own_time_and_its_share_of_all() -> None:
     assert found["all reads"].mean_ms.estimate == pytest.approx(weighted, rel=0.01)
 
 
+def test_how_often_one_takes_longer_depends_on_no_mean() -> None:
+    """Three quarters of the large ones are as long as an ordinary one, and the rest takes a thousand times as long."""
+    few = {"read": (1.0, 10), "read_large": (1.0, 3)}
+    found = measured(few, few)
+    for repetition in (1, 2):
+        whole = (found[0, repetition, "load", "read_large"], all_of(1000.0, 1))
+        found[0, repetition, "load", "read_large"] = Histogram.merge(whole)
+    each = of_point(found)
+    assert each["very large"].longer.estimate == pytest.approx(0.75 * 0.5 + 0.25)
+    assert each["ordinary"].longer.estimate == pytest.approx(0.5)
+
+
 def test_every_outcome_is_drawn_as_shares_of_its_own_reads() -> None:
     drawn = distribution(reads(merged(versioned_dataset((8,)))))
     shares = {outcome: rows["share"].sum() for (outcome,), rows in drawn.group_by("outcome")}
@@ -65,7 +77,8 @@ def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
     found = reads(merged(versioned_dataset((8,))))
     sentence = why_the_mean_misleads(outcomes(found)[0], 8)
     assert sentence.startswith("At 8 clients 1.0% of the reads were very large ones, and they were 57% of all the time")
-    assert "100 ± 0 times as long. Without the very large ones the mean would be 1.80 ms instead of 4.18" in sentence
+    assert "100 ± 0 times as long. Of all pairs of both the very large one took longer in 100%." in sentence
+    assert "Without the very large ones the mean would be 1.80 ms instead of 4.18" in sentence
     missing = why_the_mean_misleads(outcomes(without(found, "read_large"))[0], 8)
     assert "a read that found nothing took" in missing and missing.endswith("0.500 ± 0 times as long.")
     alike = without(found, "read_large", "read_missing")
