@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.intervals import number
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
 
 _NS_PER_MS = 1e6
+
+_LOG_SECONDS_MIN = 20
+"""Of a shorter run nobody can say where its log goes."""
+
+_LOG_GROWS = 0.05
+"""What a log takes is given back a segment at a time: less than this is no growth."""
 _MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
 
 
@@ -66,6 +73,26 @@ def store_per_second(dataset: Dataset) -> pl.DataFrame:
         )
         .select(*RUN, _MIDDLE, "file_mb", "live_mb", "versions", "snapshot_age_s", "commit_ms", "commit_records")
         .sort(*RUN, "middle_s")
+    )
+
+
+def what_the_log_took(told: pl.DataFrame) -> str:
+    """What a run's log took in its second half, of what is live: whether it still grows. Nothing of a store in memory.
+
+    `told` are one run's rows of :func:`store_per_second`.
+    """
+    taken = told.drop_nulls("file_mb").filter(pl.col("file_mb") > 0).sort("middle_s")
+    if taken.height < _LOG_SECONDS_MIN:
+        return ""
+    first, second = taken[: taken.height // 2], taken[taken.height // 2 :]
+    low, high = (float(getattr(second["file_mb"], end)()) for end in ("min", "max"))
+    before, live = float(first["file_mb"].max()), float(second["live_mb"].mean())  # type: ignore[arg-type]
+    grew = f"no more than in the first ({number(before)} MB at most)"
+    if high > (1 + _LOG_GROWS) * before:
+        grew = f"{high / before - 1:.0%} more than in the first ({number(before)} MB at most): it may go on growing"
+    return (
+        f"In the second half of the run the stores' logs took {number(low)} to {number(high)} MB, {grew}. On average "
+        f"{number(live)} MB of that were live."
     )
 
 

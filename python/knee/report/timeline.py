@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -9,7 +10,7 @@ import polars as pl
 from knee.report.charts.timeline import resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.timeline import load_per_second, resources_per_second, store_per_second
+from knee.timeline import load_per_second, resources_per_second, store_per_second, what_the_log_took
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -70,11 +71,13 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
             "CPU use of the host and of every process, in the first repetition.",
             wide=True,
         )
-    return f'<div class="grid">{figures}{_of_stores(sheet, dataset)}</div>'
+    words, of_stores = _of_stores(sheet, dataset)
+    return f'{words}<div class="grid">{figures}{of_stores}</div>'
 
 
-def _of_stores(sheet: Sheet, dataset: Dataset) -> str:
-    """What stores that keep versions told of themselves, in the first repetition; only what there was anything of."""
+def _of_stores(sheet: Sheet, dataset: Dataset) -> tuple[str, str]:
+    """What stores that keep versions told of themselves, in the first repetition, in words and in figures; only what
+    there was anything of."""
     told = store_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.clients)))
     figures = ""
     for name, title, fields, caption in _OF_STORES:
@@ -87,4 +90,6 @@ def _of_stores(sheet: Sheet, dataset: Dataset) -> str:
             continue
         spec = store_timeline(records(values), title, sheet.points, sheet.chosen)
         figures += sheet.figure(f"store-{name}", spec, caption)
-    return figures
+    label = dict(sheet.points).get(sheet.chosen, "")
+    log = what_the_log_took(told.filter(pl.col("point") == sheet.chosen))
+    return f"<p>{escape(label)}: {escape(log)}</p>" if log else "", figures

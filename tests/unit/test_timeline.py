@@ -1,0 +1,31 @@
+"""What a store's log took over time, in words."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from knee.timeline import what_the_log_took
+
+
+@pytest.mark.parametrize(
+    ("file_mb", "says"),
+    [
+        # It fills what it may take, and stays.
+        (
+            [min(480.0, 20.0 * second) for second in range(60)],
+            "took 480 to 480 MB, no more than in the first (480 MB at most). On average 90.0 MB of that were live.",
+        ),
+        (
+            [10.0 * (second + 1) for second in range(60)],
+            "took 310 to 600 MB, 100% more than in the first (300 MB at most): it may go on growing.",
+        ),
+    ],
+)
+def test_whether_a_log_still_grows_is_said(file_mb: list[float], says: str) -> None:
+    seconds = [number + 0.5 for number in range(len(file_mb))]
+    told = pl.DataFrame({"middle_s": seconds, "file_mb": file_mb, "live_mb": [90.0] * len(file_mb)})
+    assert says in what_the_log_took(told)
+    assert what_the_log_took(told.head(10)) == ""
+    # A store that keeps everything in memory has no file.
+    assert what_the_log_took(told.with_columns(file_mb=pl.lit(None, pl.Float64))) == ""
