@@ -101,6 +101,7 @@ def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
         str(wanted.users),
         "--largest",
         str(wanted.largest),
+        *([] if wanted.exponent is None else ["--exponent", str(wanted.exponent)]),
         "--seed",
         str(seed),
         str(file),

@@ -107,6 +107,8 @@ def test_a_graph_is_made_once_and_loaded_by_name() -> None:
     assert made is not None
     written = flags(commands.graph("graph", made, 7, ROOM.graph_path))
     assert written.endswith("graph --users 2000000 --largest 1100000 --seed 7 /room/graph.txt")
+    skewed = made.model_copy(update={"exponent": 1.9})
+    assert " --largest 1100000 --exponent 1.9 --seed 7 " in flags(commands.graph("graph", skewed, 7, ROOM.graph_path))
     # A line for every follower: seven digits and a line feed.
     assert "--init-dir /room --value-bytes-max 8800000" in flags(store(*graph))
     assert " kv --server h:1 --init graph.txt " in " " + flags(commands.init("init-0", "h:1", ROOM.graph_path))

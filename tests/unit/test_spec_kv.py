@@ -131,6 +131,11 @@ def test_a_foreign_store_has_nothing_of_ours() -> None:
         ("largest = 300", "largets = 300", 'workload.graph.largets: no such field; did you mean "largest"?'),
         ("users = 900", "users = 1", "workload.graph.users: should be greater than or equal to 2, not 1"),
         ("largest = 300", "largest = 900", "workload.graph.largest: should be less than the 900 users, not 900"),
+        (
+            "largest = 300",
+            "largest = 300, exponent = 1.0",
+            "workload.graph.exponent: should be greater than 1, not 1.0",
+        ),
         ("{ users = 900, largest = 300 }", "5", "workload.graph: should be a table, not 5"),
         ("graph = ", "populated = 0.5\ngraph = ", "workload.populated: cannot be given together with graph"),
         ("graph = ", "verify = true\ngraph = ", "workload.verify: cannot be given together with graph"),

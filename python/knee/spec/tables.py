@@ -108,12 +108,15 @@ class System(Table):
 class Graph(Table):
     """A synthetic follower graph that every store is loaded with: keys are users, values their followers.
 
-    users    of whom some have nobody who follows them, and so are not there
-    largest  how many follow the most followed one
+    users     of whom some have nobody who follows them, and so are not there
+    largest   how many follow the most followed one
+    exponent  that a user has k followers is as likely as k to the minus this; Twitter's unless given. The smaller, the
+              fewer edges there are beside the largest list's
     """
 
     users: Annotated[int, Field(ge=2, le=1_000_000_000)]
     largest: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    exponent: Annotated[float, Field(gt=1, le=10)] | None = None
 
 
 class Workload(Table):
