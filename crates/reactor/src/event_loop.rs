@@ -18,6 +18,8 @@ const RECEIVES_MAX: usize = 4;
 /// Missing input larger than this is received straight into the connection's own buffer; smaller
 /// pieces go through the scratch buffer, so that the connection keeps only what it needs.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
+/// How often a batch that gathers looks for more.
+const GATHERS_MAX: usize = 8;
 /// Connections accepted before those that stand get their turn.
 const ACCEPTS_MAX: usize = 64;
 /// What is left of a connection's input may stay in a buffer of this capacity, however little it is.
@@ -63,6 +65,12 @@ pub trait Handler {
     /// Another thread has called [`Waker::wake`](crate::Waker::wake).
     fn on_wake(&mut self, _io: &mut Io) {}
 
+    /// Whether the end of the batch at hand costs so much that what has come since it began is to be
+    /// in it, some times over. Nothing of it leaves before its end all the same.
+    fn gathers(&mut self) -> bool {
+        false
+    }
+
     /// All events at hand were handled; what was written leaves after this.
     fn on_batch_end(&mut self, _io: &mut Io) {}
 
@@ -87,7 +95,11 @@ pub(crate) struct EventLoop<H> {
     pub(crate) handler: H,
     /// Accepting is interrupted until its timer comes due.
     pub(crate) accept_rests: bool,
-    /// The connections being flushed: kept, so that a batch allocates nothing.
+    /// The handler knows of the shutdown.
+    pub(crate) shutdown_told: bool,
+    /// The connections being read again: kept, so that a batch allocates nothing.
+    pub(crate) reading: Vec<u32>,
+    /// The connections being flushed, kept as well.
     pub(crate) flushing: Vec<u32>,
 }
 
@@ -95,8 +107,6 @@ impl<H: Handler> EventLoop<H> {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut scratch = Vec::with_capacity(self.io.config.read_bytes);
-        let mut queued = Vec::new();
-        let mut shutdown_told = false;
 
         let now = Instant::now();
         self.io.now = now;
@@ -120,31 +130,19 @@ impl<H: Handler> EventLoop<H> {
             }
             self.io.now = Instant::now();
 
-            for event in &events {
-                match event.token() {
-                    WAKE => {
-                        self.take_inbox();
-                        if self.io.shared.shutting_down() && !shutdown_told {
-                            shutdown_told = true;
-                            self.io.stop_accepting();
-                            let grace = self.io.config.shutdown_grace;
-                            self.io.timer(self.io.now + grace, GRACE_OVER);
-                            self.handler.on_shutdown(&mut self.io);
-                        }
-                        self.handler.on_wake(&mut self.io);
-                    }
-                    TIMER => {}
-                    LISTENER => self.accept(),
-                    token => self.on_event(token.0 as u32, event, &mut scratch),
+            self.take_up(&events, &mut scratch);
+            for _ in 0..GATHERS_MAX {
+                if self.io.stopping || !self.handler.gathers() {
+                    break;
                 }
-            }
-
-            std::mem::swap(&mut queued, &mut self.io.queued);
-            for index in queued.drain(..) {
-                if let Some((_, connection)) = self.io.at(index) {
-                    connection.queued = false;
-                    self.read(index, &mut scratch);
+                match self.poll.poll(&mut events, Some(Duration::ZERO)) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => break,
+                    outcome => outcome?,
                 }
+                if events.is_empty() && self.io.queued.is_empty() {
+                    break;
+                }
+                self.take_up(&events, &mut scratch);
             }
 
             while let Some(key) = self.io.timers.pop_due(self.io.now) {
@@ -170,6 +168,37 @@ impl<H: Handler> EventLoop<H> {
         }
         self.handler.on_stop(&mut self.io);
         Ok(())
+    }
+
+    /// Tells the handler of events, and shows it what is left to read.
+    fn take_up(&mut self, events: &Events, scratch: &mut Vec<u8>) {
+        for event in events {
+            match event.token() {
+                WAKE => {
+                    self.take_inbox();
+                    if self.io.shared.shutting_down() && !self.shutdown_told {
+                        self.shutdown_told = true;
+                        self.io.stop_accepting();
+                        let grace = self.io.config.shutdown_grace;
+                        self.io.timer(self.io.now + grace, GRACE_OVER);
+                        self.handler.on_shutdown(&mut self.io);
+                    }
+                    self.handler.on_wake(&mut self.io);
+                }
+                TIMER => {}
+                LISTENER => self.accept(),
+                token => self.on_event(token.0 as u32, event, scratch),
+            }
+        }
+        let mut reading = std::mem::take(&mut self.reading);
+        std::mem::swap(&mut reading, &mut self.io.queued);
+        for index in reading.drain(..) {
+            if let Some((_, connection)) = self.io.at(index) {
+                connection.queued = false;
+                self.read(index, scratch);
+            }
+        }
+        self.reading = reading;
     }
 
     /// Sends what was written in this batch and buries what was closed, until neither makes more
@@ -232,7 +261,8 @@ impl<H: Handler> EventLoop<H> {
         connection.hung_up |= event.is_read_closed();
         if event.is_writable() {
             connection.writable = true;
-            if !connection.output.is_empty() {
+            // What this batch has written leaves at its end.
+            if !connection.output.is_empty() && !connection.dirty {
                 self.flush(index);
             }
         }
@@ -248,10 +278,15 @@ impl<H: Handler> EventLoop<H> {
     fn read(&mut self, index: u32, scratch: &mut Vec<u8>) {
         for _ in 0..RECEIVES_MAX {
             let read_bytes = self.io.config.read_bytes;
+            let high = self.io.config.output_high_water_bytes;
             let now = self.io.now;
             let Some((conn, connection)) = self.io.at(index) else { return };
             if connection.ended || !connection.may_deliver() {
                 return;
+            }
+            if connection.dirty && connection.output.len() > high {
+                // More of it once this batch has been sent, if the kernel takes that.
+                return self.io.enqueue(index);
             }
             if std::mem::take(&mut connection.show_again) && !connection.input.is_empty() {
                 self.deliver(conn);

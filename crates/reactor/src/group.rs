@@ -179,6 +179,8 @@ impl Group {
                 inbox,
                 handler: make(thread, &wakers),
                 accept_rests: false,
+                shutdown_told: false,
+                reading: Vec::new(),
                 flushing: Vec::new(),
             });
         }

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -456,4 +457,89 @@ fn ten_thousand_short_connections_leave_nothing_behind() {
             }
         }
     }
+}
+
+/// Sends lines back, and takes all that come while it is at one into the same batch.
+struct Gathering {
+    /// How many bytes wait to be sent when a batch ends.
+    batches: Sender<usize>,
+    began: Sender<()>,
+    go_on: Receiver<()>,
+    conn: Option<ConnId>,
+}
+
+impl Handler for Gathering {
+    fn on_open(&mut self, _io: &mut Io, conn: ConnId, _origin: Origin) {
+        self.conn = Some(conn);
+    }
+
+    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        if input == b"first\n" {
+            self.began.send(()).unwrap();
+            self.go_on.recv_timeout(PATIENCE).unwrap();
+        }
+        io.write(conn, input);
+        input.len()
+    }
+
+    fn gathers(&mut self) -> bool {
+        true
+    }
+
+    fn on_batch_end(&mut self, io: &mut Io) {
+        if let Some(conn) = self.conn {
+            // The test may have ended and dropped its receiver.
+            let _ = self.batches.send(io.output_len(conn));
+        }
+    }
+
+    fn on_close(&mut self, _io: &mut Io, _conn: ConnId, _origin: Origin, _why: Close) {
+        self.conn = None;
+    }
+}
+
+/// Waits until all that was written has arrived at the other end.
+fn wait_for_arrival(stream: &TcpStream) {
+    let mut waiting: libc::c_int = 1;
+    while waiting != 0 {
+        // SAFETY: a call with a descriptor that is open, and a number that it fills in.
+        let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
+        assert_eq!(failed, 0);
+        std::thread::yield_now();
+    }
+}
+
+/// What waited to be sent at the end of each batch, where `sent` came while the first was handled.
+fn gathered(config: &Config, sent: &[u8]) -> Vec<usize> {
+    let (batches, ended) = channel();
+    let (began, first) = channel();
+    let (go_on, told) = channel();
+    let mut handler = Some(Gathering { batches, began, go_on: told, conn: None });
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let group =
+        Group::start("gather", 1, config, Some(listener), |_, _| handler.take().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(group.address().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"first\n").unwrap();
+    first.recv_timeout(PATIENCE).unwrap();
+    stream.write_all(sent).unwrap();
+    wait_for_arrival(&stream);
+    go_on.send(()).unwrap();
+    assert!(read_exactly(&mut stream, 6 + sent.len()) == [b"first\n", sent].concat());
+    group.shutdown().begin();
+    group.join().unwrap();
+    ended.iter().filter(|&waiting| waiting > 0).collect()
+}
+
+#[test]
+fn what_comes_meanwhile_is_in_the_batch_of_who_gathers_and_nothing_leaves_before_its_end() {
+    assert_eq!(gathered(&Config::default(), b"second\n"), [13]);
+}
+
+#[test]
+fn who_gathers_takes_no_more_from_a_connection_than_is_sent_to_it() {
+    let (high, read) = (4096, 1024);
+    let config = Config { read_bytes: read, output_high_water_bytes: high, ..Config::default() };
+    let batches = gathered(&config, &[b'x'; 32 * 1024]);
+    assert!(batches.iter().all(|&waiting| waiting <= high + read), "{batches:?}");
 }
