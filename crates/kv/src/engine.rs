@@ -201,6 +201,12 @@ pub trait Engine {
         Ok(())
     }
 
+    /// Whether [`Engine::settle`] has something to wait for.
+    #[inline]
+    fn is_unsettled(&self) -> bool {
+        false
+    }
+
     /// Changes the memory limit; evicts until it holds. Returns false, without any change, when so
     /// little does not suffice for the largest item.
     fn set_memory_limit(&mut self, bytes: usize, now: Second) -> bool;

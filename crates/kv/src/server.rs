@@ -338,6 +338,11 @@ impl<E: Engine> Handler for Server<E> {
         }
     }
 
+    /// One wait for the disk serves all who ask meanwhile.
+    fn gathers(&mut self) -> bool {
+        self.commands.engine().is_unsettled()
+    }
+
     fn on_batch_end(&mut self, io: &mut Io) {
         // Nothing of the batch has left: what a connection had to send when its event came was
         // written by earlier ones.

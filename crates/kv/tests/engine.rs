@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use knee_kv::engine::{Change, Engine, Expiry, Item, Refused, Second};
-use knee_kv::versioned::{Consistency, Items, Store, StoreOptions};
+use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Items, Store, StoreOptions};
 use knee_kv::{Memory, MemoryLimits};
 use proptest::prelude::*;
 
@@ -29,14 +29,12 @@ fn value(memory: &mut Memory, key: &[u8], now: Second) -> Option<Vec<u8>> {
 
 /// A versioned store of so small segments that a few of the largest values fill one.
 fn items(consistency: Consistency) -> (Store, Items) {
-    let options = StoreOptions {
-        consistency,
-        stripes: 4,
-        value_bytes_max: VALUE_BYTES_MAX,
-        segment_bytes: 8192,
-    };
-    let store = Store::in_memory(options, 1 << 26).unwrap();
+    let store = Store::in_memory(options(consistency), 1 << 26).unwrap();
     (store.clone(), Items::new(store))
+}
+
+fn options(consistency: Consistency) -> StoreOptions {
+    StoreOptions { consistency, stripes: 4, value_bytes_max: VALUE_BYTES_MAX, segment_bytes: 8192 }
 }
 
 fn key(number: usize) -> Vec<u8> {
@@ -414,4 +412,33 @@ fn too_little_memory_for_the_largest_value_is_refused_at_the_start() {
         put(&mut memory, b"large", &vec![number as u8; value_bytes_max], 1);
         assert_eq!(value(&mut memory, b"large", 1), Some(vec![number as u8; value_bytes_max]));
     }
+}
+
+#[test]
+fn an_engine_is_unsettled_while_what_it_was_shown_or_has_changed_may_be_lost() {
+    let put = |items: &mut Items| {
+        let change =
+            Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"value".as_slice() };
+        items.update(b"key", 1, |_| (change, ())).0.unwrap();
+    };
+    let show = |items: &mut Items| assert!(items.get(b"key", 1, |item| item.is_some()).unwrap());
+
+    let (_, mut volatile) = items(Consistency::Linearizable);
+    put(&mut volatile);
+    assert!(!volatile.is_unsettled(), "nobody waits for memory");
+
+    let path = std::env::temp_dir().join(format!("knee-unsettled-{}", std::process::id()));
+    let directory =
+        DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+    let (store, _) = Store::open(options(Consistency::Linearizable), &directory, 1 << 20).unwrap();
+    let (mut writer, mut reader) = (Items::new(store.clone()), Items::new(store));
+    put(&mut writer);
+    show(&mut reader);
+    assert!(writer.is_unsettled() && reader.is_unsettled());
+    writer.settle().unwrap();
+    assert!(!writer.is_unsettled() && !reader.is_unsettled());
+    show(&mut reader);
+    assert!(!reader.is_unsettled(), "it is safe what it was shown");
+    drop((writer, reader));
+    std::fs::remove_dir_all(path).unwrap();
 }

@@ -122,4 +122,9 @@ impl Engine for Items {
             Unwritable::Full(why) | Unwritable::Broken(why) => why,
         })
     }
+
+    #[inline]
+    fn is_unsettled(&self) -> bool {
+        self.store.synced() < self.seen
+    }
 }
