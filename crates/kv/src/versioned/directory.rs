@@ -23,6 +23,11 @@ use super::store::Consistency;
 
 /// Records begin behind so many bytes of a file: mappings begin at pages.
 pub(crate) const FILE_HEAD_BYTES: u64 = 4096;
+/// So many zeros are written ahead of the log at a time.
+const AHEAD_BYTES: usize = 256 * 1024;
+/// A group that is larger than this has its own share of what makes blocks written ones.
+const AHEAD_OF_BYTES_MAX: usize = AHEAD_BYTES / 8;
+static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
 const MAGIC: &[u8; 8] = b"kneelog1";
 
 /// What a manifest says.
@@ -87,8 +92,18 @@ pub(crate) struct Directory {
 #[derive(Debug)]
 struct Open {
     manifest: Manifest,
-    /// Files that are written, and how much of their segments is in them.
-    files: BTreeMap<SegmentId, (Arc<File>, usize)>,
+    /// Files that are written.
+    files: BTreeMap<SegmentId, Growing>,
+}
+
+/// The file of a segment that grows.
+#[derive(Debug, Clone)]
+struct Growing {
+    file: Arc<File>,
+    /// How much of the segment is in it.
+    written: usize,
+    /// Up to here it was written at all, be it with zeros.
+    ahead: usize,
 }
 
 /// Why a directory could not be opened.
@@ -213,7 +228,7 @@ impl Directory {
         manifest.segments.insert(id, made);
         self.write_manifest(&manifest)?;
         open.manifest = manifest;
-        open.files.insert(id, (Arc::new(file), 0));
+        open.files.insert(id, Growing { file: Arc::new(file), written: 0, ahead: 0 });
         Ok(())
     }
 
@@ -232,20 +247,25 @@ impl Directory {
     }
 
     /// Writes what a segment holds to its file; `safely`, and it is on the disk.
+    ///
+    /// What was reserved and never written is written for the first time only once: where small groups
+    /// are waited for, zeros go ahead of them. Otherwise the file system would have to say in
+    /// its journal with each group that these blocks hold something now, and fdatasync would wait for that.
     pub(crate) fn write(&self, segment: &Segment, safely: bool) -> io::Result<()> {
         let filled = segment.filled();
-        let (file, from) = {
-            let open = self.state();
-            let Some((file, written)) = open.files.get(&segment.id) else { return Ok(()) };
-            (Arc::clone(file), *written)
-        };
+        let Some(growing) = self.state().files.get(&segment.id).cloned() else { return Ok(()) };
+        let Growing { file, written: from, mut ahead } = growing;
         if from < filled {
             file.write_all_at(segment.written(from, filled), FILE_HEAD_BYTES + from as u64)?;
             if safely {
+                if ahead < filled && filled - from <= AHEAD_OF_BYTES_MAX {
+                    ahead = segment.capacity().min(filled + AHEAD_BYTES);
+                    file.write_all_at(&ZEROS[..ahead - filled], FILE_HEAD_BYTES + filled as u64)?;
+                }
                 file.sync_data()?;
             }
-            if let Some((_, written)) = self.state().files.get_mut(&segment.id) {
-                *written = filled;
+            if let Some(growing) = self.state().files.get_mut(&segment.id) {
+                (growing.written, growing.ahead) = (filled, ahead);
             }
         }
         Ok(())
@@ -253,7 +273,7 @@ impl Directory {
 
     /// The same segment, read from its file, which is complete.
     pub(crate) fn open_sealed(&self, full: &Segment) -> io::Result<Segment> {
-        let file = self.state().files.get(&full.id).map(|(file, _)| Arc::clone(file));
+        let file = self.state().files.get(&full.id).map(|growing| Arc::clone(&growing.file));
         let sealed = match file {
             Some(file) => full.reopened(&file)?,
             None => full.reopened(&File::open(self.file(full.id))?)?,
@@ -384,4 +404,59 @@ fn holds_segments(directory: &Path) -> bool {
     fs::read_dir(directory).is_ok_and(|entries| {
         entries.flatten().any(|entry| entry.path().extension().is_some_and(|name| name == "log"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::versioned::record::{Kind, OnDisk, Record};
+
+    /// How much of a segment its file has blocks for that were written.
+    fn written_blocks(file: &Path) -> u64 {
+        let file = File::open(file).unwrap();
+        // SAFETY: a call with a descriptor that is open.
+        let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
+        u64::try_from(hole).unwrap() - FILE_HEAD_BYTES
+    }
+
+    #[test]
+    fn blocks_are_written_ahead_of_small_groups_only() {
+        let path = std::env::temp_dir().join(format!("knee-ahead-{}", std::process::id()));
+        let (directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
+        let value = vec![7; AHEAD_OF_BYTES_MAX];
+        let put = |segment: &Segment, value| {
+            let kind = Kind::Put;
+            segment.append(&Record { kind, value, ..Record::seal(1, OnDisk::default()) });
+        };
+        for (id, safely, value, ahead) in [
+            (1, true, &value[..1], true),
+            (2, true, &value[..], false),
+            (3, false, &value[..1], false),
+        ] {
+            let segment = directory.create(id, 1 << 20).unwrap();
+            put(&segment, value);
+            directory.write(&segment, safely).unwrap();
+            directory.sync().unwrap();
+            let blocks = written_blocks(&directory.file(id));
+            let least = segment.filled() + if ahead { AHEAD_BYTES } else { 0 };
+            assert!(blocks >= least as u64, "{blocks} of segment {id}");
+            // A file system that knows of no holes has blocks for all of it.
+            assert!(
+                blocks < (least + AHEAD_BYTES / 2) as u64 || blocks == 1 << 20,
+                "{blocks} of segment {id}"
+            );
+        }
+        // To the end and not beyond it, and what comes later is not lost behind zeros.
+        let segment = directory.create(4, AHEAD_BYTES).unwrap();
+        put(&segment, b"1");
+        directory.write(&segment, true).unwrap();
+        put(&segment, b"2");
+        directory.write(&segment, true).unwrap();
+        let file = fs::read(directory.file(4)).unwrap();
+        assert_eq!(file.len() as u64, FILE_HEAD_BYTES + AHEAD_BYTES as u64);
+        let records = segment.written(0, segment.filled());
+        assert_eq!(file[FILE_HEAD_BYTES as usize..][..records.len()], *records);
+        fs::remove_dir_all(path).unwrap();
+    }
 }
