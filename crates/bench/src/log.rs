@@ -13,6 +13,10 @@ use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 /// What every request is told.
 pub const REPLY: &[u8] = b"STORED\r\n";
 
+/// So many zeros are written ahead of it at a time, as the store does.
+const AHEAD_BYTES: usize = 256 * 1024;
+static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
+
 /// How much was made safe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Logged {
@@ -30,6 +34,8 @@ pub struct LogHandler<F> {
     /// Its space: beyond it, the log goes on at the beginning.
     file_bytes: u64,
     position: u64,
+    /// Up to here it was written, be it with zeros.
+    ahead: u64,
     request_bytes: NonZeroUsize,
     /// Requests of the batch at hand, one behind the other.
     group: Vec<u8>,
@@ -39,8 +45,8 @@ pub struct LogHandler<F> {
 
 impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
     /// A log of requests of exactly this length, in a file whose space is reserved here, as that of
-    /// the store's segments is: a file that grows with each write makes fdatasync write its length
-    /// as well. `report` is told how much was logged when it ends, or why it had to end.
+    /// the store's segments is, and written ahead: a file that grows with each write makes fdatasync write its
+    /// length as well, and blocks that hold something for the first time, that they do. `report` is told how much was logged when it ends, or why it had to end.
     ///
     /// # Errors
     /// When there is no such space.
@@ -61,6 +67,7 @@ impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
             file,
             file_bytes,
             position: 0,
+            ahead: 0,
             request_bytes,
             group: Vec::new(),
             logged: Logged::default(),
@@ -75,8 +82,13 @@ impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
             self.position = 0;
         }
         self.file.write_all_at(&self.group, self.position)?;
-        self.file.sync_data()?;
         self.position += length;
+        if self.ahead < self.position {
+            self.ahead = self.file_bytes.min(self.position + AHEAD_BYTES as u64);
+            let zeros = &ZEROS[..(self.ahead - self.position) as usize];
+            self.file.write_all_at(zeros, self.position)?;
+        }
+        self.file.sync_data()?;
         self.logged.records += length / self.request_bytes.get() as u64;
         self.logged.commits += 1;
         self.logged.commit_time += began.elapsed();
@@ -96,6 +108,11 @@ impl<F: FnMut(Result<Logged, String>)> Handler for LogHandler<F> {
             io.write(conn, REPLY);
         }
         requests * size
+    }
+
+    /// As the store does: it is the batching of both that is to be equal.
+    fn gathers(&mut self) -> bool {
+        !self.group.is_empty()
     }
 
     /// The answers leave after this.
