@@ -33,7 +33,7 @@ use super::tally::Tally;
 use super::watch::Watch;
 use super::write::{Refused, idle, in_version, put, write_of, written};
 use crate::engine::{Second, Version};
-use crate::versioned::{Action, Committed, Condition, Past, Store, Write};
+use crate::versioned::{Action, Committed, Condition, Past, Room, Store, Write};
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
@@ -106,7 +106,21 @@ impl Service {
         now: Second,
     ) -> Result<WriteResponse, Status> {
         self.tally.call(&self.tally.writes);
+        self.make_ready(writes).await?;
         self.settled(written(&self.store, writes, request, now)).await
+    }
+
+    /// Sees to it that a write has the segments that it needs: to make one takes the disk some
+    /// milliseconds, and whoever else the thread serves would wait for that.
+    async fn make_ready(&self, writes: &[Write<'_>]) -> Result<(), Status> {
+        let room = Room::of(writes);
+        if self.store.is_ready_for(room) {
+            return Ok(());
+        }
+        let store = self.store.clone();
+        // Where there is none the write says so, unless it turns out to need none.
+        let _ = blocking(move || store.make_ready_for(room)).await?;
+        Ok(())
     }
 
     /// What a write came to, once that is safe.
@@ -203,6 +217,8 @@ impl Service {
                 .enumerate()
                 .map(|(index, change)| write_of(change, now).ok_or_else(|| idle(index)))
                 .collect::<Result<Vec<_>, Refused>>()?;
+            // Before its keys are locked, which others ask for on the runtime's own threads.
+            let _ = store.make_ready_for(Room::of(&writes));
             written(&store, &writes, request, now)
         });
         self.settled(outcome.await?).await

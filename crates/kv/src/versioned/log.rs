@@ -4,6 +4,8 @@
 //! caller does for everybody who appended meanwhile. Until then nobody may be told of it, whoever
 //! made it: [`Log::synced`] says up to where the log is safe.
 
+mod ahead;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,0 +1,49 @@
+//! The room that a write needs in the log: whoever must not wait for the disk asks for it before.
+
+use super::log::Unwritable;
+use super::store::Store;
+use super::write::{Action, Write};
+
+/// What a record has beside its key and value, and more.
+const RECORD_COST_BYTES: usize = 128;
+
+/// The room that a commit needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    bytes: usize,
+    /// Whether it only frees space, for which some is reserved.
+    frees: bool,
+}
+
+impl Room {
+    /// The room for some writes as one commit.
+    #[must_use]
+    pub fn of(writes: &[Write<'_>]) -> Room {
+        let bytes = writes.iter().map(|write| {
+            let value = match write.action {
+                Action::Put { value, .. } | Action::Append(value) => value.len(),
+                Action::Delete => 0,
+            };
+            RECORD_COST_BYTES + write.key.len() + value
+        });
+        let frees = writes.iter().all(|write| write.action == Action::Delete);
+        Room { bytes: bytes.sum(), frees }
+    }
+}
+
+impl Store {
+    /// Whether writes that need so much room find it: otherwise they make some, which takes the disk
+    /// some milliseconds. Another writer may be first; then they do so all the same.
+    #[must_use]
+    pub fn is_ready_for(&self, room: Room) -> bool {
+        self.0.log.is_ready_for(room.bytes, usize::from(room.frees))
+    }
+
+    /// Makes room, unless that would be beyond the log's limit. No key is locked meanwhile.
+    ///
+    /// # Errors
+    /// When the disk has none.
+    pub fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
+        self.0.log.make_ready_for(room.bytes, usize::from(room.frees))
+    }
+}
