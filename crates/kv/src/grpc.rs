@@ -6,7 +6,8 @@
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
 //!   of them it is shown. `lease`: what a reader that hangs loses.
 //! * `init`: edge lists into the store, from files `beneath` a directory. `watch`: what happens to keys.
-//! * `safe`: answers wait here until what they tell of is on the disk.
+//! * `safe`: answers wait here until what they tell of is on the disk. `budget`: what the messages of
+//!   all calls may take together.
 //! * `refusal`: what went wrong, as a status. `tally`: what was done so far. `meter`: how long calls
 //!   took, with what it asks of each `message`.
 //!
@@ -14,6 +15,7 @@
 //! takes longer, making room for a write included, happens on its blocking ones.
 
 mod beneath;
+mod budget;
 mod connections;
 mod init;
 mod key_value;

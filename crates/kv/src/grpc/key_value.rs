@@ -323,8 +323,7 @@ impl Service {
 #[tonic::async_trait]
 impl KeyValue for Service {
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Read, &request);
+        let (call, request) = self.meter.call(Op::Read, request);
         let key = request.key;
         let found = self.newest(key.clone()).await;
         call.answered(match found {
@@ -338,8 +337,7 @@ impl KeyValue for Service {
         &self,
         request: Request<ReadAtRequest>,
     ) -> Result<Response<ReadResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Read, &request);
+        let (call, request) = self.meter.call(Op::Read, request);
         call.answered(self.read_in_version(request).await)
     }
 
@@ -349,8 +347,7 @@ impl KeyValue for Service {
         &self,
         request: Request<HistoryRequest>,
     ) -> Result<Response<Self::HistoryStream>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Other, &request);
+        let (call, request) = self.meter.call(Op::Other, request);
         streamed(call, self.history_of(request).await)
     }
 
@@ -358,8 +355,7 @@ impl KeyValue for Service {
         &self,
         request: Request<InsertRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Insert, &request);
+        let (call, request) = self.meter.call(Op::Insert, request);
         let InsertRequest { key, value, request } = request;
         let (value, now) = (value.unwrap_or_default(), now());
         let action = put(&value, now);
@@ -370,8 +366,7 @@ impl KeyValue for Service {
         &self,
         request: Request<UpdateRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Update, &request);
+        let (call, request) = self.meter.call(Op::Update, request);
         let UpdateRequest { key, value, request } = request;
         let (value, now) = (value.unwrap_or_default(), now());
         let action = put(&value, now);
@@ -379,8 +374,7 @@ impl KeyValue for Service {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<WriteResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Put, &request);
+        let (call, request) = self.meter.call(Op::Put, request);
         let PutRequest { key, value, if_version, request } = request;
         let (value, now) = (value.unwrap_or_default(), now());
         let (condition, action) = (in_version(if_version), put(&value, now));
@@ -391,8 +385,7 @@ impl KeyValue for Service {
         &self,
         request: Request<AppendRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Append, &request);
+        let (call, request) = self.meter.call(Op::Append, request);
         let AppendRequest { key, tail, if_version, request } = request;
         let (condition, action) = (in_version(if_version), Action::Append(&tail));
         call.answered(self.write_one(&key, condition, action, request, now()).await)
@@ -402,8 +395,7 @@ impl KeyValue for Service {
         &self,
         request: Request<DeleteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Delete, &request);
+        let (call, request) = self.meter.call(Op::Delete, request);
         let DeleteRequest { key, if_version, request } = request;
         let condition = in_version(if_version);
         call.answered(self.write_one(&key, condition, Action::Delete, request, now()).await)
@@ -413,9 +405,13 @@ impl KeyValue for Service {
         &self,
         request: Request<BulkPutRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::BulkPut, &request);
-        call.answered(self.write_all(request).await)
+        let (call, request) = self.meter.call(Op::BulkPut, request);
+        // A change that says nothing has two bytes where it comes from.
+        let written = match call.take(request.changes.len() * size_of::<kv::Change>()) {
+            Ok(()) => self.write_all(request).await,
+            Err(status) => Err(status),
+        };
+        call.answered(written)
     }
 
     type ScanStream = Streamed<ScanResponse>;
@@ -424,8 +420,7 @@ impl KeyValue for Service {
         &self,
         request: Request<ScanRequest>,
     ) -> Result<Response<Self::ScanStream>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Scan, &request);
+        let (call, request) = self.meter.call(Op::Scan, request);
         streamed(call, self.scan_of(request, false).await)
     }
 
@@ -435,8 +430,7 @@ impl KeyValue for Service {
         &self,
         request: Request<ScanRequest>,
     ) -> Result<Response<Self::AtomicScanStream>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::AtomicScan, &request);
+        let (call, request) = self.meter.call(Op::AtomicScan, request);
         streamed(call, self.scan_of(request, true).await)
     }
 
@@ -446,8 +440,7 @@ impl KeyValue for Service {
         &self,
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Other, &request);
+        let (call, request) = self.meter.call(Op::Other, request);
         streamed(call, self.watch_of(request).map(Watch::responses))
     }
 
@@ -457,8 +450,7 @@ impl KeyValue for Service {
         &self,
         request: Request<InitRequest>,
     ) -> Result<Response<Self::InitStream>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Other, &request);
+        let (call, request) = self.meter.call(Op::Other, request);
         streamed(call, self.load_of(request).await)
     }
 
@@ -466,8 +458,7 @@ impl KeyValue for Service {
         &self,
         request: Request<CompactRequest>,
     ) -> Result<Response<CompactResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Other, &request);
+        let (call, CompactRequest {}) = self.meter.call(Op::Other, request);
         call.answered(self.compacted().await)
     }
 
@@ -475,8 +466,7 @@ impl KeyValue for Service {
         &self,
         request: Request<BackupRequest>,
     ) -> Result<Response<BackupResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Other, &request);
+        let (call, request) = self.meter.call(Op::Other, request);
         call.answered(self.copied(request).await)
     }
 
@@ -484,8 +474,7 @@ impl KeyValue for Service {
         &self,
         request: Request<StatsRequest>,
     ) -> Result<Response<StatsResponse>, Status> {
-        let request = request.into_inner();
-        let call = self.meter.call(Op::Other, &request);
+        let (call, StatsRequest {}) = self.meter.call(Op::Other, request);
         call.answered(self.counted().await)
     }
 }

@@ -15,8 +15,9 @@ use futures_util::Stream;
 use knee_telemetry::{
     CpuClock, Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
 };
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
+use super::budget::{CALL_BYTES, Share};
 use super::message::{Answer, Question};
 use crate::trace::{Trace, Traced};
 
@@ -149,9 +150,10 @@ impl Meter {
     }
 
     /// A call comes.
-    pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, question: &Q) -> Call {
+    pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let name = if op == Op::Other { Q::NAME } else { op.name() };
-        Call {
+        let (_, mut extensions, question) = request.into_parts();
+        let call = Call {
             meter: Arc::clone(self),
             op,
             received: Instant::now(),
@@ -161,7 +163,9 @@ impl Meter {
             bytes_in: question.encoded_len() as u64,
             bytes_out: 0,
             traced: self.trace.as_ref().map(|_| Traced::new(name, question.key())),
-        }
+            share: extensions.remove(),
+        };
+        (call, question)
     }
 }
 
@@ -186,17 +190,34 @@ pub(super) struct Call {
     bytes_in: u64,
     bytes_out: u64,
     traced: Option<Traced>,
+    /// What its messages take; where nobody counts that, none.
+    share: Option<Arc<Share>>,
 }
 
 impl Call {
+    /// Its messages take more than the request had bytes.
+    pub(super) fn take(&self, bytes: usize) -> Result<(), Status> {
+        self.share.as_ref().map_or(Ok(()), |share| share.take(bytes))
+    }
+
+    /// There is room for an answer of so many bytes.
+    pub(super) fn take_answer(&self, bytes: usize) -> Result<(), Status> {
+        if bytes <= CALL_BYTES { Ok(()) } else { self.take(bytes) }
+    }
+
     /// It has this answer.
     pub(super) fn answered<A: Answer>(
         mut self,
         outcome: Result<A, Status>,
     ) -> Result<Response<A>, Status> {
+        let outcome = outcome.and_then(|answer| {
+            let bytes = answer.encoded_len();
+            self.take_answer(bytes)?;
+            Ok((answer, bytes))
+        });
         match outcome {
-            Ok(answer) => {
-                self.came_to(Code::Ok, answer.encoded_len(), answer.is_there());
+            Ok((answer, bytes)) => {
+                self.came_to(Code::Ok, bytes, answer.is_there());
                 Ok(Response::new(answer))
             }
             Err(status) => Err(self.failed(status)),

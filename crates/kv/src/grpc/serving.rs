@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
+use super::budget::Budget;
 use super::connections::connections;
 use super::key_value::Service;
 use super::meter::{Meter, Telemetry};
@@ -45,6 +46,9 @@ pub struct Settings {
     /// Largest request: of one value, or of a bulk put. A value and some room around it is what it
     /// must have at least, see [`Settings::for_values`].
     pub message_bytes_max: usize,
+    /// What the messages of all calls take together, from the first byte of a request to the last one
+    /// of its answer; what is beyond it is refused.
+    pub messages_bytes_max: usize,
     /// Connections served at a time; further ones wait.
     pub connections_max: usize,
     /// A connection that says nothing from its beginning on is closed after so long.
@@ -73,10 +77,12 @@ impl Settings {
     /// What suits a store with values of at most so many bytes.
     #[must_use]
     pub fn for_values(value_bytes_max: usize) -> Settings {
+        let message_bytes_max = (4 << 20).max(value_bytes_max) + MESSAGE_OVERHEAD_BYTES;
         Settings {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             pid: 1,
-            message_bytes_max: (4 << 20).max(value_bytes_max) + MESSAGE_OVERHEAD_BYTES,
+            message_bytes_max,
+            messages_bytes_max: MESSAGES_BYTES_MIN.max(MESSAGES_MIN * message_bytes_max),
             connections_max: 1024,
             silence_max: Duration::from_secs(10),
             streams_max: 256,
@@ -140,18 +146,21 @@ impl Serving {
         };
         let (safe, syncing) = Safe::new(store.clone(), Arc::clone(&meter))?;
         let (ended, ending) = watch::channel(false);
-        let Settings { message_bytes_max, grace, .. } = settings;
+        let Settings { message_bytes_max, messages_bytes_max, grace, .. } = settings;
         let Settings { connections_max, silence_max, streams_max, pid, .. } = settings;
         let incoming = connections(listener, connections_max, silence_max, Arc::clone(&meter));
         let service =
             Service::new(store, safe.clone(), Arc::clone(&meter), settings, ending.clone());
         let honu = Honu { service: service.clone(), pid };
+        let budget = Budget::new(messages_bytes_max);
+        let key_value = KeyValueServer::new(service).max_decoding_message_size(message_bytes_max);
+        let storage = StorageServer::new(honu).max_decoding_message_size(message_bytes_max);
         let router = Server::builder()
             .max_concurrent_streams(streams_max)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(KeyValueServer::new(service).max_decoding_message_size(message_bytes_max))
-            .add_service(StorageServer::new(honu).max_decoding_message_size(message_bytes_max));
+            .add_service(budget.bound(key_value))
+            .add_service(budget.bound(storage));
         let mut asked = ending.clone();
         runtime.spawn(Arc::clone(&meter).cut_every_second());
         let serving = router.serve_with_incoming_shutdown(incoming, async move {

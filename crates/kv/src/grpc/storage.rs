@@ -32,10 +32,14 @@ impl Honu {
 #[tonic::async_trait]
 impl Storage for Honu {
     async fn get_value(&self, request: Request<GetRequest>) -> Result<Response<GetReply>, Status> {
-        let request = request.into_inner();
-        let mut call = self.service.meter.call(Op::Read, &request);
-        let key = request.key;
-        let (code, reply) = match self.service.newest(key.clone().into()).await {
+        let (mut call, GetRequest { key }) = self.service.meter.call(Op::Read, request);
+        let mut found = self.service.newest(key.clone().into()).await;
+        if let Ok(Some(entry)) = &found
+            && let Err(status) = call.take_answer(entry.value.len())
+        {
+            found = Err(status);
+        }
+        let (code, reply) = match found {
             Ok(Some(entry)) => {
                 let version = self.printed(entry.version);
                 let value = entry.value;
@@ -56,8 +60,7 @@ impl Storage for Honu {
     }
 
     async fn put_value(&self, request: Request<PutRequest>) -> Result<Response<PutReply>, Status> {
-        let request = request.into_inner();
-        let mut call = self.service.meter.call(Op::Put, &request);
+        let (mut call, request) = self.service.meter.call(Op::Put, request);
         let PutRequest { key, value, track_visibility } = request;
         let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
         let write = Write { key: key.as_bytes(), condition: Condition::Always, action };

@@ -4,7 +4,9 @@
 
 mod copying;
 mod interfaces;
+mod limits;
 mod loading;
+mod raw;
 mod readers;
 mod refusals;
 mod repeating;

@@ -1,0 +1,107 @@
+//! A client of HTTP/2 that sees the bytes, and sends no more of them than it likes (RFC 9113, 7541).
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Nothing that is waited for here takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const WINDOW_SIZE: u16 = 4;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// A connection.
+pub(crate) struct Raw {
+    socket: TcpStream,
+    next: u32,
+}
+
+impl Raw {
+    /// One whose calls' answers may have so many bytes before it asks for more.
+    pub(crate) fn connect(address: SocketAddr, window_bytes: u32) -> Raw {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut raw = Raw { socket, next: 1 };
+        raw.socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        let window = [&WINDOW_SIZE.to_be_bytes()[..], &window_bytes.to_be_bytes()].concat();
+        raw.send(SETTINGS, 0, 0, &window);
+        raw
+    }
+
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let length = &(payload.len() as u32).to_be_bytes()[1..];
+        let head = [length, &[kind, flags], &stream.to_be_bytes()].concat();
+        self.socket.write_all(&[&head, payload].concat()).unwrap();
+    }
+
+    /// Calls a method with a message of which only a part is sent.
+    pub(crate) fn begin(&mut self, method: &str, message_bytes: usize, part: &[u8]) {
+        self.call(method, message_bytes, part);
+    }
+
+    /// Calls a method, and returns the message that answers.
+    pub(crate) fn ask(&mut self, method: &str, message: &[u8]) -> Vec<u8> {
+        let stream = self.call(method, message.len(), message);
+        let mut answer = Vec::new();
+        loop {
+            let mut head = [0_u8; 9];
+            self.socket.read_exact(&mut head).unwrap();
+            let [high, middle, low, kind, flags, of @ ..] = head;
+            let length = u32::from_be_bytes([0, high, middle, low]);
+            let mut payload = vec![0; length as usize];
+            self.socket.read_exact(&mut payload).unwrap();
+            if u32::from_be_bytes(of) != stream {
+                continue;
+            }
+            if kind == DATA {
+                answer.extend(payload);
+            }
+            if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
+                let message = answer.split_off(5);
+                assert_eq!(answer, [&[0], &(message.len() as u32).to_be_bytes()[..]].concat());
+                return message;
+            }
+        }
+    }
+
+    fn call(&mut self, method: &str, message_bytes: usize, part: &[u8]) -> u32 {
+        let stream = self.next;
+        self.next += 2;
+        let mut headers = Vec::new();
+        for (name, value) in [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", method),
+            (":authority", "knee"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ] {
+            // Literal, new name, not indexed, not compressed.
+            headers.push(0);
+            for text in [name, value] {
+                headers.push(text.len() as u8);
+                headers.extend(text.as_bytes());
+            }
+        }
+        self.send(HEADERS, END_HEADERS, stream, &headers);
+        let prefix = [&[0], &(message_bytes as u32).to_be_bytes()[..]].concat();
+        let end = if part.len() == message_bytes { END_STREAM } else { 0 };
+        let message = [&prefix, part].concat();
+        let frames = message.chunks(16 << 10);
+        let last = frames.len() - 1;
+        for (index, frame) in frames.enumerate() {
+            self.send(DATA, if index == last { end } else { 0 }, stream, frame);
+        }
+        stream
+    }
+}
+
+/// A field of a message that has a length (wire type 2), as its bytes are.
+pub(crate) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    assert!(bytes.len() < 128, "its length is one byte");
+    [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+}
