@@ -65,9 +65,11 @@ impl Answered {
         Answered { op, items: 1, hits: 0, misses: 0, error: true }
     }
 
-    /// A write of one key.
-    fn written(op: Op, error: bool) -> Answered {
-        Answered { op, items: 1, hits: 0, misses: 0, error }
+    /// A write of one key. One whose condition did not hold is a miss and no error: the key is not
+    /// as it was asked to be.
+    fn written(op: Op, refused: bool, held: bool) -> Answered {
+        let misses = u32::from(!refused && !held);
+        Answered { op, items: 1, hits: 0, misses, error: refused }
     }
 }
 

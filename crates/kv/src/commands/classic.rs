@@ -32,6 +32,13 @@ pub(super) enum Verdict {
     NotFound,
 }
 
+impl Verdict {
+    /// Whether what was asked for happened.
+    pub(super) fn held(self) -> bool {
+        matches!(self, Verdict::Stored | Verdict::StoredStale)
+    }
+}
+
 impl Condition {
     pub(super) fn judge(&self, old: Option<&Item<'_>>) -> Verdict {
         let Some(old) = old else {
@@ -171,7 +178,7 @@ impl<E: Engine> Commands<E> {
         if !store.noreply {
             out.extend_from_slice(answer);
         }
-        Answered::written(Op::Set, outcome.is_err())
+        Answered::written(Op::Set, outcome.is_err(), verdict.held())
     }
 
     /// Makes the change of a storage command, given as the put it would be for `set`, if its

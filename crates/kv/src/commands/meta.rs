@@ -133,7 +133,7 @@ impl<E: Engine> Commands<E> {
             }
         }
         self.key = scratch;
-        Answered::written(Op::Set, outcome.is_err())
+        Answered::written(Op::Set, outcome.is_err(), verdict.held())
     }
 
     pub(super) fn meta_delete(

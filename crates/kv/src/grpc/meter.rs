@@ -238,8 +238,16 @@ impl Call {
         self.found = match self.op {
             Op::Read | Op::Delete if !is_there => Found::Miss,
             Op::Read | Op::Delete if code == Code::Ok => Found::Hit,
+            _ if self.is_refused_write(code) => Found::Miss,
             _ => Found::Unasked,
         };
+    }
+
+    /// Whether it is a write whose condition did not hold.
+    fn is_refused_write(&self, code: Code) -> bool {
+        use Op::{Append, BulkPut, Delete, Insert, Put, Update};
+        matches!(self.op, Insert | Update | Put | Append | Delete | BulkPut)
+            && matches!(code, Code::AlreadyExists | Code::NotFound | Code::Aborted)
     }
 
     /// Its answers come in a stream; it ends with that.
@@ -247,8 +255,9 @@ impl Call {
         Counted { stream, call: self }
     }
 
+    /// A key that is not as it was asked to be is a miss and no error, as memcached has it.
     fn is_error(&self) -> bool {
-        !(self.code == Code::Ok || self.op == Op::Read && self.found == Found::Miss)
+        self.code != Code::Ok && self.found != Found::Miss
     }
 }
 
