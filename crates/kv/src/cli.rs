@@ -24,7 +24,7 @@ use crate::versioned::{
     self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
 
-const PROGRAM: &str = "knee-kv";
+pub(crate) const PROGRAM: &str = "knee-kv";
 
 /// Longer times than these thirty years are a mistake, and would overflow the clock.
 const SECONDS_MAX: u64 = 1_000_000_000;

@@ -127,6 +127,8 @@ pub enum Refused {
     /// There is no room for the change. An engine that evicts has evicted others in vain, and the
     /// old item is gone.
     Full,
+    /// There is room, but not on the disk.
+    NoSpace,
     /// What is stored of the item is not what was written.
     Damaged,
     /// The log could not be written before: no change is taken any more.
@@ -213,6 +215,11 @@ pub trait Engine {
 
     /// How full it is.
     fn figures(&mut self) -> Figures;
+
+    /// Why it cannot take changes at present though it should, for who operates it.
+    fn shortage(&mut self) -> Option<String> {
+        None
+    }
 
     /// What it has besides, if it keeps versions.
     fn version_figures(&mut self) -> Option<(versioned::Figures, versioned::CommitFigures)> {

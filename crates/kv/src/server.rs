@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, ErrorKind, Limits, RequestDecoder};
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
-use knee_telemetry::{Moment, Op, Recorder, Sample, Store, StoreTimes, VersionGauges, elapsed_ns};
+use knee_telemetry::{
+    Moment, Op, Recorder, Sample, Store, StoreTimes, VersionGauges, elapsed_ns, tell,
+};
 
+use crate::cli::PROGRAM;
 use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
 use crate::engine::{Engine, Figures, Second};
@@ -86,6 +89,8 @@ pub(crate) struct Server<E> {
     reports_engine: bool,
     reported: Figures,
     reported_versions: VersionFigures,
+    /// Why the engine took no changes when that was told last, if it did not.
+    shortage: Option<String>,
     /// Why the engine could not make safe what was answered, once that is so.
     unsettled: Arc<OnceLock<String>>,
 }
@@ -115,6 +120,7 @@ impl<E: Engine> Server<E> {
             reports_engine,
             reported: Figures::default(),
             reported_versions: VersionFigures::default(),
+            shortage: None,
             unsettled,
         }
     }
@@ -234,6 +240,25 @@ impl<E: Engine> Server<E> {
         self.commands.count(Counter::BytesWritten, bytes_out);
     }
 
+    /// Tells the operator, once, that the engine takes no changes, and that it does again.
+    fn tell_of_shortage(&mut self) {
+        let shortage = self.commands.engine().shortage();
+        if shortage == self.shortage {
+            return;
+        }
+        match &shortage {
+            Some(why) => tell(
+                PROGRAM,
+                format_args!(
+                    "no room for another segment of the log: {why}; what needs one is refused until \
+                     there is, reads and deletes go on"
+                ),
+            ),
+            None => tell(PROGRAM, "there is room for the log again"),
+        }
+        self.shortage = shortage;
+    }
+
     /// Brings the gauges up to date, before a window ends.
     fn gauge(&mut self, io: &Io) {
         let Some(recorder) = &mut self.recorder else { return };
@@ -328,6 +353,9 @@ impl<E: Engine> Handler for Server<E> {
         match key {
             WINDOW => {
                 let now = Moment::now();
+                if self.reports_engine {
+                    self.tell_of_shortage();
+                }
                 self.gauge(io);
                 if let Some(recorder) = &mut self.recorder {
                     recorder.cut(now);

@@ -13,7 +13,7 @@ use knee_rpc::kv::{PutRequest, Value};
 use tonic::{Code, Status};
 
 use crate::directory::Directory;
-use crate::{FULL, ask, expect_filled, fill, kill};
+use crate::{DISK_FULL, ask, expect_filled, fill, kill};
 
 const NO_SPACE: &str = "No space left on device";
 
@@ -109,7 +109,7 @@ fn a_full_disk_takes_nothing_more_and_loses_nothing() {
         let mut program = disk.directory.serve(&FLAGS);
         let (mut client, url) = (program.connect(), program.grpc());
         let (count, refusal) = fill(&mut client);
-        assert_eq!(refusal, FULL);
+        assert_eq!(refusal, DISK_FULL);
         let refusal = put(&url, "more", 20_000).unwrap_err();
         assert_eq!(refusal.code(), Code::ResourceExhausted);
         assert!(refusal.message().contains(NO_SPACE), "{refusal}");

@@ -17,6 +17,7 @@ use program::{PATIENCE, Program, talk};
 
 /// What memcached's protocol has for it.
 const FULL: &str = "SERVER_ERROR out of memory storing object\r\n";
+const DISK_FULL: &str = "SERVER_ERROR out of memory storing object: the disk takes no more\r\n";
 
 fn ask(client: &mut TcpStream, request: &str) -> String {
     let answer = talk(client, format!("{request}mn\r\n").as_bytes(), b"MN\r\n");
@@ -254,15 +255,19 @@ fn serve_with_limits(directory: &Directory, flags: &[&str]) -> Program {
 #[test]
 fn a_disk_without_room_for_a_segment_refuses_writes_until_there_is_some() {
     let directory = Directory::new();
-    let program = serve_with_limits(&directory, &["--memory-mb", "64"]);
+    let mut program = serve_with_limits(&directory, &["--memory-mb", "64"]);
     let mut client = program.connect();
     // What is reserved already can be written; a segment of 2 MiB and its head cannot be made.
     limit_files(&program, 2 << 20);
     let (count, refusal) = fill(&mut client);
-    assert_eq!(refusal, FULL);
+    assert_eq!(refusal, DISK_FULL);
     expect_filled(&mut client, count);
+    let told = program.told();
+    let expected = "knee-kv: no room for another segment of the log: File too large (os error 27);";
+    assert!(told.starts_with(expected), "{told}");
     limit_files(&program, libc::RLIM_INFINITY);
     assert_eq!(ask(&mut client, "set more 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(program.told(), "knee-kv: there is room for the log again");
     kill(program);
     let program = directory.serve(&["--memory-mb", "64"]);
     let mut client = program.connect();

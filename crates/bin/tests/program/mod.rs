@@ -63,15 +63,20 @@ impl Program {
 
     /// Where it serves gRPC: it has said so on standard error, first of all.
     pub(crate) fn grpc(&mut self) -> String {
+        let told = self.told();
+        let address = told.strip_prefix("knee-kv: gRPC on ").unwrap_or_else(|| panic!("{told}"));
+        format!("http://{address}")
+    }
+
+    /// Waits for the next line on standard error.
+    pub(crate) fn told(&mut self) -> String {
         let errors = self.child.stderr.as_mut().unwrap();
         let (mut told, mut byte) = (Vec::new(), [0]);
         // What follows the line is left for the end.
         while errors.read_exact(&mut byte).is_ok() && byte != *b"\n" {
             told.extend(byte);
         }
-        let told = String::from_utf8(told).unwrap();
-        let address = told.strip_prefix("knee-kv: gRPC on ").unwrap_or_else(|| panic!("{told}"));
-        format!("http://{address}")
+        String::from_utf8(told).unwrap()
     }
 
     pub(crate) fn signal(&self, signal: libc::c_int) {

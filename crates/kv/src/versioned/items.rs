@@ -43,6 +43,14 @@ impl Items {
         if at == 0 || at > now { Ok(()) } else { self.clear_due(now) }
     }
 
+    /// Says where it is that there is no room.
+    fn refused(&self, refused: Refused) -> Refused {
+        match refused {
+            Refused::Full if self.store.shortage().is_some() => Refused::NoSpace,
+            refused => refused,
+        }
+    }
+
     #[cold]
     fn clear_due(&mut self, now: Second) -> Result<(), Refused> {
         let clearing = self.shared.clearing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +58,7 @@ impl Items {
         if at == 0 || at > now {
             return Ok(());
         }
-        let cleared = self.store.clear(now)?;
+        let cleared = self.store.clear(now).map_err(|refused| self.refused(refused))?;
         // Not before it is done: until then nobody else is shown anything.
         self.shared.clear_at.store(0, Ordering::Release);
         drop(clearing);
@@ -90,7 +98,7 @@ impl Engine for Items {
             self.shared.puts.fetch_add(u64::from(made.put), Ordering::Relaxed);
             made.version
         });
-        (version, outcome)
+        (version.map_err(|refused| self.refused(refused)), outcome)
     }
 
     fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused> {
@@ -99,7 +107,7 @@ impl Engine for Items {
             self.shared.clear_at.store(at, Ordering::Release);
             return Ok(());
         }
-        let cleared = self.store.clear(now)?;
+        let cleared = self.store.clear(now).map_err(|refused| self.refused(refused))?;
         self.shared.clear_at.store(0, Ordering::Release);
         self.seen = self.seen.max(cleared);
         Ok(())
@@ -111,6 +119,10 @@ impl Engine for Items {
 
     fn figures(&mut self) -> Figures {
         Figures { puts: self.shared.puts.load(Ordering::Relaxed), ..self.store.item_figures() }
+    }
+
+    fn shortage(&mut self) -> Option<String> {
+        self.store.shortage()
     }
 
     fn version_figures(&mut self) -> Option<(super::Figures, super::CommitFigures)> {

@@ -8,7 +8,7 @@ mod ahead;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -56,8 +56,8 @@ pub(crate) struct Log {
     bytes_max: AtomicU64,
     /// The next segments, made before they are needed: that takes some milliseconds.
     spare: Mutex<VecDeque<Segment>>,
-    /// Whether the last one that was asked for could not be made.
-    is_short: AtomicBool,
+    /// Why the last one that was asked for could not be made, unless it was.
+    shortage: Mutex<Option<String>>,
     next: AtomicU32,
     turns: Mutex<Turns>,
     /// The ends of turns with even and odd numbers. Whoever waits is served by the turn that goes
@@ -155,7 +155,7 @@ impl Log {
             segment_bytes,
             bytes_max: AtomicU64::new(bytes_max),
             spare: Mutex::new(VecDeque::new()),
-            is_short: AtomicBool::new(false),
+            shortage: Mutex::default(),
             next: AtomicU32::new(recovered.next + 1),
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
@@ -254,21 +254,25 @@ impl Log {
     fn make_spare(&self, spare: &mut VecDeque<Segment>, count: usize) -> Result<(), Unwritable> {
         while spare.len() < count {
             let made = self.make_segment();
-            self.is_short.store(made.is_err(), Ordering::Relaxed);
-            spare.push_back(made?);
+            *lock(&self.shortage) = made.as_ref().err().map(ToString::to_string);
+            spare.push_back(made.map_err(|error| Unwritable::Full(error.to_string()))?);
         }
         Ok(())
     }
 
     /// Whether there is no room for the segments that the limit allows.
     pub(crate) fn is_short(&self) -> bool {
-        self.is_short.load(Ordering::Relaxed)
+        lock(&self.shortage).is_some()
     }
 
-    fn make_segment(&self) -> Result<Segment, Unwritable> {
+    /// Why there is none.
+    pub(crate) fn shortage(&self) -> Option<String> {
+        lock(&self.shortage).clone()
+    }
+
+    fn make_segment(&self) -> io::Result<Segment> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         new_segment(self.directory.as_ref(), id, self.segment_bytes)
-            .map_err(|error| Unwritable::Full(error.to_string()))
     }
 
     /// Makes the next segments, if there will soon be need of them.

@@ -278,6 +278,12 @@ impl Store {
         self.0.log.commit_figures()
     }
 
+    /// Why the disk had no room for the last segment that was asked for, unless it had.
+    #[must_use]
+    pub fn shortage(&self) -> Option<String> {
+        self.0.log.shortage()
+    }
+
     /// When a commit is on the disk; `None` of a store in memory.
     #[must_use]
     pub fn durability(&self) -> Option<Durability> {
