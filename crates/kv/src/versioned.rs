@@ -27,7 +27,7 @@ mod table;
 mod watch;
 mod write;
 
-pub use backup::BackupError;
+pub use backup::{BackupError, remove_unfinished_copies};
 pub use directory::DirectoryError;
 pub use figures::{CommitFigures, Figures};
 pub use items::Items;

@@ -71,10 +71,32 @@ fn check_name(file: &str) -> Result<(), Status> {
 /// Refuses names that are not that of a directory right beneath another one.
 pub(super) fn check_directory_name(name: &str) -> Result<(), Status> {
     check_name(name)?;
+    let refused = |why: &str| {
+        let name = name.escape_debug();
+        Err(Status::invalid_argument(format!("'{name}' is no name of a directory: it {why}")))
+    };
     if name.contains('/') {
-        return Err(Status::invalid_argument(format!(
-            "'{}' is no name of a directory: it has several parts",
-            name.escape_debug()
+        return refused("has several parts");
+    }
+    // Such are the names of those that are not finished.
+    if name.starts_with('.') {
+        return refused("begins with '.'");
+    }
+    Ok(())
+}
+
+/// Refuses a copy where there are enough: who may ask for them could fill the disk.
+pub(super) fn check_room_for_copy(directory: &Path, copies_max: usize) -> Result<(), Status> {
+    let unread =
+        |error| Status::failed_precondition(format!("the copies cannot be counted: {error}"));
+    let mut copies = 0;
+    for entry in std::fs::read_dir(directory).map_err(unread)? {
+        copies += usize::from(entry.and_then(|entry| entry.file_type()).map_err(unread)?.is_dir());
+    }
+    if copies >= copies_max {
+        return Err(Status::resource_exhausted(format!(
+            "there are {copies} copies: remove some of them from the server's directory, or start it \
+             with more --backups-max"
         )));
     }
     Ok(())

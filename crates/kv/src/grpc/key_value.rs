@@ -18,7 +18,7 @@ use knee_telemetry::Op;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
-use super::beneath::check_directory_name;
+use super::beneath::{check_directory_name, check_room_for_copy};
 use super::init::Loads;
 use super::message::Answer;
 use super::meter::{Call, Meter};
@@ -265,18 +265,19 @@ impl Service {
             Status::failed_precondition("the server was not told where to copy to: --backup-dir")
         })?;
         check_directory_name(&directory)?;
-        let path = parent.join(&directory);
         let Ok(turn) = Arc::clone(&self.copying).try_lock_owned() else {
             return Err(Status::resource_exhausted("a copy is made, and one is made at a time"));
         };
-        let store = self.store.clone();
-        let copied = blocking(move || {
+        let (store, parent, copies_max) =
+            (self.store.clone(), parent.to_owned(), self.settings.copies_max);
+        blocking(move || {
             let _turn = turn;
-            store.backup(&path)
+            check_room_for_copy(&parent, copies_max)?;
+            let copied = store.backup(&parent.join(&directory));
+            let commit = copied.map_err(|error| uncopied(&error, &directory))?;
+            Ok(BackupResponse { commit })
         })
-        .await?;
-        let commit = copied.map_err(|error| uncopied(&error, &directory))?;
-        Ok(BackupResponse { commit })
+        .await?
     }
 
     async fn counted(&self) -> Result<StatsResponse, Status> {

@@ -95,9 +95,15 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     let shown = directory.escape_debug();
     match error {
         BackupError::Occupied(_) => Status::already_exists(format!("'{shown}' is there already")),
-        BackupError::Log(why) => {
-            let (Unwritable::Full(why) | Unwritable::Broken(why)) = why;
+        BackupError::InUse(_) => {
+            Status::already_exists(format!("'{shown}' is made by somebody else"))
+        }
+        BackupError::Store(why) => unwritable(why),
+        BackupError::Log(Unwritable::Full(why)) => {
             Status::resource_exhausted(format!("the copy '{shown}' cannot be written: {why}"))
+        }
+        BackupError::Log(Unwritable::Broken(error)) => {
+            Status::failed_precondition(format!("the copy '{shown}' cannot be written: {error}"))
         }
         BackupError::Damage(damage) => damaged(damage),
         BackupError::Io(_, error) | BackupError::Directory(DirectoryError::Io(_, error)) => {

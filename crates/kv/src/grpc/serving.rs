@@ -23,11 +23,13 @@ use super::safe::Safe;
 use super::storage::Honu;
 use crate::versioned::Store;
 
-/// honu's port.
-pub const DEFAULT_PORT: u16 = 3264;
-
+/// What all messages may take unless somebody says otherwise, and so many of the largest ones.
+const MESSAGES_BYTES_MIN: usize = 256 << 20;
+const MESSAGES_MIN: usize = 4;
 /// Room that a message has beside one value.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
+/// Copies that clients may have made unless somebody says otherwise.
+pub const COPIES_MAX: usize = 16;
 /// Threads for scans and other calls that take long, at most.
 const BLOCKING_THREADS_MAX: usize = 64;
 
@@ -63,6 +65,8 @@ pub struct Settings {
     pub init_dir: Option<PathBuf>,
     /// Where clients may have copies of the store made; without it, nowhere.
     pub backup_dir: Option<PathBuf>,
+    /// Directories that there may be in it.
+    pub copies_max: usize,
     /// A scan of which nothing is read for so long is given up, and so is a watch that could tell
     /// something.
     pub reader_idle_max: Duration,
@@ -90,6 +94,7 @@ impl Settings {
             watches_max: 64,
             init_dir: None,
             backup_dir: None,
+            copies_max: COPIES_MAX,
             reader_idle_max: Duration::from_secs(30),
             snapshot_age_max: Duration::from_secs(3600),
             grace: Duration::from_secs(5),

@@ -1,14 +1,15 @@
 //! A copy of the store as it was at one commit, in a directory of its own, while others write.
 //!
-//! It is made under another name, and has its own when it is whole and on the disk: a directory with
-//! that name is a whole copy, whatever happened.
+//! It is made under another name, `.NAME.partial`, and has its own when it is whole and on the disk: a
+//! directory with that name is a whole copy, whatever happened. What a process that was killed left
+//! of one is removed by the next.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::directory::{Directory, DirectoryError};
+use super::directory::{self, Directory, DirectoryError};
 use super::log::{Durability, Log, Recovered, Unwritable};
 use super::record::{Kind, OnDisk, Record, Sequence};
 use super::store::{Consistency, Store};
@@ -21,17 +22,24 @@ const STEP_BYTES: usize = 1 << 20;
 /// Keys that are looked at under one lock.
 const STEP_KEYS: usize = 1024;
 
+/// How the names of copies that are being made begin and end.
+const UNFINISHED: (&str, &str) = (".", ".partial");
+
 /// Why there is no copy. Nothing of it is left.
 #[derive(Debug)]
 pub enum BackupError {
     /// There is something where the copy was to be made.
     Occupied(PathBuf),
+    /// Somebody else makes one of that name.
+    InUse(PathBuf),
     /// The system refused something.
     Io(PathBuf, io::Error),
     /// The directory could not be made.
     Directory(DirectoryError),
-    /// The log, or that of the copy, takes nothing: the disk may be full.
+    /// The log of the copy takes nothing: its disk may be full.
     Log(Unwritable),
+    /// The store itself could not be made safe.
+    Store(Unwritable),
     /// What was to be copied cannot be read.
     Damage(Damage),
 }
@@ -42,10 +50,16 @@ impl std::fmt::Display for BackupError {
             BackupError::Occupied(path) => {
                 write!(f, "{}: it is not an empty directory: name another one", path.display())
             }
+            BackupError::InUse(path) => {
+                write!(f, "{}: somebody else makes this copy: name another one", path.display())
+            }
             BackupError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             BackupError::Directory(error) => write!(f, "{error}"),
             BackupError::Log(Unwritable::Full(why) | Unwritable::Broken(why)) => {
                 write!(f, "the copy could not be written: {why}")
+            }
+            BackupError::Store(Unwritable::Full(why) | Unwritable::Broken(why)) => {
+                write!(f, "the store cannot be copied, its log failed: {why}")
             }
             BackupError::Damage(damage) => write!(f, "{damage}"),
         }
@@ -66,6 +80,39 @@ impl From<Unwritable> for BackupError {
     }
 }
 
+/// Removes what processes that are gone left of copies in a directory, and returns the names of that.
+///
+/// # Errors
+/// When the system refuses it.
+pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let is_unfinished = |name: &str| {
+            name.strip_prefix(UNFINISHED.0).is_some_and(|name| name.ends_with(UNFINISHED.1))
+        };
+        let name = path.file_name().and_then(OsStr::to_str);
+        if name.is_some_and(is_unfinished) && remove_unfinished(&path)? {
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+/// Removes an unfinished copy, if there is one that nobody makes. Returns whether there was.
+fn remove_unfinished(partial: &Path) -> io::Result<bool> {
+    match directory::lock(partial) {
+        // Held until it is gone.
+        Ok(_lock) => fs::remove_dir_all(partial).map(|()| true),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Store {
     /// Copies the store as it is now, its newest versions and no older ones, into a directory that
     /// does not exist, or is empty, and returns the last commit that is in the copy. Others may write
@@ -78,17 +125,22 @@ impl Store {
             let path = path.to_owned();
             move |error| BackupError::Io(path, error)
         };
-        let mut name = path.file_name().map(OsString::from).unwrap_or_default();
-        name.push(".partial");
-        let partial = path.with_file_name(name);
-        for path in [path, &partial] {
-            match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
-                Ok(true) => {}
-                Ok(false) => return Err(BackupError::Occupied(path.to_owned())),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(told(path)(error)),
-            }
+        match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
+            Ok(false) => return Err(BackupError::Occupied(path.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(told(path)(error)),
         }
+        let mut name = OsString::from(UNFINISHED.0);
+        name.push(path.file_name().unwrap_or_default());
+        name.push(UNFINISHED.1);
+        let partial = path.with_file_name(name);
+        remove_unfinished(&partial).map_err(told(&partial))?;
+        // Of two, one makes it; only that one removes it.
+        fs::create_dir(&partial).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => BackupError::InUse(path.to_owned()),
+            _ => told(&partial)(error),
+        })?;
         let made = self.copy_to(&partial).and_then(|sequence| {
             fs::rename(&partial, path).map_err(told(path))?;
             let parent = match path.parent() {
@@ -107,7 +159,7 @@ impl Store {
     fn copy_to(&self, path: &Path) -> Result<Sequence, BackupError> {
         let snapshot = self.snapshot();
         let sequence = snapshot.sequence();
-        self.sync(sequence)?;
+        self.sync(sequence).map_err(BackupError::Store)?;
         let consistency = self.0.options.consistency;
         let (directory, _) = Directory::open(path, consistency).map_err(BackupError::Directory)?;
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };

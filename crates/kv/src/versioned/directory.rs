@@ -146,21 +146,10 @@ impl Directory {
             move |error| DirectoryError::Io(at, error)
         };
         fs::create_dir_all(path).map_err(told(path))?;
-        let lock_path = path.join("LOCK");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(told(&lock_path))?;
-        // SAFETY: a call with a descriptor that is open.
-        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = io::Error::last_os_error();
-            return Err(match error.kind() {
-                io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
-                _ => DirectoryError::Io(lock_path, error),
-            });
-        }
+        let lock = lock(path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
+            _ => DirectoryError::Io(path.join("LOCK"), error),
+        })?;
         let manifest = read_manifest(path)?.unwrap_or_else(|| Manifest::new(consistency));
         if manifest.consistency != consistency {
             let made = manifest.consistency;
@@ -361,6 +350,18 @@ fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
     head[8..12].copy_from_slice(&id.to_le_bytes());
     head[12..16].copy_from_slice(&salt.to_le_bytes());
     head
+}
+
+/// Locks a directory, which is there, for one store; [`io::ErrorKind::WouldBlock`] where another one
+/// has it.
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
+    let lock =
+        OpenOptions::new().create(true).truncate(false).write(true).open(path.join("LOCK"))?;
+    // SAFETY: a call with a descriptor that is open.
+    match unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(lock),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The manifest, if there is one.

@@ -1,8 +1,10 @@
 //! `Backup`: copies of the store.
 
 use std::fs;
+use std::path::PathBuf;
 
 use knee_kv::grpc::Settings;
+use knee_kv::versioned::remove_unfinished_copies;
 use knee_rpc::kv::{BackupRequest, BackupResponse};
 use tonic::{Code, Status};
 
@@ -72,6 +74,7 @@ async fn where_no_copy_can_be_made_is_said() {
         ("copy/", Code::InvalidArgument, "has an empty part"),
         ("a\0b", Code::InvalidArgument, "has a byte 0"),
         ("there", Code::AlreadyExists, "'there' is there already"),
+        (".copy", Code::InvalidArgument, "it begins with '.'"),
         ("file", Code::FailedPrecondition, "the copy 'file' cannot be made: Not a directory"),
     ] {
         let status = backup(&mut client, name).await.expect_err(message);
@@ -85,4 +88,62 @@ async fn where_no_copy_can_be_made_is_said() {
     let status = backup(&mut Store::start().client().await, "copy").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("--backup-dir"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_not_finished_is_in_nobodys_way() {
+    let directory = Directory::new("backup-unfinished");
+    let settings = Settings { backup_dir: Some(directory.0.clone()), ..settings() };
+    // What a server that was killed left: a store that nobody has open.
+    let unfinished = Directory(directory.0.join(".copy.partial"));
+    drop(unfinished.open(options()));
+    let store = Store::with(options(), settings);
+    let mut client = store.client().await;
+    put(&mut client, b"key", b"value").await.unwrap();
+    // Nor is a copy whose name ends as one that is not finished.
+    backup(&mut client, "copy.partial").await.unwrap();
+    assert_eq!(backup(&mut client, "copy").await.unwrap().commit, 1);
+    assert!(!unfinished.0.exists());
+    // One that another server makes is left alone.
+    let held = Directory(directory.0.join(".other.partial"));
+    let other = held.open(options());
+    let status = backup(&mut client, "other").await.unwrap_err();
+    assert_eq!(status.code(), Code::AlreadyExists);
+    assert_eq!(status.message(), "'other' is made by somebody else");
+    assert_eq!(remove_unfinished_copies(&directory.0).unwrap(), [] as [PathBuf; 0]);
+    drop(other);
+    assert_eq!(remove_unfinished_copies(&directory.0).unwrap(), *std::slice::from_ref(&held.0));
+    backup(&mut client, "other").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_have_a_limit() {
+    let directory = Directory::new("backup-limit");
+    fs::create_dir_all(&directory.0).unwrap();
+    fs::write(directory.0.join("notes"), "").unwrap();
+    let settings = Settings { backup_dir: Some(directory.0.clone()), copies_max: 2, ..settings() };
+    let store = Store::with(options(), settings);
+    let mut client = store.client().await;
+    backup(&mut client, "one").await.unwrap();
+    backup(&mut client, "two").await.unwrap();
+    let status = backup(&mut client, "three").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().starts_with("there are 2 copies: remove some"), "{status}");
+    fs::remove_dir_all(directory.0.join("one")).unwrap();
+    backup(&mut client, "three").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_broke_is_not_taken_for_a_full_copy() {
+    let (directory, copies) = (Directory::new("backup-broken"), Directory::new("backup-of-broken"));
+    fs::create_dir_all(&copies.0).unwrap();
+    let settings = Settings { backup_dir: Some(copies.0.clone()), ..settings() };
+    let store = Store::of(directory.open(options()), settings);
+    let mut client = store.client().await;
+    directory.fill_up();
+    put(&mut client, b"key", b"value").await.unwrap_err();
+    let status = backup(&mut client, "copy").await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().starts_with("the disk failed"), "{status}");
+    assert_eq!(fs::read_dir(&copies.0).unwrap().count(), 0, "nothing is left");
 }
