@@ -103,12 +103,10 @@ fn unloaded(error: &LoadError) -> Status {
     match error {
         LoadError::Write(WriteError::Log(why)) => unwritable(why),
         LoadError::Write(WriteError::Damage(damage)) => damaged(damage),
-        LoadError::Line(_) => Status::invalid_argument(error.to_string()),
+        LoadError::Line(_) | LoadError::TooLarge(_) => Status::invalid_argument(error.to_string()),
         LoadError::Concurrent => Status::aborted(error.to_string()),
-        LoadError::Io(_)
-        | LoadError::Changed(_)
-        | LoadError::Mark
-        | LoadError::TooLarge(_)
-        | LoadError::Write(_) => Status::failed_precondition(error.to_string()),
+        LoadError::Io(_) | LoadError::Changed(_) | LoadError::Mark | LoadError::Write(_) => {
+            Status::failed_precondition(error.to_string())
+        }
     }
 }

@@ -184,7 +184,7 @@ async fn a_store_that_is_full_says_so_and_how_many_followers_are_too_many() {
     let store = Store::of(small, settings);
     let mut client = store.client().await;
     let status = init(&mut client, "star").await.unwrap_err();
-    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().starts_with("the followers of user 1000000 do not fit"), "{status}");
     let status = init(&mut client, "list").await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
