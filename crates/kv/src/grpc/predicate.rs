@@ -6,6 +6,9 @@
 //! a multiple of the value. Parser and interpreter recurse by the expression: they want the
 //! [`STACK_BYTES`] that a thread of the runtime has.
 
+#[cfg(test)]
+mod differential;
+
 use std::sync::{Arc, OnceLock};
 
 use cel::common::ast::{EntryExpr, Expr};
