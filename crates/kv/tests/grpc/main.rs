@@ -6,6 +6,7 @@ mod copying;
 mod interfaces;
 mod limits;
 mod loading;
+mod ranges;
 mod raw;
 mod readers;
 mod refusals;
