@@ -10,6 +10,7 @@ use knee_rpc::kv::{
 };
 use tonic::Code;
 
+use crate::raw::{Raw, field};
 use crate::serving::{
     Store, begin, bulk_put, changed, delete, everything, insert, key, options, put, read, rest,
     settings, stats,
@@ -75,6 +76,40 @@ async fn honu_clients_find_what_honu_said() {
 
     let reply = honu.get_value(get("")).await.unwrap().into_inner();
     assert_eq!((reply.success, &reply.error[..]), (false, "the key is empty"));
+}
+
+/// The fields' numbers and types are those of honu's `storage.proto`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn honus_messages_have_the_bytes_that_they_had() {
+    let store = Store::with(options(), Settings { pid: 8, ..settings() });
+    let mut raw = Raw::connect(store.address(), 1 << 16);
+    let success = || vec![1 << 3, 1];
+    let mut ask = |method: &str, fields: &[Vec<u8>]| {
+        raw.ask(&format!("/rpc.Storage/{method}"), &fields.concat())
+    };
+    let tracked = vec![3 << 3, 1];
+    for (version, value, tracked, warning) in [
+        ("1.8", &b"bar"[..], vec![], vec![]),
+        ("2.8", b"\xff\0", tracked, field(4, b"warning: replicas are not tracking visibility")),
+        // A value that is empty is not sent.
+        ("3.8", b"", vec![], vec![]),
+    ] {
+        let mut sent = vec![field(1, b"foo"), tracked];
+        let mut read = vec![success(), field(2, version.as_bytes()), field(3, b"foo")];
+        if !value.is_empty() {
+            sent.push(field(2, value));
+            read.push(field(4, value));
+        }
+        let written = [success(), field(2, b"foo"), field(3, version.as_bytes()), warning];
+        assert_eq!(ask("PutValue", &sent), written.concat());
+        assert_eq!(ask("GetValue", &[field(1, b"foo")]), read.concat());
+    }
+    // What a client of a later version says besides is passed over.
+    let more = [field(1, b"none"), field(15, b"more")];
+    let missing = [field(3, b"none"), field(5, b"key 'none' not found in namespace")];
+    assert_eq!(ask("GetValue", &more), missing.concat());
+    assert_eq!(ask("GetValue", &[]), field(5, b"the key is empty"));
+    assert_eq!(ask("PutValue", &[field(2, b"x")]), field(4, b"the key is empty"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
