@@ -44,6 +44,9 @@ const SEGMENT_BYTES_MAX: usize = 64 << 20;
 /// The log is divided into at least so many segments, as long as they are not too small.
 const SEGMENTS_MIN: usize = 64;
 
+/// Where gRPC is served unless somebody says otherwise: at honu's port.
+const GRPC_ADDRESS: &str = "127.0.0.1:3264";
+
 /// What the exit code is when a signal ended it before it was done, as shells say it of SIGINT.
 const STOPPED: u8 = 130;
 
@@ -91,10 +94,15 @@ struct Flags {
     /// What versions order: all writes, or each key's. Keeps versions also without --data.
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
-    /// Address of the gRPC interfaces, knee.kv.v1 and honu's; honu's clients expect port 3264. Keeps
-    /// versions also without --data.
-    #[arg(long, value_name = "ADDR")]
+    /// Address of the gRPC interfaces, knee.kv.v1 and honu's; without one 127.0.0.1 and honu's port,
+    /// 3264. Keeps versions also without --data.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS)]
     grpc: Option<SocketAddr>,
+    /// What the messages of all gRPC calls may take together, in MiB; what is beyond it is refused.
+    /// [default: 256, or four of the largest]
+    #[arg(long, value_name = "M", requires = "grpc",
+          value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    grpc_memory_mb: Option<u64>,
     /// For how long old versions can be asked for: so many seconds, as long as there is space, or
     /// `all`, until a compaction. [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = history)]
@@ -108,6 +116,10 @@ struct Flags {
     /// Where clients may have copies of the store made with `Backup`; without it, nowhere.
     #[arg(long, value_name = "DIR", requires = "grpc")]
     backup_dir: Option<PathBuf>,
+    /// Directories that there may be in it: beyond it, `Backup` is refused.
+    #[arg(long, value_name = "N", default_value_t = grpc::COPIES_MAX as u64, requires = "backup_dir",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    backups_max: u64,
     /// What is printed on standard output.
     #[arg(long, value_name = "WHAT", default_value = "json")]
     stats: Output,
@@ -309,17 +321,36 @@ fn grpc(
     trace: Option<Trace>,
 ) -> Result<Option<grpc::Serving>, Failure> {
     let (Some(address), Some(store)) = (flags.grpc, store) else { return Ok(None) };
-    for (flag, directory) in [("init", &flags.init_dir), ("backup", &flags.backup_dir)] {
-        if let Some(directory) = directory {
-            let what = format!("cannot read --{flag}-dir {}", directory.display());
-            std::fs::read_dir(directory).map_err(|error| Failure::start(&what, &error))?;
-        }
-    }
-    let settings = grpc::Settings {
+    let mut settings = grpc::Settings {
         init_dir: flags.init_dir.clone(),
         backup_dir: flags.backup_dir.clone(),
+        copies_max: flags.backups_max as usize,
         ..grpc::Settings::for_values(flags.value_bytes_max as usize)
     };
+    if let Some(mebibytes) = flags.grpc_memory_mb {
+        settings.messages_bytes_max = mebibytes as usize * MIB;
+    }
+    // Two, so that one can come while another one is answered.
+    let bytes_min = 2 * settings.message_bytes_max;
+    if settings.messages_bytes_max < bytes_min {
+        return Err(Failure {
+            message: format!(
+                "--grpc-memory-mb {} is too little for values of --value-bytes-max {}: it takes at \
+                 least {}",
+                settings.messages_bytes_max / MIB,
+                flags.value_bytes_max,
+                bytes_min.div_ceil(MIB)
+            ),
+            code: 2,
+        });
+    }
+    if let Some(directory) = &settings.backup_dir {
+        let removed = versioned::remove_unfinished_copies(directory)
+            .map_err(|error| Failure::start("cannot remove unfinished copies", &error))?;
+        for path in removed {
+            tell(PROGRAM, format_args!("removed {}: a copy that was not finished", path.display()));
+        }
+    }
     let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);
     let serving = grpc::Serving::start(settings, store.clone(), listen(address)?, telemetry)
         .map_err(|error| Failure::start("cannot serve gRPC", &error))?;
