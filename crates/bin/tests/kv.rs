@@ -97,8 +97,31 @@ fn an_address_in_use_is_named() {
 }
 
 #[test]
+fn directories_that_are_of_no_use_are_named_before_the_store_is_opened() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (flag, directory, why) in [
+        ("--init-dir", "/nowhere/lists", "No such file or directory (os error 2)"),
+        ("--backup-dir", file, "Not a directory (os error 20)"),
+    ] {
+        let flags = ["--grpc", "--data", "/proc/none", flag, directory];
+        let output = refused(KV, &flags);
+        assert_eq!(output.status.code(), Some(1));
+        let remedy = "it is to be a directory that is there, and may be read";
+        let expected = format!("knee-kv: cannot read {flag} {directory}: {why}; {remedy}\n");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    }
+}
+
+#[test]
 fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
-    let rows: [(&[&str], &str); 12] = [
+    let small = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--grpc-memory-mb", "8"];
+    let rows: [(&[&str], &str); 15] = [
+        (
+            &small,
+            "--grpc-memory-mb 8 is too little for values of --value-bytes-max 1048576: it takes",
+        ),
+        (&["--grpc-memory-mb", "8"], "--grpc"),
+        (&["--grpc", "--backups-max", "1"], "--backup-dir"),
         (&["--memory-mb", "1"], "--memory-mb 1 is too little"),
         (&["--threads", "0"], "--threads"),
         (&["--listen", "nowhere"], "--listen"),

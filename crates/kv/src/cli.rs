@@ -5,6 +5,7 @@
 mod graph;
 mod load;
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -238,6 +239,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         );
         tell(PROGRAM, message);
     }
+    check_directories(flags)?;
     // Before anything is served or printed: this is what fails, and what takes its time.
     let store = store(flags)?;
     let _keeper = match &store {
@@ -248,7 +250,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         }
         None => None,
     };
-    let listener = listen(flags.listen)?;
+    let listener = listen("--listen", flags.listen)?;
     let stats = match flags.stats {
         Output::Json => Stats::Json,
         Output::None => Stats::None,
@@ -257,7 +259,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         .map_err(|error| Failure::start("cannot print", &error))?;
     if let Some(admin) = flags.admin {
         reporter
-            .serve_admin(listen(admin)?)
+            .serve_admin(listen("--admin", admin)?)
             .map_err(|error| Failure::start("cannot serve the admin address", &error))?;
     }
     let trace = flags.trace.then(|| Trace::start(PROGRAM)).transpose();
@@ -313,6 +315,22 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     grpc_ended.map_err(|error| Failure::start("the gRPC server failed", &error))
 }
 
+/// Refuses directories that clients could do nothing with.
+fn check_directories(flags: &Flags) -> Result<(), Failure> {
+    for (flag, directory) in [("init", &flags.init_dir), ("backup", &flags.backup_dir)] {
+        let Some(directory) = directory else { continue };
+        std::fs::read_dir(directory).map_err(|error| {
+            let shown = directory.display();
+            let remedy = "it is to be a directory that is there, and may be read";
+            Failure {
+                message: format!("cannot read --{flag}-dir {shown}: {error}; {remedy}"),
+                code: 1,
+            }
+        })?;
+    }
+    Ok(())
+}
+
 /// Serves the gRPC interfaces, if they were asked for.
 fn grpc(
     flags: &Flags,
@@ -352,8 +370,9 @@ fn grpc(
         }
     }
     let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);
-    let serving = grpc::Serving::start(settings, store.clone(), listen(address)?, telemetry)
-        .map_err(|error| Failure::start("cannot serve gRPC", &error))?;
+    let serving =
+        grpc::Serving::start(settings, store.clone(), listen("--grpc", address)?, telemetry)
+            .map_err(|error| Failure::start("cannot serve gRPC", &error))?;
     tell(PROGRAM, format_args!("gRPC on {}", serving.address()));
     Ok(Some(serving))
 }
@@ -425,10 +444,7 @@ impl Log<'_> {
         };
         let opened = versioned::Store::open(options, &directory, bytes_max as u64);
         let (store, lost) = opened.map_err(|error| {
-            let remedy = match &error {
-                DirectoryError::Damaged(..) if !self.repair => "; --repair goes on without that",
-                _ => "",
-            };
+            let remedy = remedy(&error, self.repair);
             Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
         })?;
         for lost in lost {
@@ -436,6 +452,28 @@ impl Log<'_> {
             tell(PROGRAM, message);
         }
         Ok(store)
+    }
+}
+
+/// What to do about a directory that does not open.
+fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
+    match error {
+        DirectoryError::Damaged(..) if !repairs => "; --repair goes on without that",
+        DirectoryError::Damaged(..) => "",
+        DirectoryError::InUse(_) => "; end that one, or name another directory",
+        DirectoryError::Other(..) => "; start it as that was made, or name another directory",
+        DirectoryError::Io(_, error) => match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+                "; it is to be a directory, or not to be there: name another one"
+            }
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                "; the user who starts this is to own it: change that, or name another directory"
+            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                "; make room, or name a directory on another disk"
+            }
+            _ => "",
+        },
     }
 }
 
@@ -448,6 +486,17 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stops)
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    bind(address).map_err(|error| Failure::start(&format!("cannot listen on {address}"), &error))
+fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
+    bind(address).map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "end what listens there, or name another address",
+            ErrorKind::AddrNotAvailable => "name an address that this machine has",
+            ErrorKind::PermissionDenied => "name a port from 1024 on",
+            _ => "name another address",
+        };
+        Failure {
+            message: format!("cannot listen on {address}: {error}; {remedy} by {flag}"),
+            code: 1,
+        }
+    })
 }

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use directory::Directory;
-use program::{PATIENCE, Program, talk};
+use program::{KV, PATIENCE, Program, refused, talk};
 
 /// What memcached's protocol has for it.
 const FULL: &str = "SERVER_ERROR out of memory storing object\r\n";
@@ -138,8 +138,11 @@ fn lives_in_which_little_is_written_do_not_fill_the_log() {
 fn a_second_store_on_the_directory_is_refused() {
     let directory = Directory::new();
     let program = directory.serve(&[]);
-    let expected =
-        format!("knee-kv: cannot open --data {}: another store has it open\n", directory.path());
+    let expected = format!(
+        "knee-kv: cannot open --data {}: another store has it open; end that one, or name another \
+         directory\n",
+        directory.path()
+    );
     assert_eq!(directory.refusal(&[]), expected);
     assert_eq!(ask(&mut program.connect(), "set k 0 0 1\r\nx\r\n"), "STORED\r\n");
 }
@@ -182,7 +185,26 @@ fn a_directory_that_cannot_be_had_is_named() {
     let message = file.refusal(&[]);
     let start = format!("knee-kv: cannot open --data {}: ", file.path());
     assert!(message.starts_with(&start), "{message}");
+    assert!(message.ends_with("it is to be a directory, or not to be there: name another one\n"));
     std::fs::remove_file(&file.0).unwrap();
+    // Nobody may make one there, root included.
+    let message = refused(KV, &["--listen", "127.0.0.1:0", "--data", "/proc/none"]).stderr;
+    let message = String::from_utf8(message).unwrap();
+    assert!(message.starts_with("knee-kv: cannot open --data /proc/none: "), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+}
+
+#[test]
+fn what_a_directory_was_made_as_it_stays() {
+    let directory = Directory::new();
+    kill(directory.serve(&[]));
+    let message = directory.refusal(&["--consistency", "sequential"]);
+    let expected = format!(
+        "knee-kv: cannot open --data {}: it was made with linearizable consistency, and is asked for \
+         sequential; start it as that was made, or name another directory\n",
+        directory.path()
+    );
+    assert_eq!(message, expected);
 }
 
 /// Sets keys of some 20 kB until one is refused. Returns how many were taken, and the refusal.
