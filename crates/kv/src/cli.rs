@@ -231,10 +231,11 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     }
     let files = process::raise_open_files_limit()
         .map_err(|error| Failure::start("cannot raise the limit of open files", &error))?;
-    if files < flags.connections_max + DESCRIPTORS_OWN {
+    let over_grpc = flags.grpc.map_or(0, |_| grpc::CONNECTIONS_MAX as u64);
+    if files < flags.connections_max + over_grpc + DESCRIPTORS_OWN {
         let message = format_args!(
-            "the limit of {files} open files is less than --connections-max {} needs: clients \
-             beyond it wait until others leave",
+            "the limit of {files} open files is less than --connections-max {} and {over_grpc} over \
+             gRPC need: clients beyond it wait until others leave",
             flags.connections_max
         );
         tell(PROGRAM, message);

@@ -33,7 +33,7 @@ mod watch;
 mod write;
 
 pub use meter::Telemetry;
-pub use serving::{COPIES_MAX, Serving, Settings, Shutdown};
+pub use serving::{CONNECTIONS_MAX, COPIES_MAX, Serving, Settings, Shutdown};
 
 /// The second that it is.
 pub(crate) fn now() -> crate::engine::Second {

@@ -28,6 +28,8 @@ const MESSAGES_BYTES_MIN: usize = 256 << 20;
 const MESSAGES_MIN: usize = 4;
 /// Room that a message has beside one value.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
+/// Connections that are served unless somebody says otherwise.
+pub const CONNECTIONS_MAX: usize = 1024;
 /// Copies that clients may have made unless somebody says otherwise.
 pub const COPIES_MAX: usize = 16;
 /// Threads for scans and other calls that take long, at most.
@@ -87,7 +89,7 @@ impl Settings {
             pid: 1,
             message_bytes_max,
             messages_bytes_max: MESSAGES_BYTES_MIN.max(MESSAGES_MIN * message_bytes_max),
-            connections_max: 1024,
+            connections_max: CONNECTIONS_MAX,
             silence_max: Duration::from_secs(10),
             streams_max: 256,
             scans_max: 64,
