@@ -113,6 +113,19 @@ fn directories_that_are_of_no_use_are_named_before_the_store_is_opened() {
 }
 
 #[test]
+fn what_was_left_of_a_copy_is_removed_and_that_is_told() {
+    let copies = std::env::temp_dir().join(format!("knee-kv-copies-{}", std::process::id()));
+    let unfinished = copies.join(".copy.partial");
+    std::fs::create_dir_all(&unfinished).unwrap();
+    let flags = ["--grpc", "127.0.0.1:0", "--backup-dir", copies.to_str().unwrap()];
+    let mut program = Program::serve(KV, &flags);
+    let expected =
+        format!("knee-kv: removed {}: a copy that was not finished", unfinished.display());
+    assert_eq!(program.told(), expected);
+    std::fs::remove_dir(&copies).expect("nothing else is there");
+}
+
+#[test]
 fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
     let small = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--grpc-memory-mb", "8"];
     let rows: [(&[&str], &str); 15] = [
