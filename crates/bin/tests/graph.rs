@@ -68,7 +68,10 @@ fn a_graph_is_made_loaded_and_served() {
     let (most, value) = followers.iter().max_by_key(|(_, value)| value.lines().count()).unwrap();
     assert_eq!(value.lines().count(), 400);
     let told = said(&made("3000", "400", &list), 1);
-    assert_eq!(told, format!("knee-kv: cannot write {list}: entity already exists\n"));
+    assert_eq!(
+        told,
+        format!("knee-kv: cannot write {list}: it is there already: name another file\n")
+    );
     let other = directory.path("other.txt");
     said(&made("3000", "400", &other), 0);
     assert!(fs::read_to_string(&other).unwrap() == text, "the same arguments make the same graph");

@@ -137,7 +137,7 @@ fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
         (&["--grpc", "--backups-max", "1"], "--backup-dir"),
         (&["--memory-mb", "1"], "--memory-mb 1 is too little"),
         (&["--threads", "0"], "--threads"),
-        (&["--listen", "nowhere"], "--listen"),
+        (&["--listen", "nowhere"], "an IP address and a port, as in 127.0.0.1:3264"),
         (&["--stats", "csv"], "--stats"),
         (&["--idle-timeout-s", "9999999999999999999"], "--idle-timeout-s"),
         (&["--data", "/nowhere", "--memory-mb", "5"], "--memory-mb 5 is too little for a log"),

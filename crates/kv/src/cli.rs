@@ -58,7 +58,7 @@ struct Flags {
     #[command(subcommand)]
     command: Option<Command>,
     /// Address to serve; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211", value_parser = address)]
     listen: SocketAddr,
     /// Event loops. With one, nothing is locked.
     #[arg(long, value_name = "T", default_value_t = 1,
@@ -82,7 +82,7 @@ struct Flags {
           value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     idle_timeout_s: u64,
     /// Address of `GET /metrics` (Prometheus text).
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     admin: Option<SocketAddr>,
     /// Keeps everything in this directory, which is made if it is not there; nothing is evicted.
     #[arg(long, value_name = "DIR")]
@@ -97,7 +97,8 @@ struct Flags {
     consistency: Option<Order>,
     /// Address of the gRPC interfaces, knee.kv.v1 and honu's; without one 127.0.0.1 and honu's port,
     /// 3264. Keeps versions also without --data.
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS)]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS,
+          value_parser = address)]
     grpc: Option<SocketAddr>,
     /// What the messages of all gRPC calls may take together, in MiB; what is beyond it is refused.
     /// [default: 256, or four of the largest]
@@ -148,6 +149,10 @@ enum Output {
 enum Order {
     Linearizable,
     Sequential,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it is an IP address and a port, as in 127.0.0.1:3264".into())
 }
 
 fn durability(text: &str) -> Result<Durability, String> {
@@ -459,6 +464,9 @@ impl Log<'_> {
 /// What to do about a directory that does not open.
 fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
     match error {
+        DirectoryError::Damaged(file, _) if file.ends_with("MANIFEST") => {
+            "; without it nobody knows what the segments are: start on a copy"
+        }
         DirectoryError::Damaged(..) if !repairs => "; --repair goes on without that",
         DirectoryError::Damaged(..) => "",
         DirectoryError::InUse(_) => "; end that one, or name another directory",

@@ -205,6 +205,17 @@ fn what_a_directory_was_made_as_it_stays() {
         directory.path()
     );
     assert_eq!(message, expected);
+    // No repair helps against that.
+    let manifest = directory.0.join("MANIFEST");
+    std::fs::write(&manifest, "{}").unwrap();
+    for flags in [&[][..], &["--repair"]] {
+        let expected = format!(
+            "knee-kv: cannot open --data {}: its checksum does not hold; without it nobody knows what \
+             the segments are: start on a copy\n",
+            manifest.display()
+        );
+        assert_eq!(directory.refusal(flags), expected);
+    }
 }
 
 /// Sets keys of some 20 kB until one is refused. Returns how many were taken, and the refusal.

@@ -48,7 +48,7 @@ impl Graph {
         let shown = self.file.display();
         let unwritten = |error| Failure::start(&format!("cannot write {shown}"), &error);
         if fs::symlink_metadata(&self.file).is_ok() {
-            return Err(unwritten(io::ErrorKind::AlreadyExists.into()));
+            return Err(unwritten(io::Error::other("it is there already: name another file")));
         }
         // Whoever finds the file finds all of it.
         let mut part = self.file.clone().into_os_string();
