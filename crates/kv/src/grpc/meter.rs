@@ -255,9 +255,11 @@ impl Call {
         Counted { stream, call: self }
     }
 
-    /// A key that is not as it was asked to be is a miss and no error, as memcached has it.
+    /// A key that is not as it was asked to be is a miss and no error, as memcached has it; and who
+    /// leaves a watch, a history or a load has had enough.
     fn is_error(&self) -> bool {
-        self.code != Code::Ok && self.found != Found::Miss
+        let had_enough = self.code == Code::Cancelled && self.op == Op::Other;
+        self.code != Code::Ok && self.found != Found::Miss && !had_enough
     }
 }
 

@@ -10,7 +10,7 @@ use knee_kv::versioned::Store as Versioned;
 use knee_kv::{MemoryLimits, Serving, Settings, Trace};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
-use knee_rpc::kv::{HistoryRequest, ScanRequest};
+use knee_rpc::kv::{HistoryRequest, ScanRequest, WatchRequest};
 use knee_telemetry::{Reporter, Stats};
 use serde_json::Value;
 
@@ -209,7 +209,7 @@ async fn both_fronts_count_in_the_same_lines() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_given_up_is_an_error_and_counted_once() {
+async fn a_scan_that_is_given_up_is_an_error_and_a_watch_is_not() {
     let store = Told::start();
     let mut client = Client::connect(store.url()).await.unwrap();
     for number in 0..100 {
@@ -217,8 +217,17 @@ async fn a_call_that_is_given_up_is_an_error_and_counted_once() {
     }
     let mut scan = begin(&mut client, everything()).await;
     let shown = scan.message().await.unwrap().unwrap().entries.len();
-    drop((scan, client));
+    let mut watch = client.watch(WatchRequest::default()).await.unwrap().into_inner();
+    watch.message().await.unwrap().unwrap();
+    drop((scan, watch, client));
+    // Before the server ends, which would end them, too.
+    while store.traced.text().matches(" status=Cancelled ").count() < 2 {
+        tokio::task::yield_now().await;
+    }
     let (lines, _) = store.end().await;
+    // Each is counted once.
+    let watch = &lines.last().unwrap()["ops"]["other"];
+    assert_eq!((watch["count"].as_u64(), watch["errors"].as_u64()), (Some(1), Some(0)));
     let scan = &lines.last().unwrap()["ops"]["scan"];
     assert_eq!((scan["count"].as_u64(), scan["errors"].as_u64()), (Some(1), Some(1)));
     // What was on its way counts, too.
