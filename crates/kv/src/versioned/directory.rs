@@ -248,8 +248,12 @@ impl Directory {
             file.write_all_at(segment.written(from, filled), FILE_HEAD_BYTES + from as u64)?;
             if safely {
                 if ahead < filled && filled - from <= AHEAD_OF_BYTES_MAX {
-                    ahead = segment.capacity().min(filled + AHEAD_BYTES);
-                    file.write_all_at(&ZEROS[..ahead - filled], FILE_HEAD_BYTES + filled as u64)?;
+                    let end = segment.capacity().min(filled + AHEAD_BYTES);
+                    let zeros = &ZEROS[..end - filled];
+                    // Where they cannot be written, nothing is lost but time.
+                    if file.write_all_at(zeros, FILE_HEAD_BYTES + filled as u64).is_ok() {
+                        ahead = end;
+                    }
                 }
                 file.sync_data()?;
             }
