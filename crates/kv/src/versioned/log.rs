@@ -5,6 +5,7 @@
 //! made it: [`Log::synced`] says up to where the log is safe.
 
 mod ahead;
+mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
+use self::turns::{Turn, Turns};
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
 use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
@@ -69,17 +71,6 @@ pub(crate) struct Log {
     settled: AtomicU64,
     broken: OnceLock<String>,
     made_safe: CommitCounters,
-}
-
-/// Who writes to the disk, for everybody: one after the other has a turn.
-#[derive(Debug, Default)]
-struct Turns {
-    /// Whether it is somebody's turn; otherwise the one with this number is over.
-    taken: bool,
-    /// Counted from 1.
-    turn: usize,
-    /// The last commit that it makes safe.
-    up_to: Sequence,
 }
 
 /// What one turn writes.
@@ -424,12 +415,8 @@ impl Log {
         let group = self.take_group();
         *turns = Turns { taken: true, turn: own, up_to: group.last };
         drop(turns);
-        let written = self.write_group(directory, &group);
-        lock(&self.turns).taken = false;
-        // One that has the next turn comes first: the disk is busy while the others wake.
-        self.turn_over[(own + 1) % 2].notify_one();
-        self.turn_over[own % 2].notify_all();
-        written
+        let _turn = Turn { log: self, number: own };
+        self.write_group(directory, &group)
     }
 
     /// Everything that nobody has begun to write out.
