@@ -191,7 +191,8 @@ impl Log {
             head.full.clear();
         }
         head.last += 1;
-        Ok(Commit { sequence: head.last, head, fresh, is_begun: false, on_disk: self.on_disk() })
+        let (sequence, on_disk) = (head.last, self.on_disk());
+        Ok(Commit { sequence, head, fresh, is_begun: false, is_noted: false, on_disk })
     }
 
     /// Begins to move a record of an earlier commit to the end of the log. Two segments beyond the
@@ -209,7 +210,8 @@ impl Log {
         }
         let fresh = self.enter(fresh);
         let on_disk = self.on_disk();
-        Ok(Commit { sequence: record.sequence, head, fresh, is_begun: true, on_disk })
+        let sequence = record.sequence;
+        Ok(Commit { sequence, head, fresh, is_begun: true, is_noted: false, on_disk })
     }
 
     /// Adds segments to those that tables find.
@@ -224,10 +226,10 @@ impl Log {
 
     /// A segment for one that may go so many `beyond` the limit, and takes so many of the reserved.
     fn fresh_segment(&self, before: usize, beyond: usize) -> Result<Segment, Unwritable> {
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() + before;
+        let taken = self.taken() + (before * self.segment_bytes) as u64;
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         let extra = (beyond * self.segment_bytes) as u64;
-        if (segments as u64 + 1) * self.segment_bytes as u64 > bytes_max + extra {
+        if taken + self.segment_bytes as u64 > bytes_max + extra {
             return Err(Unwritable::Full(format!("the limit of {bytes_max} bytes is reached")));
         }
         // Held while one is made: the segments' numbers are to be in the order of their use.
@@ -272,9 +274,8 @@ impl Log {
             let head = lock(&self.head);
             2 * head.active.filled() >= head.active.capacity()
         };
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
         let allowed =
-            (segments + 1) * self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
+            self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
         if half || self.is_short() {
             self.make_spare(&mut lock(&self.spare), self.reserved() + usize::from(allowed))?;
         }
@@ -288,8 +289,13 @@ impl Log {
 
     /// Bytes of all segments, and what they may be.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
-        (segments * self.segment_bytes as u64, self.bytes_max.load(Ordering::Relaxed))
+        (self.taken(), self.bytes_max.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of all segments, which may be larger or smaller than those that are made now.
+    fn taken(&self) -> u64 {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.values().map(|segment| segment.reserved as u64).sum()
     }
 
     /// The last commit that was begun and is over.
@@ -533,6 +539,8 @@ pub(crate) struct Commit<'a> {
     /// Its place among all commits.
     pub(crate) sequence: Sequence,
     is_begun: bool,
+    /// Whether the active segment knows that there is a request with an id.
+    is_noted: bool,
     on_disk: OnDisk,
     head: MutexGuard<'a, Head>,
     fresh: std::vec::IntoIter<Arc<Segment>>,
@@ -549,10 +557,14 @@ impl Commit<'_> {
         let active = &self.head.active;
         if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
             active.append(&Record::seal(self.head.last, self.on_disk));
-            active.bury(HEAD_BYTES);
             let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
             let full = std::mem::replace(&mut self.head.active, fresh);
             self.head.full.push(full);
+            self.is_noted = false;
+        }
+        if record.request.is_some() && !record.moved && !self.is_noted {
+            self.head.active.note_request();
+            self.is_noted = true;
         }
         self.head.ungrouped += 1;
         let first = !std::mem::replace(&mut self.is_begun, true);

@@ -94,6 +94,11 @@ impl Kind {
             .into_iter()
             .find(|&kind| kind as u8 == bits)
     }
+
+    /// Whether it says something of a key.
+    pub(crate) fn is_of_a_key(self) -> bool {
+        matches!(self, Kind::Put | Kind::Append | Kind::Delete)
+    }
 }
 
 /// One version of one key.

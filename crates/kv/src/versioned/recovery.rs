@@ -222,6 +222,8 @@ struct Part {
     path: PathBuf,
     file: File,
     salt: u32,
+    /// Bytes that were reserved for records.
+    reserved: usize,
     /// Bytes that there are for records.
     filled: usize,
     /// Bytes that it has less than were reserved.
@@ -240,9 +242,9 @@ impl Part {
         if filled < HEAD_BYTES {
             return Err(DirectoryError::Damaged(path, "it was cut short".into()));
         }
-        let segment = Segment::sealed(id, salt, &file, filled, 0).map_err(told)?;
+        let segment = Segment::sealed(id, salt, &file, filled, bytes).map_err(told)?;
         let short = (filled < bytes).then_some((bytes - filled) as u64);
-        Ok(Part { id, file, salt, filled, short, scan: scan(&segment), path })
+        Ok(Part { id, file, salt, reserved: bytes, filled, short, scan: scan(&segment), path })
     }
 
     /// Where in the file a place of the segment is.
@@ -252,7 +254,7 @@ impl Part {
 
     /// What of it is in the log.
     fn whole(&self) -> Result<Arc<Segment>, DirectoryError> {
-        Segment::sealed(self.id, self.salt, &self.file, self.scan.end, 0)
+        Segment::sealed(self.id, self.salt, &self.file, self.scan.end, self.reserved)
             .map(Arc::new)
             .map_err(|error| DirectoryError::Io(self.path.clone(), error))
     }

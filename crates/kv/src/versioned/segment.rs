@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -62,13 +63,22 @@ pub(crate) struct Segment {
     bytes: Bytes,
     /// Written up to here.
     filled: AtomicUsize,
-    /// Bytes of records that somebody may still ask for.
-    live: AtomicU64,
-    /// When the last record of a request with an id came into it, in milliseconds after `since`,
-    /// from 1 on; 0 where there is none.
-    requested_ms: AtomicU64,
+    /// Bytes that were reserved for its records.
+    pub(crate) reserved: usize,
+    tally: Arc<Tally>,
     /// When it was made, or opened.
     since: Instant,
+}
+
+/// What is counted of a segment, also by tables that have it as it was before it was opened from its
+/// file.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Bytes of records that somebody may still ask for.
+    live: AtomicU64,
+    /// When the last record of a request with an id came into it, in milliseconds after it was made, from 1
+    /// on; 0 where there is none.
+    requested_ms: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -83,47 +93,44 @@ impl Segment {
     /// Room for `bytes`.
     pub(crate) fn growing(id: SegmentId, salt: u32, bytes: usize) -> io::Result<Segment> {
         let memory = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
-        Ok(Segment::new(id, salt, Bytes::Growing(memory), 0))
+        Ok(Segment::new(id, salt, Bytes::Growing(memory), 0, bytes))
     }
 
-    /// The first `filled` bytes of a file that nobody writes any more.
+    /// The first `filled` bytes of a file that nobody writes any more, of those that were `reserved`.
     pub(crate) fn sealed(
         id: SegmentId,
         salt: u32,
         file: &File,
         filled: usize,
-        live: u64,
+        reserved: usize,
     ) -> io::Result<Segment> {
         // SAFETY: the directory's lock keeps other stores away; whoever else cuts the file short
         // under a running store takes it down, as with any memory-mapped store.
         let memory = unsafe { MmapOptions::new().offset(FILE_HEAD_BYTES).len(filled).map(file)? };
-        let segment = Segment::new(id, salt, Bytes::Sealed(memory), filled);
-        segment.live.store(live, Ordering::Relaxed);
-        Ok(segment)
+        Ok(Segment::new(id, salt, Bytes::Sealed(memory), filled, reserved))
     }
 
-    fn new(id: SegmentId, salt: u32, bytes: Bytes, filled: usize) -> Segment {
+    fn new(id: SegmentId, salt: u32, bytes: Bytes, filled: usize, reserved: usize) -> Segment {
         Segment {
             id,
             salt,
             bytes,
             filled: AtomicUsize::new(filled),
-            live: AtomicU64::new(0),
-            requested_ms: AtomicU64::new(0),
+            reserved,
+            tally: Arc::default(),
             since: Instant::now(),
         }
     }
 
     /// The same, once its file holds all of it.
     pub(crate) fn reopened(&self, file: &File) -> io::Result<Segment> {
-        let segment = Segment::sealed(self.id, self.salt, file, self.filled(), self.live())?;
-        let requested_ms = AtomicU64::new(self.requested_ms.load(Ordering::Relaxed));
-        Ok(Segment { requested_ms, since: self.since, ..segment })
+        let segment = Segment::sealed(self.id, self.salt, file, self.filled(), self.reserved)?;
+        Ok(Segment { tally: Arc::clone(&self.tally), since: self.since, ..segment })
     }
 
     /// How long ago the last request with an id came into it, if any did.
     pub(crate) fn requests_age(&self) -> Option<Duration> {
-        let requested_ms = self.requested_ms.load(Ordering::Relaxed);
+        let requested_ms = self.tally.requested_ms.load(Ordering::Relaxed);
         let requested = Duration::from_millis(requested_ms.checked_sub(1)?);
         Some(self.since.elapsed().saturating_sub(requested))
     }
@@ -131,7 +138,7 @@ impl Segment {
     /// A request with an id came into it, or a recovery found one.
     pub(crate) fn note_request(&self) {
         let elapsed_ms = self.since.elapsed().as_millis() as u64;
-        self.requested_ms.store(elapsed_ms + 1, Ordering::Relaxed);
+        self.tally.requested_ms.store(elapsed_ms + 1, Ordering::Relaxed);
     }
 
     /// Bytes that fit.
@@ -159,9 +166,8 @@ impl Segment {
         let out = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), length) };
         record.encode(self.salt, out);
         self.filled.store(at + length, Ordering::Release);
-        self.live.fetch_add(length as u64, Ordering::Relaxed);
-        if record.request.is_some() {
-            self.note_request();
+        if record.kind.is_of_a_key() {
+            self.revive(length);
         }
         Location::new(self.id, at)
     }
@@ -208,16 +214,17 @@ impl Segment {
 
     /// Bytes of records that somebody may still ask for.
     pub(crate) fn live(&self) -> u64 {
-        self.live.load(Ordering::Relaxed)
+        self.tally.live.load(Ordering::Relaxed)
     }
 
     /// A record of so many bytes is asked for again, found by a recovery.
     pub(crate) fn revive(&self, bytes: usize) {
-        self.live.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.tally.live.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Nobody asks any more for a record of so many bytes.
+    /// Nobody asks any more for a record of so many bytes: or more, where its length is damaged.
     pub(crate) fn bury(&self, bytes: usize) {
-        self.live.fetch_sub(bytes as u64, Ordering::Relaxed);
+        let left = |live: u64| Some(live.saturating_sub(bytes as u64));
+        let _ = self.tally.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
     }
 }

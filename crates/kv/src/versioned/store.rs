@@ -172,7 +172,9 @@ impl Store {
             let record = segment.record(found.at.offset());
             let Record { key, sequence, version, .. } = record;
             if let Some(request) = record.request {
-                segment.note_request();
+                if !record.moved {
+                    segment.note_request();
+                }
                 let mut requests = self.0.requests.shard(request);
                 let others = requests.made(request).map_or(0, |made| made.version);
                 let version = version.max(others);

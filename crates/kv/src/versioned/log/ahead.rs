@@ -4,7 +4,7 @@
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
-use super::{HEAD_BYTES, Head, Log, PoisonError, Unwritable, lock};
+use super::{HEAD_BYTES, Head, Log, Unwritable, lock};
 
 impl Log {
     /// Whether a commit of so many bytes has all the segments that it needs, may it take some of the
@@ -29,10 +29,9 @@ impl Log {
     /// Makes the segments that such a commit needs, as far as the limit allows it.
     pub(crate) fn make_ready_for(&self, bytes: usize, beyond: usize) -> Result<(), Unwritable> {
         let needed = self.needed(&lock(&self.head), bytes);
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner).len() + needed;
-        let (bytes_max, extra) =
-            (self.bytes_max.load(Ordering::Relaxed), self.segment_bytes * beyond);
-        if needed == 0 || (segments * self.segment_bytes) as u64 > bytes_max + extra as u64 {
+        let taken = self.taken() + (needed * self.segment_bytes) as u64;
+        let extra = (beyond * self.segment_bytes) as u64;
+        if needed == 0 || taken > self.bytes_max.load(Ordering::Relaxed) + extra {
             return Ok(());
         }
         self.make_spare(&mut lock(&self.spare), self.spare_for(needed, beyond))
