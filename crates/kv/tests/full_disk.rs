@@ -82,13 +82,45 @@ fn goes_on(path: &Path, bytes_max: u64) {
     }
 }
 
+/// Somebody else takes every block that is left. What is deleted then gives back what it had.
+fn deletes(path: &Path) {
+    let store = open(path, 1 << 30);
+    for key in 0..KEYS {
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[7; 4000] };
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        let made = store.write(&write, None, 1).expect("there is room");
+        store.sync(made.sequence).expect("the disk takes it");
+    }
+    let mut filler = fs::File::create(path.join("filler")).expect("a file");
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    for key in 0..KEYS {
+        let action = Action::Delete;
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Present, action }];
+        let made = store.write(&write, None, 1).expect("a full disk takes deletes");
+        store.sync(made.sequence).expect("the disk takes it");
+        while store.reclaim().expect("there is room to move what is alive") {}
+    }
+    assert_eq!(store.keys(), 0);
+    assert!(store.figures().file_bytes <= 3 * SEGMENT_BYTES as u64, "{:?}", store.figures());
+}
+
 #[test]
 fn a_disk_that_is_full_of_what_is_dead_does_not_stay_full() {
-    let path = std::env::temp_dir().join(format!("knee-kv-full-{}", std::process::id()));
+    on_a_disk("dead", |path| goes_on(path, 1 << 30));
+}
+
+#[test]
+fn a_disk_that_is_full_to_its_last_block_has_back_what_is_deleted() {
+    on_a_disk("last-block", deletes);
+}
+
+/// Does something on a disk of its own, where there may be one.
+fn on_a_disk(name: &str, test: impl FnOnce(&Path)) {
+    let path = std::env::temp_dir().join(format!("knee-kv-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
     fs::create_dir(&path).expect("a directory");
     match mount(&path) {
-        Ok(()) => goes_on(&path, 1 << 30),
+        Ok(()) => test(&path),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             // Past the test's own output, which is shown only where one fails.
             let line = format!("SKIPPED: full disks: this user may not mount one ({error})\n");

@@ -3,6 +3,7 @@
 //! ```text
 //! LOCK            held by the store that has the directory open
 //! MANIFEST        which segments there are; replaced as a whole
+//! MANIFEST.new    while it is open: space for the next one
 //! 00000001.log    a segment: a page of head, then records
 //! ```
 //!
@@ -10,9 +11,11 @@
 //! the middle of a commit.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +32,10 @@ const AHEAD_BYTES: usize = 256 * 1024;
 const AHEAD_OF_BYTES_MAX: usize = AHEAD_BYTES / 8;
 static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
 const MAGIC: &[u8; 8] = b"kneelog1";
+/// Behind the text of a manifest: an end of a line on both sides of eight digits.
+const CHECKSUM_BYTES: usize = 10;
+/// So many bytes a manifest may grow by without another block, at least: by what is noted when a segment goes.
+const MANIFEST_ROOM_MIN: usize = 256;
 
 /// What a manifest says.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -162,8 +169,10 @@ impl Directory {
         let directory =
             Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
-            directory.write_manifest(&manifest).map_err(told(path))?;
+            let mut open = directory.state();
+            directory.replace_manifest(&mut open, manifest.clone()).map_err(told(path))?;
         }
+        directory.reserve_manifest();
         directory.remove_orphans().map_err(told(path))?;
         Ok((directory, manifest))
     }
@@ -202,21 +211,25 @@ impl Directory {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
+        let segment = Segment::growing(id, salt, bytes)?;
         let path = self.file(id);
         let entered = self
             .create_file(&path, id, salt, bytes)
             .and_then(|file| self.enter(id, Made { salt, bytes }, file));
-        // Its space is had back, if it cannot be used.
-        entered.inspect_err(|_| drop(fs::remove_file(&path)))?;
-        Segment::growing(id, salt, bytes)
+        // Its space is had back, if it cannot be used, and the manifest does not say that it is there.
+        entered.inspect_err(|_| {
+            if !self.state().manifest.segments.contains_key(&id) {
+                let _ = fs::remove_file(&path);
+            }
+        })?;
+        Ok(segment)
     }
 
     fn enter(&self, id: SegmentId, made: Made, file: File) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
         manifest.segments.insert(id, made);
-        self.write_manifest(&manifest)?;
-        open.manifest = manifest;
+        self.replace_manifest(&mut open, manifest)?;
         open.files.insert(id, Growing { file: Arc::new(file), written: 0, ahead: 0 });
         Ok(())
     }
@@ -279,7 +292,12 @@ impl Directory {
     pub(crate) fn open_before(&self, id: SegmentId, salt: u32) -> Result<File, DirectoryError> {
         let path = self.file(id);
         let told = |error| DirectoryError::Io(path.clone(), error);
-        let file = File::open(&path).map_err(told)?;
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(DirectoryError::Damaged(path, "it is missing".into()));
+            }
+            file => file.map_err(told)?,
+        };
         let mut head = [0; FILE_HEAD_BYTES as usize];
         let mut reader = &file;
         match reader.read_exact(&mut head) {
@@ -299,8 +317,7 @@ impl Directory {
         let mut manifest = open.manifest.clone();
         manifest.reach(reached);
         manifest.segments.remove(&id);
-        self.write_manifest(&manifest)?;
-        open.manifest = manifest;
+        self.replace_manifest(&mut open, manifest)?;
         open.files.remove(&id);
         fs::remove_file(self.file(id))
     }
@@ -310,9 +327,7 @@ impl Directory {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
         manifest.reach(reached);
-        self.write_manifest(&manifest)?;
-        open.manifest = manifest;
-        Ok(())
+        self.replace_manifest(&mut open, manifest)
     }
 
     /// Waits until everything that was written is on the disk, to whatever file.
@@ -329,23 +344,64 @@ impl Directory {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
         manifest.segments.remove(&id);
-        self.write_manifest(&manifest)?;
-        open.manifest = manifest;
+        self.replace_manifest(&mut open, manifest)?;
         match fs::rename(self.file(id), self.path.join(format!("{id:08}.damaged"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn write_manifest(&self, manifest: &Manifest) -> io::Result<()> {
-        let text = serde_json::to_string(manifest)?;
+    /// Has another manifest from now on, also where it cannot be said to be on the disk.
+    fn replace_manifest(&self, open: &mut Open, manifest: Manifest) -> io::Result<()> {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
-        let mut file = File::create(&fresh)?;
-        writeln!(file, "{text}\n{:08x}", crc32c::crc32c(text.as_bytes()))?;
+        let mut text = serde_json::to_string(&manifest)?;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&fresh)?;
+        // What has blocks already keeps them: a disk without another one is to take what frees some.
+        let reserved = file.metadata()?.len() as usize;
+        let line_end = text.len() + CHECKSUM_BYTES;
+        let bytes = match line_end + MANIFEST_ROOM_MIN <= reserved {
+            true => reserved,
+            false => (line_end + 2 * MANIFEST_ROOM_MIN).next_multiple_of(FILE_HEAD_BYTES as usize),
+        };
+        text.extend(std::iter::repeat_n(' ', bytes - line_end));
+        let line = format!("{text}\n{:08x}\n", crc32c::crc32c(text.as_bytes()));
+        file.write_all_at(line.as_bytes(), 0)?;
         file.sync_all()?;
-        fs::rename(fresh, path)?;
+        exchange(&fresh, &path)?;
+        open.manifest = manifest;
+        self.reserve_manifest();
         self.itself.sync_all()
     }
+
+    /// Has blocks for the next manifest, as many as this one takes. Where there are none, the next one needs some.
+    fn reserve_manifest(&self) {
+        let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(fresh);
+        if let (Ok(file), Ok(is)) = (file, fs::metadata(path)) {
+            let length = is.len() as libc::off_t;
+            // SAFETY: a call with a descriptor that is open.
+            let _ = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) };
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Whoever opens it next makes another one.
+        let _ = fs::remove_file(self.path.join("MANIFEST.new"));
+    }
+}
+
+/// One file has the other's name from now on, and the other way round, if there is another.
+fn exchange(fresh: &Path, path: &Path) -> io::Result<()> {
+    let name = |path: &Path| CString::new(path.as_os_str().as_bytes());
+    let (fresh_name, path_name) = (name(fresh)?, name(path)?);
+    let (here, flag) = (libc::AT_FDCWD, libc::RENAME_EXCHANGE);
+    // SAFETY: the names end with a zero and outlive the call.
+    let done =
+        unsafe { libc::renameat2(here, fresh_name.as_ptr(), here, path_name.as_ptr(), flag) };
+    // Not every file system can, and at first there is no other.
+    if done == 0 { Ok(()) } else { fs::rename(fresh, path) }
 }
 
 fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
