@@ -72,6 +72,7 @@ impl Store {
             damaged.insert(segment.id, damage.clone());
         }
         reclaimed?;
+        self.note_shrunk();
         self.0.reclaims.fetch_add(1, Ordering::Relaxed);
         self.0.reclaim_sum_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(true)

@@ -19,7 +19,8 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 struct Taken {
     at: Instant,
-    /// Of one that may be let go, what the log had then: what it grew by, the snapshot may keep.
+    /// Of one that may be let go, the least that the log had since: what it grew by, the snapshot may
+    /// keep.
     revocable: Option<u64>,
 }
 
@@ -89,12 +90,20 @@ impl Store {
         Snapshot { store: self.clone(), sequence, number }
     }
 
+    /// Segments were taken out of the log: what it grows by from now on, snapshots may keep.
+    pub(super) fn note_shrunk(&self) {
+        let (log_bytes, _) = self.0.log.bytes();
+        for taken in lock(&self.0.snapshots).open.values_mut() {
+            taken.revocable = taken.revocable.map(|least| least.min(log_bytes));
+        }
+    }
+
     /// Lets those snapshots go that may be, and since which the log has grown. Returns whether there were any.
     pub(super) fn let_snapshots_go(&self) -> bool {
         let mut snapshots = lock(&self.0.snapshots);
         let (log_bytes, _) = self.0.log.bytes();
         let open = snapshots.open.len();
-        snapshots.open.retain(|_, taken| taken.revocable.is_none_or(|then| then >= log_bytes));
+        snapshots.open.retain(|_, taken| taken.revocable.is_none_or(|least| least >= log_bytes));
         snapshots.open.len() < open
     }
 
