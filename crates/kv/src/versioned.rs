@@ -7,6 +7,7 @@
 
 mod backup;
 mod change;
+mod clear;
 mod directory;
 mod figures;
 mod items;

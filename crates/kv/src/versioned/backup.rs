@@ -193,12 +193,12 @@ impl Store {
         let table = self.stripe(stripe);
         let counts = self.0.options.consistency == Consistency::Sequential;
         let mut bytes = 0;
-        for (visited, slot) in table.slots_from(first).enumerate() {
-            let key = table.key(slot);
+        for (visited, slot) in table.slots_from(first)?.enumerate() {
+            let (key, view) = table.key_and_view(slot, at)?;
             if visited == STEP_KEYS || bytes >= STEP_BYTES {
                 return Ok(Some(key.to_vec()));
             }
-            match table.view(slot, at)? {
+            match view {
                 Some(view) => {
                     let key = Key::there(&table, key, &view)?;
                     bytes += key.value.len();
@@ -269,6 +269,7 @@ impl Copied {
                 more: false,
                 first: false,
                 moved: true,
+                joined: false,
                 on_disk: OnDisk::default(),
                 request: None,
                 growth: growing.grow((key.sequence, part as u32), kind, value.len()),

@@ -6,14 +6,12 @@
 use std::sync::MutexGuard;
 
 use super::log::Unwritable;
-use super::record::Sequence;
+use super::record::{HEAD_BYTES, Kind, Sequence, record_bytes};
 use super::store::Store;
-use super::table::{Damage, SlotId, Table, View};
+use super::table::{Damage, Expired, SlotId, Table, View};
 use super::write::{Action, Condition, KEY_BYTES_MAX, Planned, Write, WriteError};
 use crate::engine::{Change, Figures, Item, Refused, Second, Version};
 
-/// Keys that go in one commit, and under one lock, when all go.
-const CLEARED_AT_ONCE: usize = 256;
 /// Keys that are looked at under one lock for whether their time is over.
 const EXPIRED_STEP: usize = 4096;
 
@@ -114,17 +112,6 @@ impl Seen {
             Change::Remove => record(Action::Delete),
         })
     }
-
-    fn planned<'a>(
-        &self,
-        table: &Table,
-        write: Write<'a>,
-        hash: u64,
-        keeps: Option<Version>,
-    ) -> Planned<'a> {
-        let before = self.slot.map_or(0, |slot| table.newest_version(slot));
-        Planned { write, hash, slot: self.slot, view: self.view, version: before + 1, keeps }
-    }
 }
 
 impl From<WriteError> for Refused {
@@ -177,6 +164,7 @@ impl Store {
         value: &mut Vec<u8>,
         visit: impl FnOnce(Option<Item<'_>>) -> R,
     ) -> Result<(R, Sequence), Damage> {
+        self.clear_if_due(now, true);
         let hash = self.0.hash.hash(key);
         let mut table = self.stripe(self.stripe_of(hash));
         let seen = Seen::of(&table, hash, key, now)?;
@@ -199,6 +187,7 @@ impl Store {
         value: &mut Vec<u8>,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Changed, Refused>, R) {
+        self.clear_if_due(now, false);
         let hash = self.0.hash.hash(key);
         let mut locked = [(self.stripe_of(hash), self.stripe(self.stripe_of(hash)))];
         let table = &mut *locked[0].1;
@@ -231,7 +220,9 @@ impl Store {
         if let Err(error) = self.check_size(0, &write, seen.view.as_ref()) {
             return (Err(error.into()), outcome);
         }
-        let planned = seen.planned(table, write, hash, keeps);
+        let version_next = self.version_after(table, seen.slot);
+        let Seen { slot, view, .. } = seen;
+        let planned = Planned { write, hash, slot, view, version: version_next, keeps };
         let committed = match self.append(&[planned], None, &mut locked, now) {
             Ok(committed) => committed,
             Err(error) => return (Err(error.into()), outcome),
@@ -244,22 +235,6 @@ impl Store {
         (Ok(Changed { sequence, version, put: !gone && keeps.is_none() }), outcome)
     }
 
-    /// Removes every key that was put up to now; none that is put meanwhile. Returns the last
-    /// commit that did: it takes many, and others see the keys go one after the other.
-    pub(crate) fn clear(&self, now: Second) -> Result<Sequence, Refused> {
-        let before = self.0.log.last();
-        let mut last = before;
-        for stripe in 0..self.stripes() {
-            let mut from = Some(Vec::new());
-            while let Some(first) = from {
-                let sequence;
-                (sequence, from) = self.clear_from(stripe, &first, before, now)?;
-                last = last.max(sequence);
-            }
-        }
-        Ok(last)
-    }
-
     /// Removes those of some keys of a stripe, from one on, whose time is over. Returns where to go
     /// on. Nobody can give them more time meanwhile: the lock is held.
     pub(super) fn delete_expired_from(
@@ -270,19 +245,32 @@ impl Store {
     ) -> Result<Option<Vec<u8>>, Refused> {
         let mut locked = [(stripe, self.stripe(stripe))];
         let table = &*locked[0].1;
-        let (found, next) = table.expired_from(first, EXPIRED_STEP, now);
-        let seen = |key: &Vec<u8>| Seen::of(table, self.0.hash.hash(key), key, 0).ok();
+        let Expired { keys: found, next } =
+            table.expired_from(first, EXPIRED_STEP, now).map_err(|_| Refused::Damaged)?;
+        let slot = |key: &[u8]| table.find(self.0.hash.hash(key), key).ok().flatten();
         // One that is damaged stays.
         let keys: Vec<_> =
-            found.into_iter().filter_map(|key| seen(&key).map(|seen| (key, seen))).collect();
-        self.remove(&keys, &mut locked, now)?;
+            found.into_iter().filter_map(|key| slot(&key).map(|slot| (key, slot))).collect();
+        // What frees space has one segment for that where nobody else has any.
+        let room = self.0.options.segment_bytes - HEAD_BYTES;
+        let mut rest = &keys[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fit = rest.iter().take_while(|(key, _)| {
+                bytes += record_bytes(Kind::Delete, key.len(), 0, false);
+                bytes <= room
+            });
+            let (now_gone, later) = rest.split_at(fit.count().max(1));
+            self.remove(now_gone, &mut locked, now)?;
+            rest = later;
+        }
         Ok(next)
     }
 
     /// Removes keys of a stripe that is locked, as one commit, if there are any.
-    fn remove(
+    pub(super) fn remove(
         &self,
-        keys: &[(Vec<u8>, Seen)],
+        keys: &[(Vec<u8>, SlotId)],
         locked: &mut [(usize, MutexGuard<'_, Table>)],
         now: Second,
     ) -> Result<Sequence, Refused> {
@@ -292,44 +280,17 @@ impl Store {
         let table = &*locked[0].1;
         let planned: Vec<_> = keys
             .iter()
-            .map(|(key, seen)| {
-                let write = Write { key, condition: Condition::Always, action: Action::Delete };
-                seen.planned(table, write, self.0.hash.hash(key), None)
+            .map(|(key, slot)| Planned {
+                write: Write { key, condition: Condition::Always, action: Action::Delete },
+                hash: self.0.hash.hash(key),
+                slot: Some(*slot),
+                view: None,
+                version: self.version_after(table, Some(*slot)),
+                keeps: None,
             })
             .collect();
         let committed = self.append(&planned, None, locked, now)?;
         Ok(committed.sequence)
-    }
-
-    /// Removes some keys of a stripe, from one on. Returns the commit, and where to go on.
-    fn clear_from(
-        &self,
-        stripe: usize,
-        first: &[u8],
-        before: Sequence,
-        now: Second,
-    ) -> Result<(Sequence, Option<Vec<u8>>), Refused> {
-        let mut locked = [(stripe, self.stripe(stripe))];
-        let table = &*locked[0].1;
-        let mut next = None;
-        let mut keys = Vec::new();
-        for (visited, slot) in table.slots_from(first).enumerate() {
-            let key = table.key(slot).to_vec();
-            if visited == CLEARED_AT_ONCE {
-                next = Some(key);
-                break;
-            }
-            // One that is damaged is not served either way, and keeps no other from going.
-            let Ok(view) = table.view(slot, Sequence::MAX) else { continue };
-            // Those whose time is over go, too.
-            if let Some(view) = view.filter(|view| view.sequence <= before) {
-                keys.push((
-                    key,
-                    Seen { slot: Some(slot), sequence: view.sequence, view: Some(view) },
-                ));
-            }
-        }
-        Ok((self.remove(&keys, &mut locked, now)?, next))
     }
 
     /// Changes the size of the log. Returns false, without any change, where it takes more already:

@@ -15,6 +15,8 @@ use crate::engine::Second;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(50);
+/// Segments that are taken apart before it looks for anything else.
+const RECLAIMED_AT_ONCE: usize = 8;
 /// How often it looks for what was replaced long enough ago, at most.
 const SWEEP_MIN: Duration = Duration::from_secs(1);
 /// How often it looks for keys whose time is over.
@@ -98,15 +100,21 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             store.sweep();
             swept = Instant::now();
         }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = since_epoch.as_secs() as Second;
+        store.clear_if_due(now, false);
+        let _ = store.finish_clearing(now, over);
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let _ = store.delete_expired(since_epoch.as_secs() as Second, over);
-            expired = Some(Instant::now());
+            // Where there is no room for it, what it has freed is had back first.
+            expired = store.delete_expired(now, over).is_ok().then(Instant::now);
         }
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
         let _ = store.prepare();
-        while !over.load(Ordering::Acquire) && store.reclaim() == Ok(true) {}
-        thread::park_timeout(TICK);
+        let goes_on = || !over.load(Ordering::Acquire) && store.reclaim() == Ok(true);
+        // All else has its turn also while there is always something to be had back.
+        if !(0..RECLAIMED_AT_ONCE).all(|_| goes_on()) {
+            thread::park_timeout(TICK);
+        }
     }
     let _ = store.write_out();
 }

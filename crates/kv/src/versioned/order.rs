@@ -63,11 +63,19 @@ impl Order {
             return;
         }
         let index = self.block(key);
-        let block = &mut self.blocks[index];
-        let at = block.position(key, &key_of);
-        if block.entries.get(at).is_some_and(|entry| entry.slot == slot) {
-            block.entries.remove(at);
-            if block.entries.is_empty() {
+        let at = self.blocks[index].position(key, &key_of);
+        let is_it = |entry: &Entry| entry.slot == slot;
+        let found = match self.blocks[index].entries.get(at).is_some_and(is_it) {
+            true => Some((index, at)),
+            // A key that is not what it was has led astray.
+            false => self.blocks.iter().enumerate().find_map(|(index, block)| {
+                block.entries.iter().position(is_it).map(|at| (index, at))
+            }),
+        };
+        if let Some((index, at)) = found {
+            let entries = &mut self.blocks[index].entries;
+            entries.remove(at);
+            if entries.is_empty() {
                 self.blocks.remove(index);
             }
         }

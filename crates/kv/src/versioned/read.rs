@@ -81,6 +81,7 @@ impl Store {
         now: Second,
         visit: impl FnMut(&[u8]) -> bool,
     ) -> Result<Seen<Option<Shown>>, Damage> {
+        self.clear_if_due(now, true);
         let hash = self.0.hash.hash(key);
         let mut table = self.stripe(self.stripe_of(hash));
         let Some(slot) = table.find(hash, key)? else {
@@ -148,7 +149,7 @@ impl Store {
                 Ok(None)
             };
         };
-        let Some(view) = table.view_at_version(slot, version)? else {
+        let Some(view) = table.view_at_version(slot, version, !by_key)? else {
             let (first, had_more) = table.first_version(slot);
             // The versions of a key are without gaps.
             let some_before = if by_key { version > 0 } else { version < compacted };

@@ -36,7 +36,8 @@ const BIT_MORE: u8 = 2;
 const BIT_MOVED: u8 = 4;
 const BIT_FIRST: u8 = 8;
 const BIT_LAZY: u8 = 16;
-const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY;
+const BIT_JOINED: u8 = 32;
+const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY | BIT_JOINED;
 
 /// Where a segment ends at the latest: places in it are said in 24 bits.
 pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN << 24;
@@ -86,11 +87,15 @@ pub(crate) enum Kind {
     Delete = 3,
     /// Nothing more is written to this segment.
     Seal = 4,
+    /// Of no key: a request with an id came to nothing.
+    Request = 5,
+    /// Of no key: all that were there are gone.
+    Clear = 6,
 }
 
 impl Kind {
     fn from_bits(bits: u8) -> Option<Kind> {
-        [Kind::Put, Kind::Append, Kind::Delete, Kind::Seal]
+        [Kind::Put, Kind::Append, Kind::Delete, Kind::Seal, Kind::Request, Kind::Clear]
             .into_iter()
             .find(|&kind| kind as u8 == bits)
     }
@@ -117,6 +122,9 @@ pub(crate) struct Record<'a> {
     pub(crate) first: bool,
     /// It was written before and has been moved here: its commit is complete.
     pub(crate) moved: bool,
+    /// It has what all records of its key had from the one that it grows from up to the one that it is in the
+    /// place of, or from the beginning on. They may still be in the log.
+    pub(crate) joined: bool,
     pub(crate) on_disk: OnDisk,
     pub(crate) request: Option<RequestId>,
     /// Of an append, and of nothing else.
@@ -139,8 +147,13 @@ pub(crate) enum Unreadable {
 impl Record<'_> {
     /// The end of a segment, behind the commit with this sequence.
     pub(crate) fn seal(sequence: Sequence, on_disk: OnDisk) -> Record<'static> {
+        Record { on_disk, ..Record::of_no_key(Kind::Seal, sequence) }
+    }
+
+    /// A record that says nothing of any key.
+    pub(crate) fn of_no_key(kind: Kind, sequence: Sequence) -> Record<'static> {
         Record {
-            kind: Kind::Seal,
+            kind,
             sequence,
             part: 0,
             version: 0,
@@ -150,7 +163,8 @@ impl Record<'_> {
             more: false,
             first: false,
             moved: false,
-            on_disk,
+            joined: false,
+            on_disk: OnDisk::default(),
             request: None,
             growth: None,
             key: &[],
@@ -183,6 +197,7 @@ impl Record<'_> {
             (self.moved, BIT_MOVED),
             (self.first, BIT_FIRST),
             (self.on_disk.lazy, BIT_LAZY),
+            (self.joined, BIT_JOINED),
         ];
         out[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
         out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
@@ -259,6 +274,8 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
             1 => Kind::Put,
             2 => Kind::Append,
             3 => Kind::Delete,
+            5 => Kind::Request,
+            6 => Kind::Clear,
             _ => Kind::Seal,
         },
         sequence: u64_at(bytes, 8),
@@ -270,6 +287,7 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
         more: bits & BIT_MORE != 0,
         first: bits & BIT_FIRST != 0,
         moved: bits & BIT_MOVED != 0,
+        joined: bits & BIT_JOINED != 0,
         on_disk: OnDisk {
             settled: Location::from_bits(u64_at(bytes, 40) >> 8),
             lazy: bits & BIT_LAZY != 0,
@@ -348,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    type Drawn = (Kind, u64, u32, u32, [bool; 4], Option<u32>, Option<u64>, Vec<u8>, Vec<u8>);
+    type Drawn = (Kind, u64, u32, u32, [bool; 5], Option<u32>, Option<u64>, Vec<u8>, Vec<u8>);
 
     fn any_record() -> impl Strategy<Value = Drawn> {
         let kind = prop_oneof![Just(Kind::Put), Just(Kind::Append), Just(Kind::Delete)];
@@ -358,7 +376,7 @@ mod tests {
             any::<u64>(),
             any::<u32>(),
             any::<u32>(),
-            any::<[bool; 4]>(),
+            any::<[bool; 5]>(),
             proptest::option::of(1..u32::MAX),
             any::<Option<u64>>(),
             bytes(40),
@@ -369,7 +387,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_read(
-            (kind, sequence, part, flags, [more, first, moved, lazy], settled, request, key, value) in any_record(),
+            (kind, sequence, part, flags, [more, first, moved, lazy, joined], settled, request, key, value) in any_record(),
             salt: u32,
             behind in proptest::collection::vec(any::<u8>(), 0..20),
             place: proptest::sample::Index,
@@ -377,7 +395,7 @@ mod tests {
         ) {
             let record = Record {
                 kind, sequence, part, version: !sequence, flags,
-                expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, first, moved,
+                expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, first, moved, joined,
                 on_disk: OnDisk {
                     settled: settled.map(|id| Location::new(id, (flags >> 8) as usize * ALIGN)),
                     lazy,

@@ -57,6 +57,7 @@ impl Store {
         now: Second,
         mut visit: impl FnMut(&Visited<'_>) -> Result<ControlFlow<()>, Damage>,
     ) -> Result<Scanned, Damage> {
+        self.clear_if_due(now, true);
         let table = &*self.stripe(stripe);
         let at = snapshot.map_or(Sequence::MAX, Snapshot::sequence);
         let (first, exclusive) = match range.0 {
@@ -65,8 +66,8 @@ impl Store {
             Bound::Unbounded => (&[][..], false),
         };
         let mut sequence = snapshot.map_or(0, Snapshot::sequence);
-        for (visited, slot) in table.slots_from(first).enumerate() {
-            let key = table.key(slot);
+        for (visited, slot) in table.slots_from(first)?.enumerate() {
+            let (key, view) = table.key_and_view(slot, at)?;
             let over = match range.1 {
                 Bound::Included(last) => key > last,
                 Bound::Excluded(end) => key >= end,
@@ -84,7 +85,7 @@ impl Store {
             if snapshot.is_none() {
                 sequence = sequence.max(table.newest_sequence(slot));
             }
-            let Some(view) = table.view(slot, at)? else { continue };
+            let Some(view) = view else { continue };
             if view.expiry.is_over(now) {
                 continue;
             }

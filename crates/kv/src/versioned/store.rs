@@ -13,11 +13,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::clear::Clearing;
 use super::directory::{Directory, DirectoryError};
 use super::figures::CommitFigures;
 use super::log::{Durability, Log, Recovered, Unwritable};
 use super::reclaim::ReclaimError;
-use super::record::{Record, Sequence};
+use super::record::{Kind, Record, Sequence};
 use super::recovery::{Findings, Lost, read_segments, records};
 use super::requests::Requests;
 use super::segment::SegmentId;
@@ -79,6 +80,9 @@ pub(super) struct Inner {
     /// Whether nobody has looked yet for what a recovery found and nobody asks for.
     pub(super) unswept: AtomicBool,
     pub(super) requests: Requests,
+    pub(super) clearing: Clearing,
+    /// Of keys that were forgotten, where versions count the writes of each key, none had a larger one.
+    pub(super) floor: AtomicU64,
     /// Segments that cannot be taken apart, since something in them cannot be read. Locked by
     /// whoever takes segments apart.
     pub(super) reclaiming: Mutex<BTreeMap<SegmentId, Damage>>,
@@ -170,7 +174,7 @@ impl Store {
     fn restore(&self, findings: &Findings) -> Result<BTreeSet<SegmentId>, Damage> {
         let incomplete = records(&self.0.log.segments(), findings, |segment, found| {
             let record = segment.record(found.at.offset());
-            let Record { key, sequence, version, .. } = record;
+            let Record { kind, key, sequence, version, .. } = record;
             if let Some(request) = record.request {
                 if !record.moved {
                     segment.note_request();
@@ -180,8 +184,15 @@ impl Store {
                 let version = version.max(others);
                 requests.remember(request, Committed { sequence, version });
             }
-            let hash = self.0.hash.hash(key);
-            self.stripe(self.stripe_of(hash)).restore(hash, key, &found)
+            match kind {
+                Kind::Put | Kind::Append | Kind::Delete => {
+                    let hash = self.0.hash.hash(key);
+                    self.stripe(self.stripe_of(hash)).restore(hash, key, &found)?;
+                }
+                Kind::Clear => self.restore_clear(sequence),
+                Kind::Request | Kind::Seal => {}
+            }
+            Ok(())
         })?;
         let horizon = self.horizon(self.0.log.last());
         for stripe in 0..self.stripes() {
@@ -201,15 +212,18 @@ impl Store {
     fn new(log: Log, options: StoreOptions) -> Store {
         let log = Arc::new(log);
         let stripes = options.stripes.next_power_of_two();
+        let hash = KeyHash::random();
         Store(Arc::new(Inner {
-            stripes: (0..stripes).map(|_| Mutex::new(Table::new(Arc::clone(&log)))).collect(),
+            stripes: (0..stripes).map(|_| Mutex::new(Table::new(Arc::clone(&log), hash))).collect(),
             log,
-            hash: KeyHash::random(),
+            hash,
             options,
             snapshots: Mutex::default(),
             retained: AtomicU64::new(u64::MAX),
             compacted: AtomicU64::new(0),
             requests: Requests::default(),
+            clearing: Clearing::default(),
+            floor: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unswept: AtomicBool::new(false),
             reclaiming: Mutex::default(),

@@ -8,6 +8,7 @@ mod prune;
 mod restore;
 mod view;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use super::order::Order;
 use super::record::{Kind, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
 use crate::engine::Second;
+use crate::memory::KeyHash;
 
 /// What the log holds is not what was written to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,22 @@ struct Slot {
     deleted: bool,
 }
 
+/// A key of which nothing is known but that it is gone.
+#[derive(Debug, Clone, Copy)]
+struct Gone {
+    /// The newest segment that may hold something of what it was.
+    newest: SegmentId,
+    /// Bytes of the record that says so.
+    bytes: usize,
+}
+
+/// Keys whose time is over.
+pub(crate) struct Expired {
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// The key to go on with; nothing at the end.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
 /// Versions of one key, of which a table may hold many.
 #[derive(Debug, Default)]
 struct Chain {
@@ -72,6 +90,7 @@ struct Chain {
 #[derive(Debug)]
 pub(crate) struct Table {
     log: Arc<Log>,
+    hash: KeyHash,
     /// The log's segments, so that a read locks nothing but its table.
     segments: Vec<Option<Arc<Segment>>>,
     segments_first: SegmentId,
@@ -82,9 +101,14 @@ pub(crate) struct Table {
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
     order: Order,
-    /// Keys of which nothing is known but that they are gone, and the newest segment that may hold
-    /// something of what they were.
-    gone: HashMap<u32, SegmentId>,
+    /// A key that could not be read when another one was put in its order: it may be in the wrong place.
+    disordered: Option<Damage>,
+    /// Commits that took all keys away: what was there before one of them is gone from then on.
+    cleared: Vec<Sequence>,
+    /// Keys of which nothing is known but that they are gone.
+    gone: HashMap<u32, Gone>,
+    /// Bytes of their records.
+    gone_bytes: usize,
     /// Slots whose records a recovery has not yet put in order.
     unordered: HashSet<u32>,
     /// Keys with a slot.
@@ -96,9 +120,10 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(log: Arc<Log>) -> Table {
+    pub(crate) fn new(log: Arc<Log>, hash: KeyHash) -> Table {
         let mut table = Table {
             log,
+            hash,
             segments: Vec::new(),
             segments_first: 0,
             generation: u64::MAX,
@@ -108,7 +133,10 @@ impl Table {
             chains: Vec::new(),
             chains_free: Vec::new(),
             order: Order::default(),
+            disordered: None,
+            cleared: Vec::new(),
             gone: HashMap::new(),
+            gone_bytes: 0,
             unordered: HashSet::new(),
             keys: 0,
             deleted: 0,
@@ -218,10 +246,23 @@ impl Table {
         if index < chain.len() { chain[index] } else { self.slots[slot.0 as usize].newest }
     }
 
-    /// The key of a slot.
-    pub(crate) fn key(&self, slot: SlotId) -> &[u8] {
-        let newest = self.slots[slot.0 as usize].newest;
-        self.segment(newest.segment).key(newest.offset()).unwrap_or_default()
+    /// The key of a slot, for who finds its place among others: checked against the bits of its hash that
+    /// the slot has, and so without a look at the value.
+    fn key(&self, slot: SlotId) -> Result<&[u8], Damage> {
+        let Slot { newest, tag: known, .. } = self.slots[slot.0 as usize];
+        let segment = self.segment(newest.segment);
+        match segment.key(newest.offset()) {
+            Some(key) if !segment.is_file() || tag(self.hash.hash(key)) == known => Ok(key),
+            _ => Err(Damage { segment: newest.segment, offset: newest.offset() }),
+        }
+    }
+
+    /// The same for the order, which has to go on: what is damaged is noted.
+    fn key_noting<'a>(&'a self, slot: u32, damaged: &Cell<Option<Damage>>) -> &'a [u8] {
+        self.key(SlotId(slot)).unwrap_or_else(|damage| {
+            damaged.set(Some(damage));
+            &[]
+        })
     }
 
     /// When it was last used, and whether it was read since it was put.
@@ -248,7 +289,7 @@ impl Table {
         let Some(id) = slot else { return self.add(hash, at, now) };
         let newest = self.slots[id.0 as usize].newest;
         let chain = self.chain_of(id);
-        self.gone.remove(&id.0);
+        self.note_there(id);
         self.chains[chain as usize - 1].places.push(newest);
         self.past += 1;
         self.set_newest(id, at);
@@ -314,8 +355,11 @@ impl Table {
         let slots = &self.slots;
         self.index.insert_unique(spread(tag), id, |&slot| spread(slots[slot as usize].tag));
         let mut order = std::mem::take(&mut self.order);
-        order.insert(id, self.key(SlotId(id)), |other| self.key(SlotId(other)));
+        let damaged = Cell::new(None);
+        let key_of = |slot| self.key_noting(slot, &damaged);
+        order.insert(id, key_of(id), key_of);
         self.order = order;
+        self.disordered = damaged.into_inner().or(self.disordered.take());
         self.keys += 1;
         self.deleted += usize::from(deleted);
         SlotId(id)
@@ -325,7 +369,9 @@ impl Table {
     fn forget_buried(&mut self, slot: SlotId) {
         let order = {
             let mut order = std::mem::take(&mut self.order);
-            order.remove(slot.0, self.key(slot), |other| self.key(SlotId(other)));
+            let damaged = Cell::new(None);
+            let key_of = |slot| self.key_noting(slot, &damaged);
+            order.remove(slot.0, key_of(slot.0), key_of);
             order
         };
         self.order = order;
@@ -337,7 +383,7 @@ impl Table {
             self.free_chain(slot);
         }
         self.slots_free.push(slot.0);
-        self.gone.remove(&slot.0);
+        self.note_there(slot);
         self.keys -= 1;
         self.deleted -= usize::from(deleted);
     }
@@ -360,8 +406,13 @@ impl Table {
     }
 
     /// The slots of keys from `key` on, in order.
-    pub(crate) fn slots_from(&self, key: &[u8]) -> impl Iterator<Item = SlotId> + use<'_> {
-        self.order.from(key, &|slot| self.key(SlotId(slot))).map(SlotId)
+    pub(crate) fn slots_from(
+        &self,
+        key: &[u8],
+    ) -> Result<impl Iterator<Item = SlotId> + use<'_>, Damage> {
+        let damaged = Cell::new(self.disordered.clone());
+        let slots = self.order.from(key, &|slot| self.key_noting(slot, &damaged));
+        damaged.into_inner().map_or(Ok(slots.map(SlotId)), Err)
     }
 
     /// All slots.
@@ -376,24 +427,41 @@ impl Table {
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Of so many keys from `first` on those whose time is over, and the key to go on with.
+    /// Of so many keys from `first` on those whose time is over.
     pub(crate) fn expired_from(
         &self,
         first: &[u8],
         keys_max: usize,
         now: Second,
-    ) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
+    ) -> Result<Expired, Damage> {
         let mut found = Vec::new();
-        for (seen, slot) in self.slots_from(first).enumerate() {
+        for (seen, slot) in self.slots_from(first)?.enumerate() {
             let record = self.trusted(self.slots[slot.0 as usize].newest);
-            if seen == keys_max {
-                return (found, Some(record.key.to_vec()));
+            if seen >= keys_max {
+                // One that is damaged stays, and is not gone on with.
+                let Ok(key) = self.key(slot) else { continue };
+                return Ok(Expired { keys: found, next: Some(key.to_vec()) });
             }
             if record.kind != Kind::Delete && record.expiry.is_over(now) {
                 found.push(record.key.to_vec());
             }
         }
-        (found, None)
+        Ok(Expired { keys: found, next: None })
+    }
+
+    /// What was there before this commit is gone. Nobody asks for what was before `horizon`.
+    pub(crate) fn clear(&mut self, commit: Sequence, horizon: Sequence) {
+        let at = self.cleared.partition_point(|&other| other < commit);
+        self.cleared.insert(at, commit);
+        // The last one not behind it says all that those before say.
+        let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);
+        self.cleared.drain(..first);
+    }
+
+    /// Whether this record is what the slot's key is.
+    pub(crate) fn is_there_at(&self, slot: SlotId, at: Location) -> bool {
+        let Slot { newest, deleted, .. } = self.slots[slot.0 as usize];
+        newest == at && !deleted
     }
 
     /// Keys that are there.

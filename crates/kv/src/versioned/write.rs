@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 
 use super::log::Unwritable;
 use super::record::{Growth, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
@@ -130,6 +131,7 @@ impl Store {
         request: Option<RequestId>,
         now: Second,
     ) -> Result<Committed, WriteError> {
+        self.clear_if_due(now, false);
         let Some(id) = request else { return self.write_once(writes, None, now) };
         // Held until it is made: the same request may come twice at once.
         let mut requests = self.0.requests.shard(id);
@@ -208,12 +210,18 @@ impl Store {
         if view.is_none() && matches!(write.action, Action::Delete) {
             return Ok(None);
         }
-        let before = match (self.0.options.consistency, slot) {
-            (Consistency::Sequential, Some(slot)) => table.newest_version(slot),
-            _ => 0,
-        };
-        let version = before + 1;
+        let version = self.version_after(table, slot);
         Ok(Some(Planned { write: *write, hash, slot, view, version, keeps: None }))
+    }
+
+    /// The version that a key has next, where versions count its writes. One that may have been there and was
+    /// forgotten counts on from the largest that any such key had.
+    pub(super) fn version_after(&self, table: &Table, slot: Option<SlotId>) -> Version {
+        match (self.0.options.consistency, slot) {
+            (Consistency::Sequential, Some(slot)) => table.newest_version(slot) + 1,
+            (Consistency::Sequential, None) => self.0.floor.load(Ordering::Relaxed) + 1,
+            (Consistency::Linearizable, _) => 0,
+        }
     }
 
     pub(super) fn check_size(
@@ -280,6 +288,7 @@ impl Store {
                     more: left > 0,
                     first: false,
                     moved: false,
+                    joined: false,
                     on_disk: OnDisk::default(),
                     request,
                     growth: growing.grow((sequence, part as u32), kind, value.len()),

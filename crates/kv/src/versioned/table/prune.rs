@@ -1,6 +1,6 @@
 //! What nobody can ask for any more is forgotten; what is asked for may move.
 
-use super::{Slot, SlotId, Table};
+use super::{Gone, Slot, SlotId, Table};
 use crate::engine::Second;
 use crate::versioned::record::Sequence;
 use crate::versioned::segment::{Location, SegmentId};
@@ -22,13 +22,14 @@ impl Table {
         if horizon < self.chains[number].needed_before {
             return;
         }
-        let newest = self.trusted(self.slots[slot.0 as usize].newest).sequence;
-        let (last, needed_before) = if newest <= horizon {
+        // Where something is damaged, nobody can say what is not needed.
+        let Ok(newest) = self.checked(self.slots[slot.0 as usize].newest) else { return };
+        let (last, needed_before) = if newest.sequence <= horizon {
             // What comes on top of it is of a later commit.
-            (self.chain(slot).len(), newest + 1)
+            (self.chain(slot).len(), newest.sequence + 1)
         } else {
-            let seen = self.chain(slot).partition_point(|&at| self.trusted(at).sequence <= horizon);
-            let last = seen.saturating_sub(1);
+            let Ok(seen) = self.last_by(slot, |record| record.sequence <= horizon) else { return };
+            let last = seen.unwrap_or(0);
             (last, self.trusted(self.entry(slot, last + 1)).sequence)
         };
         let first = last - self.trusted(self.entry(slot, last)).depth().min(last);
@@ -52,7 +53,7 @@ impl Table {
         self.meet(at.segment);
         let newest = self.slots[slot.0 as usize].newest;
         self.segment(newest.segment).bury(self.trusted(newest).bytes());
-        self.gone.remove(&slot.0);
+        self.note_there(slot);
         self.set_newest(slot, at);
         let entry = &mut self.slots[slot.0 as usize];
         *entry = Slot { used_at: now, read: false, pruned: true, ..*entry };
@@ -66,15 +67,28 @@ impl Table {
 
     fn note_if_gone(&mut self, slot: SlotId) {
         if self.slots[slot.0 as usize].deleted && !self.gone.contains_key(&slot.0) {
-            let active = self.log.active();
-            self.gone.insert(slot.0, active);
+            let bytes = self.trusted(self.slots[slot.0 as usize].newest).bytes();
+            self.gone.insert(slot.0, Gone { newest: self.log.active(), bytes });
+            self.gone_bytes += bytes;
         }
+    }
+
+    /// Something else is known of the key than that it is gone, or nothing any more.
+    pub(super) fn note_there(&mut self, slot: SlotId) {
+        if let Some(gone) = self.gone.remove(&slot.0) {
+            self.gone_bytes -= gone.bytes;
+        }
+    }
+
+    /// Bytes that only say of keys that they are gone.
+    pub(crate) fn gone_bytes(&self) -> usize {
+        self.gone_bytes
     }
 
     /// Whether the key can be forgotten: it is gone, and of what it was nothing is in the log, where the
     /// next recovery would find it. `oldest` is the first segment of the log.
     pub(crate) fn may_forget(&self, slot: SlotId, oldest: SegmentId) -> bool {
-        self.gone.get(&slot.0).is_some_and(|&newest| newest < oldest || !self.log.is_durable())
+        self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())
     }
 
     /// Forgets the key.
@@ -89,7 +103,23 @@ impl Table {
         let place = self.place(at);
         let chain = self.chain(slot);
         let index = chain.partition_point(|&other| self.place(other) < place);
-        (self.entry(slot, index) == at).then_some(index)
+        if self.entry(slot, index) == at {
+            return Some(index);
+        }
+        // One that is damaged may have led astray.
+        let is_whole = |index| self.checked(self.entry(slot, index)).is_ok();
+        if is_whole(index) && is_whole(index.saturating_sub(1)) {
+            return None;
+        }
+        (0..self.entries(slot)).find(|&index| self.entry(slot, index) == at)
+    }
+
+    /// Whether something in a segment is asked for.
+    pub(crate) fn asks_for(&self, segment: SegmentId) -> bool {
+        let is_in = |at: &Location| at.segment == segment;
+        self.slots().any(|slot| {
+            is_in(&self.slots[slot.0 as usize].newest) || self.chain(slot).iter().any(is_in)
+        })
     }
 
     /// An entry of the slot has moved.

@@ -30,37 +30,60 @@ impl View {
 
 impl Table {
     /// What the slot's key was once this commit was made; `None` where it was not there.
+    #[inline]
     pub(crate) fn view(&self, slot: SlotId, at: Sequence) -> Result<Option<View>, Damage> {
-        self.view_by(slot, |record| record.sequence <= at)
+        self.key_and_view(slot, at).map(|(_, view)| view)
     }
 
-    /// What the slot's key was while it had this version, or the last one before.
+    /// The same, and the key, as it was written.
+    pub(crate) fn key_and_view(
+        &self,
+        slot: SlotId,
+        at: Sequence,
+    ) -> Result<(&[u8], Option<View>), Damage> {
+        let cleared = self.cleared_before(at);
+        self.view_by(slot, |record| record.sequence <= at, |sequence| sequence < cleared)
+    }
+
+    /// The last commit up to this one that took all keys away.
+    fn cleared_before(&self, at: Sequence) -> Sequence {
+        let known = self.cleared.partition_point(|&commit| commit <= at);
+        known.checked_sub(1).map_or(0, |last| self.cleared[last])
+    }
+
+    /// What the slot's key was while it had this version, or the last one before; versions are those
+    /// `of_the_store`, which count its commits, or the key's own.
     pub(crate) fn view_at_version(
         &self,
         slot: SlotId,
         version: Version,
+        of_the_store: bool,
     ) -> Result<Option<View>, Damage> {
-        self.view_by(slot, |record| record.version <= version)
+        let cleared = if of_the_store { self.cleared_before(version) } else { 0 };
+        self.view_by(slot, |record| record.version <= version, |sequence| sequence < cleared)
+            .map(|(_, view)| view)
     }
 
     fn view_by(
         &self,
         slot: SlotId,
         is_seen: impl Fn(&Record<'_>) -> bool,
-    ) -> Result<Option<View>, Damage> {
+        is_cleared: impl Fn(Sequence) -> bool,
+    ) -> Result<(&[u8], Option<View>), Damage> {
         let newest = self.checked(self.slots[slot.0 as usize].newest)?;
-        let chain = self.chain(slot);
+        let key = newest.key;
         let (last, record) = if is_seen(&newest) {
-            (chain.len(), newest)
+            (self.chain(slot).len(), newest)
         } else {
-            let seen = chain.partition_point(|&at| is_seen(&self.trusted(at)));
-            let Some(last) = seen.checked_sub(1) else { return Ok(None) };
-            (last, self.checked(chain[last])?)
+            match self.last_by(slot, is_seen)? {
+                Some(last) => (last, self.trusted(self.entry(slot, last))),
+                None => return Ok((key, None)),
+            }
         };
-        if record.kind == Kind::Delete {
-            return Ok(None);
+        if record.kind == Kind::Delete || is_cleared(record.sequence) {
+            return Ok((key, None));
         }
-        Ok(Some(View {
+        let view = View {
             sequence: record.sequence,
             part: record.part,
             version: record.version,
@@ -71,7 +94,33 @@ impl Table {
             slot,
             first: last.saturating_sub(record.depth()),
             last,
-        }))
+        };
+        Ok((key, Some(view)))
+    }
+
+    /// The last entry of the slot that was there once this commit was made.
+    pub(super) fn last_at(&self, slot: SlotId, commit: Sequence) -> Result<Option<usize>, Damage> {
+        let newest = self.chain(slot).len();
+        if self.checked(self.entry(slot, newest))?.sequence <= commit {
+            return Ok(Some(newest));
+        }
+        self.last_by(slot, |record| record.sequence <= commit)
+    }
+
+    /// The last entry of the slot's past that is seen, of which the newest is not. Nobody checks the
+    /// records that it is looked for among, but the last one that is seen and the first one that is not are
+    /// as they were written, and so are in their order those before and behind.
+    pub(super) fn last_by(
+        &self,
+        slot: SlotId,
+        is_seen: impl Fn(&Record<'_>) -> bool,
+    ) -> Result<Option<usize>, Damage> {
+        let chain = self.chain(slot);
+        let seen = chain.partition_point(|&at| is_seen(&self.trusted(at)));
+        for index in seen.saturating_sub(1)..=seen {
+            self.checked(self.entry(slot, index))?;
+        }
+        Ok(seen.checked_sub(1))
     }
 
     /// The value in pieces.
@@ -80,13 +129,21 @@ impl Table {
         view: &View,
         mut visit: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), Damage> {
+        let mut bytes = 0;
         for index in view.first..view.last {
-            if !visit(self.checked(self.entry(view.slot, index))?.value) {
+            let piece = self.checked(self.entry(view.slot, index))?.value;
+            bytes += piece.len();
+            if !visit(piece) {
                 return Ok(());
             }
         }
         // This one was checked for the view.
-        visit(self.trusted(self.entry(view.slot, view.last)).value);
+        let at = self.entry(view.slot, view.last);
+        let piece = self.trusted(at).value;
+        if bytes + piece.len() != view.value_bytes {
+            return Err(Damage { segment: at.segment, offset: at.offset() });
+        }
+        visit(piece);
         Ok(())
     }
 
@@ -115,7 +172,10 @@ impl Table {
     ) -> impl Iterator<Item = Result<Record<'_>, Damage>> + '_ {
         let mut first = self.chain(slot).partition_point(|&at| self.trusted(at).version < from);
         first += usize::from(self.newest_version(slot) < from);
-        (first..self.entries(slot)).map(move |index| self.checked(self.entry(slot, index)))
+        // The one before is what says that nothing is left out.
+        (first.saturating_sub(1)..self.entries(slot))
+            .map(move |index| self.checked(self.entry(slot, index)))
+            .filter(move |record| record.as_ref().map_or(true, |record| record.version >= from))
     }
 
     /// Its last version, also if it is gone.
@@ -125,6 +185,7 @@ impl Table {
 
     /// The commit that said last what it is, also if it is gone.
     pub(crate) fn newest_sequence(&self, slot: SlotId) -> Sequence {
-        self.trusted(self.slots[slot.0 as usize].newest).sequence
+        let sequence = self.trusted(self.slots[slot.0 as usize].newest).sequence;
+        self.cleared.last().map_or(sequence, |&cleared| sequence.max(cleared))
     }
 }

@@ -1,0 +1,158 @@
+//! Everything goes: at once to whoever looks, and key by key from the log.
+//!
+//! One record says that all keys are gone that were there. It is a commit like any other: nothing is
+//! between those that see all keys and those that see none of them. The records that say so of each key follow,
+//! for watchers, and so that nothing has to be kept for that one.
+
+use std::iter;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::record::{ALIGN, HEAD_BYTES, Kind, Record, Sequence, record_bytes};
+use super::segment::Location;
+use super::store::{Store, lock};
+use super::write::WriteError;
+use crate::engine::{Refused, Second};
+
+/// No time has been given.
+const NEVER: Second = Second::MAX;
+
+/// When everything goes, and what is left to do of that.
+#[derive(Debug)]
+pub(super) struct Clearing {
+    /// When it does. That is forgotten with the process.
+    due: AtomicU32,
+    /// Whether the log took nothing when it was due.
+    is_late: AtomicBool,
+    /// The last commit that took all keys away, while some have no record yet that says so; 0 where there is
+    /// none.
+    unfinished: AtomicU64,
+}
+
+impl Default for Clearing {
+    fn default() -> Clearing {
+        Clearing {
+            due: AtomicU32::new(NEVER),
+            is_late: AtomicBool::new(false),
+            unfinished: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Store {
+    /// Takes every key away: at a second, or now if that is not later. What was asked for before and has not come
+    /// is forgotten. Returns the commit that did; 0 where it has not been made yet.
+    ///
+    /// # Errors
+    /// When the log takes nothing: then all keys are still there.
+    pub(crate) fn clear(&self, at: Second, now: Second) -> Result<Sequence, Refused> {
+        if at > now {
+            self.0.clearing.is_late.store(false, Ordering::Relaxed);
+            self.0.clearing.due.store(at, Ordering::Release);
+            return Ok(0);
+        }
+        let commit = self.take_all_away(|_| true)?;
+        // Where there is no room for it now, it is tried again.
+        let _ = self.finish_clearing(now, &AtomicBool::new(false));
+        Ok(commit)
+    }
+
+    /// Takes every key away, if the time that was given for that has come. Where the log takes nothing, writers
+    /// and the keeper try it again; nobody can put what is to stay meanwhile.
+    #[inline]
+    pub(super) fn clear_if_due(&self, now: Second, reads: bool) {
+        let Clearing { due, is_late, .. } = &self.0.clearing;
+        if due.load(Ordering::Acquire) <= now && !(reads && is_late.load(Ordering::Relaxed)) {
+            self.clear_due(now);
+        }
+    }
+
+    #[cold]
+    fn clear_due(&self, now: Second) {
+        let cleared = self.take_all_away(|due| due <= now);
+        self.0.clearing.is_late.store(cleared.is_err(), Ordering::Relaxed);
+    }
+
+    /// Takes every key away, unless it `is_due` no more. Returns the last commit that did.
+    fn take_all_away(&self, is_due: impl FnOnce(Second) -> bool) -> Result<Sequence, Refused> {
+        // Whoever has decided something has done it, and whoever decides from now on finds no key.
+        let mut tables: Vec<_> = (0..self.stripes()).map(|stripe| self.stripe(stripe)).collect();
+        let Clearing { due, unfinished, .. } = &self.0.clearing;
+        if !is_due(due.load(Ordering::Relaxed)) {
+            return Ok(unfinished.load(Ordering::Relaxed));
+        }
+        let bytes = record_bytes(Kind::Clear, 0, 0, false);
+        let mut commit = self.0.log.begin(iter::once(bytes), true).map_err(WriteError::from)?;
+        let sequence = commit.sequence;
+        commit.append(&Record::of_no_key(Kind::Clear, sequence));
+        unfinished.store(sequence, Ordering::Relaxed);
+        drop(commit);
+        let horizon = self.horizon(sequence);
+        tables.iter_mut().for_each(|table| table.clear(sequence, horizon));
+        due.store(NEVER, Ordering::Release);
+        Ok(sequence)
+    }
+
+    /// The commit that took all keys away, whose record has to be kept.
+    pub(super) fn clearing(&self) -> Sequence {
+        self.0.clearing.unfinished.load(Ordering::Relaxed)
+    }
+
+    /// A recovery found that this commit took all keys away.
+    pub(super) fn restore_clear(&self, sequence: Sequence) {
+        for stripe in 0..self.stripes() {
+            self.stripe(stripe).clear(sequence, 0);
+        }
+        self.0.clearing.unfinished.fetch_max(sequence, Ordering::Relaxed);
+    }
+
+    /// Says of each key that was taken away that it is gone, where nothing else has happened to it since; until
+    /// it is `over`.
+    ///
+    /// # Errors
+    /// When the log takes nothing.
+    pub(super) fn finish_clearing(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
+        // Nothing is moved meanwhile to where it was not looked for.
+        let _reclaiming = lock(&self.0.reclaiming);
+        let commit = self.clearing();
+        if commit == 0 {
+            return Ok(());
+        }
+        // In the order of the log: a segment's keys go together, and then it can go, which makes room for more.
+        for segment in self.0.log.segments() {
+            let (mut at, end) = (0, segment.filled());
+            while at + HEAD_BYTES <= end {
+                let from = Location::new(segment.id, at);
+                // One that is damaged is not served either way, and keeps no other from going.
+                let Ok(record) = segment.checked(at) else {
+                    at += ALIGN;
+                    continue;
+                };
+                at += record.bytes();
+                if record.kind.is_of_a_key() && record.sequence < commit {
+                    self.remove_at(record.key, from, now)?;
+                }
+            }
+            if over.load(Ordering::Acquire) {
+                return Ok(());
+            }
+        }
+        // Unless all were taken away once more.
+        let unfinished = &self.0.clearing.unfinished;
+        let _ = unfinished.compare_exchange(commit, 0, Ordering::Relaxed, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes a key of which this is the newest record, if it is.
+    fn remove_at(&self, key: &[u8], at: Location, now: Second) -> Result<(), Refused> {
+        let hash = self.0.hash.hash(key);
+        let stripe = self.stripe_of(hash);
+        let mut locked = [(stripe, self.stripe(stripe))];
+        let table = &*locked[0].1;
+        match table.find(hash, key) {
+            Ok(Some(slot)) if table.is_there_at(slot, at) => {
+                self.remove(&[(key.to_vec(), slot)], &mut locked, now).map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+}

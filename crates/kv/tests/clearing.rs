@@ -1,0 +1,192 @@
+//! Everything goes: at once or at a second, for all fronts, and for good.
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+
+use knee_kv::engine::{Change, Engine, Expiry};
+use knee_kv::versioned::{
+    Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
+    StoreOptions, Write,
+};
+
+const OPTIONS: StoreOptions = StoreOptions {
+    consistency: Consistency::Linearizable,
+    stripes: 4,
+    value_bytes_max: 1000,
+    segment_bytes: 4096,
+};
+
+fn put(store: &Store, key: &[u8], value: &[u8], now: u32) -> Result<(), String> {
+    let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+    let write = Write { key, condition: Condition::Always, action };
+    store.write(&[write], None, now).map(|_| ()).map_err(|error| format!("{error:?}"))
+}
+
+fn is_there(store: &Store, key: &[u8], now: u32) -> bool {
+    store.read(key, now, |_| true).unwrap().found.is_some()
+}
+
+#[test]
+fn a_second_that_was_asked_for_spares_what_comes_after_it_whoever_comes_first() {
+    for first_is_a_read in [false, true] {
+        let store = Store::in_memory(OPTIONS, 1 << 20).unwrap();
+        let mut items = Items::new(store.clone());
+        put(&store, b"old", b"1", 1).unwrap();
+        items.clear(10, 1).unwrap();
+        assert!(is_there(&store, b"old", 9));
+        if first_is_a_read {
+            assert!(!is_there(&store, b"old", 15));
+        }
+        put(&store, b"new", b"2", 15).unwrap();
+        assert!(items.get(b"new", 20, |item| item.is_some()).unwrap());
+        assert!(!items.get(b"old", 20, |item| item.is_some()).unwrap());
+        assert!(!is_there(&store, b"old", 20));
+    }
+}
+
+#[test]
+fn a_full_store_is_cleared_and_read_whatever_there_is_room_for() {
+    let store = Store::in_memory(OPTIONS, 8 * 4096).unwrap();
+    let mut items = Items::new(store.clone());
+    let mut keys = 0_u16;
+    while put(&store, &keys.to_le_bytes(), &[0; 8], 1).is_ok() {
+        keys += 1;
+    }
+    items.clear(10, 1).unwrap();
+    assert!(items.get(&[0, 0], 9, |item| item.is_some()).unwrap());
+    assert!(!items.get(&[0, 0], 20, |item| item.is_some()).unwrap());
+    // What was taken away gives its space back.
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).unwrap();
+    let began = std::time::Instant::now();
+    while store.keys() > 0 || put(&store, b"new", &[0; 900], 20).is_err() {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", store.figures());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_was_taken_away_does_not_come_back_with_a_restart_nor_into_a_snapshot() {
+    let name = format!("knee-kv-clearing-{}", std::process::id());
+    let path: PathBuf = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    let directory =
+        DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+    let open = || Store::open(OPTIONS, &directory, 1 << 20).unwrap().0;
+    let mut store = open();
+    for key in 0..100_u8 {
+        put(&store, &[key], &[key; 100], 1).unwrap();
+    }
+    let before = store.snapshot();
+    let version = store.last();
+    Items::new(store.clone()).clear(10, 1).unwrap();
+    // Nobody but who reads makes it happen, and nothing but one record says so.
+    let read = store.read(&[7], 10, |_| true).unwrap();
+    assert_eq!((read.found, read.sequence), (None, version + 1));
+    store.sync(read.sequence).unwrap();
+    assert_eq!(store.keys(), 100);
+    let shown = store.read_at(&[7], version, 10, |_| true);
+    assert!(shown.found.unwrap().is_some());
+    assert_eq!(store.read_at(&[7], version + 1, 10, |_| true).found, Ok(None));
+    let seen = |snapshot: Option<&knee_kv::versioned::Snapshot>| {
+        let mut keys = 0;
+        for stripe in 0..store.stripes() {
+            let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+            let scanned = store.scan_stripe(stripe, snapshot, all, usize::MAX, 10, |_| {
+                keys += 1;
+                Ok(std::ops::ControlFlow::Continue(()))
+            });
+            scanned.unwrap();
+        }
+        keys
+    };
+    assert_eq!((seen(Some(&before)), seen(Some(&store.snapshot())), seen(None)), (100, 0, 0));
+    put(&store, b"later", b"1", 10).unwrap();
+    store.sync(store.last()).unwrap();
+    drop(before);
+    for _ in 0..3 {
+        drop(store);
+        store = open();
+        assert!(!is_there(&store, &[7], 10) && is_there(&store, b"later", 10));
+        while store.reclaim().unwrap() {}
+    }
+    let keeper = Keeper::start(store.clone(), History::Seconds(0)).unwrap();
+    let began = std::time::Instant::now();
+    while store.keys() > 1 {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", store.figures());
+        std::thread::yield_now();
+    }
+    drop(keeper);
+    drop(store);
+    assert_eq!(open().keys(), 1);
+    let _ = std::fs::remove_dir_all(&path);
+}
+
+#[test]
+fn nothing_of_what_was_there_is_left_in_what_grows_meanwhile() {
+    let store = Store::in_memory(OPTIONS, 1 << 26).unwrap();
+    let keys = 2000_u16;
+    for key in 0..keys {
+        put(&store, &key.to_le_bytes(), b"old", 1).unwrap();
+    }
+    let mut items = Items::new(store.clone());
+    std::thread::scope(|scope| {
+        let mut growing = items.clone();
+        let grow = scope.spawn(move || {
+            for key in 0..keys {
+                let grow = |item: Option<knee_kv::engine::Item<'_>>| {
+                    (if item.is_some() { Change::Append(b"+") } else { Change::Keep }, ())
+                };
+                growing.update(&key.to_le_bytes(), 1, grow).0.unwrap();
+            }
+        });
+        while store.last() < u64::from(keys) + 100 {
+            std::thread::yield_now();
+        }
+        items.clear(1, 1).unwrap();
+        grow.join().unwrap();
+    });
+    assert_eq!(store.keys(), 0, "what grew while all went was spared, with all that it had");
+}
+
+#[test]
+fn what_is_moved_while_all_goes_does_not_come_back_with_a_restart() {
+    let name = format!("knee-kv-clearing-moved-{}", std::process::id());
+    let path: PathBuf = std::env::temp_dir().join(name);
+    let directory =
+        DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+    let open = || Store::open(OPTIONS, &directory, 1 << 26).unwrap().0;
+    for round in 0..3 {
+        let _ = std::fs::remove_dir_all(&path);
+        let store = open();
+        for key in 0..1000_u16 {
+            put(&store, &key.to_le_bytes(), &[7; 200], 1).unwrap();
+        }
+        store.sync(store.last()).unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Acquire) {
+                    store.sync(store.last()).unwrap();
+                    while store.reclaim().unwrap() {}
+                }
+            });
+            let mut items = Items::new(store.clone());
+            items.clear(1, 1).unwrap();
+            items.settle().unwrap();
+            over.store(true, std::sync::atomic::Ordering::Release);
+        });
+        // Until what is dead is gone, with what says that it is.
+        for number in 0..200_u8 {
+            put(&store, b"after", &[number; 200], 1).unwrap();
+            if number % 20 == 0 {
+                store.sync(store.last()).unwrap();
+                store.compact().unwrap();
+            }
+        }
+        store.sync(store.last()).unwrap();
+        assert_eq!(store.keys(), 1);
+        drop(store);
+        assert_eq!(open().keys(), 1, "round {round}");
+    }
+    let _ = std::fs::remove_dir_all(&path);
+}
