@@ -1,6 +1,7 @@
 //! Writes: a commit of one key or of several, made as a whole or not at all.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -157,8 +158,7 @@ impl Store {
             let mut seen = 0;
             return match self.plan(0, write, hash, &locked[0].1, now, &mut seen)? {
                 Some(plan) => self.append(&[plan], request, &mut locked, now),
-                // Nothing was there to delete.
-                None => Ok(Committed { sequence: seen, version: 0 }),
+                None => self.come_to_nothing(request, seen),
             };
         }
         let hashes: Vec<u64> = writes.iter().map(|write| self.0.hash.hash(write.key)).collect();
@@ -173,10 +173,26 @@ impl Store {
             return Err(WriteError::Twice(index));
         }
         if planned.is_empty() {
-            // Nothing was there to delete.
-            return Ok(Committed { sequence: seen, version: 0 });
+            return self.come_to_nothing(request, seen);
         }
         self.append(&planned, request, &mut locked, now)
+    }
+
+    /// Nothing was there to delete, as commits up to this one say. Where the request has an id, that is logged: it
+    /// is not to delete what is put there before it comes again.
+    fn come_to_nothing(
+        &self,
+        request: Option<RequestId>,
+        seen: Sequence,
+    ) -> Result<Committed, WriteError> {
+        let mut sequence = seen;
+        if request.is_some() {
+            let bytes = record_bytes(Kind::Request, 0, 0, true);
+            let mut commit = self.0.log.begin(iter::once(bytes), true)?;
+            sequence = commit.sequence;
+            commit.append(&Record { request, ..Record::of_no_key(Kind::Request, sequence) });
+        }
+        Ok(Committed { sequence, version: 0 })
     }
 
     /// What a write comes to, `None` where it deletes what is not there. `seen` is the last commit that
