@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::directory::{self, Directory, DirectoryError};
-use super::log::{Durability, Log, Recovered, Unwritable};
+use super::log::{Durability, Forgotten, Log, Recovered, Unwritable};
 use super::record::{Kind, OnDisk, Record, Sequence};
 use super::store::{Consistency, Store};
 use super::table::{Damage, Table, View};
@@ -177,7 +177,7 @@ impl Store {
                 keys.drain(..).try_for_each(|key| copy.add(&key))?;
             }
         }
-        copy.log.note_compacted(sequence)?;
+        copy.log.note(Forgotten { compacted: sequence, ..self.forgotten() })?;
         copy.log.close()?;
         Ok(sequence)
     }
@@ -276,7 +276,7 @@ impl Copied {
                 key: &key.key,
                 value,
             };
-            self.log.begin_move(&record)?.append_moved(&record);
+            self.log.begin_move(&record, true)?.append_moved(&record);
             self.unwritten += record.bytes();
         }
         if self.unwritten >= self.segment_bytes {

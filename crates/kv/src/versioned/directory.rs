@@ -51,17 +51,18 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    pub(crate) const FORMAT: u32 = 2;
+    pub(crate) const FORMAT: u32 = 3;
 
     fn new(consistency: Consistency) -> Manifest {
-        let reached = Reached { last: 0, settled: None, compacted: 0 };
+        let reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
         Manifest { format: Manifest::FORMAT, consistency, segments: BTreeMap::new(), reached }
     }
 
     /// The log has come so far. What was dropped stays dropped.
     fn reach(&mut self, reached: Reached) {
         let compacted = reached.compacted.max(self.reached.compacted);
-        self.reached = Reached { compacted, ..reached };
+        let floor = reached.floor.max(self.reached.floor);
+        self.reached = Reached { compacted, floor, ..reached };
     }
 }
 
@@ -83,6 +84,8 @@ pub(crate) struct Reached {
     pub(crate) settled: Option<Location>,
     /// Versions before it may have been dropped.
     pub(crate) compacted: u64,
+    /// No key that was forgotten had a larger version, where versions count the writes of each key.
+    pub(crate) floor: u64,
 }
 
 /// An open directory.

@@ -18,6 +18,7 @@ use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
 use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
+use crate::engine::Version;
 
 /// Segments that writers leave: one for what frees space, and one more for what is moved, without
 /// which a disk that is full would stay full.
@@ -100,6 +101,15 @@ impl Head {
     fn end(&self) -> Location {
         Location::new(self.active.id, self.active.filled())
     }
+}
+
+/// What can no longer be told from the records of the log.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Forgotten {
+    /// Versions before this commit may have been dropped.
+    pub(crate) compacted: Sequence,
+    /// No key that was forgotten had a larger version, where versions count the writes of each key.
+    pub(crate) floor: Version,
 }
 
 /// Where a recovery left off.
@@ -195,10 +205,13 @@ impl Log {
         Ok(Commit { sequence, head, fresh, is_begun: false, is_noted: false, on_disk })
     }
 
-    /// Begins to move a record of an earlier commit to the end of the log. Two segments beyond the
-    /// limit may be taken for it, one more than for what frees space: it is had to have others
-    /// back.
-    pub(crate) fn begin_move(&self, record: &Record<'_>) -> Result<Commit<'_>, Unwritable> {
+    /// Begins to move a record of an earlier commit to the end of the log. To have a segment back, two
+    /// beyond the limit may be taken, one more than for what frees space.
+    pub(crate) fn begin_move(
+        &self,
+        record: &Record<'_>,
+        frees: bool,
+    ) -> Result<Commit<'_>, Unwritable> {
         let head = lock(&self.head);
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
@@ -206,7 +219,7 @@ impl Log {
         let active = &head.active;
         let mut fresh = Vec::new();
         if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
-            fresh.push(self.fresh_segment(0, RESERVED)?);
+            fresh.push(self.fresh_segment(0, if frees { RESERVED } else { 0 })?);
         }
         let fresh = self.enter(fresh);
         let on_disk = self.on_disk();
@@ -346,7 +359,7 @@ impl Log {
     }
 
     /// Takes a segment away of which nothing is asked for, once what has moved from it is safe.
-    pub(crate) fn remove(&self, id: SegmentId, compacted: Sequence) -> Result<(), Unwritable> {
+    pub(crate) fn remove(&self, id: SegmentId, forgotten: Forgotten) -> Result<(), Unwritable> {
         if let Some(directory) = &self.directory {
             let end = lock(&self.head).end();
             self.write_out()?;
@@ -355,25 +368,25 @@ impl Log {
                 directory.sync().map_err(|error| Unwritable::Full(error.to_string()))?;
                 self.settled.fetch_max(end.to_bits(), Ordering::Relaxed);
             }
-            let reached = self.reached(compacted);
+            let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| Unwritable::Full(error.to_string()))?;
         }
         self.replace(id, None);
         Ok(())
     }
 
-    /// Notes that versions before this commit may have been dropped, and how far the log has come.
-    pub(crate) fn note_compacted(&self, compacted: Sequence) -> Result<(), Unwritable> {
+    /// Notes what has been forgotten, and how far the log has come.
+    pub(crate) fn note(&self, forgotten: Forgotten) -> Result<(), Unwritable> {
         match &self.directory {
             Some(directory) => directory
-                .note(self.reached(compacted))
+                .note(self.reached(forgotten))
                 .map_err(|error| Unwritable::Full(error.to_string())),
             None => Ok(()),
         }
     }
 
-    fn reached(&self, compacted: Sequence) -> Reached {
-        Reached { last: self.last(), settled: self.on_disk().settled, compacted }
+    fn reached(&self, Forgotten { compacted, floor }: Forgotten) -> Reached {
+        Reached { last: self.last(), settled: self.on_disk().settled, compacted, floor }
     }
 
     /// Takes a segment of which nothing can be read out of the log; its file gets another name.
@@ -486,7 +499,7 @@ impl Log {
         // Nobody needs them any more. Those that stay are removed when it is opened.
         for spare in lock(&self.spare).drain(..) {
             if let Some(directory) = &self.directory {
-                let _ = directory.remove(spare.id, self.reached(0));
+                let _ = directory.remove(spare.id, self.reached(Forgotten::default()));
             }
         }
         Ok(())

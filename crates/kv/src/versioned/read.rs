@@ -116,7 +116,8 @@ impl Store {
             // That there is such a version is told, whatever the key was in it.
             _ if !by_key => (self.0.log.last(), version),
             Some(slot) => (table.newest_version(slot), newest),
-            None => (0, 0),
+            // What is forgotten was gone.
+            None => (self.0.floor.load(Ordering::Relaxed), 0),
         };
         if version > last {
             let sequence = if by_key { newest } else { last };
@@ -143,10 +144,11 @@ impl Store {
         let by_key = self.0.options.consistency == Consistency::Sequential;
         let compacted = self.0.compacted.load(Ordering::Relaxed);
         let Some(slot) = slot else {
-            return if version < compacted {
-                Err(ReadError::Compacted(compacted))
-            } else {
-                Ok(None)
+            let floor = self.0.floor.load(Ordering::Relaxed);
+            return match by_key {
+                true if version > 0 => Err(ReadError::Compacted(floor + 1)),
+                false if version < compacted => Err(ReadError::Compacted(compacted)),
+                _ => Ok(None),
             };
         };
         let Some(view) = table.view_at_version(slot, version, !by_key)? else {

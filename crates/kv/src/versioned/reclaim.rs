@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::log::Unwritable;
+use super::log::{Forgotten, Unwritable};
 use super::record::{ALIGN, HEAD_BYTES, Kind};
 use super::segment::{Location, Segment, SegmentId};
 use super::store::{Consistency, Store, lock};
@@ -40,8 +40,8 @@ impl From<Unwritable> for ReclaimError {
 }
 
 impl Store {
-    /// Takes the segment with the least that is alive apart, if at least half of it is dead.
-    /// Returns whether there was one.
+    /// Takes the segment with the least that is alive apart, if at least half of it is dead, or the oldest one
+    /// where too much only says that keys are gone. Returns whether there was one.
     ///
     /// # Errors
     /// See [`ReclaimError`]. One that cannot be read is told of once, and left alone from then on.
@@ -51,26 +51,36 @@ impl Store {
             self.sweep();
         }
         let is_tight = self.is_tight();
-        // What it takes, not what is in it: each life of a store leaves a segment that is not full.
-        let takes = self.0.options.segment_bytes as u64;
+        let told = |segment: &Arc<Segment>| {
+            segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight
+        };
+        let may_go = |segment: &Arc<Segment>| told(segment) && !damaged.contains_key(&segment.id);
+        // What it takes, not what is in it: each life of a store leaves a segment that is not full. Behind
+        // less than that, nothing of it is too large for the rest of a segment: so it ends.
         let worth = |segment: &Arc<Segment>| {
-            if damaged.contains_key(&segment.id) {
-                return false;
-            }
-            let told = segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight;
-            // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
-            told && 2 * (segment.live() + HEAD_BYTES as u64) <= takes
+            may_go(segment) && 2 * (segment.live() + HEAD_BYTES as u64) <= segment.reserved as u64
         };
         // What has been forgotten of one that is not yet on the disk might come back.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
         let full = self.0.log.full_segments().into_iter().filter(written);
-        let least = full.filter(worth).min_by_key(|segment| segment.live());
-        let Some(segment) = least else { return Ok(false) };
+        let full: Vec<_> = full.collect();
+        let harmed = lock(&self.0.harmed).clone();
+        let harmed = full.iter().find(|segment| harmed.contains(&segment.id) && told(segment));
+        let least =
+            full.iter().filter(|segment| worth(segment)).min_by_key(|segment| segment.live());
+        let Some(segment) = harmed.or(least).or_else(|| {
+            let oldest = full.first().filter(|oldest| may_go(oldest));
+            oldest.filter(|_| self.is_burdened())
+        }) else {
+            return Ok(false);
+        };
         let began = Instant::now();
-        let reclaimed = self.reclaim_segment(&segment, false);
-        if let Err(ReclaimError::Damage(damage)) = &reclaimed {
-            damaged.insert(segment.id, damage.clone());
-        }
+        lock(&self.0.harmed).remove(&segment.id);
+        let reclaimed = self.reclaim_segment(segment);
+        match &reclaimed {
+            Err(ReclaimError::Damage(damage)) => damaged.insert(segment.id, damage.clone()),
+            _ => damaged.remove(&segment.id),
+        };
         reclaimed?;
         self.note_shrunk();
         self.0.reclaims.fetch_add(1, Ordering::Relaxed);
@@ -78,10 +88,19 @@ impl Store {
         Ok(true)
     }
 
+    /// Whether keys that are gone take a quarter of what is alive: they can be forgotten once everything that is
+    /// older has been moved. Doing that from the oldest segment on moves three times as much, at most, as was
+    /// written to say that they are gone.
+    fn is_burdened(&self) -> bool {
+        let gone: usize = (0..self.stripes()).map(|stripe| self.stripe(stripe).gone_bytes()).sum();
+        let live: u64 = self.0.log.segments().iter().map(|segment| segment.live()).sum();
+        gone >= self.0.options.segment_bytes && 4 * gone as u64 > live
+    }
+
     /// Moves what can be read out of a damaged segment, and does away with it.
     pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
         match self.0.log.segment(id) {
-            Some(segment) => self.reclaim_segment(&segment, true),
+            Some(segment) => self.reclaim_segment(&segment),
             None => Ok(()),
         }
     }
@@ -132,7 +151,7 @@ impl Store {
                 table.prune(slot, horizon);
             }
         }
-        self.0.log.note_compacted(self.0.compacted.load(Ordering::Relaxed))?;
+        self.0.log.note(self.forgotten())?;
         loop {
             match self.reclaim() {
                 Ok(true) | Err(ReclaimError::Damage(_)) => {}
@@ -146,48 +165,72 @@ impl Store {
         }
     }
 
-    fn reclaim_segment(&self, segment: &Segment, skips_damage: bool) -> Result<(), ReclaimError> {
+    /// Moves what is alive in a segment, and does away with it, unless something is that cannot be read.
+    fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
         let horizon = self.horizon(self.0.log.last());
         let oldest = self.0.log.oldest_but(segment.id);
-        let mut at = 0;
+        let (mut at, mut damage) = (0, None);
         while at + HEAD_BYTES <= segment.filled() {
             let from = Location::new(segment.id, at);
             let record = match segment.checked(at) {
                 Ok(record) => record,
-                Err(_) if skips_damage => {
+                Err(_) => {
+                    damage.get_or_insert(Damage { segment: segment.id, offset: at });
                     at += ALIGN;
                     continue;
                 }
-                Err(_) => return Err(Damage { segment: segment.id, offset: at }.into()),
             };
             at += record.bytes();
             if record.kind == Kind::Seal {
                 break;
+            }
+            if !record.kind.is_of_a_key() {
+                if record.kind == Kind::Clear && record.sequence == self.clearing() {
+                    self.0.log.begin_move(&record, true)?.append_moved(&record);
+                }
+                continue;
             }
             let hash = self.0.hash.hash(record.key);
             let mut table = self.stripe(self.stripe_of(hash));
             let Some(slot) = table.find(hash, record.key)? else { continue };
             table.prune(slot, horizon);
             let Some(entry) = table.entry_at(slot, from) else {
-                // What the key was from then on until the first commit that is known of it.
-                self.0.dropped.fetch_max(table.first_sequence(slot), Ordering::Relaxed);
+                // What the key was from then on until the next commit that is known of it.
+                let known = table.sequence_behind(slot, (record.sequence, record.part));
+                self.0.dropped.fetch_max(known, Ordering::Relaxed);
                 continue;
             };
-            // Where versions count the writes of a key, its last one is not to be forgotten.
-            let counts = self.0.options.consistency == Consistency::Sequential;
-            if !counts && table.may_forget(slot, oldest) {
-                self.0.compacted.fetch_max(record.sequence, Ordering::Relaxed);
+            if table.may_forget(slot, oldest) {
+                match self.0.options.consistency {
+                    Consistency::Linearizable => &self.0.compacted,
+                    // No version of it is to be met again.
+                    Consistency::Sequential => &self.0.floor,
+                }
+                .fetch_max(record.version, Ordering::Relaxed);
                 table.forget(slot);
                 continue;
             }
-            let mut moving = self.0.log.begin_move(&record)?;
+            let mut moving = self.0.log.begin_move(&record, true)?;
             let to = moving.append_moved(&record);
             drop(moving);
             table.relocate(slot, entry, to);
             segment.bury(record.bytes());
         }
-        let compacted = self.0.compacted.load(Ordering::Relaxed);
-        self.0.log.remove(segment.id, compacted.max(self.0.dropped.load(Ordering::Relaxed)))?;
+        if let Some(damage) = damage {
+            if (0..self.stripes()).any(|stripe| self.stripe(stripe).asks_for(segment.id)) {
+                return Err(damage.into());
+            }
+            // Nobody knows what that was.
+            self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
+        }
+        self.0.log.remove(segment.id, self.forgotten())?;
         Ok(())
+    }
+
+    pub(super) fn forgotten(&self) -> Forgotten {
+        let compacted = self.0.compacted.load(Ordering::Relaxed);
+        let dropped = self.0.dropped.load(Ordering::Relaxed);
+        let floor = self.0.floor.load(Ordering::Relaxed);
+        Forgotten { compacted: compacted.max(dropped), floor }
     }
 }

@@ -86,6 +86,8 @@ pub(super) struct Inner {
     /// Segments that cannot be taken apart, since something in them cannot be read. Locked by
     /// whoever takes segments apart.
     pub(super) reclaiming: Mutex<BTreeMap<SegmentId, Damage>>,
+    /// Segments of which something damaged has been replaced.
+    pub(super) harmed: Mutex<BTreeSet<SegmentId>>,
     pub(super) reclaims: AtomicU64,
     pub(super) reclaim_sum_ns: AtomicU64,
     pub(super) watches: Watches,
@@ -143,6 +145,7 @@ impl Store {
         let store = Store::new(log, options);
         store.0.compacted.store(manifest.reached.compacted, Ordering::Relaxed);
         store.0.dropped.store(manifest.reached.compacted, Ordering::Relaxed);
+        store.0.floor.store(manifest.reached.floor, Ordering::Relaxed);
         // Nobody has said yet how long what was replaced is kept: until then all of it is that had
         // not been forgotten before.
         store.retain(manifest.reached.compacted);
@@ -227,6 +230,7 @@ impl Store {
             dropped: AtomicU64::new(0),
             unswept: AtomicBool::new(false),
             reclaiming: Mutex::default(),
+            harmed: Mutex::default(),
             reclaims: AtomicU64::new(0),
             reclaim_sum_ns: AtomicU64::new(0),
             watches: Watches::default(),

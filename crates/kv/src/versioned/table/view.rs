@@ -154,6 +154,19 @@ impl Table {
         (view.first == view.last).then(|| self.trusted(self.entry(view.slot, view.last)).value)
     }
 
+    /// The version of the slot's next record behind this one, where none of those before has just this one.
+    pub(crate) fn version_behind(&self, slot: SlotId, version: Version) -> Option<Version> {
+        let of = |index| self.trusted(self.entry(slot, index)).version;
+        let next = self.chain(slot).partition_point(|&at| self.trusted(at).version <= version);
+        (of(next.checked_sub(1)?) != version && of(next) > version).then(|| of(next))
+    }
+
+    /// The commit of the first record behind this place in the slot's order.
+    pub(crate) fn sequence_behind(&self, slot: SlotId, place: (Sequence, u32)) -> Sequence {
+        let next = self.chain(slot).partition_point(|&at| self.place(at) <= place);
+        self.trusted(self.entry(slot, next)).sequence
+    }
+
     /// The commit of its first record that is kept.
     pub(crate) fn first_sequence(&self, slot: SlotId) -> Sequence {
         self.trusted(self.entry(slot, 0)).sequence
