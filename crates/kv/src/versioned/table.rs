@@ -219,6 +219,17 @@ impl Table {
         }
     }
 
+    /// The slot of a key whose newest record cannot be read: of two keys with one tag there is one pair
+    /// in 2³².
+    pub(crate) fn damaged(&self, hash: u64) -> Option<SlotId> {
+        let tag = tag(hash);
+        let is_damaged = |&slot: &u32| {
+            let Slot { tag: other, newest, .. } = self.slots[slot as usize];
+            other == tag && self.checked(newest).is_err()
+        };
+        self.index.find(spread(tag), is_damaged).map(|&slot| SlotId(slot))
+    }
+
     /// Whether a record is of this key. One that seems to be of another is checked: of two keys
     /// with one tag there is one pair in 2³².
     fn checked_if_other(&self, at: Location, key: &[u8]) -> Result<bool, Damage> {

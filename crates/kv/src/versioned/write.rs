@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::log::Unwritable;
 use super::record::{Growth, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
-use super::store::{Consistency, Store};
+use super::store::{Consistency, Store, lock};
 use super::table::{Damage, SlotId, Table, View};
 use super::watch::{Event, What};
 use crate::engine::{Expiry, Second, Version};
@@ -209,10 +209,29 @@ impl Store {
         if write.key.is_empty() || write.key.len() > KEY_BYTES_MAX {
             return Err(WriteError::Key(index));
         }
-        let slot = table.find(hash, write.key)?;
-        let view = match slot {
-            Some(slot) => table.view(slot, Sequence::MAX)?,
-            None => None,
+        // What is damaged makes way for who does not ask what it was.
+        let asks =
+            write.condition != Condition::Always || matches!(write.action, Action::Append(_));
+        let found = table.find(hash, write.key).and_then(|slot| {
+            Ok((slot, slot.map_or(Ok(None), |slot| table.view(slot, Sequence::MAX))?))
+        });
+        let (slot, view) = match found {
+            Err(damage) if !asks => {
+                let slot = Some(table.damaged(hash).ok_or_else(|| damage.clone())?);
+                // Nobody looks at it before this table is unlocked.
+                lock(&self.0.harmed).insert(damage.segment);
+                // No key has made more versions than there were commits.
+                let version = self.0.log.last() + 1;
+                return Ok(Some(Planned {
+                    write: *write,
+                    hash,
+                    slot,
+                    view: None,
+                    version,
+                    keeps: None,
+                }));
+            }
+            found => found?,
         };
         let view = view.filter(|view| !view.expiry.is_over(now));
         *seen = (*seen).max(slot.map_or(0, |slot| table.newest_sequence(slot)));

@@ -1,11 +1,16 @@
 //! Files that are not what was written to them, and directories that somebody else has.
 
 use std::fs;
+use std::ops::{Bound, ControlFlow};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use knee_kv::versioned::{Action, Condition, DirectoryError, Write};
+use knee_kv::versioned::{
+    Action, BackupError, Condition, Consistency, DirectoryError, DirectoryOptions, Durability,
+    ReclaimError, Store, StoreOptions, Write, WriteError,
+};
 
-use crate::store::{Directory, open, put, repaired, scanned, set, value, written};
+use crate::store::{Directory, open, options, put, repaired, scanned, set, value, written};
 
 #[test]
 fn a_directory_has_one_store_at_a_time() {
@@ -141,4 +146,156 @@ fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
     drop(store);
     let store = open(&directory.0).expect("what was repaired is whole");
     assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
+}
+
+/// A store of forty keys of which the file of some has lost what they are called.
+fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
+    let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
+    for number in 0..40 {
+        set(&store, format!("key{number:02}").as_bytes(), &[7; 400]);
+        store.sync(store.last()).expect("the disk takes it");
+    }
+    // It is read from its file.
+    let path = directory.segments().remove(0);
+    let bytes = fs::read(&path).expect("readable");
+    let file = fs::File::options().write(true).open(&path).expect("writable");
+    for key in keys {
+        let at = bytes.windows(5).position(|window| window == key.as_bytes());
+        file.write_all_at(b"z", at.expect("it is in there") as u64).expect("writable");
+    }
+    store
+}
+
+#[test]
+fn a_scan_over_a_key_that_was_flipped_says_so_wherever_it_is_gone_on_with() {
+    let directory = Directory::new("unnamed");
+    let store = unnamed(&directory, &["key03"]);
+    for keys_max in 1..9 {
+        let (mut from, mut found) = (Some(Vec::new()), Vec::new());
+        let told = loop {
+            let Some(first) = from else { break None };
+            let range = (Bound::Included(&first[..]), Bound::Unbounded);
+            let part = store.scan_stripe(0, None, range, keys_max, 1, |visited| {
+                found.push(visited.key.to_vec());
+                Ok(ControlFlow::Continue(()))
+            });
+            match part {
+                Ok(part) => from = part.next,
+                Err(damage) => break Some(damage.segment),
+            }
+        };
+        assert_eq!(told, Some(1), "{keys_max} at a time: {} of 40 keys", found.len());
+        assert_eq!(found.len(), 3, "{keys_max} at a time");
+    }
+    let copy = directory.0.with_extension("copy");
+    assert!(matches!(store.backup(&copy), Err(BackupError::Damage(_))));
+}
+
+#[test]
+fn what_is_damaged_is_replaced_or_deleted_and_then_its_segment_goes() {
+    let directory = Directory::new("replaced");
+    let store = unnamed(&directory, &["key03", "key04"]);
+    let write = |key: &'static [u8], condition, action| {
+        store.write(&[Write { key, condition, action }], None, 1).map(|made| made.version)
+    };
+    let damage = |told| matches!(told, Err(WriteError::Damage(_)));
+    // Whoever asks what it was is told that nobody knows.
+    assert!(damage(write(b"key03", Condition::Present, put(b"new"))));
+    assert!(damage(write(b"key03", Condition::Absent, put(b"new"))));
+    assert!(damage(write(b"key03", Condition::Always, Action::Append(b"new"))));
+    write(b"key03", Condition::Always, put(b"new")).expect("it is taken");
+    // The other one is still asked for.
+    assert!(matches!(store.compact(), Err(ReclaimError::Damage(_))));
+    write(b"key04", Condition::Always, Action::Delete).expect("it is taken");
+    assert_eq!(value(&store, b"key03"), Some(b"new".to_vec()));
+    assert_eq!((value(&store, b"key04"), store.keys()), (None, 39));
+    assert_eq!(scanned(&store, None).len(), 39);
+    store.compact().expect("nothing that is asked for is damaged");
+    store.sync(store.last()).expect("the disk takes it");
+    drop(store);
+    let store = open(&directory.0).expect("nothing is damaged");
+    assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 39));
+}
+
+#[test]
+fn a_segment_that_is_missing_is_named_and_paid_for_by_a_repair() {
+    let directory = Directory::new("missing");
+    let model = written(&directory, 100);
+    let segment = directory.segments().remove(1);
+    fs::remove_file(&segment).expect("it is there");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
+    let (store, lost) = repaired(&directory);
+    assert_eq!(lost.len(), 1);
+    let found = scanned(&store, None);
+    assert!(found.len() > 60 && found.len() < 100);
+    assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
+    drop(store);
+    open(&directory.0).expect("what was repaired is whole");
+}
+
+/// The place of a forgotten key's slot is used again: were it still in the order of keys, the new key would be
+/// shown twice.
+#[test]
+fn a_key_is_forgotten_whatever_has_become_of_those_beside_it() {
+    let directory = Directory::new("beside");
+    let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
+    let key = |number: u32| format!("axxxx{number:02}").into_bytes();
+    let sync = || store.sync(store.last()).expect("the disk takes it");
+    // Another first byte: nothing is shared.
+    set(&store, b"b", &[7; 10]);
+    for number in 30..36 {
+        set(&store, &key(number), &[7; 600]);
+    }
+    sync();
+    for number in 30..36 {
+        let key = key(number);
+        let write = Write { key: &key, condition: Condition::Always, action: Action::Delete };
+        store.write(&[write], None, 1).expect("it is taken");
+    }
+    for _ in 0..12 {
+        set(&store, b"b", &[7; 600]);
+    }
+    sync();
+    // In segments of their own.
+    for number in 10..30 {
+        set(&store, &key(number), &[7; 1200]);
+    }
+    sync();
+    let place = |path: &PathBuf| {
+        fs::read(path).expect("readable").windows(7).position(|window| window == b"axxxx23")
+    };
+    let path = directory.segments().into_iter().find(|path| place(path).is_some());
+    let path = path.expect("it is somewhere");
+    let at = place(&path).expect("it is in there") as u64 + 1;
+    let file = fs::File::options().write(true).open(path).expect("writable");
+    file.write_all_at(b"z", at).expect("writable");
+    while store.reclaim().unwrap_or(true) {}
+    assert_eq!(store.figures().versions, 21, "what is gone is forgotten");
+    for number in 0..6 {
+        set(&store, format!("c{number}").as_bytes(), &[7; 10]);
+    }
+    for first in [15, 21, 25, 28, 29, 31, 33, 99] {
+        let (first, mut keys) = (key(first), Vec::new());
+        let range = (Bound::Included(&first[..]), Bound::Unbounded);
+        let scanned = store.scan_stripe(0, None, range, usize::MAX, 1, |visited| {
+            keys.push(visited.key.to_vec());
+            Ok(ControlFlow::Continue(()))
+        });
+        let all = (10..30).map(key).chain([b"b".to_vec()]);
+        let all = all.chain((0..6).map(|number| format!("c{number}").into_bytes()));
+        let expected: Vec<_> = all.filter(|key| *key >= first).collect();
+        assert!(scanned.is_err() || keys == expected, "{scanned:?}: {keys:?}");
+    }
 }
