@@ -26,6 +26,10 @@ pub(super) struct Clearing {
     /// The last commit that took all keys away, while some have no record yet that says so; 0 where there is
     /// none.
     unfinished: AtomicU64,
+    /// Where its record was, as [`Location::to_bits`]; said after the commit.
+    unfinished_at: AtomicU64,
+    /// The same of the last one of which all is done: before it no key is that is still there.
+    finished_at: AtomicU64,
 }
 
 impl Default for Clearing {
@@ -34,6 +38,8 @@ impl Default for Clearing {
             due: AtomicU32::new(NEVER),
             is_late: AtomicBool::new(false),
             unfinished: AtomicU64::new(0),
+            unfinished_at: AtomicU64::new(0),
+            finished_at: AtomicU64::new(0),
         }
     }
 }
@@ -76,15 +82,16 @@ impl Store {
     fn take_all_away(&self, is_due: impl FnOnce(Second) -> bool) -> Result<Sequence, Refused> {
         // Whoever has decided something has done it, and whoever decides from now on finds no key.
         let mut tables: Vec<_> = (0..self.stripes()).map(|stripe| self.stripe(stripe)).collect();
-        let Clearing { due, unfinished, .. } = &self.0.clearing;
+        let Clearing { due, unfinished, unfinished_at, .. } = &self.0.clearing;
         if !is_due(due.load(Ordering::Relaxed)) {
             return Ok(unfinished.load(Ordering::Relaxed));
         }
         let bytes = record_bytes(Kind::Clear, 0, 0, false);
         let mut commit = self.0.log.begin(iter::once(bytes), true).map_err(WriteError::from)?;
         let sequence = commit.sequence;
-        commit.append(&Record::of_no_key(Kind::Clear, sequence));
+        let at = commit.append(&Record::of_no_key(Kind::Clear, sequence));
         unfinished.store(sequence, Ordering::Relaxed);
+        unfinished_at.store(at.to_bits(), Ordering::Release);
         drop(commit);
         let horizon = self.horizon(sequence);
         tables.iter_mut().for_each(|table| table.clear(sequence, horizon));
@@ -113,13 +120,21 @@ impl Store {
     pub(super) fn finish_clearing(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
         // Nothing is moved meanwhile to where it was not looked for.
         let _reclaiming = lock(&self.0.reclaiming);
+        let Clearing { unfinished, unfinished_at, finished_at, .. } = &self.0.clearing;
+        // Perhaps that of one before: then some is looked at once more.
+        let commit_at = unfinished_at.load(Ordering::Acquire);
         let commit = self.clearing();
         if commit == 0 {
             return Ok(());
         }
         // In the order of the log: a segment's keys go together, and then it can go, which makes room for more.
+        let first = Location::from_bits(finished_at.load(Ordering::Relaxed));
         for segment in self.0.log.segments() {
-            let (mut at, end) = (0, segment.filled());
+            let (mut at, end) = match first {
+                Some(first) if segment.id < first.segment => continue,
+                Some(first) if segment.id == first.segment => (first.offset(), segment.filled()),
+                _ => (0, segment.filled()),
+            };
             while at + HEAD_BYTES <= end {
                 let from = Location::new(segment.id, at);
                 // One that is damaged is not served either way, and keeps no other from going.
@@ -137,8 +152,8 @@ impl Store {
             }
         }
         // Unless all were taken away once more.
-        let unfinished = &self.0.clearing.unfinished;
         let _ = unfinished.compare_exchange(commit, 0, Ordering::Relaxed, Ordering::Relaxed);
+        finished_at.store(commit_at, Ordering::Relaxed);
         Ok(())
     }
 
