@@ -269,7 +269,6 @@ impl Copied {
                 more: false,
                 first: false,
                 moved: true,
-                joined: false,
                 on_disk: OnDisk::default(),
                 request: None,
                 growth: growing.grow((key.sequence, part as u32), kind, value.len()),

@@ -36,8 +36,7 @@ const BIT_MORE: u8 = 2;
 const BIT_MOVED: u8 = 4;
 const BIT_FIRST: u8 = 8;
 const BIT_LAZY: u8 = 16;
-const BIT_JOINED: u8 = 32;
-const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY | BIT_JOINED;
+const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY;
 
 /// Where a segment ends at the latest: places in it are said in 24 bits.
 pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN << 24;
@@ -122,9 +121,6 @@ pub(crate) struct Record<'a> {
     pub(crate) first: bool,
     /// It was written before and has been moved here: its commit is complete.
     pub(crate) moved: bool,
-    /// It has what all records of its key had from the one that it grows from up to the one that it is in the
-    /// place of, or from the beginning on. They may still be in the log.
-    pub(crate) joined: bool,
     pub(crate) on_disk: OnDisk,
     pub(crate) request: Option<RequestId>,
     /// Of an append, and of nothing else.
@@ -163,7 +159,6 @@ impl Record<'_> {
             more: false,
             first: false,
             moved: false,
-            joined: false,
             on_disk: OnDisk::default(),
             request: None,
             growth: None,
@@ -197,7 +192,6 @@ impl Record<'_> {
             (self.moved, BIT_MOVED),
             (self.first, BIT_FIRST),
             (self.on_disk.lazy, BIT_LAZY),
-            (self.joined, BIT_JOINED),
         ];
         out[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
         out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
@@ -287,7 +281,6 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
         more: bits & BIT_MORE != 0,
         first: bits & BIT_FIRST != 0,
         moved: bits & BIT_MOVED != 0,
-        joined: bits & BIT_JOINED != 0,
         on_disk: OnDisk {
             settled: Location::from_bits(u64_at(bytes, 40) >> 8),
             lazy: bits & BIT_LAZY != 0,
@@ -366,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    type Drawn = (Kind, u64, u32, u32, [bool; 5], Option<u32>, Option<u64>, Vec<u8>, Vec<u8>);
+    type Drawn = (Kind, u64, u32, u32, [bool; 4], Option<u32>, Option<u64>, Vec<u8>, Vec<u8>);
 
     fn any_record() -> impl Strategy<Value = Drawn> {
         let kind = prop_oneof![Just(Kind::Put), Just(Kind::Append), Just(Kind::Delete)];
@@ -376,7 +369,7 @@ mod tests {
             any::<u64>(),
             any::<u32>(),
             any::<u32>(),
-            any::<[bool; 5]>(),
+            any::<[bool; 4]>(),
             proptest::option::of(1..u32::MAX),
             any::<Option<u64>>(),
             bytes(40),
@@ -387,7 +380,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_read(
-            (kind, sequence, part, flags, [more, first, moved, lazy, joined], settled, request, key, value) in any_record(),
+            (kind, sequence, part, flags, [more, first, moved, lazy], settled, request, key, value) in any_record(),
             salt: u32,
             behind in proptest::collection::vec(any::<u8>(), 0..20),
             place: proptest::sample::Index,
@@ -395,7 +388,7 @@ mod tests {
         ) {
             let record = Record {
                 kind, sequence, part, version: !sequence, flags,
-                expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, first, moved, joined,
+                expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, first, moved,
                 on_disk: OnDisk {
                     settled: settled.map(|id| Location::new(id, (flags >> 8) as usize * ALIGN)),
                     lazy,

@@ -323,7 +323,6 @@ impl Store {
                     more: left > 0,
                     first: false,
                     moved: false,
-                    joined: false,
                     on_disk: OnDisk::default(),
                     request,
                     growth: growing.grow((sequence, part as u32), kind, value.len()),

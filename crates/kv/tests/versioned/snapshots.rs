@@ -2,7 +2,9 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use knee_kv::versioned::{Condition, Consistency, Store, StoreOptions, Visited, Write};
+use knee_kv::versioned::{
+    Condition, Consistency, History, Keeper, Store, StoreOptions, Visited, Write,
+};
 
 use crate::store::{in_memory, options, put, scanned, set};
 

@@ -98,15 +98,6 @@ impl Table {
         Ok((key, Some(view)))
     }
 
-    /// The last entry of the slot that was there once this commit was made.
-    pub(super) fn last_at(&self, slot: SlotId, commit: Sequence) -> Result<Option<usize>, Damage> {
-        let newest = self.chain(slot).len();
-        if self.checked(self.entry(slot, newest))?.sequence <= commit {
-            return Ok(Some(newest));
-        }
-        self.last_by(slot, |record| record.sequence <= commit)
-    }
-
     /// The last entry of the slot's past that is seen, of which the newest is not. Nobody checks the
     /// records that it is looked for among, but the last one that is seen and the first one that is not are
     /// as they were written, and so are in their order those before and behind.
@@ -152,13 +143,6 @@ impl Table {
     pub(crate) fn whole(&self, view: &View) -> Option<&[u8]> {
         // It was checked for the view.
         (view.first == view.last).then(|| self.trusted(self.entry(view.slot, view.last)).value)
-    }
-
-    /// The version of the slot's next record behind this one, where none of those before has just this one.
-    pub(crate) fn version_behind(&self, slot: SlotId, version: Version) -> Option<Version> {
-        let of = |index| self.trusted(self.entry(slot, index)).version;
-        let next = self.chain(slot).partition_point(|&at| self.trusted(at).version <= version);
-        (of(next.checked_sub(1)?) != version && of(next) > version).then(|| of(next))
     }
 
     /// The commit of the first record behind this place in the slot's order.
