@@ -3,12 +3,14 @@
 //! ```text
 //! LOCK            held by the store that has the directory open
 //! MANIFEST        which segments there are; replaced as a whole
-//! MANIFEST.new    while it is open: space for the next one
+//! MANIFEST.new    while it is open: space for the next one, unless a crash could call it MANIFEST
 //! 00000001.log    a segment: a page of head, then records
 //! ```
 //!
 //! The space of a segment is reserved when it is made, so that a full disk refuses a segment, never
 //! the middle of a commit.
+
+mod manifest;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -20,8 +22,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::record::{SEGMENT_BYTES_MAX, Sequence};
-use super::segment::{Location, Segment, SegmentId};
+use self::manifest::read_manifest;
+pub(crate) use self::manifest::{Made, Manifest, Reached};
+use super::record::SEGMENT_BYTES_MAX;
+use super::segment::{Segment, SegmentId};
 use super::store::Consistency;
 
 /// Records begin behind so many bytes of a file: mappings begin at pages.
@@ -37,57 +41,6 @@ const CHECKSUM_BYTES: usize = 10;
 /// So many bytes a manifest may grow by without another block, at least: by what is noted when a segment goes.
 const MANIFEST_ROOM_MIN: usize = 256;
 
-/// What a manifest says.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Manifest {
-    /// Version of the format.
-    pub(crate) format: u32,
-    /// What versions count: a store that counts otherwise would make some twice.
-    pub(crate) consistency: Consistency,
-    /// The segments, as they were made.
-    pub(crate) segments: BTreeMap<SegmentId, Made>,
-    /// What can no longer be told from the segments alone.
-    pub(crate) reached: Reached,
-}
-
-impl Manifest {
-    pub(crate) const FORMAT: u32 = 3;
-
-    fn new(consistency: Consistency) -> Manifest {
-        let reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
-        Manifest { format: Manifest::FORMAT, consistency, segments: BTreeMap::new(), reached }
-    }
-
-    /// The log has come so far. What was dropped stays dropped.
-    fn reach(&mut self, reached: Reached) {
-        let compacted = reached.compacted.max(self.reached.compacted);
-        let floor = reached.floor.max(self.reached.floor);
-        self.reached = Reached { compacted, floor, ..reached };
-    }
-}
-
-/// A segment as it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Made {
-    /// Seeds its checksums.
-    pub(crate) salt: u32,
-    /// Bytes that were reserved for its records.
-    pub(crate) bytes: usize,
-}
-
-/// How far a log had come when the last segment was taken out of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Reached {
-    /// The last commit.
-    pub(crate) last: Sequence,
-    /// Up to here it was on the disk.
-    pub(crate) settled: Option<Location>,
-    /// Versions before it may have been dropped.
-    pub(crate) compacted: u64,
-    /// No key that was forgotten had a larger version, where versions count the writes of each key.
-    pub(crate) floor: u64,
-}
-
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -102,6 +55,11 @@ pub(crate) struct Directory {
 #[derive(Debug)]
 struct Open {
     manifest: Manifest,
+    /// Whether the disk may still call MANIFEST what is MANIFEST.new now: that is not to be written over.
+    is_unsettled: bool,
+    /// Segments that nobody has, but manifests on the disk may name. Each of them would be missed
+    /// once a later one is written to.
+    withdrawn: Vec<SegmentId>,
     /// Files that are written.
     files: BTreeMap<SegmentId, Growing>,
 }
@@ -167,8 +125,17 @@ impl Directory {
                 format!("it was made with {made} consistency, and is asked for {consistency}");
             return Err(DirectoryError::Other(path.to_owned(), what));
         }
-        let open = Open { manifest: manifest.clone(), files: BTreeMap::new() };
+        let open = Open {
+            manifest: manifest.clone(),
+            is_unsettled: false,
+            withdrawn: Vec::new(),
+            files: BTreeMap::new(),
+        };
         let itself = File::open(path).map_err(told(path))?;
+        // Whoever had it before may have ended before it was on the disk what is called MANIFEST.
+        remove_if_there(&path.join("MANIFEST.new"))
+            .and_then(|()| itself.sync_all())
+            .map_err(told(path))?;
         let directory =
             Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
@@ -215,13 +182,20 @@ impl Directory {
         }
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let segment = Segment::growing(id, salt, bytes)?;
+        // Of those that nobody has there is one at most: none is made before it is gone.
+        let mut open = self.state();
+        if !open.withdrawn.is_empty() {
+            let manifest = open.manifest.clone();
+            self.replace_manifest(&mut open, manifest)?;
+        }
+        drop(open);
         let path = self.file(id);
         let entered = self
             .create_file(&path, id, salt, bytes)
             .and_then(|file| self.enter(id, Made { salt, bytes }, file));
-        // Its space is had back, if it cannot be used, and the manifest does not say that it is there.
+        // Its space is had back, if it cannot be used, and no manifest can say that it is there.
         entered.inspect_err(|_| {
-            if !self.state().manifest.segments.contains_key(&id) {
+            if !self.state().withdrawn.contains(&id) {
                 let _ = fs::remove_file(&path);
             }
         })?;
@@ -232,7 +206,11 @@ impl Directory {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
         manifest.segments.insert(id, made);
-        self.replace_manifest(&mut open, manifest)?;
+        self.replace_manifest(&mut open, manifest).inspect_err(|_| {
+            if open.manifest.segments.remove(&id).is_some() {
+                open.withdrawn.push(id);
+            }
+        })?;
         open.files.insert(id, Growing { file: Arc::new(file), written: 0, ahead: 0 });
         Ok(())
     }
@@ -357,6 +335,9 @@ impl Directory {
     /// Has another manifest from now on, also where it cannot be said to be on the disk.
     fn replace_manifest(&self, open: &mut Open, manifest: Manifest) -> io::Result<()> {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
+        if open.is_unsettled {
+            remove_if_there(&fresh)?;
+        }
         let mut text = serde_json::to_string(&manifest)?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&fresh)?;
         // What has blocks already keeps them: a disk without another one is to take what frees some.
@@ -370,10 +351,16 @@ impl Directory {
         let line = format!("{text}\n{:08x}\n", crc32c::crc32c(text.as_bytes()));
         file.write_all_at(line.as_bytes(), 0)?;
         file.sync_all()?;
+        open.is_unsettled = true;
         exchange(&fresh, &path)?;
         open.manifest = manifest;
+        self.itself.sync_all()?;
+        open.is_unsettled = false;
         self.reserve_manifest();
-        self.itself.sync_all()
+        for id in open.withdrawn.drain(..) {
+            let _ = fs::remove_file(self.file(id));
+        }
+        Ok(())
     }
 
     /// Has blocks for the next manifest, as many as this one takes. Where there are none, the next one needs some.
@@ -392,6 +379,13 @@ impl Drop for Directory {
     fn drop(&mut self) {
         // Whoever opens it next makes another one.
         let _ = fs::remove_file(self.path.join("MANIFEST.new"));
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -425,49 +419,6 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
         0 => Ok(lock),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// The manifest, if there is one.
-fn read_manifest(directory: &Path) -> Result<Option<Manifest>, DirectoryError> {
-    let path = directory.join("MANIFEST");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return if holds_segments(directory) {
-                Err(DirectoryError::Damaged(path, "it is missing, and there are segments".into()))
-            } else {
-                Ok(None)
-            };
-        }
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            return Err(DirectoryError::Damaged(path, "it is no text".into()));
-        }
-        Err(error) => return Err(DirectoryError::Io(path, error)),
-    };
-    let (json, checksum) = text.trim_end().rsplit_once('\n').unwrap_or((&text, ""));
-    if u32::from_str_radix(checksum, 16) != Ok(crc32c::crc32c(json.as_bytes())) {
-        return Err(DirectoryError::Damaged(path, "its checksum does not hold".into()));
-    }
-    let unknown =
-        |error: serde_json::Error| DirectoryError::Damaged(path.clone(), error.to_string());
-    let Format { format } = serde_json::from_str(json).map_err(unknown)?;
-    if format != Manifest::FORMAT {
-        let what = format!("it has format {format}, and only {} is known here", Manifest::FORMAT);
-        return Err(DirectoryError::Other(path, what));
-    }
-    serde_json::from_str(json).map(Some).map_err(unknown)
-}
-
-/// What every manifest says, whatever its format.
-#[derive(serde::Deserialize)]
-struct Format {
-    format: u32,
-}
-
-fn holds_segments(directory: &Path) -> bool {
-    fs::read_dir(directory).is_ok_and(|entries| {
-        entries.flatten().any(|entry| entry.path().extension().is_some_and(|name| name == "log"))
-    })
 }
 
 #[cfg(test)]
@@ -521,6 +472,73 @@ mod tests {
         assert_eq!(file.len() as u64, FILE_HEAD_BYTES + AHEAD_BYTES as u64);
         let records = segment.written(0, segment.filled());
         assert_eq!(file[FILE_HEAD_BYTES as usize..][..records.len()], *records);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    const NOTHING: Reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
+
+    /// Whether this manifest is still what it was, the one of [`NOTHING`].
+    fn is_whole(mut manifest: &File) -> bool {
+        let mut text = String::new();
+        manifest.read_to_string(&mut text).unwrap();
+        let (json, checksum) = text.trim_end().rsplit_once('\n').unwrap();
+        u32::from_str_radix(checksum, 16) == Ok(crc32c::crc32c(json.as_bytes()))
+            && json.contains("\"last\":0,")
+    }
+
+    #[test]
+    fn what_may_be_the_manifest_on_the_disk_is_not_written_over() {
+        let path = std::env::temp_dir().join(format!("knee-unsettled-{}", std::process::id()));
+        let (mut directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
+        directory.note(NOTHING).unwrap();
+        let called = || File::open(path.join("MANIFEST")).unwrap();
+        let last = Reached { last: 7, ..NOTHING };
+        let before = called();
+        let itself = std::mem::replace(&mut directory.itself, File::open("/dev/null").unwrap());
+        directory.note(last).expect_err("it cannot be synced");
+        assert_eq!(directory.state().manifest.reached, last);
+        directory.note(last).expect_err("it cannot be synced");
+        directory.itself = itself;
+        directory.note(last).unwrap();
+        assert!(is_whole(&before));
+        // Nor by whoever opens it behind one who ended between the exchange and the sync.
+        directory.note(NOTHING).unwrap();
+        let before = called();
+        exchange(&path.join("MANIFEST.new"), &path.join("MANIFEST")).unwrap();
+        fs::copy(path.join("MANIFEST.new"), path.join("MANIFEST")).unwrap();
+        let directory = open_anew(directory, &path);
+        directory.note(last).unwrap();
+        directory.note(last).unwrap();
+        assert!(is_whole(&before));
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    /// Opened by another process, while the one that had it leaves everything as it is.
+    fn open_anew(directory: Directory, path: &Path) -> Directory {
+        // SAFETY: a call with a descriptor that is open.
+        unsafe { libc::flock(directory._lock.as_raw_fd(), libc::LOCK_UN) };
+        std::mem::forget(directory);
+        Directory::open(path, Consistency::Linearizable).unwrap().0
+    }
+
+    #[test]
+    fn a_segment_that_nobody_has_is_named_no_more_once_there_are_others() {
+        let path = std::env::temp_dir().join(format!("knee-withdrawn-{}", std::process::id()));
+        let (mut directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
+        directory.create(1, 4096).unwrap();
+        let itself = std::mem::replace(&mut directory.itself, File::open("/dev/null").unwrap());
+        for id in 2..9 {
+            directory.create(id, 4096).expect_err("it cannot be synced");
+        }
+        let files = |directory: &Directory| {
+            (1..20).filter(|&id| directory.file(id).exists()).collect::<Vec<_>>()
+        };
+        assert_eq!(files(&directory).len(), 2);
+        directory.itself = itself;
+        directory.create(9, 4096).unwrap();
+        let manifest = read_manifest(&path).unwrap().unwrap();
+        assert_eq!(manifest.segments.into_keys().collect::<Vec<_>>(), [1, 9]);
+        assert_eq!(files(&directory), [1, 9]);
         fs::remove_dir_all(path).unwrap();
     }
 }
