@@ -12,7 +12,7 @@ use super::table::{Damage, Expired, SlotId, Table, View};
 use super::write::{Action, Condition, KEY_BYTES_MAX, Planned, Write, WriteError};
 use crate::engine::{Change, Figures, Item, Refused, Second, Version};
 
-/// Keys that are looked at under one lock for whether their time is over.
+/// Slots that are looked at under one lock for whether their keys' time is over.
 const EXPIRED_STEP: usize = 4096;
 
 /// What a change came to.
@@ -235,22 +235,16 @@ impl Store {
         (Ok(Changed { sequence, version, put: !gone && keeps.is_none() }), outcome)
     }
 
-    /// Removes those of some keys of a stripe, from one on, whose time is over. Returns where to go
+    /// Removes those keys whose time is over of some slots of a stripe, from one on. Returns where to go
     /// on. Nobody can give them more time meanwhile: the lock is held.
     pub(super) fn delete_expired_from(
         &self,
         stripe: usize,
-        first: &[u8],
+        first: usize,
         now: Second,
-    ) -> Result<Option<Vec<u8>>, Refused> {
+    ) -> Result<Option<usize>, Refused> {
         let mut locked = [(stripe, self.stripe(stripe))];
-        let table = &*locked[0].1;
-        let Expired { keys: found, next } =
-            table.expired_from(first, EXPIRED_STEP, now).map_err(|_| Refused::Damaged)?;
-        let slot = |key: &[u8]| table.find(self.0.hash.hash(key), key).ok().flatten();
-        // One that is damaged stays.
-        let keys: Vec<_> =
-            found.into_iter().filter_map(|key| slot(&key).map(|slot| (key, slot))).collect();
+        let Expired { keys, next } = locked[0].1.expired_from(first, EXPIRED_STEP, now);
         // What frees space has one segment for that where nobody else has any.
         let room = self.0.options.segment_bytes - HEAD_BYTES;
         let mut rest = &keys[..];

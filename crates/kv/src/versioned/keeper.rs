@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::log::Durability;
 use super::record::Sequence;
 use super::store::Store;
-use crate::engine::Second;
+use crate::engine::{Refused, Second};
 
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(50);
@@ -106,7 +106,8 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         let _ = store.finish_clearing(now, over);
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
             // Where there is no room for it, what it has freed is had back first.
-            expired = store.delete_expired(now, over).is_ok().then(Instant::now);
+            let is_full = store.delete_expired(now, over) == Err(Refused::Full);
+            expired = (!is_full).then(Instant::now);
         }
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
         let _ = store.prepare();

@@ -125,12 +125,12 @@ impl Store {
     /// Deletes the keys whose time is over. Nobody sees them any more, but they take space.
     pub(super) fn delete_expired(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
         for stripe in 0..self.stripes() {
-            let mut from = Some(Vec::new());
+            let mut from = Some(0);
             while let Some(first) = from {
                 if over.load(Ordering::Acquire) {
                     return Ok(());
                 }
-                from = self.delete_expired_from(stripe, &first, now)?;
+                from = self.delete_expired_from(stripe, first, now)?;
             }
         }
         Ok(())

@@ -59,6 +59,8 @@ struct Slot {
     pruned: bool,
     /// The newest record says that it is gone.
     deleted: bool,
+    /// No key has it.
+    free: bool,
 }
 
 /// A key of which nothing is known but that it is gone.
@@ -72,9 +74,9 @@ struct Gone {
 
 /// Keys whose time is over.
 pub(crate) struct Expired {
-    pub(crate) keys: Vec<Vec<u8>>,
-    /// The key to go on with; nothing at the end.
-    pub(crate) next: Option<Vec<u8>>,
+    pub(crate) keys: Vec<(Vec<u8>, SlotId)>,
+    /// The number of the slot to go on with; nothing at the end.
+    pub(crate) next: Option<usize>,
 }
 
 /// Versions of one key, of which a table may hold many.
@@ -351,8 +353,16 @@ impl Table {
     fn add(&mut self, hash: u64, at: Location, now: Second) -> SlotId {
         let tag = tag(hash);
         let deleted = self.trusted(at).kind == Kind::Delete;
-        let slot =
-            Slot { newest: at, tag, chain: 0, used_at: now, read: false, pruned: false, deleted };
+        let slot = Slot {
+            newest: at,
+            tag,
+            chain: 0,
+            used_at: now,
+            read: false,
+            pruned: false,
+            deleted,
+            free: false,
+        };
         let id = match self.slots_free.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
@@ -393,6 +403,7 @@ impl Table {
         if chain != 0 {
             self.free_chain(slot);
         }
+        self.slots[slot.0 as usize].free = true;
         self.slots_free.push(slot.0);
         self.note_there(slot);
         self.keys -= 1;
@@ -426,10 +437,10 @@ impl Table {
         damaged.into_inner().map_or(Ok(slots.map(SlotId)), Err)
     }
 
-    /// All slots.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = SlotId> + use<> {
-        let free: HashSet<u32> = self.slots_free.iter().copied().collect();
-        (0..self.slots.len() as u32).filter(move |slot| !free.contains(slot)).map(SlotId)
+    /// All slots that keys have.
+    pub(crate) fn slots(&self) -> Vec<SlotId> {
+        let has_key = |(_, slot): &(usize, &Slot)| !slot.free;
+        self.slots.iter().enumerate().filter(has_key).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
     /// Slots of which more is known than what they are now.
@@ -438,26 +449,22 @@ impl Table {
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Of so many keys from `first` on those whose time is over.
-    pub(crate) fn expired_from(
-        &self,
-        first: &[u8],
-        keys_max: usize,
-        now: Second,
-    ) -> Result<Expired, Damage> {
-        let mut found = Vec::new();
-        for (seen, slot) in self.slots_from(first)?.enumerate() {
-            let record = self.trusted(self.slots[slot.0 as usize].newest);
-            if seen >= keys_max {
-                // One that is damaged stays, and is not gone on with.
-                let Ok(key) = self.key(slot) else { continue };
-                return Ok(Expired { keys: found, next: Some(key.to_vec()) });
+    /// Those of so many slots from number `first` on whose keys' time is over. Not in the order of the keys,
+    /// which one that is damaged may have upset; it keeps no other from going, and stays itself.
+    pub(crate) fn expired_from(&self, first: usize, slots_max: usize, now: Second) -> Expired {
+        let end = self.slots.len().min(first + slots_max);
+        let is_over = |record: &Record<'_>| record.expiry.is_over(now);
+        let expired = |number: usize| {
+            let Slot { newest, deleted, free, .. } = self.slots[number];
+            // Only what seems to be over is looked at as a whole.
+            if free || deleted || !is_over(&self.trusted(newest)) {
+                return None;
             }
-            if record.kind != Kind::Delete && record.expiry.is_over(now) {
-                found.push(record.key.to_vec());
-            }
-        }
-        Ok(Expired { keys: found, next: None })
+            let record = self.checked(newest).ok().filter(is_over)?;
+            Some((record.key.to_vec(), SlotId(number as u32)))
+        };
+        let keys = (first..end).filter_map(expired).collect();
+        Expired { keys, next: (end < self.slots.len()).then_some(end) }
     }
 
     /// What was there before this commit is gone. Nobody asks for what was before `horizon`.

@@ -5,12 +5,13 @@ use std::ops::{Bound, ControlFlow};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
     Action, BackupError, Condition, Consistency, DirectoryError, DirectoryOptions, Durability,
-    ReclaimError, Store, StoreOptions, Write, WriteError,
+    History, Keeper, ReclaimError, Store, StoreOptions, Write, WriteError,
 };
 
-use crate::store::{Directory, open, options, put, repaired, scanned, set, value, written};
+use crate::store::{Directory, open, options, put, repaired, scanned, set, until, value, written};
 
 #[test]
 fn a_directory_has_one_store_at_a_time() {
@@ -221,6 +222,30 @@ fn what_is_damaged_is_replaced_or_deleted_and_then_its_segment_goes() {
     drop(store);
     let store = open(&directory.0).expect("nothing is damaged");
     assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 39));
+}
+
+#[test]
+fn a_key_that_is_damaged_is_not_taken_for_one_whose_time_is_over_and_keeps_none_from_going() {
+    let directory = Directory::new("over");
+    let store = unnamed(&directory, &["key03"]);
+    let path = directory.segments().remove(0);
+    let bytes = fs::read(&path).expect("readable");
+    let at = bytes.windows(5).position(|window| window == b"key04").expect("it is in there");
+    let file = fs::File::options().write(true).open(&path).expect("writable");
+    // When it ends is said twenty bytes before its key: never, until now.
+    file.write_all_at(&[1], at as u64 - 20).expect("writable");
+    // What begins with something else is put in the order of all.
+    for key in [b"a", b"z"] {
+        let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"" };
+        store
+            .write(&[Write { key, condition: Condition::Always, action }], None, 1)
+            .expect("taken");
+    }
+    assert_eq!(store.keys(), 42);
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    until("the end of those whose time is over", || store.keys() < 41);
+    assert_eq!(store.keys(), 40);
+    assert!(store.read(b"key04", 1, |_| true).is_err(), "it is damaged");
 }
 
 #[test]

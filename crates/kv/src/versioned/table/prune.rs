@@ -117,7 +117,7 @@ impl Table {
     /// Whether something in a segment is asked for.
     pub(crate) fn asks_for(&self, segment: SegmentId) -> bool {
         let is_in = |at: &Location| at.segment == segment;
-        self.slots().any(|slot| {
+        self.slots().into_iter().any(|slot| {
             is_in(&self.slots[slot.0 as usize].newest) || self.chain(slot).iter().any(is_in)
         })
     }
