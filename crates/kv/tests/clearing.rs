@@ -1,12 +1,14 @@
 //! Everything goes: at once or at a second, for all fronts, and for good.
 #![allow(clippy::unwrap_used)]
 
+use std::ops::Bound;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use knee_kv::engine::{Change, Engine, Expiry};
 use knee_kv::versioned::{
-    Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
-    StoreOptions, Write,
+    Action, Condition, Consistency, DirectoryOptions, Durability, Event, History, Items, Keeper,
+    Store, StoreOptions, What, Write,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -146,6 +148,33 @@ fn nothing_of_what_was_there_is_left_in_what_grows_meanwhile() {
         grow.join().unwrap();
     });
     assert_eq!(store.keys(), 0, "what grew while all went was spared, with all that it had");
+}
+
+#[test]
+fn who_watches_has_what_is_there_though_what_was_there_is_not_yet_said_to_be_gone() {
+    let store = Store::in_memory(OPTIONS, 1 << 20).unwrap();
+    put(&store, b"cleared", b"old", 1).unwrap();
+    let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"old" };
+    store.write(&[Write { key: b"over", condition: Condition::Always, action }], None, 1).unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&heard);
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let hear = move |event: Event| {
+        told.lock().unwrap().push(event.what);
+        true
+    };
+    store.watch(all, Box::new(hear));
+    let append = |key, now| {
+        let write = Write { key, condition: Condition::Always, action: Action::Append(b"new") };
+        store.write(&[write], None, now).unwrap();
+    };
+    append(b"over", 7);
+    // The clear is made by whoever writes behind its time, and told of key by key later.
+    Items::new(store.clone()).clear(9, 7).unwrap();
+    append(b"cleared", 9);
+    append(b"cleared", 9);
+    let new = || What::Put(b"new".to_vec());
+    assert_eq!(*heard.lock().unwrap(), [new(), new(), What::Appended(b"new".to_vec())]);
 }
 
 #[test]

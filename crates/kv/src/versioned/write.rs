@@ -335,10 +335,12 @@ impl Store {
                 sequence,
                 version: version_here,
                 key: plan.write.key.to_vec(),
-                what: match plan.write.action {
-                    Action::Put { value, .. } => What::Put(value.to_vec()),
-                    Action::Append(tail) => What::Appended(tail.to_vec()),
-                    Action::Delete => What::Deleted,
+                what: match (plan.write.action, &plan.view) {
+                    (Action::Put { value, .. }, _) => What::Put(value.to_vec()),
+                    (Action::Append(tail), Some(_)) => What::Appended(tail.to_vec()),
+                    // On top of nothing: of what was over or cleared, watchers may not have heard yet that it is gone.
+                    (Action::Append(tail), None) => What::Put(tail.to_vec()),
+                    (Action::Delete, _) => What::Deleted,
                 },
             });
         }
