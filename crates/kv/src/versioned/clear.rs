@@ -30,6 +30,8 @@ pub(super) struct Clearing {
     unfinished_at: AtomicU64,
     /// The same of the last one of which all is done: before it no key is that is still there.
     finished_at: AtomicU64,
+    /// Up to this commit all was done of it.
+    finished_by: AtomicU64,
 }
 
 impl Default for Clearing {
@@ -40,6 +42,7 @@ impl Default for Clearing {
             unfinished: AtomicU64::new(0),
             unfinished_at: AtomicU64::new(0),
             finished_at: AtomicU64::new(0),
+            finished_by: AtomicU64::new(0),
         }
     }
 }
@@ -99,9 +102,16 @@ impl Store {
         Ok(sequence)
     }
 
-    /// The commit that took all keys away, whose record has to be kept.
+    /// The commit that took all keys away, while some have no record yet that says so.
     pub(super) fn clearing(&self) -> Sequence {
         self.0.clearing.unfinished.load(Ordering::Relaxed)
+    }
+
+    /// From which commit on the log says what such a record says, of the commit `cleared`, without it;
+    /// `None` where it does not.
+    pub(super) fn said_without(&self, cleared: Sequence) -> Option<Sequence> {
+        let newest = self.clearing();
+        (cleared != newest).then(|| newest.max(self.0.clearing.finished_by.load(Ordering::Relaxed)))
     }
 
     /// A recovery found that this commit took all keys away.
@@ -120,7 +130,7 @@ impl Store {
     pub(super) fn finish_clearing(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
         // Nothing is moved meanwhile to where it was not looked for.
         let _reclaiming = lock(&self.0.reclaiming);
-        let Clearing { unfinished, unfinished_at, finished_at, .. } = &self.0.clearing;
+        let Clearing { unfinished, unfinished_at, finished_at, finished_by, .. } = &self.0.clearing;
         // Perhaps that of one before: then some is looked at once more.
         let commit_at = unfinished_at.load(Ordering::Acquire);
         let commit = self.clearing();
@@ -151,6 +161,7 @@ impl Store {
                 return Ok(());
             }
         }
+        finished_by.store(self.0.log.last(), Ordering::Relaxed);
         // Unless all were taken away once more.
         let _ = unfinished.compare_exchange(commit, 0, Ordering::Relaxed, Ordering::Relaxed);
         finished_at.store(commit_at, Ordering::Relaxed);
@@ -169,5 +180,57 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::engine::Expiry;
+    use crate::versioned::{
+        Action, Condition, Consistency, DirectoryOptions, Durability, ReadError, StoreOptions,
+        Write,
+    };
+
+    /// Between the commit that takes all away and those that say so of each key, only its record does.
+    #[test]
+    fn no_version_shows_what_had_been_cleared_once_the_record_of_that_is_gone() {
+        let path = std::env::temp_dir().join(format!("knee-cleared-{}", std::process::id()));
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 1,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let directory =
+            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+        let open = || {
+            let store = Store::open(options, &directory, 1 << 20).unwrap().0;
+            store.retain(0);
+            store
+        };
+        let mut store = open();
+        for key in 0..20_u8 {
+            let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"old" };
+            let write = Write { key: &[key], condition: Condition::Always, action };
+            store.write(&[write], None, 1).unwrap();
+        }
+        // Each life leaves a segment that is worth being taken apart.
+        drop(store);
+        store = open();
+        let cleared = store.clear(1, 1).unwrap();
+        let shown = |store: &Store| store.read_at(&[19], cleared, 1, |_| true).found;
+        assert_eq!(shown(&store), Ok(None));
+        for _ in 0..2 {
+            drop(store);
+            store = open();
+            store.finish_clearing(1, &AtomicBool::new(false)).unwrap();
+            while store.reclaim().unwrap() {}
+        }
+        drop(store);
+        let found = shown(&open());
+        assert!(matches!(found, Err(ReadError::Compacted(_)) | Ok(None)), "{found:?}");
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

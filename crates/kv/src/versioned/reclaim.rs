@@ -185,8 +185,12 @@ impl Store {
                 break;
             }
             if !record.kind.is_of_a_key() {
-                if record.kind == Kind::Clear && record.sequence == self.clearing() {
-                    self.0.log.begin_move(&record, true)?.append_moved(&record);
+                if record.kind == Kind::Clear {
+                    if let Some(known) = self.said_without(record.sequence) {
+                        self.0.dropped.fetch_max(known, Ordering::Relaxed);
+                    } else {
+                        self.0.log.begin_move(&record, true)?.append_moved(&record);
+                    }
                 }
                 continue;
             }
