@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use knee_kv::engine::Expiry;
@@ -171,6 +172,33 @@ fn a_copy_replaces_nothing() {
     let refused = store.backup(&place.0.join("store"));
     assert!(matches!(refused, Err(BackupError::Occupied(_))));
     assert_eq!(place.names(), ["store", "taken"]);
+}
+
+#[test]
+fn of_several_copies_to_one_place_one_is_made() {
+    let place = Place::new("one-place");
+    let store = Store::in_memory(options(Consistency::Linearizable), 1 << 26).expect("memory");
+    for key in 0..100_u8 {
+        made(&store, &[key], put(&[key; 100]));
+    }
+    for round in 0..30 {
+        let to = place.0.join(format!("copy{round}"));
+        let together = Barrier::new(6);
+        let copy = || {
+            together.wait();
+            store.backup(&to)
+        };
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let copies: Vec<_> = (0..6).map(|_| scope.spawn(copy)).collect();
+            copies.into_iter().map(|copy| copy.join().expect("it ends")).collect()
+        });
+        let made = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(made, 1, "{round}: {outcomes:?}");
+        let is_other =
+            |error: &BackupError| matches!(error, BackupError::InUse(_) | BackupError::Occupied(_));
+        assert!(outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(is_other));
+        assert_eq!(open(&to, Consistency::Linearizable).keys(), 100, "{round}");
+    }
 }
 
 #[test]

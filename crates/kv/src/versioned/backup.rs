@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::directory::{self, Directory, DirectoryError};
 use super::log::{Durability, Forgotten, Log, Recovered, Unwritable};
 use super::record::{Kind, OnDisk, Record, Sequence};
-use super::store::{Consistency, Store};
+use super::store::{Consistency, Store, lock};
 use super::table::{Damage, Table, View};
 use super::write::{Growing, pieces};
 use crate::engine::{Expiry, Version};
@@ -121,6 +121,16 @@ impl Store {
     /// # Errors
     /// See [`BackupError`].
     pub fn backup(&self, path: &Path) -> Result<Sequence, BackupError> {
+        // Of two, one makes it, and only that one takes away what is there of it.
+        if !lock(&self.0.copying).insert(path.to_owned()) {
+            return Err(BackupError::InUse(path.to_owned()));
+        }
+        let made = self.make_copy(path);
+        lock(&self.0.copying).remove(path);
+        made
+    }
+
+    fn make_copy(&self, path: &Path) -> Result<Sequence, BackupError> {
         let told = |path: &Path| {
             let path = path.to_owned();
             move |error| BackupError::Io(path, error)
@@ -136,7 +146,7 @@ impl Store {
         name.push(UNFINISHED.1);
         let partial = path.with_file_name(name);
         remove_unfinished(&partial).map_err(told(&partial))?;
-        // Of two, one makes it; only that one removes it.
+        // Of two processes, one makes it.
         fs::create_dir(&partial).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => BackupError::InUse(path.to_owned()),
             _ => told(&partial)(error),
@@ -150,7 +160,8 @@ impl Store {
             File::open(parent).and_then(|parent| parent.sync_all()).map_err(told(parent))?;
             Ok(sequence)
         });
-        if made.is_err() {
+        let is_own = !matches!(made, Err(BackupError::Directory(DirectoryError::InUse(_))));
+        if made.is_err() && is_own {
             let _ = fs::remove_dir_all(&partial);
         }
         made
