@@ -98,6 +98,7 @@ async fn who_makes_a_segment_holds_up_nobody() {
     put(&mut client, b"there", &[1; 2000]).await.unwrap();
     // Whoever enters a segment in the manifest waits until somebody reads this.
     let fresh = directory.0.join("MANIFEST.new");
+    fs::remove_file(&fresh).unwrap();
     let path = CString::new(fresh.as_os_str().as_bytes()).unwrap();
     // SAFETY: the path ends with a zero and outlives the call.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
