@@ -55,7 +55,7 @@ async fn what_happens_to_the_keys_of_a_range_is_told() {
     bulk_put(&mut client, vec![changed(b"c", b""), changed(b"x", b"y")]).await.unwrap();
     let expected = [
         ("b", Kind::Put, 4, "one"),
-        ("c", Kind::Append, 5, "12"),
+        ("c", Kind::Put, 5, "12"),
         ("c", Kind::Append, 6, "12"),
         ("b", Kind::Delete, 7, ""),
         ("c", Kind::Put, 8, ""),
