@@ -164,7 +164,7 @@ impl Store {
         value: &mut Vec<u8>,
         visit: impl FnOnce(Option<Item<'_>>) -> R,
     ) -> Result<(R, Sequence), Damage> {
-        self.clear_if_due(now, true);
+        self.clear_if_due(now);
         let hash = self.0.hash.hash(key);
         let mut table = self.stripe(self.stripe_of(hash));
         let seen = Seen::of(&table, hash, key, now)?;
@@ -187,7 +187,9 @@ impl Store {
         value: &mut Vec<u8>,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Changed, Refused>, R) {
-        self.clear_if_due(now, false);
+        if let Err(error) = self.clear_before_write(now) {
+            return (Err(error.into()), decide(None).1);
+        }
         let hash = self.0.hash.hash(key);
         let mut locked = [(self.stripe_of(hash), self.stripe(self.stripe_of(hash)))];
         let table = &mut *locked[0].1;

@@ -66,23 +66,34 @@ impl Store {
     }
 
     /// Takes every key away, if the time that was given for that has come. Where the log takes nothing, writers
-    /// and the keeper try it again; nobody can put what is to stay meanwhile.
+    /// and the keeper try it again, and who reads goes on.
     #[inline]
-    pub(super) fn clear_if_due(&self, now: Second, reads: bool) {
+    pub(super) fn clear_if_due(&self, now: Second) {
         let Clearing { due, is_late, .. } = &self.0.clearing;
-        if due.load(Ordering::Acquire) <= now && !(reads && is_late.load(Ordering::Relaxed)) {
-            self.clear_due(now);
+        if due.load(Ordering::Acquire) <= now && !is_late.load(Ordering::Relaxed) {
+            let _ = self.clear_due(now);
         }
     }
 
+    /// The same for who writes: what came behind that time is not to be taken away with the rest.
+    ///
+    /// # Errors
+    /// When the log takes nothing.
+    #[inline]
+    pub(super) fn clear_before_write(&self, now: Second) -> Result<(), WriteError> {
+        let is_due = self.0.clearing.due.load(Ordering::Acquire) <= now;
+        if is_due { self.clear_due(now) } else { Ok(()) }
+    }
+
     #[cold]
-    fn clear_due(&self, now: Second) {
+    fn clear_due(&self, now: Second) -> Result<(), WriteError> {
         let cleared = self.take_all_away(|due| due <= now);
         self.0.clearing.is_late.store(cleared.is_err(), Ordering::Relaxed);
+        cleared.map(drop)
     }
 
     /// Takes every key away, unless it `is_due` no more. Returns the last commit that did.
-    fn take_all_away(&self, is_due: impl FnOnce(Second) -> bool) -> Result<Sequence, Refused> {
+    fn take_all_away(&self, is_due: impl FnOnce(Second) -> bool) -> Result<Sequence, WriteError> {
         // Whoever has decided something has done it, and whoever decides from now on finds no key.
         let mut tables: Vec<_> = (0..self.stripes()).map(|stripe| self.stripe(stripe)).collect();
         let Clearing { due, unfinished, unfinished_at, .. } = &self.0.clearing;
@@ -90,7 +101,7 @@ impl Store {
             return Ok(unfinished.load(Ordering::Relaxed));
         }
         let bytes = record_bytes(Kind::Clear, 0, 0, false);
-        let mut commit = self.0.log.begin(iter::once(bytes), true).map_err(WriteError::from)?;
+        let mut commit = self.0.log.begin(iter::once(bytes), true)?;
         let sequence = commit.sequence;
         let at = commit.append(&Record::of_no_key(Kind::Clear, sequence));
         unfinished.store(sequence, Ordering::Relaxed);

@@ -102,7 +102,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         }
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = since_epoch.as_secs() as Second;
-        store.clear_if_due(now, false);
+        let _ = store.clear_before_write(now);
         let _ = store.finish_clearing(now, over);
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
             // Where there is no room for it, what it has freed is had back first.

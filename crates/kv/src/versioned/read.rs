@@ -81,7 +81,7 @@ impl Store {
         now: Second,
         visit: impl FnMut(&[u8]) -> bool,
     ) -> Result<Seen<Option<Shown>>, Damage> {
-        self.clear_if_due(now, true);
+        self.clear_if_due(now);
         let hash = self.0.hash.hash(key);
         let mut table = self.stripe(self.stripe_of(hash));
         let Some(slot) = table.find(hash, key)? else {

@@ -57,7 +57,7 @@ impl Store {
         now: Second,
         mut visit: impl FnMut(&Visited<'_>) -> Result<ControlFlow<()>, Damage>,
     ) -> Result<Scanned, Damage> {
-        self.clear_if_due(now, true);
+        self.clear_if_due(now);
         let table = &*self.stripe(stripe);
         let at = snapshot.map_or(Sequence::MAX, Snapshot::sequence);
         let (first, exclusive) = match range.0 {

@@ -132,7 +132,7 @@ impl Store {
         request: Option<RequestId>,
         now: Second,
     ) -> Result<Committed, WriteError> {
-        self.clear_if_due(now, false);
+        self.clear_before_write(now)?;
         let Some(id) = request else { return self.write_once(writes, None, now) };
         // Held until it is made: the same request may come twice at once.
         let mut requests = self.0.requests.shard(id);
