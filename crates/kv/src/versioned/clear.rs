@@ -97,7 +97,8 @@ impl Store {
         // Whoever has decided something has done it, and whoever decides from now on finds no key.
         let mut tables: Vec<_> = (0..self.stripes()).map(|stripe| self.stripe(stripe)).collect();
         let Clearing { due, unfinished, unfinished_at, .. } = &self.0.clearing;
-        if !is_due(due.load(Ordering::Relaxed)) {
+        let asked = due.load(Ordering::Relaxed);
+        if !is_due(asked) {
             return Ok(unfinished.load(Ordering::Relaxed));
         }
         let bytes = record_bytes(Kind::Clear, 0, 0, false);
@@ -109,7 +110,8 @@ impl Store {
         drop(commit);
         let horizon = self.horizon(sequence);
         tables.iter_mut().for_each(|table| table.clear(sequence, horizon));
-        due.store(NEVER, Ordering::Release);
+        // Unless another one has been asked for meanwhile.
+        let _ = due.compare_exchange(asked, NEVER, Ordering::Release, Ordering::Relaxed);
         Ok(sequence)
     }
 
