@@ -93,9 +93,12 @@ def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], cl
     )
 
 
-def together_or_alone(found: Mapping[str, Operation], alone: Operation, clients: int) -> str:
-    """What writing many keys in one request saves, if that was asked for; `alone` writes one."""
-    bulk = found.get("bulk_put")
+def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, clients: int) -> str:
+    """What writing many keys in one request saves, if that was asked for, against the puts of one key beside it.
+
+    Where there were none, against those of `elsewhere`.
+    """
+    bulk, alone = found.get("bulk_put"), found.get("put", elsewhere)
     if bulk is None:
         return ""
     each = Interval(

@@ -65,4 +65,7 @@ def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:
     sentence = together_or_alone(bulk, operation("put", 0.2, 0.21, 0.19), 1)
     assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put" in sentence
     assert "one after the other, take 10 times as long (8." in sentence
+    # Puts of the same configuration are what it is compared with, if there were any.
+    beside = {**bulk, "put": operation("put", 0.2, 0.21, 0.19)}
+    assert together_or_alone(beside, operation("put", 7.0), 1) == sentence
     assert together_or_alone({}, operation("put", 0.2), 1) == ""

@@ -43,9 +43,9 @@ def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list
         for name in names
         if len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) > 1
     ]
-    alone = next((each["put"] for each in at_most.values() if "put" in each), None)
-    if alone is not None:
-        sentences += [together_or_alone(each, alone, most) for each in at_most.values()]
+    elsewhere = next((each["put"] for each in at_most.values() if "put" in each), None)
+    if elsewhere is not None:
+        sentences += [together_or_alone(each, elsewhere, most) for each in at_most.values()]
     return [sentence for sentence in sentences if sentence]
 
 
