@@ -185,7 +185,7 @@ impl<H: Handler> EventLoop<H> {
                     }
                     self.handler.on_wake(&mut self.io);
                 }
-                TIMER => {}
+                TIMER => self.io.timers.fired(),
                 LISTENER => self.accept(),
                 token => self.on_event(token.0 as u32, event, scratch),
             }

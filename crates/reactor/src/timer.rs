@@ -38,6 +38,12 @@ impl Timers {
         Some(key)
     }
 
+    /// The alarm has fired. A batch that gathers may be of an earlier time than that: what is due then is due
+    /// in the next one, and the alarm must fire again.
+    pub(crate) fn fired(&mut self) {
+        self.armed = None;
+    }
+
     /// Makes the alarm fire at the earliest deadline. Costs a system call only when that deadline is
     /// earlier than the one it is armed for, or when that one has passed.
     pub(crate) fn arm(&mut self, now: Instant) -> io::Result<()> {
@@ -84,5 +90,22 @@ mod tests {
         poll.poll(&mut events, Some(Duration::from_secs(10))).unwrap();
         assert_eq!(events.iter().next().map(|event| event.token()), Some(Token(7)));
         assert_eq!(timers.pop_due(Instant::now()), Some(2));
+    }
+
+    #[test]
+    fn a_timer_that_fired_in_a_batch_of_an_earlier_time_fires_again() {
+        let mut poll = mio::Poll::new().unwrap();
+        let mut timers = Timers::new(poll.registry(), Token(7)).unwrap();
+        let mut events = mio::Events::with_capacity(4);
+        let batch = Instant::now();
+        timers.add(batch + Duration::from_millis(1), 1);
+        for _ in 0..2 {
+            timers.arm(batch).unwrap();
+            poll.poll(&mut events, Some(Duration::from_secs(10))).unwrap();
+            assert!(!events.is_empty());
+            timers.fired();
+            assert_eq!(timers.pop_due(batch), None);
+        }
+        assert_eq!(timers.pop_due(Instant::now()), Some(1));
     }
 }
