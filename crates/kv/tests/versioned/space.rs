@@ -1,8 +1,10 @@
 //! What the log takes.
 
-use knee_kv::versioned::{Action, Condition, Write};
+use knee_kv::versioned::{
+    Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Write,
+};
 
-use crate::store::{Directory, Model, SEGMENT_BYTES, open, put, scanned};
+use crate::store::{Directory, Model, SEGMENT_BYTES, open, options, put, scanned, set};
 
 #[test]
 fn the_log_takes_no_more_than_twice_what_is_alive_however_long_it_is_written_to() {
@@ -38,4 +40,34 @@ fn the_log_takes_no_more_than_twice_what_is_alive_however_long_it_is_written_to(
             assert!(scanned(&store, None) == model, "after round {round}");
         }
     }
+}
+
+#[test]
+fn segments_that_were_made_larger_are_had_back_and_counted_by_what_they_take() {
+    let directory = Directory::new("larger");
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let smaller = options(Consistency::Linearizable);
+    let larger = StoreOptions { segment_bytes: 64 << 10, ..smaller };
+    let (store, _) = Store::open(larger, &at, 1 << 26).expect("opens");
+    for number in 0..2000_u32 {
+        // One of six stays.
+        let key = if number % 6 == 0 { number } else { 1 };
+        set(&store, &key.to_be_bytes(), &[7; 400]);
+    }
+    store.sync(store.last()).expect("the disk takes it");
+    drop(store);
+    let (store, _) = Store::open(smaller, &at, 1 << 26).expect("opens");
+    while store.reclaim().expect("there is room") {}
+    let figures = store.figures();
+    let lengths = directory.segments().into_iter();
+    let takes: u64 = lengths.map(|file| file.metadata().expect("it is there").len() - 4096).sum();
+    assert!(takes < 2 * figures.live_bytes + (64 << 10), "{takes} bytes of files: {figures:?}");
+    assert!(
+        figures.file_bytes <= takes && takes <= figures.file_bytes + 2 * 4096,
+        "{takes}: {figures:?}"
+    );
 }
