@@ -1,0 +1,238 @@
+//! What a load counts, of whichever operations and keys.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::store::{
+    ALL, READS, Store, WRITES, count, errors, finished, load, run, sum, summary, until,
+};
+
+#[test]
+fn what_it_counts_over_grpc_is_what_the_server_counts() {
+    let rows = [
+        ("--consistency linearizable", "--clients 7 --threads 2"),
+        ("--consistency sequential", "--clients 4 --own-keys --key-choice zipf:0.8"),
+        ("--consistency linearizable", "--clients 3 --key-draws 20 --think-ms 1"),
+        ("--consistency linearizable", "--clients 3 --rate 300 --arrivals constant"),
+    ];
+    for (server, flags) in rows {
+        let store = Store::start(&server.split(' ').collect::<Vec<_>>());
+        store.populate("--keys 500 --populate 0.9 --value-bytes uniform:1:900");
+        let before = store.stats();
+        let flags = format!(
+            "{flags} --mix {ALL} --keys 500 --value-bytes uniform:1:900 --scan-keys 20 --verify"
+        );
+        let end = store.loaded_until(&flags, |now| {
+            now.reads > before.reads + 20 && now.scans > before.scans + 3
+        });
+        let (line, stats) = (summary(&end), store.stats());
+        assert_eq!(end.errors, "", "{flags}");
+        assert_eq!(sum(line, &READS, "count"), stats.reads - before.reads, "{flags}");
+        assert_eq!(sum(line, &WRITES, "count"), stats.writes - before.writes, "{flags}");
+        let scans = sum(line, &["scan", "atomic_scan"], "count");
+        assert_eq!(scans, stats.scans - before.scans, "{flags}");
+        let items = sum(line, &["scan", "atomic_scan"], "items");
+        assert_eq!(items, stats.scan_entries - before.scan_entries, "{flags}");
+        assert_eq!(count(line, "bulk_put", "items"), 10 * count(line, "bulk_put", "count"));
+        assert_eq!(count(line, "put", "hits"), count(line, "put", "count"));
+        assert_eq!(line["wrong_values"], 0, "{flags}");
+        assert_eq!(line["in_flight"], 0, "{flags}");
+        assert_eq!(errors(line), 0, "{flags}");
+        let windows = end.lines.iter().filter(|line| line["type"] == "window");
+        let told: u64 = windows.map(|line| sum(line, &WRITES, "count")).sum();
+        assert_eq!(told, sum(line, &WRITES, "count"), "{flags}");
+    }
+}
+
+#[test]
+fn what_it_counts_over_memcached_is_what_the_server_counts() {
+    let store = Store::start(&[]);
+    let address = store.program.address();
+    let output = run(&format!("--server {address} --protocol memcached --keys 300 --populate 0.9"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let end = finished(load(&format!(
+        "--server {address} --protocol memcached --clients 5 --keys 300 --seconds 0.6 --verify \
+         --mix read:40,insert:5,update:5,put:10,append:5,delete:5 --rate 1000 --arrivals constant"
+    )));
+    let line = summary(&end);
+    assert_eq!((end.errors.as_str(), errors(line)), ("", 0));
+    assert_eq!(line["wrong_values"], 0);
+    store.program.signal(libc::SIGTERM);
+    let served = store.program.end();
+    let served = summary(&served);
+    let stored = sum(line, &["insert", "update", "put", "append"], "count");
+    // Populating set 270.
+    assert_eq!(count(served, "set", "count"), stored + 270);
+    assert_eq!(count(served, "get", "count"), sum(line, &READS, "count"));
+    assert_eq!(count(served, "get", "misses"), count(line, "read_missing", "count"));
+    assert_eq!(count(served, "delete", "count"), count(line, "delete", "count"));
+    assert_eq!(count(served, "delete", "hits"), count(line, "delete", "hits"));
+    assert!(stored > 20 && count(line, "insert", "misses") > 0, "{line}");
+}
+
+#[test]
+fn populating_a_share_leaves_the_rest_missing() {
+    let stores = [Store::start(&[]), Store::start(&["--consistency", "sequential"])];
+    let servers = format!("--server {},{}", stores[0].grpc, stores[1].grpc);
+    let output =
+        run(&format!("{servers} --keys 5000 --populate 0.99 --value-bytes exponential:900"));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["populate"]["servers"][1]["stored"], 4950);
+    assert_eq!(stores.map(|store| store.stats().keys), [4950, 4950]);
+}
+
+#[test]
+fn an_open_loop_asks_for_every_key_of_a_walk() {
+    let store = Store::start(&[]);
+    store.populate("--keys 200 --populate 0.9");
+    // Each client walks through all keys in order: of 400 requests 40 are for missing ones.
+    let end = store.loaded(
+        "--clients 4 --keys 200 --key-choice sequential --mix read:1 --verify --rate 400 \
+         --arrivals constant --seconds 1",
+    );
+    let line = summary(&end);
+    assert_eq!(sum(line, &READS, "count"), 400);
+    assert_eq!(count(line, "read_missing", "count"), 40, "{line}");
+    assert_eq!(count(line, "read_missing", "misses"), 40);
+    assert_eq!((&line["wrong_values"], errors(line)), (&0.into(), 0));
+}
+
+#[test]
+fn an_open_loop_counts_the_waiting_of_requests_that_a_stopped_server_delays() {
+    let store = Store::start(&[]);
+    let mut load = store.load("--clients 4 --rate 500 --arrivals constant --seconds 3");
+    // In its midst.
+    assert_eq!(load.line()["type"], "window");
+    store.program.signal(libc::SIGSTOP);
+    let stopped = Instant::now();
+    sleep(Duration::from_millis(400));
+    let stopped = stopped.elapsed();
+    store.program.signal(libc::SIGCONT);
+    let end = finished(load);
+    let line = summary(&end);
+    let ops = ["read_missing", "read", "put"];
+    assert_eq!(sum(line, &ops, "count"), 1500);
+    assert_eq!((&line["unsent"], errors(line)), (&0.into(), 0));
+    // One came due every 2 ms of the stop, and has waited for its end.
+    let slowest = line["histograms"].as_array().unwrap().iter().map(|line| &line["max"]);
+    let slowest = slowest.map(|max| max.as_u64().unwrap()).max().unwrap();
+    assert!(slowest >= stopped.as_nanos() as u64 - 10_000_000, "{stopped:?}: {line}");
+    let waited_s = sum(line, &ops, "response_sum_ns") as f64 / 1e9;
+    let stopped_s = stopped.as_secs_f64();
+    assert!(waited_s >= 0.9 * 500.0 * stopped_s * stopped_s / 2.0, "{stopped:?}: {line}");
+}
+
+#[test]
+fn a_graph_has_large_ordinary_and_missing_users() {
+    let store = Store::start(&[]);
+    store.set("3", &[b'7'; 200_000]);
+    store.set("10", b"7\n");
+    let end = store.loaded(
+        "--clients 2 --keys 12 --mix read:3,scan:1 --key-format plain --key-choice zipf:0.8 \
+         --rate 300 --arrivals constant --seconds 0.5 --large-bytes 100000 --scan-keys 1 --key-prefix=",
+    );
+    let line = summary(&end);
+    assert_eq!(errors(line), 0, "{}", end.errors);
+    assert!(READS.iter().all(|op| count(line, op, "count") > 0), "{line}");
+    assert!(count(line, "read_large", "bytes_in") > 200_000 * count(line, "read_large", "count"));
+    assert_eq!(count(line, "read_large", "hits"), count(line, "read_large", "count"));
+    // In the order of bytes, the user behind the last one is none: "4" and above.
+    assert!(count(line, "scan", "items") <= count(line, "scan", "count"), "{line}");
+    assert!(count(line, "scan", "items") > 0, "{line}");
+}
+
+#[test]
+fn a_list_is_loaded_once_and_by_every_server() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let list = format!("kv-load-{}.txt", std::process::id());
+    std::fs::write(directory.join(&list), "3\t10\n3\t11\n12\t3\n").unwrap();
+    let flags = ["--init-dir", directory.to_str().unwrap()];
+    let stores = [Store::start(&flags), Store::start(&flags)];
+    let servers = format!("--server {},{}", stores[0].grpc, stores[1].grpc);
+    for resumed in [0, 3] {
+        let output = run(&format!("{servers} --init {list}"));
+        let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told = line["init"]["servers"].as_array().unwrap();
+        for (store, told) in stores.iter().zip(told) {
+            assert_eq!(told["address"], store.grpc);
+            assert_eq!((&told["edges"], &told["resumed_edges"]), (&3.into(), &resumed.into()));
+        }
+    }
+    std::fs::remove_file(directory.join(&list)).unwrap();
+    let end = stores[0].loaded(
+        "--clients 2 --keys 13 --mix read:1 --key-format plain --key-choice sequential --rate 260 \
+         --arrivals constant --seconds 0.1 --key-prefix=",
+    );
+    // Both have walked over all thirteen: users 3 and 12 have followers.
+    assert_eq!(count(summary(&end), "read", "count"), 4);
+    let elsewhere = Store::start(&[]);
+    for (store, file) in [(&stores[0], "nothing-of-this-name"), (&elsewhere, &*list)] {
+        let output = run(&format!("--server {} --init {file}", store.grpc));
+        assert_eq!(output.status.code(), Some(1));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(&format!("loading at {} failed: ", store.grpc)), "{told}");
+    }
+}
+
+#[test]
+fn what_has_a_time_to_live_is_missing_when_that_is_over() {
+    let store = Store::start(&["--consistency", "sequential"]);
+    for (protocol, server) in [("grpc", &*store.grpc), ("memcached", store.program.address())] {
+        let flags = format!(
+            "--server {server} --protocol {protocol} --keys 40 --value-bytes 100 --key-prefix {protocol}-"
+        );
+        let populated = |ttl_s: u32| {
+            let output = run(&format!("{flags} --populate 1 --ttl-s {ttl_s}"));
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        };
+        let read = || {
+            let end = finished(load(&format!(
+                "{flags} --mix read:1 --key-choice sequential --rate 400 --arrivals constant \
+                 --seconds 0.1 --verify"
+            )));
+            let line = summary(&end).clone();
+            assert_eq!((&line["wrong_values"], errors(&line)), (&0.into(), 0), "{}", end.errors);
+            assert_eq!(sum(&line, &READS, "count"), 40);
+            count(&line, "read_missing", "count")
+        };
+        populated(3600);
+        assert_eq!(read(), 0, "{protocol}");
+        populated(1);
+        until("all have expired", || read() == 40);
+        // And what is written since has newer versions.
+        let end = finished(load(&format!(
+            "{flags} --mix read:2,put:1,insert:1 --ttl-s 1 --rate 400 --arrivals constant \
+             --seconds 2.5 --verify"
+        )));
+        let line = summary(&end);
+        assert_eq!((&line["wrong_values"], errors(line)), (&0.into(), 0), "{}", end.errors);
+        assert!(count(line, "insert", "hits") > 40, "{protocol}: {line}");
+        assert!(count(line, "read_missing", "count") > 0, "{protocol}: {line}");
+    }
+}
+
+#[test]
+fn processes_side_by_side_have_keys_of_their_own() {
+    let store = Store::start(&[]);
+    for (part, keys) in [("1/2", 50), ("2/2", 100)] {
+        let end = store.loaded(&format!(
+            "--keys 100 --clients 5 --own-keys --part {part} --mix put:1 --key-choice sequential \
+             --rate 500 --arrivals constant --seconds 0.2"
+        ));
+        assert_eq!(count(summary(&end), "put", "count"), 100);
+        assert_eq!(store.stats().keys, keys);
+    }
+}
+
+#[test]
+fn writes_without_ids_are_made_like_others() {
+    let store = Store::start(&[]);
+    let end = store.loaded(&format!(
+        "--mix {ALL} --keys 50 --no-request-ids --rate 300 --arrivals constant --seconds 0.5"
+    ));
+    let line = summary(&end);
+    assert_eq!((errors(line), sum(line, &WRITES, "count")), (0, store.stats().writes));
+}

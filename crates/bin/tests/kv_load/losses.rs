@@ -1,0 +1,69 @@
+//! What a lost connection costs, and what is sent again.
+
+use std::sync::atomic::Ordering;
+
+use crate::relay::Relay;
+use crate::store::{Store, WRITES, ended_when_reconnected, errors, load, sum, summary, until};
+
+#[test]
+fn a_write_whose_answer_was_lost_is_sent_again_and_made_once() {
+    for pace in ["--think-ms 1", "--rate 100"] {
+        let store = Store::start(&[]);
+        let relay = Relay::to(&store.grpc);
+        let load = load(&format!(
+            "--server {} {pace} --clients 6 --own-keys --keys 600 --mix put:2,append:1,bulk_put:1 \
+             --seconds 60 --verify",
+            relay.address
+        ));
+        until("it has written", || store.stats().last_commit > 20);
+        relay.mute.on.store(true, Ordering::SeqCst);
+        // Some are made whose answers nobody hears: the last one of each client, or any.
+        until("answers were lost", || relay.mute.lost.load(Ordering::SeqCst) >= 3);
+        relay.cut.store(true, Ordering::SeqCst);
+        let end = ended_when_reconnected(load, 6);
+        let line = summary(&end);
+        assert_eq!(line["wrong_values"], 0, "{pace}: {}", end.errors);
+        assert!(errors(line) > 0, "{pace}: {line}");
+        assert!(end.errors.contains(&relay.address), "{pace}: {}", end.errors);
+        // Every write has one commit, however often it was sent.
+        let acknowledged = sum(line, &WRITES, "count") - errors(line);
+        assert_eq!(store.stats().last_commit, acknowledged, "{pace}");
+    }
+}
+
+#[test]
+fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
+    let (mortal, other) = (Store::start(&[]), Store::start(&[]));
+    let servers = format!("{},{}", mortal.grpc, other.grpc);
+    let load = load(&format!("--server {servers} --clients 6 --seconds 60"));
+    until("it has read", || mortal.stats().reads > 10);
+    let Store { program, grpc } = mortal;
+    program.signal(libc::SIGKILL);
+    program.end();
+    let mortal = Store::at(grpc, &[]);
+    let end = ended_when_reconnected(load, 3);
+    let line = summary(&end);
+    assert_eq!(line["connections"], 6);
+    // What three clients had in flight.
+    assert!((1..=3).contains(&errors(line)), "{line}: {}", end.errors);
+    assert!(
+        end.errors.contains(&mortal.grpc) && !end.errors.contains(&other.grpc),
+        "{}",
+        end.errors
+    );
+    assert!(mortal.stats().reads > 0, "it is asked again once it is back");
+}
+
+#[test]
+fn a_connection_that_is_lost_while_nothing_is_waited_for_costs_no_error() {
+    let store = Store::start(&[]);
+    let load = store.load("--mix read:1 --think-ms 3000 --seconds 60");
+    until("it has read", || store.stats().reads > 0);
+    let Store { program, grpc } = store;
+    program.signal(libc::SIGKILL);
+    program.end();
+    let store = Store::at(grpc, &[]);
+    let end = ended_when_reconnected(load, 1);
+    assert_eq!(errors(summary(&end)), 0, "{}", end.errors);
+    assert!(end.errors.contains(&store.grpc), "{}", end.errors);
+}

@@ -1,0 +1,128 @@
+//! A store and a load on it as processes, ended when a test lets go of them.
+
+use std::process::Output;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use knee_rpc::kv::key_value_client::KeyValueClient;
+use knee_rpc::kv::{StatsRequest, StatsResponse};
+use serde_json::Value;
+
+use crate::program::{End, KV, LOAD, PATIENCE, Program, free_address, refused, talk};
+
+pub(crate) const ALL: &str =
+    "read:40,insert:5,update:5,put:10,append:5,delete:5,scan:2,atomic_scan:2,bulk_put:5";
+pub(crate) const WRITES: [&str; 6] = ["insert", "update", "put", "append", "delete", "bulk_put"];
+pub(crate) const READS: [&str; 3] = ["read", "read_missing", "read_large"];
+
+/// A versioned store, and where it speaks gRPC.
+pub(crate) struct Store {
+    pub(crate) program: Program,
+    pub(crate) grpc: String,
+}
+
+impl Store {
+    pub(crate) fn start(flags: &[&str]) -> Store {
+        Store::at(free_address(), flags)
+    }
+
+    pub(crate) fn at(grpc: String, flags: &[&str]) -> Store {
+        let program = Program::serve(KV, &[&["--grpc", &grpc], flags].concat());
+        Store { program, grpc }
+    }
+
+    /// What it counted.
+    pub(crate) fn stats(&self) -> StatsResponse {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut client =
+                KeyValueClient::connect(format!("http://{}", self.grpc)).await.unwrap();
+            client.stats(StatsRequest {}).await.unwrap().into_inner()
+        })
+    }
+
+    pub(crate) fn set(&self, key: &str, value: &[u8]) {
+        let head = format!("set {key} 0 0 {}\r\n", value.len());
+        let request = [head.as_bytes(), value, b"\r\n"].concat();
+        talk(&mut self.program.connect(), &request, b"STORED\r\n");
+    }
+
+    pub(crate) fn load(&self, flags: &str) -> Program {
+        load(&format!("--server {} {flags}", self.grpc))
+    }
+
+    /// Runs a load to its end.
+    pub(crate) fn loaded(&self, flags: &str) -> End {
+        finished(self.load(flags))
+    }
+
+    /// Runs a load until the server has counted enough.
+    pub(crate) fn loaded_until(&self, flags: &str, enough: impl Fn(&StatsResponse) -> bool) -> End {
+        let load = self.load(&format!("{flags} --seconds 60"));
+        until("it has asked enough", || enough(&self.stats()));
+        load.signal(libc::SIGTERM);
+        finished(load)
+    }
+
+    pub(crate) fn populate(&self, flags: &str) {
+        let output = run(&format!("--server {} {flags}", self.grpc));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+pub(crate) fn load(flags: &str) -> Program {
+    let flags: Vec<&str> = ["kv"].into_iter().chain(flags.split_whitespace()).collect();
+    Program::start(LOAD, &flags)
+}
+
+/// One that does not get as far as its ready line.
+pub(crate) fn run(flags: &str) -> Output {
+    let flags: Vec<&str> = ["kv"].into_iter().chain(flags.split_whitespace()).collect();
+    refused(LOAD, &flags)
+}
+
+pub(crate) fn finished(load: Program) -> End {
+    let end = load.end();
+    assert_eq!(end.code, Some(0), "{}", end.errors);
+    end
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a load has opened so many connections again, and ends it.
+pub(crate) fn ended_when_reconnected(mut load: Program, connections: u64) -> End {
+    let mut again = 0;
+    while again < connections {
+        again += load.line()["reconnects"].as_u64().unwrap();
+    }
+    load.signal(libc::SIGTERM);
+    let end = finished(load);
+    assert_eq!(summary(&end)["reconnects"], connections, "{}", end.errors);
+    end
+}
+
+pub(crate) fn summary(end: &End) -> &Value {
+    let last = end.lines.last().unwrap();
+    assert_eq!(last["type"], "summary");
+    last
+}
+
+/// A field of an operation; 0 where it did not occur.
+pub(crate) fn count(line: &Value, op: &str, field: &str) -> u64 {
+    line["ops"][op][field].as_u64().unwrap_or_default()
+}
+
+pub(crate) fn sum(line: &Value, ops: &[&str], field: &str) -> u64 {
+    ops.iter().map(|op| count(line, op, field)).sum()
+}
+
+pub(crate) fn errors(line: &Value) -> u64 {
+    line["ops"].as_object().unwrap().values().map(|op| op["errors"].as_u64().unwrap()).sum()
+}

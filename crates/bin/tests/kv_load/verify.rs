@@ -1,0 +1,41 @@
+//! What it finds of values and versions that are not what they have to be.
+
+use crate::store::{Store, finished, load, summary, until};
+
+#[test]
+fn a_value_changed_behind_its_back_is_found() {
+    let store = Store::start(&[]);
+    store.populate("--keys 100 --populate 1");
+    store.set("knee-0000000042", &[b'x'; 32]);
+    let flags = "--keys 100 --key-choice sequential --mix read:1 --rate 500 --arrivals constant \
+                 --seconds 0.4";
+    for (protocol, server) in [("grpc", &*store.grpc), ("memcached", store.program.address())] {
+        let flags = format!("--server {server} --protocol {protocol} {flags}");
+        let end = finished(load(&format!("{flags} --verify")));
+        assert_eq!(summary(&end)["wrong_values"], 2, "{}", end.errors);
+        let told = &end.errors;
+        assert!(told.contains("wrong value") && told.contains("knee-0000000042"), "{told}");
+        assert!(told.contains(server) && told.lines().count() == 1, "{told}");
+    }
+    assert_eq!(summary(&store.loaded(flags))["wrong_values"], 0);
+}
+
+#[test]
+fn a_version_that_goes_back_is_found() {
+    let store = Store::start(&[]);
+    store.loaded("--keys 1 --mix put:1 --rate 100 --arrivals constant --seconds 0.2");
+    let load = store.load("--keys 1 --mix read:1 --seconds 60 --think-ms 5 --verify");
+    until("it has read", || store.stats().reads > 0);
+    let Store { program, grpc } = store;
+    program.signal(libc::SIGKILL);
+    program.end();
+    // What comes back has the right value, but has forgotten what it promised.
+    let store = Store::at(grpc, &[]);
+    store.populate("--keys 1 --populate 1");
+    let before = store.stats().reads;
+    until("it has read again", || store.stats().reads > before + 1);
+    load.signal(libc::SIGTERM);
+    let end = finished(load);
+    assert!(summary(&end)["wrong_values"].as_u64().unwrap() > 0, "{}", end.errors);
+    assert!(end.errors.contains("its client has seen version"), "{}", end.errors);
+}
