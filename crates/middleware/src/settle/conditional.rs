@@ -1,0 +1,135 @@
+//! Conditional writes over several servers: each tells its token, the first decides, the rest follow.
+
+use knee_proto::Response;
+use knee_reactor::Io;
+
+use super::{UNREADABLE, set};
+use crate::ask::decode_again;
+use crate::cas::{self, Standing};
+use crate::flight::Round;
+use crate::gather::{self, Gathered};
+use crate::proxy::Proxy;
+use crate::verdict::Severity;
+
+impl Proxy {
+    /// A conditional write has one answer more.
+    pub(super) fn advance_cas(
+        &mut self,
+        io: &mut Io,
+        id: u32,
+        server: usize,
+        response: &Response<'_>,
+    ) {
+        let flight = &mut self.flights[id];
+        match &flight.round {
+            Round::Asking if flight.missing > 0 => {}
+            Round::Asking if flight.verdict.severity == Severity::Error => {
+                self.settle_error(io, id);
+            }
+            Round::Asking => self.decide_cas(io, id),
+            Round::Deciding(_) if Severity::of(&response.status) == Severity::Success => {
+                self.follow_cas(io, id);
+            }
+            Round::Deciding(_) => self.relay(io, id, response),
+            Round::Following => {
+                if Severity::of(&response.status) != Severity::Success {
+                    let mut text = Vec::new();
+                    let said = response.raw.trim_ascii_end();
+                    let why = [b"it said ", said].concat();
+                    self.say_diverged(server, "did not store", &why, &mut text);
+                    let flight = &mut self.flights[id];
+                    if flight.verdict.lose() {
+                        set(&mut flight.reply, &text);
+                    }
+                }
+                self.settle_cas(io, id);
+            }
+        }
+    }
+
+    /// All servers have told their tokens: the first one decides.
+    fn decide_cas(&mut self, io: &mut Io, id: u32) {
+        let request = std::mem::take(&mut self.flights[id].request);
+        let Some(decoded) = decode_again(&request) else {
+            return self.refuse(io, id, UNREADABLE);
+        };
+        let held = cas::condition(&decoded).map_or(0, |(held, _, _)| held);
+        let flight = &mut self.flights[id];
+        let gone = match cas::standing(held, flight.answers()) {
+            Standing::Holds(tokens) => {
+                let first = tokens.first().copied().unwrap_or_default();
+                flight.missing = 1;
+                flight.clear_parts(tokens.len());
+                flight.round = Round::Deciding(tokens);
+                let lane = flight.lane.unwrap_or_default();
+                if self.lanes[lane as usize].is_up(0) {
+                    self.ask(io, id, 0, 0, |out| cas::with_token(&decoded, &request, first, out));
+                    self.flights[id].request = request;
+                } else {
+                    self.refuse_down(io, id, 0);
+                }
+                return;
+            }
+            Standing::Unknown(words) => return self.fail(io, id, &words),
+            Standing::Changed => false,
+            Standing::Gone => true,
+        };
+        let mut reply = std::mem::take(&mut flight.reply);
+        reply.clear();
+        cas::refusal(&decoded, gone, &mut reply);
+        flight.request = request;
+        let severity = if gone { Severity::Missing } else { Severity::Exists };
+        self.settle_merged(io, id, Gathered { hits: 0, severity }, reply);
+    }
+
+    /// The first server has stored: the others are told to.
+    fn follow_cas(&mut self, io: &mut Io, id: u32) {
+        let flight = &mut self.flights[id];
+        let Round::Deciding(tokens) = std::mem::replace(&mut flight.round, Round::Following) else {
+            return;
+        };
+        flight.missing = tokens.len() as u32 - 1;
+        let request = std::mem::take(&mut flight.request);
+        let Some(decoded) = decode_again(&request) else {
+            return self.refuse(io, id, UNREADABLE);
+        };
+        let lane = flight.lane.unwrap_or_default() as usize;
+        for (server, &token) in tokens.iter().enumerate().skip(1) {
+            if self.lanes[lane].is_up(server) {
+                self.ask(io, id, server, server, |out| {
+                    cas::with_token(&decoded, &request, token, out);
+                });
+            } else {
+                let mut text = Vec::new();
+                self.say_diverged(server, "did not store", b"it is down", &mut text);
+                let flight = &mut self.flights[id];
+                flight.missing -= 1;
+                if flight.verdict.lose() {
+                    set(&mut flight.reply, &text);
+                }
+            }
+        }
+        self.flights[id].request = request;
+        self.settle_cas(io, id);
+    }
+
+    fn settle_cas(&mut self, io: &mut Io, id: u32) {
+        let flight = &mut self.flights[id];
+        if flight.missing > 0 {
+            return;
+        }
+        if flight.verdict.severity == Severity::Error {
+            return self.settle_error(io, id);
+        }
+        let mut reply = std::mem::take(&mut flight.reply);
+        reply.clear();
+        let frames: Vec<&[u8]> = flight.answers().collect();
+        let merged = if flight.route.expect == knee_proto::Expect::Meta {
+            gather::meta(&frames, true, &mut reply)
+        } else {
+            reply.extend_from_slice(frames.first().copied().unwrap_or_default());
+            Gathered { hits: 0, severity: Severity::Success }
+        };
+        self.settle_merged(io, id, merged, reply);
+    }
+}
