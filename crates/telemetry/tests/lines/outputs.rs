@@ -1,0 +1,114 @@
+//! Outputs that fail or that nobody reads, and threads that die.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use knee_telemetry::{Op, Reporter, Sample, Stats, Store, StoreGauges};
+use serde_json::Value;
+
+use crate::printed::{Clock, Sink, json_lines, reporter};
+
+#[test]
+fn a_thread_that_dies_does_not_keep_the_summary_from_being_printed() {
+    let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
+    let mut lives = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
+    let dies = reporter.recorder("kv-1", StoreGauges::default(), clock.at(0));
+    let running = reporter.start().unwrap();
+    drop(dies);
+    lives.record(Op::Get, &Sample::default());
+    lives.cut(clock.at(750));
+    lives.finish(clock.at(1750));
+    running.finish(|_| ());
+    let lines = json_lines(&sink);
+    let kinds: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["window", "window", "summary"]);
+}
+
+#[test]
+fn a_closed_output_does_not_end_the_process() {
+    let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(reader);
+    let mut reporter = Reporter::<Store>::to_sink("test", Stats::Json, Box::new(writer));
+    let clock = Clock(Instant::now());
+    let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
+    let running = reporter.start().unwrap();
+    recorder.record(Op::Get, &Sample::default());
+    recorder.cut(clock.at(750));
+    recorder.finish(clock.at(1750));
+    let mut counted = 0;
+    running.finish(|totals| counted = totals.all_counts().count);
+    assert_eq!(counted, 1);
+}
+
+fn full_disk() -> File {
+    OpenOptions::new().write(true).open("/dev/full").unwrap()
+}
+
+#[test]
+fn a_full_disk_under_all_output_does_not_end_the_process() {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "outputs::report_to_a_full_disk", "--ignored", "--nocapture"])
+        .stdout(Stdio::null())
+        .stderr(full_disk())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+#[ignore = "a process of its own, with a full disk as its standard error, has to run it"]
+fn report_to_a_full_disk() {
+    let mut reporter = Reporter::<Store>::to_sink("test", Stats::Csv, Box::new(full_disk()));
+    let clock = Clock(Instant::now());
+    let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
+    reporter.ready(Some("127.0.0.1:11211".parse().unwrap()));
+    let running = reporter.start().unwrap();
+    recorder.record(Op::Get, &Sample::default());
+    recorder.cut(clock.at(750));
+    recorder.finish(clock.at(1750));
+    let mut counted = 0;
+    running.finish(|totals| counted = totals.all_counts().count);
+    assert_eq!(counted, 1);
+}
+
+/// Takes nothing before the test lets go of the lock.
+struct Stuck(Sink, Arc<Mutex<()>>);
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _free = self.1.lock().unwrap();
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn windows_that_nobody_reads_become_few_and_long() {
+    let (sink, lock) = (Sink::default(), Arc::new(Mutex::new(())));
+    let stuck = Stuck(sink.clone(), Arc::clone(&lock));
+    let mut reporter = Reporter::<Store>::to_sink("test", Stats::Json, Box::new(stuck));
+    let clock = Clock(Instant::now());
+    let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
+    let running = reporter.start().unwrap();
+    let held = lock.lock().unwrap();
+    for second in 0..100 {
+        recorder.record(Op::Get, &Sample::default());
+        recorder.cut(clock.at(750 + 1000 * second));
+    }
+    recorder.finish(clock.at(100_000));
+    drop(held);
+    running.finish(|_| ());
+    let lines = json_lines(&sink);
+    let (summary, windows) = lines.split_last().unwrap();
+    assert!(windows.len() <= 12, "{} lines waited", windows.len());
+    let sum = |value: &dyn Fn(&Value) -> f64| windows.iter().map(value).sum::<f64>();
+    assert_eq!(sum(&|line| line["ops"]["get"]["count"].as_f64().unwrap_or(0.0)), 100.0);
+    assert_eq!(sum(&|line| line["seconds"].as_f64().unwrap()), 100.0);
+    assert_eq!(summary["seconds"], 100.0);
+}

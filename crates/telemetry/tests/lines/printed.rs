@@ -1,0 +1,69 @@
+//! A reporter that prints to memory, and reading what it printed.
+
+use std::collections::BTreeSet;
+use std::io::{self, Cursor, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use knee_telemetry::{Moment, Reporter, Role, Stats};
+use serde_json::Value;
+
+/// Memory that outlives the reporter that writes to it.
+#[derive(Clone, Default)]
+pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// The beginning of every test's time, 1,700,000,000.25 s.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock(pub(crate) Instant);
+
+impl Clock {
+    pub(crate) fn at(self, ms: u64) -> Moment {
+        Moment {
+            wall: UNIX_EPOCH + Duration::from_millis(1_700_000_000_250 + ms),
+            mono: self.0 + Duration::from_millis(ms),
+        }
+    }
+}
+
+pub(crate) fn reporter<R: Role>(stats: Stats) -> (Reporter<R>, Sink, Clock) {
+    let sink = Sink::default();
+    let reporter = Reporter::to_sink("test", stats, Box::new(sink.clone()));
+    (reporter, sink, Clock(Instant::now()))
+}
+
+pub(crate) fn json_lines(sink: &Sink) -> Vec<Value> {
+    sink.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub(crate) fn decode(text: &Value) -> Histogram<u64> {
+    decode_text(text.as_str().unwrap())
+}
+
+pub(crate) fn decode_text(text: &str) -> Histogram<u64> {
+    let bytes = BASE64.decode(text).unwrap();
+    Deserializer::new().deserialize(&mut Cursor::new(bytes)).unwrap()
+}
+
+pub(crate) fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
