@@ -1,9 +1,9 @@
 //! What a lost connection costs, and what is sent again.
 
-use std::sync::atomic::Ordering;
-
 use crate::relay::Relay;
-use crate::store::{Store, WRITES, ended_when_reconnected, errors, load, sum, summary, until};
+use crate::store::{
+    Store, WRITES, count, ended_when_reconnected, errors, finished, load, sum, summary, until,
+};
 
 #[test]
 fn a_write_whose_answer_was_lost_is_sent_again_and_made_once() {
@@ -16,10 +16,10 @@ fn a_write_whose_answer_was_lost_is_sent_again_and_made_once() {
             relay.address
         ));
         until("it has written", || store.stats().last_commit > 20);
-        relay.mute.on.store(true, Ordering::SeqCst);
+        relay.hold();
         // Some are made whose answers nobody hears: the last one of each client, or any.
-        until("answers were lost", || relay.mute.lost.load(Ordering::SeqCst) >= 3);
-        relay.cut.store(true, Ordering::SeqCst);
+        until("answers are held back", || relay.held() >= 3);
+        relay.cut(6);
         let end = ended_when_reconnected(load, 6);
         let line = summary(&end);
         assert_eq!(line["wrong_values"], 0, "{pace}: {}", end.errors);
@@ -66,4 +66,57 @@ fn a_connection_that_is_lost_while_nothing_is_waited_for_costs_no_error() {
     let end = ended_when_reconnected(load, 1);
     assert_eq!(errors(summary(&end)), 0, "{}", end.errors);
     assert!(end.errors.contains(&store.grpc), "{}", end.errors);
+}
+
+#[test]
+fn a_server_that_goes_away_answers_what_it_has_and_is_asked_again_elsewhere() {
+    for (pace, clients) in [("--think-ms 1", 3), ("--rate 200", 1)] {
+        let store = Store::start(&[]);
+        let relay = Relay::to(&store.grpc);
+        let load = load(&format!(
+            "--server {} {pace} --clients {clients} --own-keys --keys 600 \
+             --mix put:2,append:1 --seconds 60 --verify",
+            relay.address
+        ));
+        until("it has written", || store.stats().last_commit > 20);
+        relay.hold();
+        until("answers are held back", || relay.held() >= clients);
+        relay.go_away();
+        if pace.starts_with("--rate") {
+            // What becomes due meanwhile does not wait for them: a first call, and more.
+            until("it has asked elsewhere", || relay.asked(clients) > 3);
+        }
+        relay.release();
+        let end = ended_when_reconnected(load, clients as u64);
+        let line = summary(&end);
+        assert_eq!((&line["wrong_values"], errors(line)), (&0.into(), 0), "{pace}: {}", end.errors);
+        assert_eq!(store.stats().last_commit, sum(line, &WRITES, "count"), "{pace}");
+    }
+}
+
+#[test]
+fn a_request_that_a_server_resets_is_an_error_of_its_own() {
+    for (pace, clients) in [("--think-ms 1", 3), ("--rate 200", 1)] {
+        let store = Store::start(&[]);
+        let relay = Relay::to(&store.grpc);
+        let load = load(&format!(
+            "--server {} {pace} --clients {clients} --mix put:1 --seconds 60 --verify",
+            relay.address
+        ));
+        until("it has written", || store.stats().last_commit > 20);
+        relay.hold();
+        until("answers are held back", || relay.held() >= clients);
+        relay.reset();
+        relay.release();
+        let before = store.stats().last_commit;
+        until("it writes on", || store.stats().last_commit > before + 20);
+        load.signal(libc::SIGTERM);
+        let end = finished(load);
+        let line = summary(&end);
+        assert_eq!((&line["reconnects"], &line["wrong_values"]), (&0.into(), &0.into()));
+        assert_eq!(errors(line), clients as u64, "{pace}: {}", end.errors);
+        assert!(end.errors.contains("answered a put with Cancelled"), "{pace}: {}", end.errors);
+        // They were made, but the load was not told.
+        assert_eq!(store.stats().last_commit, count(line, "put", "count"), "{pace}");
+    }
 }

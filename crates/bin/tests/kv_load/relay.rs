@@ -1,69 +1,181 @@
-//! What stands between a load and its store, and loses answers and connections when it is told to.
+//! What stands between a load and its store, frame by frame (RFC 9113, section 4.1): it holds the
+//! store's answers back, says in its place that a connection or a request ends, and cuts.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::thread::spawn;
 
-/// Takes connections to a store, until it is told to answer no more and then to cut them.
+const PREFACE_BYTES: usize = 24;
+const HEAD_BYTES: usize = 9;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const GOAWAY: u8 = 7;
+const CANCEL: u32 = 8;
+/// Of streams with higher numbers a server that goes away would have seen nothing.
+const HIGHEST_STREAM: u32 = i32::MAX as u32;
+
 pub(crate) struct Relay {
     pub(crate) address: String,
-    pub(crate) mute: Arc<Mute>,
-    pub(crate) cut: Arc<AtomicBool>,
+    passages: Arc<Mutex<Vec<Arc<Passage>>>>,
+}
+
+/// One connection of the load, and the one to the store that belongs to it.
+struct Passage {
+    client: TcpStream,
+    server: TcpStream,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-pub(crate) struct Mute {
-    pub(crate) on: AtomicBool,
-    /// How often something was not passed on.
-    pub(crate) lost: AtomicUsize,
+struct State {
+    /// What the store has answered since answers are held back.
+    held: Option<Vec<Vec<u8>>>,
+    /// How many requests were made, and the stream of the last one.
+    asked: usize,
+    stream: u32,
 }
 
 impl Relay {
     pub(crate) fn to(store: &str) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (mute, cut) = (Arc::<Mute>::default(), Arc::<AtomicBool>::default());
-        let relay = Relay { address, mute: Arc::clone(&mute), cut: Arc::clone(&cut) };
+        let passages = Arc::<Mutex<Vec<Arc<Passage>>>>::default();
+        let relay = Relay { address, passages: Arc::clone(&passages) };
         let store = store.to_owned();
-        std::thread::spawn(move || {
+        spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let server = TcpStream::connect(&store).unwrap();
-                // A connection that comes later is not cut.
-                let later = cut.load(Ordering::SeqCst);
-                let (mute, cut) = match later {
-                    true => (Arc::default(), Arc::default()),
-                    false => (Arc::clone(&mute), Arc::clone(&cut)),
-                };
-                let (to_server, to_client) =
-                    (server.try_clone().unwrap(), client.try_clone().unwrap());
-                pass_on(client, to_server, Arc::default(), Arc::clone(&cut));
-                pass_on(server, to_client, mute, cut);
+                for stream in [&client, &server] {
+                    stream.set_nodelay(true).unwrap();
+                }
+                let passage = Arc::new(Passage { client, server, state: Mutex::default() });
+                passages.lock().unwrap().push(Arc::clone(&passage));
+                passage.run();
             }
         });
         relay
     }
+
+    /// Holds back what the store answers, on the connections that there are.
+    pub(crate) fn hold(&self) {
+        self.each(|passage| {
+            passage.state.lock().unwrap().held.get_or_insert_default();
+        });
+    }
+
+    /// How many answers are held back.
+    pub(crate) fn held(&self) -> usize {
+        let first = |frame: &&Vec<u8>| frame[3] == HEADERS && frame[4] & 1 == 0;
+        self.sum(|state| state.held.iter().flatten().filter(first).count())
+    }
+
+    /// How many requests were made, on the connections from the `first` on.
+    pub(crate) fn asked(&self, first: usize) -> usize {
+        let passages = self.passages.lock().unwrap();
+        passages.iter().skip(first).map(|passage| passage.state.lock().unwrap().asked).sum()
+    }
+
+    /// Lets go of what was held back, and holds nothing any more.
+    pub(crate) fn release(&self) {
+        self.each(|passage| {
+            let mut state = passage.state.lock().unwrap();
+            for frame in state.held.take().unwrap_or_default() {
+                passage.answer(&frame);
+            }
+        });
+    }
+
+    /// Says on every connection that it takes no requests but those that it has.
+    pub(crate) fn go_away(&self) {
+        let no_error = 0_u32;
+        let payload = [HIGHEST_STREAM.to_be_bytes(), no_error.to_be_bytes()].concat();
+        self.each(|passage| passage.say(&frame(GOAWAY, 0, &payload)));
+    }
+
+    /// Says on every connection that its last request is not answered.
+    pub(crate) fn reset(&self) {
+        self.each(|passage| {
+            let stream = passage.state.lock().unwrap().stream;
+            passage.say(&frame(RST_STREAM, stream, &CANCEL.to_be_bytes()));
+        });
+    }
+
+    /// Cuts the first so many connections.
+    pub(crate) fn cut(&self, connections: usize) {
+        self.passages.lock().unwrap().iter().take(connections).for_each(|passage| passage.cut());
+    }
+
+    fn each(&self, act: impl Fn(&Passage)) {
+        self.passages.lock().unwrap().iter().for_each(|passage| act(passage));
+    }
+
+    fn sum(&self, count: impl Fn(&State) -> usize) -> usize {
+        let passages = self.passages.lock().unwrap();
+        passages.iter().map(|passage| count(&passage.state.lock().unwrap())).sum()
+    }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, mute: Arc<Mute>, cut: Arc<AtomicBool>) {
-    from.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
-    std::thread::spawn(move || {
-        let mut buffer = [0; 65_536];
-        while !cut.load(Ordering::SeqCst) {
-            match from.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) if !mute.on.load(Ordering::SeqCst) => {
-                    to.write_all(&buffer[..read]).unwrap();
+impl Passage {
+    fn run(self: Arc<Passage>) {
+        let other = Arc::clone(&self);
+        spawn(move || {
+            let mut preface = [0; PREFACE_BYTES];
+            if (&self.client).read_exact(&mut preface).is_ok() {
+                let _ = (&self.server).write_all(&preface);
+                while let Some(frame) = next(&self.client) {
+                    if frame[3] == HEADERS {
+                        let mut state = self.state.lock().unwrap();
+                        state.asked += 1;
+                        state.stream = u32::from_be_bytes(frame[5..HEAD_BYTES].try_into().unwrap());
+                    }
+                    let _ = (&self.server).write_all(&frame);
                 }
-                Ok(_) => _ = mute.lost.fetch_add(1, Ordering::SeqCst),
-                // Not there yet.
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => break,
             }
-        }
-        // The other direction may have done it already.
-        let _ = from.shutdown(Shutdown::Both);
-        let _ = to.shutdown(Shutdown::Both);
-    });
+            self.cut();
+        });
+        spawn(move || {
+            while let Some(frame) = next(&other.server) {
+                match &mut other.state.lock().unwrap().held {
+                    Some(held) => held.push(frame),
+                    None => other.answer(&frame),
+                }
+            }
+            other.cut();
+        });
+    }
+
+    /// Puts a frame between those of the store.
+    fn say(&self, frame: &[u8]) {
+        let _state = self.state.lock().unwrap();
+        self.answer(frame);
+    }
+
+    /// Only with the state locked: frames are whole.
+    fn answer(&self, frame: &[u8]) {
+        // Who is not there any more needs no answer.
+        let _ = (&self.client).write_all(frame);
+    }
+
+    fn cut(&self) {
+        // The other side may have done it already.
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+}
+
+fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    let head = [length[1], length[2], length[3], kind, 0];
+    [&head[..], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The next frame; `None` when there is none any more.
+fn next(mut from: &TcpStream) -> Option<Vec<u8>> {
+    let mut frame = vec![0; HEAD_BYTES];
+    from.read_exact(&mut frame).ok()?;
+    let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]) as usize;
+    frame.resize(HEAD_BYTES + length, 0);
+    from.read_exact(&mut frame[HEAD_BYTES..]).ok()?;
+    Some(frame)
 }

@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{Builder, SendRequest};
@@ -49,9 +49,13 @@ impl Connection {
         Ok(Connection { streams, lost })
     }
 
-    /// Whether it is lost, and nothing can be asked for any more.
-    pub(super) fn is_lost(&self) -> bool {
+    /// Whether nothing can be asked for any more: it is lost, or the server has said that it goes
+    /// away (RFC 9113, section 6.8), or no number is left for a stream. What was asked for before may
+    /// still be answered.
+    pub(super) fn is_lost(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
         self.lost.load(Ordering::Relaxed)
+            || matches!(self.streams.poll_ready(&mut context), Poll::Ready(Err(_)))
     }
 }
 
@@ -61,7 +65,9 @@ impl Service<Request<tonic::body::Body>> for Connection {
     type Future = BoxFuture<Response<Answer>, Status>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        self.streams.poll_ready(context).map_err(Status::from)
+        // Of an error here tonic tells no cause, without which it looks like an answer. The call
+        // that follows has the same error, and tells it.
+        self.streams.poll_ready(context).map(|_| Ok(()))
     }
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {

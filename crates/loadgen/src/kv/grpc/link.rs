@@ -27,8 +27,8 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Whether it is lost.
-    pub(super) fn is_lost(&self) -> bool {
+    /// Whether it takes no requests any more.
+    pub(super) fn is_lost(&mut self) -> bool {
         self.connection.is_lost()
     }
 }

@@ -155,7 +155,7 @@ pub(super) struct Answer {
 /// Why there is none.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server said something else.
+    /// The server said something else, or that this one request will not be answered.
     Refused { code: Code, said: String },
     /// The connection is of no more use.
     Lost(String),
@@ -163,10 +163,10 @@ pub(super) enum Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Failure {
-        // What the server says has no further cause here.
-        match status.source() {
-            None => Failure::Refused { code: status.code(), said: told(&status) },
-            Some(_) => Failure::Lost(why(&status)),
+        // What the server says has no further cause here, but that it resets a stream.
+        match status.source().map(<dyn Error>::downcast_ref::<h2::Error>) {
+            Some(cause) if !cause.is_some_and(h2::Error::is_reset) => Failure::Lost(why(&status)),
+            _ => Failure::Refused { code: status.code(), said: told(&status) },
         }
     }
 }

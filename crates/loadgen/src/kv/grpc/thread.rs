@@ -233,7 +233,7 @@ impl Thread {
                 self.freed[server].notified().await;
                 continue;
             };
-            if self.links[via].standing.borrow().as_ref().is_some_and(Standing::is_lost) {
+            if self.links[via].standing.borrow_mut().as_mut().is_some_and(Standing::is_lost) {
                 let thread = Rc::clone(&self);
                 self.lost(&self.links[via], IDLE_LOSS);
                 spawn_local(async move { thread.open_again(via).await });
