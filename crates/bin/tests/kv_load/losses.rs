@@ -120,3 +120,28 @@ fn a_request_that_a_server_resets_is_an_error_of_its_own() {
         assert_eq!(store.stats().last_commit, count(line, "put", "count"), "{pace}");
     }
 }
+
+#[test]
+fn what_an_older_connection_loses_makes_room_on_the_newer_one() {
+    let store = Store::start(&[]);
+    store.populate("--keys 100 --populate 1");
+    let relay = Relay::to(&store.grpc);
+    let mut load = load(&format!(
+        "--server {} --clients 1 --keys 100 --mix read:1 --rate 400 --seconds 60",
+        relay.address
+    ));
+    until("it has read", || store.stats().reads > 20);
+    relay.hold();
+    until("an answer is held back", || relay.held() > 0);
+    relay.go_away();
+    until("it asks on a newer connection", || relay.asked(1) > 3);
+    relay.hold();
+    // As many as may be in flight.
+    while load.line()["in_flight"] != 256 {}
+    relay.cut(1);
+    while errors(&load.line()) == 0 {}
+    assert_eq!(load.line()["in_flight"], 256);
+    relay.release();
+    load.signal(libc::SIGTERM);
+    assert!(errors(summary(&finished(load))) > 0);
+}

@@ -303,8 +303,10 @@ impl Thread {
                     let again = request.again();
                     if link.standing.borrow().is_some() && link.losses.get() != losses {
                         // It stands again already.
-                        if let Some(request) = again {
-                            thread.ask_once(via, request, Instant::now());
+                        let now = Instant::now();
+                        match again {
+                            Some(request) => thread.ask_once(via, request, now),
+                            None => thread.has_room(via, now),
                         }
                         return;
                     }
