@@ -40,17 +40,19 @@ class Operation:
 def operations(
     histograms: Merged, observations: pl.DataFrame, dataset: Dataset, level: float = LEVEL
 ) -> dict[int, dict[str, Operation]]:
-    """By point and name; reads are one operation, whatever came of them.
+    """By point and name; reads are one operation, whatever came of them. What a repetition had none of it had 0/s of.
 
     Parameters
     ----------
     histograms, observations
         Of the same run folder: :func:`knee.distributions.merged`, :func:`knee.observations.observations`.
     """
-    seconds = {(point, repetition): s for point, repetition, s in observations.select(*RUN, "observed_s").iter_rows()}
+    seconds: dict[int, dict[int, float]] = {}
+    for point, repetition, s in observations.select(*RUN, "observed_s").iter_rows():
+        seconds.setdefault(point, {})[repetition] = s
     by_name: dict[tuple[int, str], dict[int, list[Histogram]]] = {}
     for (point, repetition, role, op), one in histograms.items():
-        if role == "load" and one.total and (point, repetition) in seconds:
+        if role == "load" and one.total and repetition in seconds.get(point, {}):
             name = "read" if op in OUTCOMES else op
             by_name.setdefault((point, name), {}).setdefault(repetition, []).append(one)
     keys = {point: _keys(workload) for point, workload in _workloads(dataset).items()}
@@ -61,7 +63,9 @@ def operations(
         found.setdefault(point, {})[name] = Operation(
             name=name,
             keys=keys.get(point, {}).get(name, 1),
-            per_s=mean_interval([one.total / seconds[point, number] for number, one in each.items()], level),
+            per_s=mean_interval(
+                [(each[number].total if number in each else 0) / s for number, s in seconds[point].items()], level
+            ),
             mean_ms=mean_interval([one.mean / _NS_PER_MS for one in each.values()], level),
             p50_ms=whole.percentile(50) / _NS_PER_MS,
             p99_ms=whole.percentile(99) / _NS_PER_MS,

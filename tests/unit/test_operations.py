@@ -30,6 +30,14 @@ def test_reads_are_one_operation_whatever_came_of_them() -> None:
         assert found[point]["read"].per_s.repetitions == 2
 
 
+def test_a_repetition_without_an_operation_had_none_a_second() -> None:
+    dataset = versioned_dataset((2,))
+    histograms = {key: one for key, one in merged(dataset).items() if key[1:] != (2, "load", "put")}
+    seen, rest = (operations(each, observations(dataset), dataset)[0]["put"] for each in (merged(dataset), histograms))
+    assert (rest.per_s.repetitions, rest.mean_ms.repetitions) == (2, 1)
+    assert rest.per_s.estimate == pytest.approx(seen.per_s.estimate / 2, rel=0.05)
+
+
 def test_the_keys_of_a_request_are_those_that_its_point_asks_for() -> None:
     dataset = versioned_dataset((2,))
     text = EXPERIMENT.format(clients=[2], seconds=SECONDS)
