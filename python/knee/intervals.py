@@ -21,6 +21,11 @@ LEVEL = 0.95
 _DECIMALS_MAX = 5
 """Of a printed interval: what is smaller is rounding."""
 
+_TIMES_MAX = 1000.0
+"""Of a ratio's printed interval: what lies beyond says no more than that."""
+
+_LOGARITHM_MAX = 300.0
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -133,14 +138,31 @@ def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
     """How many times as large one mean is as another, both above zero and independent.
 
     The interval is symmetric about the logarithm: it never reaches zero, and that of the inverse is its inverse.
-    Where one of both has no interval, neither has the ratio.
+    Where one of both has no interval, neither has the ratio; where one is not above zero the estimate is NaN.
     """
-    estimate = numerator.estimate / denominator.estimate
     repetitions = min(numerator.repetitions, denominator.repetitions)
+    if not (numerator.estimate > 0 and denominator.estimate > 0):
+        return Interval(math.nan, None, None, numerator.level, repetitions)
+    estimate = numerator.estimate / denominator.estimate
     error = _relative_error((numerator, numerator.estimate), (denominator, denominator.estimate))
     if error is None:
         return Interval(estimate, None, None, numerator.level, repetitions)
-    return Interval(estimate, estimate * math.exp(-error), estimate * math.exp(error), numerator.level, repetitions)
+    return Interval(estimate, estimate * _exp(-error), estimate * _exp(error), numerator.level, repetitions)
+
+
+def paired_ratio_interval(ratios: Sequence[float] | Floats, level: float = LEVEL) -> Interval:
+    """The geometric mean of ratios of two values measured together, all above zero: the t interval of their logarithms.
+
+    As in :func:`ratio_interval`, ratios and their inverses say the same.
+    """
+    logarithm = mean_interval(np.log(np.asarray(ratios, dtype=np.float64)), level)
+    low, high = (None if end is None else _exp(end) for end in (logarithm.low, logarithm.high))
+    return Interval(_exp(logarithm.estimate), low, high, level, logarithm.repetitions)
+
+
+def _exp(logarithm: float) -> float:
+    """Two repetitions that differ much have ends beyond all floats."""
+    return float(np.exp(np.clip(logarithm, -_LOGARITHM_MAX, _LOGARITHM_MAX)))
 
 
 def _relative_error(*factors: tuple[Interval, float]) -> float | None:
@@ -253,6 +275,13 @@ def quantity(interval: Interval, unit: str = "") -> str:
     decimals = min(max(0, min(1 - _exponent(half_width), 3 - _exponent(leading))), _DECIMALS_MAX)
     rounded = round(interval.estimate, decimals) + 0.0  # no minus before a zero
     return f"{rounded:,.{decimals}f} ± {half_width:,.{decimals}f}{suffix}"
+
+
+def between(ratio: Interval) -> str:
+    """The ends of a ratio's interval, “2.1 to 5.4”; those that a thousandfold is not enough for are not told."""
+    assert ratio.low is not None and ratio.high is not None
+    low = number(ratio.low, 2) if ratio.low >= 1 / _TIMES_MAX else f"less than {number(1 / _TIMES_MAX, 1)}"
+    return f"{low} to " + (number(ratio.high, 2) if ratio.high <= _TIMES_MAX else f"more than {number(_TIMES_MAX)}")
 
 
 def counted(count: int, noun: str) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 
 from knee.distributions import Merged
 from knee.hdr import Histogram
-from knee.intervals import LEVEL, Interval, counted, mean_interval, number, quantity, ratio_interval
+from knee.intervals import LEVEL, Interval, between, counted, mean_interval, number, quantity, ratio_interval
 from knee.outcomes import OUTCOMES
 from knee.spec import Workload
 from knee.trim import RUN
@@ -125,5 +125,4 @@ def _against(one: Interval, first: Interval) -> str:
     times = f"{number(ratio.estimate, 2)} times as long"
     if ratio.low is None or ratio.high is None:
         return f"{times} (how surely cannot be told without repetitions)"
-    between = f"{number(ratio.low, 2)} to {number(ratio.high, 2)}"
-    return f"{times} ({between}" + (", so it may be as long)" if ratio.low <= 1 <= ratio.high else ")")
+    return f"{times} ({between(ratio)}" + (", so it may be as long)" if ratio.low <= 1 <= ratio.high else ")")

@@ -8,6 +8,7 @@ R and think for Z make X = N / (R + Z) (the interactive law; Denning & Buzen 197
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.asymptotes import Knee
-from knee.intervals import LEVEL, Interval, counted, mean_interval, number, quantity, ratio_interval
+from knee.intervals import LEVEL, Interval, between, counted, mean_interval, number, quantity, ratio_interval
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ def _disagreement(found: Sequence[View]) -> list[str]:
 def _change(first: Interval, last: Interval) -> str:
     """How far it went from the fewest clients to the most; a change that repetitions may hide is none."""
     ratio = ratio_interval(last, first)
+    if math.isnan(ratio.estimate):
+        return "how far it moves cannot be told from nothing"
     moved = f"it falls to {ratio.estimate:.0%}" if ratio.estimate < 1 else f"it grows {number(ratio.estimate, 2)} times"
     if ratio.low is None or ratio.high is None:
         return f"{moved}, but how surely cannot be told without repetitions"
@@ -177,4 +180,4 @@ def _change(first: Interval, last: Interval) -> str:
         return "but the repetitions differ so much that whether it moves cannot be told"
     if ratio.estimate < 1:
         return f"{moved} ({ratio.low:.0%} to {ratio.high:.0%})"
-    return f"{moved} ({number(ratio.low, 2)} to {number(ratio.high, 2)})"
+    return f"{moved} ({between(ratio)})"

@@ -9,10 +9,12 @@ import pytest
 
 from knee.intervals import (
     Interval,
+    between,
     difference_interval,
     mean_interval,
     mean_intervals,
     number,
+    paired_ratio_interval,
     pooled_bootstrap,
     quantity,
     ratio_interval,
@@ -136,6 +138,23 @@ def test_a_ratio_has_an_interval_that_never_reaches_zero_and_turns_round_with_it
     assert 0 < ratio.low < ratio.estimate == pytest.approx(slow.estimate / fast.estimate)
     assert (inverse.high, inverse.low) == pytest.approx((1 / ratio.low, 1 / ratio.high))
     assert ratio_interval(slow, mean_interval([5000.0])).low is None
+
+
+def test_what_is_nothing_has_no_ratio() -> None:
+    nothing, something = mean_interval([0.0, 0.0]), mean_interval([1.0, 2.0])
+    for ratio in (ratio_interval(something, nothing), ratio_interval(nothing, something)):
+        assert math.isnan(ratio.estimate) and ratio.low is None
+
+
+def test_paired_ratios_and_their_inverses_say_the_same() -> None:
+    ratio, inverse = paired_ratio_interval([2.0, 3.0, 8.0]), paired_ratio_interval([1 / 2, 1 / 3, 1 / 8])
+    assert ratio.low is not None and ratio.high is not None
+    assert ratio.estimate == pytest.approx(48 ** (1 / 3))
+    assert (1 / ratio.estimate, 1 / ratio.low) == pytest.approx((inverse.estimate, inverse.high))
+    # t(0.975; 1) = 12.706: nobody has to know how many zeros that makes.
+    assert between(paired_ratio_interval([2.0, 38.0])) == "less than 0.001 to more than 1,000"
+    assert between(paired_ratio_interval([2.0, 2.1])) == "1.5 to 2.8"
+    assert paired_ratio_interval([2.0]).low is None
 
 
 def test_ratios_of_a_few_repetitions_are_covered() -> None:

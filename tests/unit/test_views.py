@@ -61,6 +61,7 @@ def test_what_cannot_be_told_is_said() -> None:
         # Alike is only what is surely alike.
         ((1000.0, 1001.0), (1020.0, 1021.0), "it hardly moves"),
         ((900.0, 1100.0), (950.0, 1070.0), "whether it moves cannot be told"),
+        ((1000.0, 1001.0), (0.0, 0.0), "how far it moves cannot be told from nothing"),
         ((1000.0,), (3000.0,), "it grows 3.0 times, but how surely cannot be told without repetitions"),
     ],
 )
