@@ -36,15 +36,17 @@ _Counts = NDArray[np.int64]
 class Cluster:
     """Requests whose response times lie together.
 
-    share  of all requests
-    holds  the shares of each type's requests that lie in it, by type
-    made   the shares of its own requests that each type has
+    share     of all requests
+    requests  how many each type has, here and elsewhere
+    holds     the shares of each type's requests that lie in it, by type
+    made      the shares of its own requests that each type has
     """
 
     low_ms: float
     high_ms: float
     median_ms: float
     share: float
+    requests: dict[str, int]
     holds: dict[str, float]
     made: dict[str, float]
 
@@ -94,6 +96,7 @@ def _cluster(first: int, counts: _Counts, placed: Mapping[str, _Counts], start: 
         high_ms=bin_start_ms(first + end),
         median_ms=math.sqrt(bin_start_ms(first + middle) * bin_start_ms(first + middle + 1)),
         share=float(own.sum() / counts.sum()),
+        requests={name: int(each.sum()) for name, each in placed.items()},
         holds={name: float(each[start:end].sum() / each.sum()) for name, each in placed.items()},
         made={name: float(each[start:end].sum() / own.sum()) for name, each in placed.items()},
     )

@@ -6,16 +6,27 @@ is then that of no request at all, and a few large ones take most of the time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 import polars as pl
 
-from knee.clusters import Cluster, Clusters, find_clusters
+from knee.clusters import SHARE_MIN, Cluster, Clusters, find_clusters
 from knee.distributions import Merged, densities
 from knee.hdr import Histogram
-from knee.intervals import LEVEL, Interval, counted, mean_interval, number, quantity
+from knee.intervals import (
+    LEVEL,
+    Interval,
+    between,
+    counted,
+    mean_interval,
+    number,
+    paired_ratio_interval,
+    quantity,
+)
 
 OUTCOMES = {"read_missing": "not found", "read": "ordinary", "read_large": "very large"}
 """What the types of reads are called."""
@@ -27,8 +38,12 @@ _IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary read
 OWN = 0.8
 """A cluster is an outcome's own where it holds so much of that outcome, and little else."""
 
-_ALIKE = 2.0
-"""A cluster holds all outcomes alike where it has no more than so many times as much of one's reads as of another's."""
+_ALIKE = 1.25
+"""A cluster holds all outcomes alike where it surely has no more than so many times as much of one's reads as of
+another's."""
+
+_DEVIATIONS = 2.0
+"""A share of so many reads scatters (binomial): what is surely less is so many standard deviations less."""
 
 _NS_PER_MS = 1e6
 
@@ -40,6 +55,7 @@ class Outcome:
     count, share        reads over all repetitions, and what they are of the point's
     time_share          of the time that clients waited for reads
     mean_ms             over the repetitions' means
+    pooled_ms           the mean of all repetitions' reads together
     times               how many times as long as an ordinary one, in the same repetition
     longer              share of all pairs in which it took longer than an ordinary one of the same repetition
                         (the Mann–Whitney statistic; a pair of equals counts half)
@@ -51,6 +67,7 @@ class Outcome:
     share: float
     time_share: float
     mean_ms: Interval
+    pooled_ms: float
     times: Interval
     longer: Interval
     p50_ms: float
@@ -96,7 +113,8 @@ def _outcomes(repetitions: Sequence[dict[str, Histogram]], level: float) -> tupl
                 share=together.total / whole.total,
                 time_share=together.mean * together.total / (whole.mean * whole.total),
                 mean_ms=mean_interval([one[name].mean / _NS_PER_MS for one in own], level),
-                times=mean_interval([this.mean / other.mean for this, other in pairs], level),
+                pooled_ms=together.mean / _NS_PER_MS,
+                times=paired_ratio_interval([this.mean / other.mean for this, other in pairs], level),
                 longer=mean_interval([_longer(this, other) for this, other in pairs], level),
                 p50_ms=p50_ms,
                 p99_ms=p99_ms,
@@ -142,11 +160,11 @@ def why_the_mean_misleads(found: Sequence[Outcome], clients: int) -> str:
             f"{at} a read that found nothing took {quantity(missing.mean_ms, 'ms')} on average, one that found "
             f"something {quantity(ordinary.mean_ms, 'ms')}: {_times(missing.times)}."
         )
-    whole = by_name[ALL_READS].mean_ms.estimate
+    whole = by_name[ALL_READS].pooled_ms
     rest = whole * (1 - large.time_share) / (1 - large.share)
     return (
         f"{at} {large.share:.1%} of the reads were very large ones, and they were {large.time_share:.0%} of all the "
-        f"time that clients waited. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
+        f"time that clients waited for reads. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
         f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. Of all pairs of both the very large one took "
         f"longer in {large.longer.estimate:.0%}. Without the very large ones the mean would be {number(rest)} ms "
         f"instead of {number(whole)} ms."
@@ -157,9 +175,8 @@ def _times(times: Interval) -> str:
     """How many times as long as an ordinary one; a difference that the repetitions may hide is none."""
     if times.low is None or times.high is None:
         return f"{number(times.estimate, 2)} times as long, but how surely cannot be told without repetitions"
-    if times.low <= 1 <= times.high:
-        return f"{quantity(times)} times as long, so whether they differ at all cannot be told"
-    return f"{quantity(times)} times as long"
+    told = f"{number(times.estimate, 2)} times as long ({between(times)})"
+    return f"{told}, so whether they differ at all cannot be told" if times.low <= 1 <= times.high else told
 
 
 def what_clusters_there_are(found: Clusters, clients: int) -> list[str]:
@@ -174,7 +191,8 @@ def what_clusters_there_are(found: Clusters, clients: int) -> list[str]:
     sure = "" if len(found.alone) > 1 else " (in one repetition: others may show more or fewer)"
     if len(found.together) == 1:
         return [
-            f"{at} the response times of all reads make one cluster{sure}: no valley parts an outcome from the rest."
+            f"{at} the response times of all reads make one cluster{sure}: no valley parts {SHARE_MIN:.1%} of the "
+            "reads or more from the rest."
         ]
     places = "; ".join(
         f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms, {_whose(one)}" for one in found.together
@@ -182,8 +200,8 @@ def what_clusters_there_are(found: Clusters, clients: int) -> list[str]:
     sentences = [f"{at} the response times of all reads make {len(found.together)} clusters{sure}: {places}."]
     if any(_holds_alike(one) for one in found.together[1:]):
         sentences.append(
-            "A slow cluster that holds all outcomes alike was not made by what came back: a wait for a processor, or a "
-            "pause of a program, would make one."
+            "What made a slow cluster that holds all outcomes alike is not what came back: a wait for a processor, or "
+            "a pause of a program, would make one."
         )
     return sentences
 
@@ -197,4 +215,12 @@ def _whose(cluster: Cluster) -> str:
 
 
 def _holds_alike(cluster: Cluster) -> bool:
-    return max(cluster.holds.values()) <= _ALIKE * min(cluster.holds.values())
+    """Whether it surely does: of a few reads of an outcome one cannot tell."""
+    if len(cluster.holds) < 2 or not min(cluster.holds.values()):
+        return False
+    variances = {name: (1 - share) / (share * cluster.requests[name]) for name, share in cluster.holds.items()}
+    return all(
+        math.log(cluster.holds[one] / cluster.holds[other]) + _DEVIATIONS * math.sqrt(variances[one] + variances[other])
+        <= math.log(_ALIKE)
+        for one, other in permutations(cluster.holds, 2)
+    )

@@ -77,10 +77,11 @@ def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
     found = reads(merged(versioned_dataset((8,))))
     sentence = why_the_mean_misleads(outcomes(found)[0], 8)
     assert sentence.startswith("At 8 clients 1.0% of the reads were very large ones, and they were 57% of all the time")
-    assert "100 ± 0 times as long. Of all pairs of both the very large one took longer in 100%." in sentence
+    assert "time that clients waited for reads. They took" in sentence
+    assert "100 times as long (100 to 100). Of all pairs of both the very large one took longer in 100%." in sentence
     assert "Without the very large ones the mean would be 1.80 ms instead of 4.18" in sentence
     missing = why_the_mean_misleads(outcomes(without(found, "read_large"))[0], 8)
-    assert "a read that found nothing took" in missing and missing.endswith("0.500 ± 0 times as long.")
+    assert "a read that found nothing took" in missing and missing.endswith("0.50 times as long (0.50 to 0.50).")
     alike = without(found, "read_large", "read_missing")
     assert "nothing to compare" in why_the_mean_misleads(outcomes(alike)[0], 8)
 
@@ -89,8 +90,10 @@ def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
     ("large_ms", "expected"),
     [
         # The machine's speed does not matter: each repetition has its own ordinary reads.
-        ((10.0, 20.0), ": 10.0 ± 0 times as long."),
-        ((1.1, 1.7), "times as long, so whether they differ at all cannot be told."),
+        ((10.0, 20.0), ": 10 times as long (10 to 10)."),
+        # No ratio is below zero, however much two differ.
+        ((2.0, 76.0), ": 8.7 times as long (less than 0.001 to more than 1,000), so whether they differ at all cannot"),
+        ((1.1, 1.7), "), so whether they differ at all cannot be told."),
         ((10.0,), ": 10 times as long, but how surely cannot be told without repetitions."),
     ],
 )
@@ -107,8 +110,8 @@ def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
     assert "at about 240 ms, which holds 100% of the very large reads and is 100% those." in own
     assert not more
     # A tenth of either waits, and the large ones do not stand apart.
-    ordinary = {"read": (1.0, 9000), "read_large": (1.0, 90)}
-    waiting = {"read": (50.0, 1000), "read_large": (50.0, 10)}
+    ordinary = {"read": (1.0, 9000), "read_large": (1.0, 900)}
+    waiting = {"read": (50.0, 1000), "read_large": (50.0, 100)}
     both = {
         (0, repetition, "load", op): Histogram.merge([all_of(*ordinary[op]), all_of(*waiting[op])])
         for repetition in (1, 2)
@@ -116,7 +119,43 @@ def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
     }
     two, reason = what_clusters_there_are(clusters(both, 0), 1)
     assert "10.0% of the reads at about 47 ms, which holds all outcomes alike: 10% of the ordinary reads, 10%" in two
-    assert "was not made by what came back" in reason
+    assert "is not what came back" in reason
+
+
+@pytest.mark.parametrize(
+    ("ordinary", "large"),
+    [
+        # All large ones and 55 % of the ordinary ones wait: size has to do with it.
+        ((9000, 11_000), (0, 600)),
+        # So few large ones tell of nothing.
+        ((10_000, 10_000), (2, 2)),
+    ],
+)
+def test_what_size_may_have_made_is_not_said_to_have_another_cause(
+    ordinary: tuple[int, int], large: tuple[int, int]
+) -> None:
+    fast, slow = (
+        {"read": all_of(ms, of_ordinary), "read_large": all_of(ms, of_large)}
+        for ms, of_ordinary, of_large in zip((1.0, 50.0), ordinary, large, strict=True)
+    )
+    found = {(0, 1, "load", op): Histogram.merge([fast[op], slow[op]]) for op in fast}
+    (sentence,) = what_clusters_there_are(clusters(found, 0), 1)
+    assert "make 2 clusters" in sentence and "alike" not in sentence
+
+
+def test_one_cluster_is_told_with_what_it_may_hide() -> None:
+    """A valley parts the large ones, but they are too few of all for a cluster."""
+    found = measured({"read": (0.1, 9960), "read_large": (20.0, 40)})
+    (sentence,) = what_clusters_there_are(clusters(found, 0), 1)
+    assert sentence.endswith("no valley parts 0.5% of the reads or more from the rest.")
+
+
+def test_the_mean_without_the_large_ones_is_that_of_all_repetitions_reads() -> None:
+    """However differently many each repetition has."""
+    found = measured({"read": (1.0, 9000), "read_large": (10.0, 1000)}, {"read": (4.0, 90), "read_large": (40.0, 10)})
+    sentence = why_the_mean_misleads(outcomes(found)[0], 1)
+    without_large = (9000 * 1.0 + 90 * 4.0) / 9090
+    assert f"the mean would be {without_large:.2f} ms instead of" in sentence
 
 
 def test_clusters_that_not_every_repetition_shows_are_not_told() -> None:

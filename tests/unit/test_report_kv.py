@@ -42,7 +42,7 @@ def test_outcomes_are_drawn_one_colour_each(page: str) -> None:
     # Two ends part three clusters, at both points.
     _, parting = chart["layer"]
     assert [row["point"] for row in parting["data"]["values"]] == [0, 0, 1, 1]
-    assert "100 ± 0 times as long" in page
+    assert "100 times as long (100 to 100)" in page
     assert "make 3 clusters" in page
 
 

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from knee.distributions import merged
+from knee.intervals import between, number
 from knee.outcomes import (
     OUTCOMES,
     Outcome,
@@ -30,7 +31,7 @@ _HEADER = (
     "outcome",
     "reads",
     "of all reads",
-    "of all waiting",
+    "of waiting for reads",
     "mean ms",
     "× ordinary",
     "p50 ms",
@@ -106,10 +107,15 @@ def _rows(sheet: Sheet, point: int, of_points: dict[int, tuple[Outcome, ...]]) -
             f"{one.share:.1%}",
             f"{one.time_share:.1%}",
             one.mean_ms,
-            one.times,
+            _times(one),
             one.p50_ms,
             one.p99_ms,
             one.max_ms,
         )
         for one in of_points.get(point, ())
     ]
+
+
+def _times(one: Outcome) -> str:
+    told = number(one.times.estimate, 2)
+    return told if one.times.low is None else f"{told} ({between(one.times)})"
