@@ -167,13 +167,14 @@ def connections_per_store(configuration: Configuration) -> int:
     return configuration.middlewares * (tier.threads if tier.workers is None else tier.workers)
 
 
-def populate(process: str, workload: Workload, servers: Sequence[str], seed: int) -> Command:
+def populate(process: str, configuration: Configuration, servers: Sequence[str], seed: int) -> Command:
     """A client that sets the populated share of the keys and exits."""
+    workload = configuration.workload
     argv = [
         str(programs.find("knee-load")),
         *_protocol(workload),
         *_servers(servers),
-        *_data(workload),
+        *_data(configuration),
         "--populate",
         str(workload.populated),
         "--seed",
@@ -207,8 +208,8 @@ def load(
         "--seed",
         str(seed + index),
         *_loop(workload, tier.hosts),
-        *(_operations(workload, index, tier.hosts) if workload.protocol == "kv" else _commands(workload)),
-        *_data(workload),
+        *(_operations(workload, index, tier.hosts, seed) if workload.protocol == "kv" else _commands(workload)),
+        *_data(configuration),
         "--key-choice",
         workload.key_choice,
         *(["--verify"] if workload.verify else []),
@@ -227,14 +228,16 @@ def _commands(workload: Workload) -> list[str]:
     return ["--set-get", workload.set_get, "--multiget", str(workload.multiget), *pipeline]
 
 
-def _operations(workload: Workload, index: int, hosts: int) -> list[str]:
+def _operations(workload: Workload, index: int, hosts: int, seed: int) -> list[str]:
     """What the load host of this index asks of a store that keeps versions."""
     asked = {name for name, weight in workload.operations if weight}
     argv = ["--mix", workload.mix]
     argv += ["--own-keys"] if workload.own_keys else []
     # Each process numbers its clients from zero: their keys lie in its part of all keys.
     argv += ["--part", f"{index + 1}/{hosts}"] if workload.own_keys and hosts > 1 else []
-    argv += [] if workload.key_draws is None else ["--key-draws", str(workload.key_draws)]
+    # Those of all hosts' clients.
+    draws = ["--key-draws", str(workload.key_draws), "--draws-seed", str(seed)]
+    argv += [] if workload.key_draws is None else draws
     argv += ["--scan-keys", str(workload.scan_keys)] if asked & {"scan", "atomic_scan"} else []
     argv += ["--bulk-keys", str(workload.bulk_keys)] if "bulk_put" in asked else []
     return argv + ([] if workload.large_bytes is None else ["--large-bytes", str(workload.large_bytes)])
@@ -251,12 +254,13 @@ def _loop(workload: Workload, hosts: int) -> list[str]:
     return ["--think-ms", repr(workload.think_ms), "--think", workload.think]
 
 
-def _data(workload: Workload) -> list[str]:
+def _data(configuration: Configuration) -> list[str]:
     """What populating and measuring have to agree on: which keys there are, and which values they have for how long."""
+    workload = configuration.workload
     # The users of a graph are plain numbers.
     names = [] if workload.graph is None else ["--key-prefix", "", "--key-format", "plain"]
     expiry = [] if workload.ttl_s is None else ["--ttl-s", str(workload.ttl_s)]
-    return [*names, "--keys", str(workload.key_count), "--value-bytes", str(workload.value_bytes), *expiry]
+    return [*names, "--keys", str(configuration.key_count), "--value-bytes", str(workload.value_bytes), *expiry]
 
 
 def _servers(addresses: Sequence[str]) -> list[str]:

@@ -308,7 +308,7 @@ class _Deployment:
             return
         targets = stores or list((middleware.address or ())[:1] if middleware is not None else ())
         populating = [
-            self._start(commands.populate(f"populate-{index}", workload, [target], self._seed))
+            self._start(commands.populate(f"populate-{index}", configuration, [target], self._seed))
             for index, target in enumerate(targets)
         ]
         deadline = time.monotonic() + _READY_TIMEOUT_S + len(targets) * populating_s(workload)

@@ -67,7 +67,7 @@ def test_an_open_loops_rate_is_split_over_the_hosts() -> None:
 
 def test_populating_and_measuring_agree_on_keys_and_values() -> None:
     configuration = point("workload.keys=77", "workload.value_bytes=uniform:1:9")
-    populate = flags(commands.populate("populate-0", configuration.workload, ["h:1"], seed=5))
+    populate = flags(commands.populate("populate-0", configuration, ["h:1"], seed=5))
     for command in (populate, flags(load(configuration))):
         assert "--keys 77 --value-bytes uniform:1:9" in command
     assert "--populate 0.99" in populate

@@ -73,12 +73,23 @@ def test_a_store_on_disk_has_a_directory_of_its_own() -> None:
 def test_a_mix_brings_only_the_flags_that_it_needs() -> None:
     command = load("workload.own_keys=true", "workload.key_draws=250", "workload.large_bytes=1000")
     assert command.startswith("kv --protocol grpc --server h:1 --clients 4 --threads 1 --seconds 70")
-    assert "--mix read:3,bulk_put:1,scan:0 --own-keys --key-draws 250 --bulk-keys 10 --large-bytes 1000" in command
+    assert (
+        "--mix read:3,bulk_put:1,scan:0 --own-keys --key-draws 250 --draws-seed 5 --bulk-keys 10 --large-bytes 1000"
+        in command
+    )
     assert "--keys 10000 --value-bytes 4096 --key-choice uniform" in command
     for flag in ("--scan-keys", "--set-get", "--multiget", "--key-prefix"):
         assert flag not in command
     plain = load("workload.interface=memcached", "workload.mix=read:1")
     assert "--protocol memcached" in plain and "--bulk-keys" not in plain and "--own-keys" not in plain
+
+
+def test_all_load_hosts_go_over_the_same_draws() -> None:
+    several = ("load.hosts=2", "workload.key_draws=250")
+    first, second = (load(*several, index=index) for index in (0, 1))
+    assert "--seed 5 " in first and "--seed 6 " in second
+    assert "--draws-seed 5 " in first and "--draws-seed 5 " in second
+    assert "--draws-seed" not in load()
 
 
 def test_load_hosts_share_out_the_keys_that_clients_have_for_themselves() -> None:
@@ -91,14 +102,21 @@ def test_load_hosts_share_out_the_keys_that_clients_have_for_themselves() -> Non
 @pytest.mark.parametrize("protocol", [(), ("workload.interface=memcached", "workload.mix=read:1,put:1")])
 def test_what_is_stored_expires_whoever_stored_it(protocol: tuple[str, ...]) -> None:
     assert "--ttl-s 5" in load(*protocol, "workload.ttl_s=5")
-    workload = point(*protocol, "workload.ttl_s=5").workload
-    assert "--ttl-s 5" in flags(commands.populate("populate-0", workload, ["h:1"], seed=5))
+    configuration = point(*protocol, "workload.ttl_s=5")
+    assert "--ttl-s 5" in flags(commands.populate("populate-0", configuration, ["h:1"], seed=5))
     assert "--ttl-s" not in load(*protocol)
 
 
 def test_populating_goes_through_the_interface_that_is_measured() -> None:
-    workload = point("workload.interface=memcached", "workload.mix=read:1").workload
-    assert flags(commands.populate("populate-0", workload, ["h:1"], seed=5)).startswith("kv --protocol memcached")
+    configuration = point("workload.interface=memcached", "workload.mix=read:1")
+    assert flags(commands.populate("populate-0", configuration, ["h:1"], seed=5)).startswith("kv --protocol memcached")
+
+
+def test_every_client_with_keys_of_its_own_has_one_that_was_set_before() -> None:
+    few = ("load.hosts=2", "workload.own_keys=true", "workload.keys=1")
+    assert "--keys 4 " in load(*few) and "--keys 4 " in load(*few, index=1)
+    assert "--keys 4 " in flags(commands.populate("populate-0", point(*few), ["h:1"], seed=5))
+    assert "--keys 1 " in load("workload.keys=1")
 
 
 def test_a_graph_is_made_once_and_loaded_by_name() -> None:

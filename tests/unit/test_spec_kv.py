@@ -98,6 +98,11 @@ def test_a_store_in_memory_is_a_level_like_any_other() -> None:
             'interface = "memcached"',
             'x.toml:10: workload.mix: cannot hold bulk_put with interface = "memcached": that protocol has none',
         ),
+        (
+            '"read:3,bulk_put:1"',
+            '"read:3,append:1"\nttl_s = 5',
+            "x.toml:11: workload.ttl_s: cannot be given together with append over gRPC: of a key that has expired",
+        ),
         # Stores.
         ('"interval:100"', '"interval:0"', 'x.toml:6: store.durability: should be "memory", "always", "interval:MS"'),
         ('"all"', '"ever"', "x.toml:6: store.history_s: should be seconds, or \"all\", not 'ever'"),

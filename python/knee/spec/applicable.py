@@ -63,6 +63,12 @@ def _check_mix(workload: Workload) -> Iterator[Problem]:
     lacking = [name for name, weight in workload.operations if weight and name in _OF_GRPC]
     if workload.interface == "memcached" and lacking:
         yield path, f'cannot hold {lacking[0]} with interface = "memcached": that protocol has none'
+    appends = any(weight for name, weight in workload.operations if name == "append")
+    if workload.interface == "grpc" and workload.ttl_s is not None and appends:
+        yield (
+            ("workload", "ttl_s"),
+            "cannot be given together with append over gRPC: of a key that has expired it makes one that never does",
+        )
 
 
 def _check_graph(workload: Workload, graph: Graph, store: Store | None) -> Iterator[Problem]:

@@ -209,6 +209,12 @@ class Configuration(Table):
         return self.system.load.clients or 0
 
     @property
+    def key_count(self) -> int:
+        """Keys that there are: where clients have keys of their own, at least one for each."""
+        keys = self.workload.key_count
+        return max(keys, self.clients) if self.workload.own_keys else keys
+
+    @property
     def middlewares(self) -> int:
         """Number of middlewares, 0 when there is no such tier."""
         return _size(self.system.middleware)

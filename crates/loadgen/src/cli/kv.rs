@@ -36,6 +36,9 @@ pub(super) struct Kv {
     /// Draw so many keys once, by --key-choice: every client goes over the same ones again and again.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     key_draws: Option<u32>,
+    /// Seed of these draws, which processes side by side have in common; --seed unless given.
+    #[arg(long, value_name = "SEED", requires = "key_draws")]
+    draws_seed: Option<u64>,
     /// Each client has keys of its own: KEYS/CLIENTS of them, one at least.
     #[arg(long)]
     own_keys: bool,
@@ -117,14 +120,32 @@ impl Kv {
         if self.protocol == Protocol::Memcached && self.no_request_ids {
             return Err("the memcached protocol has no request ids: --protocol grpc".into());
         }
+        if self.protocol == Protocol::Grpc
+            && self.common.ttl_s.is_some()
+            && self.mix.asks_for(Op::Append)
+        {
+            return Err(
+                "over gRPC an append to a key that has expired makes one that never does: \
+                        no --ttl-s with it"
+                    .into(),
+            );
+        }
         Workload::new(self.items()?, self.shape(), self.common.clients)
     }
 
     fn items(&self) -> Result<Items, String> {
         let common = &self.common;
-        // Clients with keys of their own have one at least.
-        let keys = match (self.own_keys(), common.keys) {
-            (Some(part), 1..) => common.keys.max(common.clients * part.of),
+        let keys = match (self.part, common.keys) {
+            // Other processes may have other numbers of clients: more keys for these would be theirs.
+            (Some(Part { of, .. }), keys) if keys < common.clients * of => {
+                return Err(format!(
+                    "{of} parts with a key for each of {} clients need --keys {} or more, not {keys}",
+                    common.clients,
+                    common.clients * of
+                ));
+            }
+            // Clients with keys of their own have one at least.
+            (None, 1..) if self.own_keys => common.keys.max(common.clients),
             (_, keys) => keys,
         };
         common.items(self.key_format, keys)
@@ -144,6 +165,7 @@ impl Kv {
             bulk_keys: self.bulk_keys,
             large_bytes: self.large_bytes,
             seed: self.common.seed,
+            draws_seed: self.draws_seed.unwrap_or(self.common.seed),
         }
     }
 }

@@ -161,11 +161,19 @@ mod tests {
 
     #[test]
     fn the_same_drawn_keys_come_again_and_again_and_are_everybodys() {
-        let workload = workload("read:1,put:1", 1000, 3, |shape| shape.key_draws = Some(25));
+        let of_process = |seed| {
+            workload("read:1,put:1", 1000, 3, |shape| {
+                shape.key_draws = Some(25);
+                shape.seed = seed;
+            })
+        };
+        let (here, elsewhere) = (of_process(1), of_process(2));
         let keys = |client| -> Vec<u32> {
-            drawn(&workload, client, 3, 75).iter().map(|drawn| drawn.key).collect()
+            drawn(&here, client, 3, 75).iter().map(|drawn| drawn.key).collect()
         };
         assert_eq!(keys(0), keys(2));
+        let theirs: Vec<u32> = drawn(&elsewhere, 0, 3, 25).iter().map(|drawn| drawn.key).collect();
+        assert_eq!(keys(0)[..25], theirs);
         assert_eq!(keys(0)[..25], keys(0)[25..50]);
         assert_eq!(keys(0)[..25], keys(0)[50..]);
         let mut distinct = keys(0);

@@ -39,6 +39,15 @@ impl Mix {
         self.bounds.iter().any(|(named, _)| *named == op)
     }
 
+    /// Whether it asks for this operation.
+    pub(crate) fn asks_for(&self, op: Op) -> bool {
+        let mut below = 0;
+        self.bounds.iter().any(|(named, bound)| {
+            let weight = bound - std::mem::replace(&mut below, *bound);
+            *named == op && weight > 0
+        })
+    }
+
     fn total(&self) -> u64 {
         self.bounds.last().map_or(0, |(_, bound)| *bound)
     }
@@ -78,6 +87,8 @@ mod tests {
     #[test]
     fn operations_are_drawn_by_their_weights() {
         let mix: Mix = "read:900,put:70,append:0,scan:1,bulk_put:29".parse().unwrap();
+        assert!(mix.names(Op::Append) && !mix.asks_for(Op::Append));
+        assert!(mix.asks_for(Op::Read) && mix.asks_for(Op::Scan) && !mix.asks_for(Op::Delete));
         let mut random = Random::stream(4, 0);
         let mut counts = [0; OPS.len()];
         for _ in 0..300_000 {

@@ -73,6 +73,8 @@ pub(crate) struct Shape {
     /// A read of so many bytes or more is a large one.
     pub(crate) large_bytes: Option<u64>,
     pub(crate) seed: u64,
+    /// Of the keys that are drawn once: processes side by side have this one in common.
+    pub(crate) draws_seed: u64,
 }
 
 /// What all clients have in common.
@@ -106,7 +108,7 @@ impl Workload {
             ));
         }
         let draws = shape.key_draws.map(|count| {
-            let mut random = Random::stream(shape.seed, DRAWS_STREAM);
+            let mut random = Random::stream(shape.draws_seed, DRAWS_STREAM);
             let mut picker = KeyPicker::new(shape.choice, keys_each, 0, 1);
             (0..count).map(|_| picker.pick(&mut random)).collect()
         });
@@ -177,6 +179,7 @@ pub(crate) mod tests {
             bulk_keys: 5,
             large_bytes: None,
             seed: 8,
+            draws_seed: 8,
         };
         change(&mut shape);
         let keys = KeySpace::new("t-", KeyFormat::Padded, keys).unwrap();
