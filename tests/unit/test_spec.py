@@ -8,53 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from specs import CACHE, changed, problems, read
 
 from knee import spec
 from knee.errors import SpecError
 
-GOOD = """\
-[experiment]
-name = "throughput-for-writes"
-question = "How many workers?"
-
-[system]
-load = { hosts = 3, link_mbit = 200 }
-middleware = { hosts = 2, workers = 8 }
-store = { hosts = 3, kind = "memcached" }
-
-[workload]
-set_get = "1:0"
-value_bytes = 4096
-keys = 10_000
-populated = 0.99
-
-[factors]
-"load.clients" = [6, 12, 24]
-"middleware.workers" = [8, 16]
-
-[measure]
-repetitions = 3
-seconds = 70
-"""
-
-
-def read(text: str, *overrides: str) -> spec.Spec:
-    return spec.parse(text, "x.toml", spec.parse_overrides(overrides))
-
-
-def problems(text: str, *overrides: str) -> list[str]:
-    with pytest.raises(SpecError) as caught:
-        read(text, *overrides)
-    return str(caught.value).splitlines()
-
-
-def changed(old: str, new: str) -> str:
-    assert GOOD.count(old) == 1, f"{old!r} has to stand once in the good file"
-    return GOOD.replace(old, new)
-
 
 def test_the_designs_example_is_read_whole() -> None:
-    good = read(GOOD)
+    good = read(CACHE)
     assert good.factors == {"load.clients": (6, 12, 24), "middleware.workers": (8, 16)}
     point = good.at({"load.clients": 24, "middleware.workers": 16})
     assert (point.clients, point.middlewares, point.stores) == (24, 2, 3)
@@ -63,101 +24,20 @@ def test_the_designs_example_is_read_whole() -> None:
     assert good.wants_links
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        # A misspelt field, table, factor and choice: each names the nearest right one.
-        ("workers = 8 }", "wrokers = 8 }", 'x.toml:7: middleware.wrokers: no such field; did you mean "workers"?'),
-        ("[measure]", "[mesure]", 'x.toml:20: mesure: no such table; did you mean "measure"?'),
-        ('"load.clients"', '"load.client"', 'x.toml:17: load.client: no such factor; did you mean "load.clients"?'),
-        (
-            '"memcached"',
-            '"memcache"',
-            "x.toml:8: store.kind: should be 'knee-kv' or 'memcached', not 'memcache'; did you mean \"memcached\"?",
-        ),
-        # Wrong types and ranges, where they stand.
-        ("keys = 10_000", 'keys = "many"', "x.toml:13: workload.keys: should be a valid integer, not 'many'"),
-        ("keys = 10_000", "keys = true", "x.toml:13: workload.keys: should be a valid integer, not True"),
-        ('"1:0"', '"0:0"', 'x.toml:11: workload.set_get: should ask for something, not "0:0"'),
-        ('"1:0"', '"1/0"', "x.toml:11: workload.set_get: should be sets to gets, such as \"1:9\", not '1/0'"),
-        (
-            "value_bytes = 4096",
-            'value_bytes = "uniform:9:3"',
-            "x.toml:12: workload.value_bytes: should be LOW:HIGH, not 'uniform:9:3'",
-        ),
-        (
-            "populated = 0.99",
-            "populated = 1.5",
-            "x.toml:14: workload.populated: should be less than or equal to 1, not 1.5",
-        ),
-        (
-            "repetitions = 3",
-            "repetitions = 0",
-            "x.toml:21: measure.repetitions: should be greater than or equal to 1, not 0",
-        ),
-        (
-            "seconds = 70",
-            "seconds = 10",
-            "x.toml:22: measure.seconds: should be more than warm-up and cool-down together (5 + 5), not 10",
-        ),
-        ('name = "throughput-for-writes"', "", "x.toml:1: experiment.name: missing"),
-        # Factors: the level that is wrong, by its line.
-        (
-            "[6, 12, 24]",
-            "[6,\n 7]",
-            "x.toml:18: load.clients: should divide evenly over 3 load hosts, not 7; the nearest that do are 6 and 9",
-        ),
-        ("[6, 12, 24]", "[2]", "x.toml:17: load.clients: should be at least one per load host (3), not 2"),
-        ("[8, 16]", '[8,\n "x"]', "x.toml:19: middleware.workers: should be a valid integer, not 'x'"),
-        ("[8, 16]", "[8, 8]", "x.toml:18: middleware.workers: should have different levels, not [8, 8]"),
-        ("[8, 16]", "8", "x.toml:18: middleware.workers: should be a list of at least one level, not 8"),
-        ("[8, 16]", "[]", "x.toml:18: middleware.workers: should be a list of at least one level, not []"),
-        (
-            '"load.clients" =',
-            "load.clients =",
-            'x.toml:17: load: a factor\'s name has to be quoted: "load.…" = […]',
-        ),
-        # What only several fields together make wrong.
-        (
-            "workers = 8 }",
-            "workers = 8, pipelined = true }",
-            "x.toml:18: middleware.workers: cannot be given together with pipelined = true",
-        ),
-        (
-            'kind = "memcached" }',
-            'address = ["a:1"] }',
-            "x.toml:8: store.address: should name hosts = 3 addresses, not 1",
-        ),
-        (
-            'hosts = 3, kind = "memcached" }',
-            'address = ["a:70000"] }',
-            "x.toml:8: store.address: should have ports from 1 to 65535, not 'a:70000'",
-        ),
-        (
-            "populated = 0.99",
-            "rate = 100\nthink_ms = 1",
-            "x.toml:15: workload.think_ms: cannot be given together with rate: an open loop has none",
-        ),
-    ],
-)
-def test_a_problem_is_named_with_its_line_and_remedy(old: str, new: str, expected: str) -> None:
-    assert expected in problems(changed(old, new))
-
-
 def test_several_problems_are_told_at_once_in_the_order_of_their_lines() -> None:
-    text = changed("workers = 8 }", "wrokers = 8 }")
+    text = changed(CACHE, "workers = 8 }", "wrokers = 8 }")
     text = text.replace("keys = 10_000", "keys = 0").replace("seconds = 70", "seconds = 0")
     text = text.replace('name = "throughput-for-writes"', 'name = "a b"')
     assert [problem.split(": ")[0] for problem in problems(text)] == ["x.toml:2", "x.toml:7", "x.toml:13", "x.toml:22"]
 
 
 def test_an_override_replaces_a_value_and_its_problem_names_the_flag() -> None:
-    assert read(GOOD, "measure.repetitions=1").measure.repetitions == 1
-    assert read(GOOD, "workload.set_get=1:9").base.workload.set_get == "1:9"
-    assert problems(GOOD, "measure.seconds=abc") == [
+    assert read(CACHE, "measure.repetitions=1").measure.repetitions == 1
+    assert read(CACHE, "workload.set_get=1:9").base.workload.set_get == "1:9"
+    assert problems(CACHE, "measure.seconds=abc") == [
         "--set measure.seconds=abc: measure.seconds: should be a valid integer, not 'abc'"
     ]
-    assert problems(GOOD, "measure.secnds=5") == [
+    assert problems(CACHE, "measure.secnds=5") == [
         '--set measure.secnds=5: no such name; did you mean "measure.seconds"?'
     ]
     with pytest.raises(SpecError, match="expected NAME=VALUE"):
@@ -165,9 +45,9 @@ def test_an_override_replaces_a_value_and_its_problem_names_the_flag() -> None:
 
 
 def test_an_override_with_a_list_makes_a_factor_and_with_a_value_fixes_one() -> None:
-    assert read(GOOD, "load.clients=[3, 6]").factors["load.clients"] == (3, 6)
-    assert read(GOOD, "store.hosts=[1, 2]").factors["store.hosts"] == (1, 2)
-    fixed = read(GOOD, "load.clients=9")
+    assert read(CACHE, "load.clients=[3, 6]").factors["load.clients"] == (3, 6)
+    assert read(CACHE, "store.hosts=[1, 2]").factors["store.hosts"] == (1, 2)
+    fixed = read(CACHE, "load.clients=9")
     assert "load.clients" not in fixed.factors
     assert fixed.base.clients == 9
 
@@ -184,17 +64,17 @@ def test_an_override_with_a_list_makes_a_factor_and_with_a_value_fixes_one() -> 
     ],
 )
 def test_shortening_a_run_shortens_its_warm_up(overrides: list[str], expected: tuple[int, int, int]) -> None:
-    measure = read(GOOD, *overrides).measure
+    measure = read(CACHE, *overrides).measure
     assert (measure.seconds, measure.warmup_s, measure.cooldown_s) == expected
 
 
 def test_overrides_that_went_into_a_manifest_give_the_same_spec_again() -> None:
-    first = read(GOOD, "measure.seconds=14", "load.clients=[3, 6]", "store.kind=knee-kv")
-    assert spec.parse(GOOD, "x.toml", first.overrides) == first
+    first = read(CACHE, "measure.seconds=14", "load.clients=[3, 6]", "store.kind=knee-kv")
+    assert spec.parse(CACHE, "x.toml", first.overrides) == first
 
 
 def test_a_system_that_runs_elsewhere() -> None:
-    text = changed('hosts = 3, kind = "memcached" }', 'address = ["10.0.0.1:11211", "[::1]:11211"] }')
+    text = changed(CACHE, 'hosts = 3, kind = "memcached" }', 'address = ["10.0.0.1:11211", "[::1]:11211"] }')
     assert read(text).base.stores == 2
     assert problems(text.replace('"middleware.workers"', '"store.threads"'))[0] == (
         "x.toml:18: store.threads: cannot vary: this tier already runs elsewhere (address = …)"
@@ -202,7 +82,7 @@ def test_a_system_that_runs_elsewhere() -> None:
 
 
 def test_a_grid_without_end_is_refused() -> None:
-    assert problems(GOOD, f"load.clients={[3 * n for n in range(1, 6000)]}")[0].endswith("at most 10000 points")
+    assert problems(CACHE, f"load.clients={[3 * n for n in range(1, 6000)]}")[0].endswith("at most 10000 points")
 
 
 def test_text_that_is_no_toml(tmp_path: Path) -> None:
