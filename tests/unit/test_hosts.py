@@ -163,6 +163,36 @@ def test_an_interrupt_while_processes_are_stopped_ends_them_all(host: LocalHost,
     assert [process.poll() for process in stubborn] == [-signal.SIGKILL] * 2
 
 
+class Stopped(LocalProcess):
+    """Has been told to stop when somebody interrupts, and may then not end."""
+
+    def __init__(self, ends: bool) -> None:
+        self.ends, self.waited = ends, False
+
+    def poll(self) -> int | None:
+        return None
+
+    def stop(self, grace_s: float) -> int:
+        raise KeyboardInterrupt
+
+    def kill(self) -> None:
+        pass
+
+    def wait(self, timeout_s: float) -> int:
+        self.waited = True
+        if not self.ends:
+            raise ProcessError("it did not end")
+        return 0
+
+
+def test_one_that_does_not_end_when_killed_keeps_nobody_from_waiting_for_the_others() -> None:
+    host, stopped = LocalHost(), [Stopped(ends) for ends in (True, False, True)]
+    host._processes.extend(stopped)
+    with pytest.raises(KeyboardInterrupt):
+        host.close(grace_s=1)
+    assert all(process.waited for process in stopped)
+
+
 def test_an_interrupt_during_a_start_comes_after_the_process_is_known(
     host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,11 +232,13 @@ class LocalHost:
         except BaseException:
             # Whoever interrupts once more does not want to wait: no grace for those that are left. But what they were
             # writing is theirs until they are gone, and then somebody may remove it.
-            with interrupts_deferred(), suppress(ProcessError):
+            with interrupts_deferred():
                 for process in running:
                     process.kill()
                 for process in running:
-                    process.wait(_KILLED_S)
+                    # Of one that the kernel does not let go of, the others know nothing.
+                    with suppress(ProcessError):
+                        process.wait(_KILLED_S)
             raise
         finally:
             self._processes.clear()
