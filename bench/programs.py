@@ -29,6 +29,17 @@ READY_S = 10.0
 # Far before what is started as usual, and, added to it, behind that.
 NICENESS, GIVING_WAY = -15, 25
 
+_SESSION = Path("/proc/self/autogroup")
+# A program that was killed does not end what it started.
+_SPINS = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    for _ in range(1_000_000):
+        pass
+if sys.argv[2]:
+    open("/proc/self/autogroup", "w").write(sys.argv[2])
+"""
+
 
 class BenchError(Exception):
     """The comparison cannot go on; the message says what to do."""
@@ -68,31 +79,47 @@ def find_program(name: str, directory: Path | None) -> str:
 
 
 @contextmanager
-def before_others() -> Iterator[None]:
-    """What is started has the processors before whatever else runs on this machine, where the user may say so.
+def before_others() -> Iterator[bool]:
+    """What is started has the processors before whatever else runs on this machine; whether the user may have it so.
 
     A kernel that is not preempted keeps a processor for milliseconds for whom it has let in. So nobody is let in: what
     is left of every processor goes to a process that only spins, behind everything that is started. That also keeps
     them from sleeping, from which they would have to be woken.
     """
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    _set_niceness(NICENESS)
+    usual, of_session = os.getpriority(os.PRIO_PROCESS, 0), _session_niceness()
     try:
         with ExitStack() as spinning:
+            allowed = _set_niceness(NICENESS, None if of_session is None else NICENESS)
             for core in os.sched_getaffinity(0):
-                command = ["nice", "-n", str(2 * GIVING_WAY), sys.executable, "-c", "while True: pass"]
-                spinning.enter_context(Program(command, core, quiet=True))
-            yield
+                spinning.enter_context(spinner(core, of_session))
+            yield allowed
     finally:
-        _set_niceness(usual)
+        _set_niceness(usual, of_session)
 
 
-def _set_niceness(niceness: int) -> None:
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, niceness)
-    # Sessions share the processors by this one, where the kernel groups processes by session (sched(7)).
+def spinner(core: int, of_session: int | None) -> Program:
+    """Takes what is left of a processor until this process ends, however it does; then the session has its niceness."""
+    rest = "" if of_session is None else str(of_session)
+    spins = [sys.executable, "-c", _SPINS, str(os.getpid()), rest]
+    return Program(["nice", "-n", str(2 * GIVING_WAY), *spins], core, quiet=True)
+
+
+def _session_niceness() -> int | None:
+    """By it sessions share the processors, where the kernel groups processes by session (sched(7)); else None."""
     with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(niceness))
+        return int(_SESSION.read_text().split()[-1])
+    return None
+
+
+def _set_niceness(own: int, of_session: int | None) -> bool:
+    """Whether both may be so."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, own)
+        if of_session is not None:
+            _SESSION.write_text(str(of_session))
+    except OSError:
+        return False
+    return True
 
 
 def free_port() -> int:
@@ -189,8 +216,9 @@ class Server(Program):
             if announces:
                 self.await_line()
             self._await()
-        except BenchError:
-            self.stop()
+        except BaseException:
+            # Whoever ends the benchmark now has no context yet to leave.
+            self.__exit__()
             raise
 
     @property

@@ -1,0 +1,92 @@
+"""What a comparison says of puts beside scans, and what it leaves behind, however it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from bench.programs import Server
+from bench.scan_table import ALONE, SCANNED, PutTimes, Row
+
+PATIENCE_S = 20.0
+
+
+def row(pairs: int, late_alone: int = 0, late_scanned: int = 0) -> Row:
+    """The last stretches are those in which the load generator was late."""
+    samples = {
+        name: [PutTimes(100.0, p99_us, late=number >= pairs - late) for number in range(pairs)]
+        for name, p99_us, late in ((ALONE, 1000.0, late_alone), (SCANNED, 1200.0, late_scanned))
+    }
+    return Row("in memory", 1500.0, samples, before_others=False)
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (row(9), "yes (1.20 in 9 of 9 pairs)"),
+        (row(9, late_alone=3, late_scanned=4), "yes (1.20 in 5 of 9 pairs)"),
+        (row(15, 8, 9), "cannot tell, as the load generator was late in all but 6 of 15 pairs"),
+        (row(4), "cannot tell, as the load generator was late in all but 4 of 4 pairs"),
+        # The worst stretches are those that would be left out.
+        (row(15, 0, 5), "cannot tell, as the load generator was late in 5 of 15 stretches during scans and 0 alone"),
+    ],
+)
+def test_puts_beside_scans_are_judged_only_where_the_pairs_tell(measured: Row, expected: str) -> None:
+    assert measured.verdict == expected
+
+
+def other(repository: Path, script: str) -> subprocess.Popen[str]:
+    """A process with a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=repository, text=True, stdout=subprocess.PIPE, start_new_session=True
+    )
+
+
+def test_what_only_spins_ends_with_a_comparison_that_is_killed(repository: Path) -> None:
+    script = """
+import os, time
+from bench.programs import spinner
+print(spinner(min(os.sched_getaffinity(0)), None).pid, flush=True)
+time.sleep(60)
+"""
+    with other(repository, script) as comparison:
+        assert comparison.stdout is not None
+        spins = psutil.Process(int(comparison.stdout.readline()))
+        assert spins.is_running()
+        comparison.kill()
+    spins.wait(PATIENCE_S)
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel does not group processes by session")
+def test_the_session_and_the_process_get_their_niceness_back(repository: Path) -> None:
+    script = """
+import os
+from pathlib import Path
+from bench.programs import before_others
+session = Path("/proc/self/autogroup")
+session.write_text("5")
+os.setpriority(os.PRIO_PROCESS, 0, max(3, os.getpriority(os.PRIO_PROCESS, 0)))
+before = os.getpriority(os.PRIO_PROCESS, 0), session.read_text()
+with before_others() as allowed:
+    within = os.getpriority(os.PRIO_PROCESS, 0), session.read_text()
+print(allowed == (within[0] < 0 and "nice -15" in within[1]))
+print(before == (os.getpriority(os.PRIO_PROCESS, 0), session.read_text()))
+"""
+    output, _ = other(repository, script).communicate(timeout=PATIENCE_S)
+    assert output.split() == ["True", "True"]
+
+
+def test_a_server_that_is_waited_for_ends_with_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: Server) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(Server, "_await", interrupted)
+    with pytest.raises(SystemExit):
+        Server(["sleep", "60"], None, 1, announces=False)
+    deadline = time.monotonic() + PATIENCE_S
+    while any(child.name() == "sleep" for child in psutil.Process().children()):
+        assert time.monotonic() < deadline
