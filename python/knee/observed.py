@@ -63,6 +63,7 @@ def observed_run(dataset: Dataset) -> Observed:
         warnings=(
             *(_sentence(warning) for warning in dataset.warnings),
             *_errors(found.table),
+            *_unanswered(found.table),
             *_load_warnings(limits, found.table.height),
             *_stolen(dataset),
             *steady_state_warnings(steady_state(dataset.windows, dataset.points)),
@@ -143,6 +144,17 @@ def _load_warnings(limits: pl.DataFrame, runs: int) -> list[str]:
             "measure the system alone, take more cores, or servers on another machine (address = [...])."
         )
     return warnings
+
+
+def _unanswered(table: pl.DataFrame) -> list[str]:
+    silent = table.filter(pl.col("response_ms").is_null()).height
+    if not silent:
+        return []
+    return [
+        f"In {silent} of {counted(table.height, 'run')} no request was answered in the seconds that count: throughput "
+        "was 0 there, and what needs a response time, such as the knee, leaves them out. Measure longer, or on a "
+        "quieter machine."
+    ]
 
 
 def _stolen(dataset: Dataset) -> list[str]:

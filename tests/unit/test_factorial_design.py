@@ -49,6 +49,15 @@ def test_many_missing_cells_are_counted() -> None:
     ("spoil", "message"),
     [
         ({"throughput": pl.lit(None, pl.Float64)}, r"column throughput: rows 1, 2, 3, 4, 5 and 19 more have no value"),
+        # Nobody sees the rows of a run folder.
+        (
+            {
+                "throughput": pl.when(pl.int_range(pl.len()) == 4).then(None).otherwise("throughput"),
+                "point": pl.int_range(pl.len()),
+                "repetition": pl.lit(2),
+            },
+            r"the run .*servers = .*, repetition = 2 has no value",
+        ),
         ({"throughput": pl.lit(math.nan)}, "NaN or infinity"),
         ({"throughput": pl.lit(math.inf)}, "NaN or infinity"),
         ({"throughput": pl.lit(1e300)}, "a size beyond all measurement"),

@@ -137,7 +137,7 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
     table
         With a column for each factor and the response. Where it has a column `repetition`, rows with the same levels
         and the same repetition are the same run entered twice, which is refused; without it they are repetitions.
-        Where it has a column `line`, errors name rows by it.
+        Where it has a column `line`, errors name rows by it, and those of a run folder by factors and repetition.
     run_order
         Column that orders the runs in time, for the check of the residuals.
 
@@ -147,9 +147,9 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
         Naming what is wrong and in which rows, counted from 1, or in which lines.
     """
     _check_columns(table, factors, response, run_order)
-    problems = [*_bad_responses(table, response), *_bad_factors(table, factors)]
+    problems = [*_bad_responses(table, factors, response), *_bad_factors(table, factors)]
     if run_order is not None and (missing := table[run_order].is_null()).any():
-        problems.append(f"column {run_order}: {_rows(table, missing)} no value, but it orders the runs")
+        problems.append(f"column {run_order}: {_rows(table, factors, missing)} no value, but it orders the runs")
     if problems:
         raise DesignError("\n".join(problems))
     found = tuple(
@@ -197,25 +197,26 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
         raise DesignError("no observations: the table is empty")
 
 
-def _bad_responses(table: pl.DataFrame, response: str) -> list[str]:
+def _bad_responses(table: pl.DataFrame, factors: Sequence[str], response: str) -> list[str]:
     column = table[response]
     if not column.dtype.is_numeric():
         numbers = column.cast(pl.String).cast(pl.Float64, strict=False)
         text = numbers.is_null() & column.is_not_null()
         example = column.filter(text).head(1).to_list()
         shown = f" ({example[0]!r})" if example else ""
-        return [f"column {response}: {_rows(table, text)} text{shown} where a number was expected"]
+        return [f"column {response}: {_rows(table, factors, text)} text{shown} where a number was expected"]
     problems = []
     if (missing := column.is_null()).any():
-        problems.append(f"column {response}: {_rows(table, missing)} no value; measure again, or leave the rows out")
+        whose = _rows(table, factors, missing)
+        problems.append(f"column {response}: {whose} no value; measure again, or leave the rows out")
     odd = column.cast(pl.Float64).fill_null(0.0)
     if (infinite := ~odd.is_finite()).any():
-        problems.append(f"column {response}: {_rows(table, infinite)} NaN or infinity where a number was expected")
+        whose = _rows(table, factors, infinite)
+        problems.append(f"column {response}: {whose} NaN or infinity where a number was expected")
     sizes = odd.abs()
     if (beyond := odd.is_finite() & ((sizes > RESPONSE_MAX) | (sizes > 0) & (sizes < 1 / RESPONSE_MAX))).any():
-        problems.append(
-            f"column {response}: {_rows(table, beyond)} a size beyond all measurement: expected 1e-100 to 1e100"
-        )
+        whose = _rows(table, factors, beyond)
+        problems.append(f"column {response}: {whose} a size beyond all measurement: expected 1e-100 to 1e100")
     return problems
 
 
@@ -224,7 +225,7 @@ def _bad_factors(table: pl.DataFrame, factors: Sequence[str]) -> list[str]:
     for name in factors:
         column = table[name]
         if (missing := column.is_null() | (column.is_nan() if column.dtype.is_float() else False)).any():
-            problems.append(f"factor {name}: {_rows(table, missing)} no level")
+            problems.append(f"factor {name}: {_rows(table, factors, missing)} no level")
         elif column.n_unique() == 1:
             problems.append(
                 f"factor {name}: has the one level {column[0]} in all rows; a factor needs two or more, leave it out"
@@ -239,10 +240,15 @@ def _place(table: pl.DataFrame) -> tuple[str, list[int]]:
     return "row", list(range(1, table.height + 1))
 
 
-def _rows(table: pl.DataFrame, chosen: pl.Series) -> str:
+def _rows(table: pl.DataFrame, factors: Sequence[str], chosen: pl.Series) -> str:
+    """Whose values are wrong; nobody sees the rows of a run folder, which are named by what was run."""
     word, places = _place(table)
     numbers = [places[row] for row in chosen.arg_true()]
     named = ", ".join(map(str, numbers[:_NAMED_MAX]))
+    if "line" not in table.columns and {"point", "repetition"} <= set(table.columns):
+        runs = table.filter(chosen).select(*factors, "repetition").head(_NAMED_MAX).to_dicts()
+        word = "the run"
+        named = "; ".join(", ".join(f"{name} = {level}" for name, level in run.items()) for run in runs)
     if len(numbers) == 1:
         return f"{word} {named} has"
     more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
