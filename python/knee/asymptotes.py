@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from knee.intervals import LEVEL, Floats, Interval, counted, mean_interval, pooled_bootstrap
+from knee.intervals import LEVEL, Floats, Interval, client_count, counted, mean_interval, pooled_bootstrap
 
 LEVELS_MIN = 3
 """Fewer client counts cannot show both a slope and a plateau."""
@@ -307,29 +307,30 @@ def _status(
             )
         return "not reached", (
             f"The knee was not reached: throughput still rises at {largest} clients, the largest number measured "
-            f"(by {rise:.0%} over the best of the smaller ones). The knee lies above {clients.estimate:.0f} "
+            f"(by {rise:.0%} over the best of the smaller ones). The knee lies above {client_count(clients.estimate)} "
             "clients. Measure more clients."
         )
     if plateau.start == 0:
         return "saturated from the start", (
-            f"The system is saturated already at {smallest} clients, the smallest number measured: more "
+            f"The system is saturated already at {counted(smallest, 'client')}, the smallest number measured: more "
             "clients bring no more "
-            f"throughput, only longer response times. The knee lies at or below {smallest} clients. Measure "
+            f"throughput, only longer response times. The knee lies at or below {smallest}. Measure "
             "fewer clients."
         )
     if noise is None:
         return "cannot tell", (
-            f"The asymptotes meet at {clients.estimate:.0f} clients, but with one repetition nobody can tell "
+            f"The asymptotes meet at {client_count(clients.estimate)} clients, but with one repetition nobody can tell "
             "how far to trust that. Measure every level three times or more."
         )
     low, high = between
     if low is None:
-        place = f"at or below {high} clients, the smallest number measured"
+        assert high is not None
+        place = f"at or below {counted(high, 'client')}, the smallest number measured"
     elif high is None:
         place = f"above {low} clients, the largest number measured"
     else:
         place = f"between the measured {low} and {high} clients"
-    return "found", f"The knee is at {clients.estimate:.0f} clients, {place}."
+    return "found", f"The knee is at {client_count(clients.estimate)} clients, {place}."
 
 
 def _confidence(

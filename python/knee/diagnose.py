@@ -15,7 +15,7 @@ from knee.bottleneck import Bottleneck, Candidate, find_bottleneck
 from knee.errors import DesignError
 from knee.factorial import Findings, analyse
 from knee.fit import Outlooks, outlooks
-from knee.intervals import LEVEL, quantity
+from knee.intervals import LEVEL, counted, quantity
 from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_of_run
 from knee.laws.foreign import ALL
 from knee.laws.tables import stations
@@ -294,14 +294,14 @@ def knee_lines(verdict: Verdict) -> list[str]:
             knee.status == "found" and knee.clients is not None and knee.level.clients > round(knee.clients.estimate)
         )
         lines.append(
-            f"At {knee.level.clients} clients{', the next measured' if beyond else ''}: "
+            f"At {counted(knee.level.clients, 'client')}{', the next measured' if beyond else ''}: "
             f"{quantity(knee.level.throughput, 'requests/s')}, "
             f"response time {quantity(knee.level.response_ms, 'ms')}."
         )
     if knee.retrograde:
         lines.append("Beyond the plateau throughput falls again: more clients make it worse.")
     if knee.status == "found" and knee.power_clients is not None:
-        lines.append(f"Second opinion: the power X/R is largest at {knee.power_clients} clients.")
+        lines.append(f"Second opinion: the power X/R is largest at {counted(knee.power_clients, 'client')}.")
     return lines
 
 

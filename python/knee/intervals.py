@@ -277,6 +277,11 @@ def quantity(interval: Interval, unit: str = "") -> str:
     return f"{rounded:,.{decimals}f} ± {half_width:,.{decimals}f}{suffix}"
 
 
+def client_count(estimate: float) -> str:
+    """An estimated count of clients, with a decimal where there are few."""
+    return f"{estimate:,.{0 if estimate >= 10 else 1}f}"
+
+
 def between(ratio: Interval) -> str:
     """The ends of a ratio's interval, “2.1 to 5.4”; those that a thousandfold is not enough for are not told."""
     assert ratio.low is not None and ratio.high is not None

@@ -104,6 +104,23 @@ def curve(*levels: tuple[int, float], noise: float = 0.01) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
+def test_one_client_is_no_clients() -> None:
+    sentence = find_knee(curve((1, 1000), (2, 1000), (4, 1000))).sentence
+    assert "already at 1 client, the smallest" in sentence and "at or below 1. Measure" in sentence
+
+
+def test_a_run_without_an_answer_is_told_of() -> None:
+    dataset = synthetic_dataset(System(), (2, 8, 32))
+    silent = (pl.col("point") == 1) & (pl.col("repetition") == 2)
+    dataset.windows = dataset.windows.with_columns(
+        pl.when(silent & pl.col(name).is_not_null()).then(0).otherwise(pl.col(name)).cast(dtype).alias(name)
+        for name, dtype in dataset.windows.schema.items()
+        if name in ("count", "response_sum_ns")
+    )
+    warning = "In 1 of 9 runs no request was answered in the seconds that count"
+    assert any(one.startswith(warning) for one in diagnose(dataset).warnings)
+
+
 def test_recovering_from_a_dip_is_no_growth() -> None:
     assert find_knee(curve((8, 2000), (16, 4000), (32, 6000), (64, 4000), (128, 6060))).status == "found"
     assert find_knee(curve((8, 2000), (16, 4000), (32, 6000), (64, 4000), (128, 9000))).status == "not reached"

@@ -10,6 +10,7 @@ import pytest
 from knee.intervals import (
     Interval,
     between,
+    client_count,
     difference_interval,
     mean_interval,
     mean_intervals,
@@ -144,6 +145,10 @@ def test_what_is_nothing_has_no_ratio() -> None:
     nothing, something = mean_interval([0.0, 0.0]), mean_interval([1.0, 2.0])
     for ratio in (ratio_interval(something, nothing), ratio_interval(nothing, something)):
         assert math.isnan(ratio.estimate) and ratio.low is None
+
+
+def test_few_clients_are_counted_more_exactly_than_many() -> None:
+    assert [client_count(estimate) for estimate in (2.5, 9.94, 12.4, 1234.5)] == ["2.5", "9.9", "12", "1,234"]
 
 
 def test_paired_ratios_and_their_inverses_say_the_same() -> None:

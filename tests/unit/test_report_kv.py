@@ -36,6 +36,12 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
     assert server == pytest.approx({2: 2000.0, 8: 2000.0}, rel=0.01)
 
 
+def test_configurations_are_told_apart_by_their_levels() -> None:
+    page = html(synthetic_dataset(System(), (1, 8), workers=(8, 16)))
+    assert '<th class="text">middleware.workers</th>' in page and '<td class="text">16</td>' in page
+    assert ">1 clients" not in page and '"1 client, middleware.workers = 16"' in page
+
+
 def test_outcomes_are_drawn_one_colour_each(page: str) -> None:
     chart = charts(page)["outcome-clusters"]
     assert {row["outcome"] for row in chart["data"]["values"]} == {"not found", "ordinary", "very large"}

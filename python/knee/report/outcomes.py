@@ -53,7 +53,8 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         why_the_mean_misleads(of_points[chosen], at),
         *what_clusters_there_are(clusters_of_points[chosen], at),
     ]
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    heading = f"<h3>{escape(sheet.series[chosen])}</h3>" if sheet.series[chosen] else ""
+    words = heading + "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     names = [name for name in OUTCOMES.values() if any(one.name == name for each in of_points.values() for one in each)]
     ends = [
         {"point": point, "end_ms": one.high_ms}
@@ -117,5 +118,9 @@ def _rows(sheet: Sheet, point: int, of_points: dict[int, tuple[Outcome, ...]]) -
 
 
 def _times(one: Outcome) -> str:
-    told = number(one.times.estimate, 2)
-    return told if one.times.low is None else f"{told} ({between(one.times)})"
+    """A question mark where the repetitions cannot tell whether it is one."""
+    times = one.times
+    told = number(times.estimate, 2)
+    if times.low is None or times.high is None or times.low == times.high:
+        return told
+    return f"{told}?" if times.low <= 1 <= times.high else f"{told} ({between(times)})"

@@ -7,6 +7,7 @@ from functools import cached_property
 from html import escape
 
 from knee.diagnose import Diagnosis
+from knee.intervals import counted
 from knee.report.charts.vega import Spec
 from knee.report.tables import Cell, table
 
@@ -64,7 +65,7 @@ class Sheet:
     def points(self) -> list[tuple[int, str]]:
         """Point numbers and what to call them, for the charts in which the reader chooses one."""
         named = [
-            (point, f"{clients} clients" + (f", {self.series[point]}" if self.series[point] else ""))
+            (point, counted(clients, "client") + (f", {self.series[point]}" if self.series[point] else ""))
             for point, clients in self.clients.items()
         ]
         order = {label: number for number, label in enumerate(self.labels)}
@@ -80,9 +81,9 @@ class Sheet:
         return self.points[0][0] if self.points else 0
 
     def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-        """A table, without its first column where there is one configuration only."""
+        """A table, of which the first column names configurations: by their levels, and not where there is one only."""
         if len(self.labels) > 1:
-            return table(header, rows)
+            return table((self.series_title, *header[1:]), [(self.short(str(row[0])), *row[1:]) for row in rows])
         return table(header[1:], [row[1:] for row in rows])
 
     def figure(self, name: str, spec: Spec, caption: str, *, wide: bool = False) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from knee.diagnose import Verdict, bottleneck_lines, confidence_line, knee_lines, law_lines
-from knee.intervals import Interval, number
+from knee.intervals import Interval, client_count, counted, number
 from knee.report.charts.knee import knee_response, knee_throughput
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, table
@@ -144,7 +144,7 @@ def _knee_figure(verdict: Verdict) -> tuple[str, str]:
     knee = verdict.knee
     if knee.clients is None:
         return "–", "cannot tell"
-    estimate = f"{knee.clients.estimate:,.{0 if knee.clients.estimate >= 10 else 1}f}"
+    estimate = client_count(knee.clients.estimate)
     if knee.status == "not reached":
         return f"> {estimate}", "not reached"
     if knee.status == "saturated from the start":
@@ -165,7 +165,11 @@ def _figures(verdict: Verdict) -> str:
         ):
             spread = "one repetition" if interval.half_width is None else f"± {number(interval.half_width, 2)} {unit}"
             cells.append(
-                (name, f"{number(interval.estimate)} {unit}".strip(), f"{spread.strip()} at {level.clients} clients")
+                (
+                    name,
+                    f"{number(interval.estimate)} {unit}".strip(),
+                    f"{spread.strip()} at {counted(level.clients, 'client')}",
+                )
             )
     inner = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(small)}</small></dd></div>"

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from knee.asymptotes import Knee
+from knee.intervals import client_count
 from knee.report.charts.vega import Rows, Spec, clients_axis, highest, layered
 
 _CURVE_POINTS = 60
@@ -61,7 +62,9 @@ def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
         )
         marks.append(
             {
-                "data": {"values": [{"from": knee.clients.estimate, "name": f"knee {knee.clients.estimate:.0f}"}]},
+                "data": {
+                    "values": [{"from": knee.clients.estimate, "name": f"knee {client_count(knee.clients.estimate)}"}]
+                },
                 "encoding": {"x": inside["x"]},
                 "layer": [
                     {"mark": {"type": "rule", "color": "@accent", "strokeWidth": 1.5, "clip": True}},
