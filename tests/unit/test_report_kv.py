@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -34,6 +35,13 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
     server = {row["clients"]: row["value"] for row in drawn["view-server"]["data"]["values"]}
     assert each == pytest.approx({2: 1000.0, 8: 250.0}, rel=0.01)
     assert server == pytest.approx({2: 2000.0, 8: 2000.0}, rel=0.01)
+
+
+def test_what_no_verdict_is_about_stands_beside_none(page: str) -> None:
+    """Nobody declared how often puts occur."""
+    assert "a type's response time is then what remains of a cycle" in unescape(page)
+    puts = re.findall(r"<tr>(?:(?!</tr>).)*<td[^>]*>put</td>(?:(?!</tr>).)*</tr>", page[page.index("R by law") :])
+    assert puts and all(re.search(r">–</td><td[^>]*>(holds|violated|cannot tell)<", row) for row in puts[:2])
 
 
 def test_configurations_are_told_apart_by_their_levels() -> None:

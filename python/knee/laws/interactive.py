@@ -65,6 +65,11 @@ class InteractiveCheck:
     causes: tuple[str, ...]
 
     @property
+    def judges_response(self) -> bool:
+        """Whether the verdict is about the response time, too."""
+        return _judges_response(self.request_type, self.visits_declared)
+
+    @property
     def residual(self) -> float:
         """The worst mean residual of the directions that are judged, in absolute terms; NaN where none has one."""
         judged = _judged(self.throughput, self.response_ms, self.request_type, self.visits_declared)
@@ -265,7 +270,11 @@ def _judged(
     of_throughput: Comparison, of_response: Comparison, request_type: str | None, visits_declared: bool
 ) -> tuple[Comparison, ...]:
     """The directions of which a check takes its verdict."""
-    return (of_throughput, of_response) if request_type is None or visits_declared else (of_throughput,)
+    return (of_throughput, of_response) if _judges_response(request_type, visits_declared) else (of_throughput,)
+
+
+def _judges_response(request_type: str | None, visits_declared: bool) -> bool:
+    return request_type is None or visits_declared
 
 
 def _think_ms(of: Mapping[str, Floats]) -> Floats:

@@ -355,7 +355,7 @@ def _interactive_table(report: LawReport, rows_max: int | None) -> str:
             _percent(check.throughput),
             number(check.response_ms.measured.estimate),
             number(check.response_ms.predicted.estimate),
-            _percent(check.response_ms),
+            _percent(check.response_ms) if check.judges_response else "–",
             check.verdict,
         )
         for check in checks

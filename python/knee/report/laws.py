@@ -135,7 +135,7 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
             _apart(check.throughput),
             check.response_ms.measured,
             check.response_ms.predicted,
-            _apart(check.response_ms),
+            _apart(check.response_ms) if check.judges_response else "–",
             check.verdict,
         )
         for check in closed
@@ -144,13 +144,18 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
         *("configuration", "clients", "view", "requests", "think ms", "X", "X by law", "apart"),
         *("R ms", "R by law", "apart", "verdict"),
     )
-    note = (
-        "From the middleware's view a client thinks for its own think time and the round trip between client and "
-        "middleware, which is the difference of their response times."
-        if any(check.view == "middleware" for check in closed)
-        else ""
-    )
-    return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], note)
+    notes = []
+    if any(check.view == "middleware" for check in closed):
+        notes.append(
+            "From the middleware's view a client thinks for its own think time and the round trip between client and "
+            "middleware, which is the difference of their response times."
+        )
+    if not all(check.judges_response for check in closed):
+        notes.append(
+            "How often each type occurs was not declared: a type's response time is then what remains of a cycle that "
+            "may be far longer, and is not judged."
+        )
+    return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
 
 def _station_table(laws: LawReport) -> str:
