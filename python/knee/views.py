@@ -137,9 +137,11 @@ def _between(most: View, knee: Knee) -> str:
         return f"{identity}. From how many clients on the server is at its capacity cannot be told."
     star = quantity(knee.clients)
     if knee.status == "found":
+        sure = " (with low confidence)" if knee.confidence == "low" else ""
         return (
-            f"{identity}. Up to about N* = {star} clients the server has capacity to spare, and clients slow each "
-            "other down little; beyond it its throughput stays, and each further client takes its share from others."
+            f"{identity}. Up to about N* = {star} clients{sure} the server has capacity to spare, and clients slow "
+            "each other down little; beyond it its throughput stays, and each further client takes its share from "
+            "others."
         )
     if knee.status == "saturated from the start":
         return (

@@ -46,6 +46,8 @@ def test_what_cannot_be_told_is_said() -> None:
     found, knee = views(throughput_views(dataset, runs)), find_knee(runs)
     unknown = why_they_differ(found, replace(knee, clients=None, status="cannot tell"))
     assert "at its capacity cannot be told" in unknown[2]
+    unsure = why_they_differ(found, replace(knee, confidence="low"))
+    assert "Up to about N* = 2.00 ± 0 clients (with low confidence) the server" in unsure[2]
     assert (
         "its capacity from 1 client on" in why_they_differ(found, replace(knee, status="saturated from the start"))[2]
     )
