@@ -86,6 +86,8 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     table = sheet.of_configurations(
         _HEADER, [row for point, _ in sheet.points for row in _rows(sheet, point, of_points)]
     )
+    if "?</td>" in table:
+        table += '<p class="doubt">A question mark: whether it takes longer at all cannot be told.</p>'
     return f'{words}{more}<div class="grid">{figures}</div>{table}'
 
 

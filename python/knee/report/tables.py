@@ -8,6 +8,8 @@ from html import escape
 
 from knee.intervals import Interval, number, quantity
 
+_NAME_CHARACTERS = 24
+
 Cell = str | int | float | None | Interval
 
 
@@ -17,7 +19,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool =
     `wrap` lets text break over lines.
     """
     body = [list(row) for row in rows]
-    is_text = [any(isinstance(row[column], str) for row in body) if body else False for column in range(len(header))]
+    texts = [[row[column] for row in body if isinstance(row[column], str)] for column in range(len(header))]
+    is_text = [bool(column) for column in texts]
+    # Only names of many words want room to break in.
+    long = bool(texts[0]) and max(len(str(name)) for name in texts[0]) > _NAME_CHARACTERS
     head = "".join(_cell("th", escape(name), text, False) for name, text in zip(header, is_text, strict=True))
     lines = [
         "<tr>"
@@ -28,7 +33,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool =
         + "</tr>"
         for row in body
     ]
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    named = ' class="named"' if long else ""
+    return (
+        f'<div class="scroll"><table{named}><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    )
 
 
 def folded(summary: str, content: str) -> str:
