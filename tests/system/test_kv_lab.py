@@ -66,10 +66,13 @@ def assert_counted_alike(dataset: Dataset) -> None:
 def test_own_keys_over_grpc_are_seen_by_clients_and_server_and_traced(lab: Lab) -> None:
     dataset = lab.run("kv-own-keys", "load.hosts=2", "load.clients=4", "store.trace=true", "workload.ttl_s=60")
     assert_counted_alike(dataset)
-    (view,) = throughput_views(dataset, observations(dataset)).iter_rows(named=True)
+    found = observations(dataset)
+    (view,) = throughput_views(dataset, found).iter_rows(named=True)
     assert view["server"] == pytest.approx(view["together"], rel=0.1)
-    # Four clients that do not think make at most four times what one gets while it waits.
-    assert view["together"] <= 4 * view["each"] * 1.05
+    # Four clients that do not think make at most four times what one gets while it waits, but for what each had begun
+    # to wait for before the seconds that count.
+    slowest_s = max(one.percentile(100) for key, one in merged(dataset).items() if key[2] == "load") / 1e9
+    assert view["together"] <= 4 * view["each"] * (1.05 + slowest_s / found["observed_s"][0])
     (log,) = dataset.path.glob("points/*/store-0.log")
     lines = log.read_bytes().count(b"\n")
     assert lines >= dataset.totals.filter(role="load")["count"].sum()
