@@ -12,9 +12,10 @@
 //!   took, with what it asks of each `message`.
 //!
 //! Reading and writing a key takes microseconds and happens on the runtime's own threads; whatever
-//! takes longer, making room for a write included, happens on its blocking ones.
+//! takes longer, making room for a write included, happens on its `blocking` ones.
 
 mod beneath;
+mod blocking;
 mod budget;
 mod connections;
 mod init;

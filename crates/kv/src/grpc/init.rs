@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tonic::Status;
 
 use super::beneath::open_beneath;
-use super::key_value::blocking;
+use super::blocking::blocking;
 use super::now;
 use super::refusal::{check_key, damaged, unwritable};
 use crate::graph::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, Stoppable, load};

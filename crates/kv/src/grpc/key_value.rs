@@ -19,6 +19,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
 use super::beneath::{check_directory_name, check_room_for_copy};
+use super::blocking::blocking;
 use super::init::Loads;
 use super::message::Answer;
 use super::meter::{Call, Meter};
@@ -493,15 +494,6 @@ fn streamed<T: Answer + 'static>(
 
 fn too_many(what: &str, most: usize) -> Status {
     Status::resource_exhausted(format!("{most} {what} go on, and no more are served at a time"))
-}
-
-/// Runs what takes long beside the runtime's own threads.
-pub(super) async fn blocking<T: Send + 'static>(
-    run: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Status> {
-    tokio::task::spawn_blocking(run)
-        .await
-        .map_err(|_| Status::internal("the call failed in the server"))
 }
 
 fn told(Past { version, deleted, appended, bytes }: Past) -> kv::Past {

@@ -19,7 +19,7 @@ use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use super::key_value::blocking;
+use super::blocking::blocking;
 use super::lease::Lease;
 use super::now;
 use super::predicate::{Item, Predicate};

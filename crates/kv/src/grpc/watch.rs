@@ -16,7 +16,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-use super::key_value::blocking;
+use super::blocking::blocking;
 use super::refusal::check_range;
 use super::safe::Safe;
 use crate::versioned::{Event, Store, What};
