@@ -100,8 +100,8 @@ struct Flags {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS,
           value_parser = address)]
     grpc: Option<SocketAddr>,
-    /// What the messages of all gRPC calls may take together, in MiB; what is beyond it is refused.
-    /// [default: 256, or four of the largest]
+    /// What the messages of all gRPC calls may take together, in MiB, and those of a connection no more
+    /// than they leave to others; what is beyond it is refused. [default: 256, or four of the largest]
     #[arg(long, value_name = "M", requires = "grpc",
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     grpc_memory_mb: Option<u64>,
@@ -354,8 +354,9 @@ fn grpc(
     if let Some(mebibytes) = flags.grpc_memory_mb {
         settings.messages_bytes_max = mebibytes as usize * MIB;
     }
-    // Two, so that one can come while another one is answered.
-    let bytes_min = 2 * settings.message_bytes_max;
+    // So that one of the largest can come while one of another connection is answered, and as much is
+    // left as it has itself.
+    let bytes_min = 3 * settings.message_bytes_max;
     if settings.messages_bytes_max < bytes_min {
         return Err(Failure {
             message: format!(

@@ -1,17 +1,14 @@
 //! What the messages of all calls take together: each has a share from its first byte on until the
 //! last one of its answer has left, and is refused where there is no room for it.
+//!
+//! A connection may take as much as is left to all others, and no more: one alone half of everything,
+//! two that take what they can a third each. However many hold what they have, something is left
+//! (Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches").
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
-use tonic::codegen::{Future, Service, http};
-use tonic::server::NamedService;
 
 /// What a call takes beside its messages: what they are read into and written from. A small answer
 /// is part of it.
@@ -24,11 +21,19 @@ pub(super) struct Budget {
     bytes_max: usize,
 }
 
+/// What the calls of a connection have taken.
+#[derive(Debug)]
+pub(super) struct Account {
+    budget: Arc<Budget>,
+    taken: AtomicUsize,
+}
+
 /// What a call has taken; it is given back when nothing holds it any more.
 #[derive(Debug)]
 pub(super) struct Share {
-    budget: Arc<Budget>,
+    account: Arc<Account>,
     bytes: AtomicUsize,
+    is_metered: AtomicBool,
 }
 
 impl Budget {
@@ -36,183 +41,120 @@ impl Budget {
         Arc::new(Budget { taken: AtomicUsize::new(0), bytes_max })
     }
 
-    /// A service each of whose calls has a share.
-    pub(super) fn bound<S>(self: &Arc<Budget>, service: S) -> Bounded<S> {
-        Bounded { service, budget: Arc::clone(self) }
+    /// For another connection.
+    pub(super) fn account(self: &Arc<Budget>) -> Arc<Account> {
+        Arc::new(Account { budget: Arc::clone(self), taken: AtomicUsize::new(0) })
+    }
+}
+
+impl Account {
+    /// For another call, which has taken nothing yet.
+    pub(super) fn share(self: &Arc<Account>) -> Share {
+        let account = Arc::clone(self);
+        Share { account, bytes: AtomicUsize::new(0), is_metered: AtomicBool::new(false) }
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Status> {
+        let Budget { taken, bytes_max } = &*self.budget;
+        let own = self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let sum = |taken: usize| {
+            let sum = taken.checked_add(bytes)?;
+            bytes_max.checked_sub(sum).is_some_and(|left| own <= left).then_some(sum)
+        };
+        let room = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        room.map(drop).map_err(|_| {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            Status::resource_exhausted(format!(
+                "the messages of all calls take {bytes_max} bytes, those of a connection no more than \
+                 they leave to others, and there is no room for {bytes} more: come again later, or \
+                 see --grpc-memory-mb"
+            ))
+        })
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Share {
     /// Takes more.
     pub(super) fn take(&self, bytes: usize) -> Result<(), Status> {
-        let Budget { taken, bytes_max } = &*self.budget;
-        let sum = |taken: usize| taken.checked_add(bytes).filter(|sum| sum <= bytes_max);
-        let room = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        room.map_err(|_| {
-            Status::resource_exhausted(format!(
-                "the messages of all calls take {bytes_max} bytes, and no more are taken or sent: \
-                 come again later, or see --grpc-memory-mb"
-            ))
-        })?;
+        self.account.take(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Gives back all but so much.
+    pub(super) fn keep(&self, bytes: usize) {
+        let had = self.bytes.fetch_min(bytes, Ordering::Relaxed);
+        self.account.give_back(had.saturating_sub(bytes));
+    }
+
+    /// Its call is told of by whoever answers it.
+    pub(super) fn metered(&self) {
+        self.is_metered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its call is told of, or will be.
+    pub(super) fn is_metered(&self) -> bool {
+        self.is_metered.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.taken.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        self.account.give_back(*self.bytes.get_mut());
     }
 }
 
-/// A service each of whose calls has a share of a budget, which its handler finds among the
-/// request's extensions.
-#[derive(Debug, Clone)]
-pub(super) struct Bounded<S> {
-    service: S,
-    budget: Arc<Budget>,
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
 
-impl<S: NamedService> NamedService for Bounded<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-type Response = http::Response<Outgoing>;
-
-impl<S> Service<http::Request<tonic::body::Body>> for Bounded<S>
-where
-    S: Service<
-            http::Request<Incoming>,
-            Response = http::Response<tonic::body::Body>,
-            Error = Infallible,
-        >,
-    S::Future: Unpin,
-{
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Answering<S::Future>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        let share = Share { budget: Arc::clone(&self.budget), bytes: AtomicUsize::new(0) };
-        let taken = share.take(CALL_BYTES);
-        let share = Arc::new(share);
-        let answer = taken.map(|()| {
-            let mut request = request.map(|body| Incoming { body, share: Arc::clone(&share) });
-            request.extensions_mut().insert(Arc::clone(&share));
-            self.service.call(request)
-        });
-        Answering { answer, share }
-    }
-}
-
-/// An answer that is being made, or why there is none.
-#[derive(Debug)]
-pub(super) struct Answering<F> {
-    answer: Result<F, Status>,
-    share: Arc<Share>,
-}
-
-impl<F> Future for Answering<F>
-where
-    F: Future<Output = Result<http::Response<tonic::body::Body>, Infallible>> + Unpin,
-{
-    type Output = Result<Response, Infallible>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Answering { answer, share } = &mut *self;
-        let response = match answer {
-            Ok(answer) => match Pin::new(answer).poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(response)) => response,
-                Poll::Ready(Err(never)) => match never {},
-            },
-            Err(status) => status.clone().into_http(),
-        };
-        Poll::Ready(Ok(response.map(|body| Outgoing { body, share: Arc::clone(share) })))
-    }
-}
-
-/// A request as it comes: each part takes its length.
-#[derive(Debug)]
-pub(super) struct Incoming {
-    body: tonic::body::Body,
-    share: Arc<Share>,
-}
-
-impl Body for Incoming {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let next = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &next
-            && let Some(part) = frame.data_ref()
-            && let Err(status) = self.share.take(part.len())
-        {
-            return Poll::Ready(Some(Err(status)));
-        }
-        next
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// An answer as it leaves.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    body: tonic::body::Body,
-    share: Arc<Share>,
-}
-
-/// Part of an answer that waits until its reader has room for it, after all else of the call is gone.
-#[derive(Debug)]
-struct Waiting {
-    part: Bytes,
-    _share: Arc<Share>,
-}
-
-impl AsRef<[u8]> for Waiting {
-    fn as_ref(&self) -> &[u8] {
-        &self.part
-    }
-}
-
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Outgoing { body, share } = &mut *self;
-        let next = Pin::new(body).poll_frame(context);
-        next.map_ok(|frame| {
-            frame.map_data(|part| match part.len() {
-                0..CALL_BYTES => part,
-                _ => Bytes::from_owner(Waiting { part, _share: Arc::clone(share) }),
+    #[test]
+    fn however_many_take_what_they_can_something_is_left() {
+        let budget = Budget::new(1 << 20);
+        let shares: Vec<_> = (1..=15)
+            .map(|connections| {
+                let share = budget.account().share();
+                while share.take(16).is_ok() {}
+                let left = (1 << 20) - budget.taken.load(Ordering::Relaxed);
+                assert!(left >= (1 << 20 >> connections) - 16, "{connections} leave {left} bytes");
+                share
             })
-        })
+            .collect();
+        assert!(budget.account().share().take(16).is_ok());
+        drop(shares);
+        assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    #[test]
+    fn the_calls_of_a_connection_have_no_more_than_they_leave() {
+        let budget = Budget::new(1000);
+        let account = budget.account();
+        let calls = [(); 2].map(|()| account.share());
+        calls[0].take(300).unwrap();
+        calls[1].take(200).unwrap();
+        assert_eq!(calls[1].take(1).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        // Another connection may have half of what is left.
+        let other = budget.account().share();
+        other.take(250).unwrap();
+        other.take(1).unwrap_err();
+        calls[0].keep(50);
+        other.take(125).unwrap();
+        drop(calls);
+        drop(other);
+        budget.account().share().take(500).unwrap();
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    #[test]
+    fn what_is_more_than_can_be_counted_is_refused() {
+        let share = Budget::new(usize::MAX).account().share();
+        share.take(1).unwrap();
+        share.take(usize::MAX).unwrap_err();
+        share.take(1).unwrap();
     }
 }

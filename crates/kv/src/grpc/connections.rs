@@ -14,8 +14,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
+use super::budget::{Account, Budget};
 use super::meter::Meter;
 
 /// How long nobody is taken after the system refused a connection.
@@ -31,6 +32,7 @@ pub(super) struct Connection {
     stream: TcpStream,
     /// Of who has not said enough yet, how much that was, and until when there is time for it.
     silent: Option<(usize, Pin<Box<Sleep>>)>,
+    account: Arc<Account>,
     _permit: OwnedSemaphorePermit,
     meter: Arc<Meter>,
 }
@@ -47,10 +49,11 @@ pub(super) fn connections(
     listener: TcpListener,
     connections_max: usize,
     silence_max: Duration,
+    budget: Arc<Budget>,
     meter: Arc<Meter>,
 ) -> impl Stream<Item = io::Result<Connection>> {
     let places = Arc::new(Semaphore::new(connections_max));
-    unfold((listener, places, meter), move |(listener, places, meter)| async move {
+    unfold((listener, places, budget, meter), move |(listener, places, budget, meter)| async move {
         let permit = Arc::clone(&places).acquire_owned().await.ok()?;
         let stream = loop {
             let accepted = listener.accept().await;
@@ -63,16 +66,18 @@ pub(super) fn connections(
         };
         meter.connections.fetch_add(1, Ordering::Relaxed);
         let silent = Some((0, Box::pin(tokio::time::sleep(silence_max))));
-        let connection = Connection { stream, silent, _permit: permit, meter: Arc::clone(&meter) };
-        Some((Ok(connection), (listener, places, meter)))
+        let (account, counted) = (budget.account(), Arc::clone(&meter));
+        let connection = Connection { stream, silent, account, _permit: permit, meter: counted };
+        Some((Ok(connection), (listener, places, budget, meter)))
     })
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    /// What its calls take from; each finds it among its extensions.
+    type ConnectInfo = Arc<Account>;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Arc<Account> {
+        Arc::clone(&self.account)
     }
 }
 

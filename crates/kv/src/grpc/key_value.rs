@@ -38,6 +38,9 @@ use crate::versioned::{Action, Committed, Condition, Past, Room, Store, Write};
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
+/// What a change of a bulk put takes while it is made, beside what it was decoded to: the write, what it
+/// comes to and where it is.
+const CHANGE_BYTES: usize = 512;
 
 /// The service's state; what `knee.kv.v1` and honu's interface share.
 #[derive(Debug, Clone)]
@@ -86,16 +89,18 @@ impl Service {
     }
 
     /// The newest version of a key and its value, or that it is not there, once either is safe.
-    pub(super) async fn newest(&self, key: Bytes) -> Result<Option<kv::Entry>, Status> {
+    pub(super) async fn newest(
+        &self,
+        key: Bytes,
+        call: &mut Call,
+    ) -> Result<Option<kv::Entry>, Status> {
         self.tally.call(&self.tally.reads);
         check_key(&key)?;
-        let mut value = Vec::new();
-        let take = |piece: &[u8]| {
-            value.extend_from_slice(piece);
-            true
-        };
-        let shown = self.store.read(&key, now(), take).map_err(|damage| damaged(&damage))?;
+        let mut value = Ok(Vec::new());
+        let shown = self.store.read(&key, now(), |piece| call.copy(piece, &mut value));
+        let shown = shown.map_err(|damage| damaged(&damage))?;
         self.safe.wait(shown.sequence).await?;
+        let value = value?;
         Ok(shown.found.map(|shown| entry(key, value, &shown)))
     }
 
@@ -152,15 +157,14 @@ impl Service {
     async fn read_in_version(
         &self,
         ReadAtRequest { key, version }: ReadAtRequest,
+        call: &mut Call,
     ) -> Result<ReadResponse, Status> {
         self.tally.call(&self.tally.reads);
         check_key(&key)?;
-        let mut value = Vec::new();
-        let shown = self.store.read_at(&key, version, now(), |piece| {
-            value.extend_from_slice(piece);
-            true
-        });
+        let mut value = Ok(Vec::new());
+        let shown = self.store.read_at(&key, version, now(), |piece| call.copy(piece, &mut value));
         self.safe.wait(shown.sequence).await?;
+        let value = value?;
         match shown.found.map_err(|error| unreadable(&error, version))? {
             Some(shown) => Ok(ReadResponse { entry: Some(entry(key, value, &shown)) }),
             None => Err(missing_in_version(&key, version)),
@@ -208,10 +212,13 @@ impl Service {
     async fn write_all(
         &self,
         BulkPutRequest { changes, request }: BulkPutRequest,
+        call: &Call,
     ) -> Result<WriteResponse, Status> {
+        call.take(changes.len() * CHANGE_BYTES)?;
         self.tally.call(&self.tally.writes);
-        let store = self.store.clone();
+        let (store, share) = (self.store.clone(), call.share());
         let outcome = blocking(move || {
+            let _share = share;
             let now = now();
             let writes = changes
                 .iter()
@@ -325,9 +332,9 @@ impl Service {
 #[tonic::async_trait]
 impl KeyValue for Service {
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        let (call, request) = self.meter.call(Op::Read, request);
+        let (mut call, request) = self.meter.call(Op::Read, request);
         let key = request.key;
-        let found = self.newest(key.clone()).await;
+        let found = self.newest(key.clone(), &mut call).await;
         call.answered(match found {
             Ok(Some(entry)) => Ok(ReadResponse { entry: Some(entry) }),
             Ok(None) => Err(missing(&key)),
@@ -339,8 +346,9 @@ impl KeyValue for Service {
         &self,
         request: Request<ReadAtRequest>,
     ) -> Result<Response<ReadResponse>, Status> {
-        let (call, request) = self.meter.call(Op::Read, request);
-        call.answered(self.read_in_version(request).await)
+        let (mut call, request) = self.meter.call(Op::Read, request);
+        let read = self.read_in_version(request, &mut call).await;
+        call.answered(read)
     }
 
     type HistoryStream = Streamed<HistoryResponse>;
@@ -408,11 +416,7 @@ impl KeyValue for Service {
         request: Request<BulkPutRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
         let (call, request) = self.meter.call(Op::BulkPut, request);
-        // A change that says nothing has two bytes where it comes from.
-        let written = match call.take(request.changes.len() * size_of::<kv::Change>()) {
-            Ok(()) => self.write_all(request).await,
-            Err(status) => Err(status),
-        };
+        let written = self.write_all(request, &call).await;
         call.answered(written)
     }
 

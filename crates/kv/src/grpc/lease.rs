@@ -16,8 +16,9 @@ pub(super) struct Lease<T> {
 }
 
 impl<T: Send + 'static> Lease<T> {
-    /// Lets somebody have it until nothing is done with it for `idle_max`.
-    pub(super) fn new(held: T, idle_max: Duration) -> Lease<T> {
+    /// Lets somebody have it until nothing is done with it for `idle_max`, and `give_up` says that
+    /// nothing else is to be expected.
+    pub(super) fn new(held: T, idle_max: Duration, give_up: fn(&mut T) -> bool) -> Lease<T> {
         let held = Arc::new(Mutex::new(Some(held)));
         let used = Arc::new(Notify::new());
         let (watched, noticed) = (Arc::clone(&held), Arc::clone(&used));
@@ -32,8 +33,10 @@ impl<T: Send + 'static> Lease<T> {
                     Err(TryLockError::Poisoned(unused)) => unused.into_inner(),
                     Err(TryLockError::WouldBlock) => continue,
                 };
-                *unused = None;
-                return;
+                if unused.as_mut().is_none_or(give_up) {
+                    *unused = None;
+                    return;
+                }
             }
         });
         Lease { held, used, watch: watch.abort_handle() }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
+use knee_rpc::Message;
 use knee_telemetry::{
     CpuClock, Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
 };
@@ -153,6 +154,10 @@ impl Meter {
     pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let name = if op == Op::Other { Q::NAME } else { op.name() };
         let (_, mut extensions, question) = request.into_parts();
+        let share: Option<Arc<Share>> = extensions.remove();
+        if let Some(share) = &share {
+            share.metered();
+        }
         let call = Call {
             meter: Arc::clone(self),
             op,
@@ -163,9 +168,44 @@ impl Meter {
             bytes_in: question.encoded_len() as u64,
             bytes_out: 0,
             traced: self.trace.as_ref().map(|_| Traced::new(name, question.key())),
-            share: extensions.remove(),
+            share,
+            answer_bytes: 0,
         };
         (call, question)
+    }
+
+    /// A call of this path, with a request of which too much came, or too little, ends with this code.
+    pub(super) fn unmade(self: &Arc<Meter>, path: &str, received: Instant, code: Code) {
+        let op = operation(path);
+        drop(Call {
+            meter: Arc::clone(self),
+            op,
+            received,
+            code,
+            items: 0,
+            found: Found::Unasked,
+            bytes_in: 0,
+            bytes_out: 0,
+            traced: self.trace.as_ref().map(|_| Traced::new(op.name(), path.as_bytes())),
+            share: None,
+            answer_bytes: 0,
+        });
+    }
+}
+
+/// What a call of this path would have done.
+fn operation(path: &str) -> Op {
+    match path.rsplit('/').next().unwrap_or_default() {
+        "Read" | "ReadAt" | "GetValue" => Op::Read,
+        "Insert" => Op::Insert,
+        "Update" => Op::Update,
+        "Put" | "PutValue" => Op::Put,
+        "Append" => Op::Append,
+        "Delete" => Op::Delete,
+        "BulkPut" => Op::BulkPut,
+        "Scan" => Op::Scan,
+        "AtomicScan" => Op::AtomicScan,
+        _ => Op::Other,
     }
 }
 
@@ -192,6 +232,8 @@ pub(super) struct Call {
     traced: Option<Traced>,
     /// What its messages take; where nobody counts that, none.
     share: Option<Arc<Share>>,
+    /// What its answer has of that so far.
+    answer_bytes: usize,
 }
 
 impl Call {
@@ -200,9 +242,30 @@ impl Call {
         self.share.as_ref().map_or(Ok(()), |share| share.take(bytes))
     }
 
-    /// There is room for an answer of so many bytes.
-    pub(super) fn take_answer(&self, bytes: usize) -> Result<(), Status> {
-        if bytes <= CALL_BYTES { Ok(()) } else { self.take(bytes) }
+    /// There is room for an answer of so many bytes, which may have been taken in part before.
+    pub(super) fn take_answer(&mut self, bytes: usize) -> Result<(), Status> {
+        if bytes > CALL_BYTES.max(self.answer_bytes) {
+            self.take(bytes - self.answer_bytes)?;
+            self.answer_bytes = bytes;
+        }
+        Ok(())
+    }
+
+    /// Copies a piece of a value for its answer, if there is room for what that has then. Returns
+    /// whether there is room for more.
+    pub(super) fn copy(&mut self, piece: &[u8], value: &mut Result<Vec<u8>, Status>) -> bool {
+        if let Ok(copied) = value {
+            match self.take_answer(copied.len() + piece.len()) {
+                Ok(()) => copied.extend_from_slice(piece),
+                Err(status) => *value = Err(status),
+            }
+        }
+        value.is_ok()
+    }
+
+    /// What its messages take, for who works on them though nobody waits for that any more.
+    pub(super) fn share(&self) -> Option<Arc<Share>> {
+        self.share.clone()
     }
 
     /// It has this answer.
@@ -224,6 +287,24 @@ impl Call {
         }
     }
 
+    /// It has this reply, which says itself that it came to this code, and repeats the key, that may be
+    /// large.
+    pub(super) fn replied<R: Message>(
+        mut self,
+        code: Code,
+        reply: R,
+        is_there: bool,
+    ) -> Result<Response<R>, Status> {
+        let bytes = reply.encoded_len();
+        match self.take_answer(bytes) {
+            Ok(()) => {
+                self.came_to(code, bytes, is_there);
+                Ok(Response::new(reply))
+            }
+            Err(status) => Err(self.failed(status)),
+        }
+    }
+
     /// It ends with this status.
     pub(super) fn failed(mut self, status: Status) -> Status {
         self.came_to(status.code(), 0, status.code() != Code::NotFound);
@@ -232,7 +313,7 @@ impl Call {
 
     /// It ends with this code and an answer of so many bytes; `is_there`, and so was the key that it
     /// was about.
-    pub(super) fn came_to(&mut self, code: Code, bytes_out: usize, is_there: bool) {
+    fn came_to(&mut self, code: Code, bytes_out: usize, is_there: bool) {
         self.code = code;
         self.bytes_out += bytes_out as u64;
         self.found = match self.op {
@@ -323,4 +404,30 @@ impl<A: Answer, S: Stream<Item = Result<A, Status>> + Unpin> Stream for Counted<
 /// What is recorded are plain sums: they stay usable whatever a thread that held them did.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use knee_rpc::kv::ReadRequest;
+
+    use super::super::budget::Budget;
+    use super::*;
+
+    #[test]
+    fn a_value_has_room_before_it_is_copied_and_once() {
+        let meter = Arc::new(Meter::new(1, Telemetry::default()));
+        let account = Budget::new(400 << 10).account();
+        let mut request = Request::new(ReadRequest::default());
+        request.extensions_mut().insert(Arc::new(account.share()));
+        let (mut call, _) = meter.call(Op::Read, request);
+        let mut value = Ok(Vec::new());
+        assert!(call.copy(&[1; 10 << 10], &mut value), "a small answer has room");
+        assert!(call.copy(&[2; 90 << 10], &mut value));
+        // The answer that it is in has as much, and some bytes more.
+        call.take_answer((100 << 10) + 50).expect("all but some bytes was taken");
+        assert_eq!(value.as_ref().map(Vec::len).ok(), Some(100 << 10));
+        account.share().take((100 << 10) - 50).expect("nothing is taken twice");
+        assert!(!call.copy(&[3; 110 << 10], &mut value));
+        assert_eq!(value.expect_err("there is no room").code(), Code::ResourceExhausted);
+    }
 }

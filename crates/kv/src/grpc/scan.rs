@@ -187,7 +187,8 @@ impl Scan {
         idle_max: Duration,
         safe: Safe,
     ) -> impl Stream<Item = Result<ScanResponse, Status>> + Send {
-        let reading = Reading { scan: Lease::new(self, idle_max), safe, is_over: false };
+        let scan = Lease::new(self, idle_max, |_| true);
+        let reading = Reading { scan, safe, is_over: false };
         unfold(Some(reading), |reading| async {
             match reading?.next().await {
                 Ok(Some((response, reading))) => Some((Ok(response), Some(reading))),

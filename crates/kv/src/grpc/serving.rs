@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
+use super::bounded::Bounds;
 use super::budget::Budget;
 use super::connections::connections;
 use super::key_value::Service;
@@ -51,7 +52,8 @@ pub struct Settings {
     /// must have at least, see [`Settings::for_values`].
     pub message_bytes_max: usize,
     /// What the messages of all calls take together, from the first byte of a request to the last one
-    /// of its answer; what is beyond it is refused.
+    /// of its answer, and those of a connection no more than they leave to others; what is beyond it
+    /// is refused. Three of the largest at least: then one is taken while another one is answered.
     pub messages_bytes_max: usize,
     /// Connections served at a time; further ones wait.
     pub connections_max: usize,
@@ -70,7 +72,8 @@ pub struct Settings {
     /// Directories that there may be in it.
     pub copies_max: usize,
     /// A scan of which nothing is read for so long is given up, and so is a watch that could tell
-    /// something.
+    /// something, a request of which nothing comes, and an answer of more than 16 KiB of which nothing
+    /// is read.
     pub reader_idle_max: Duration,
     /// An atomic scan that goes on for longer is given up: what was replaced since it began is kept
     /// for it.
@@ -154,20 +157,23 @@ impl Serving {
         let (safe, syncing) = Safe::new(store.clone(), Arc::clone(&meter))?;
         let (ended, ending) = watch::channel(false);
         let Settings { message_bytes_max, messages_bytes_max, grace, .. } = settings;
-        let Settings { connections_max, silence_max, streams_max, pid, .. } = settings;
-        let incoming = connections(listener, connections_max, silence_max, Arc::clone(&meter));
+        let Settings { connections_max, silence_max, streams_max, reader_idle_max, pid, .. } =
+            settings;
+        let budget = Budget::new(messages_bytes_max);
+        let incoming =
+            connections(listener, connections_max, silence_max, budget, Arc::clone(&meter));
         let service =
             Service::new(store, safe.clone(), Arc::clone(&meter), settings, ending.clone());
         let honu = Honu { service: service.clone(), pid };
-        let budget = Budget::new(messages_bytes_max);
+        let bounds = Bounds { idle_max: reader_idle_max, meter: Arc::clone(&meter) };
         let key_value = KeyValueServer::new(service).max_decoding_message_size(message_bytes_max);
         let storage = StorageServer::new(honu).max_decoding_message_size(message_bytes_max);
         let router = Server::builder()
             .max_concurrent_streams(streams_max)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(budget.bound(key_value))
-            .add_service(budget.bound(storage));
+            .add_service(bounds.bound(key_value))
+            .add_service(bounds.bound(storage));
         let mut asked = ending.clone();
         runtime.spawn(Arc::clone(&meter).cut_every_second());
         let serving = router.serve_with_incoming_shutdown(incoming, async move {

@@ -1,8 +1,8 @@
 //! honu's interface: the service `rpc.Storage`.
 //!
-//! As honu does, it says in the reply what went wrong, and leaves the call's status alone.
+//! As honu does, it says in the reply what went wrong, and leaves the call's status alone: but for a
+//! message that there is no room for, that does not come, or cannot be decoded.
 
-use knee_rpc::Message;
 use knee_rpc::honu::storage_server::Storage;
 use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest};
 use knee_telemetry::Op;
@@ -33,12 +33,7 @@ impl Honu {
 impl Storage for Honu {
     async fn get_value(&self, request: Request<GetRequest>) -> Result<Response<GetReply>, Status> {
         let (mut call, GetRequest { key }) = self.service.meter.call(Op::Read, request);
-        let mut found = self.service.newest(key.clone().into()).await;
-        if let Ok(Some(entry)) = &found
-            && let Err(status) = call.take_answer(entry.value.len())
-        {
-            found = Err(status);
-        }
+        let found = self.service.newest(key.clone().into(), &mut call).await;
         let (code, reply) = match found {
             Ok(Some(entry)) => {
                 let version = self.printed(entry.version);
@@ -55,12 +50,11 @@ impl Storage for Honu {
                 (status.code(), GetReply { key, error, ..GetReply::default() })
             }
         };
-        call.came_to(code, reply.encoded_len(), code != Code::NotFound);
-        Ok(Response::new(reply))
+        call.replied(code, reply, code != Code::NotFound)
     }
 
     async fn put_value(&self, request: Request<PutRequest>) -> Result<Response<PutReply>, Status> {
-        let (mut call, request) = self.service.meter.call(Op::Put, request);
+        let (call, request) = self.service.meter.call(Op::Put, request);
         let PutRequest { key, value, track_visibility } = request;
         let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
         let write = Write { key: key.as_bytes(), condition: Condition::Always, action };
@@ -76,7 +70,6 @@ impl Storage for Honu {
                 (status.code(), PutReply { key, error, ..PutReply::default() })
             }
         };
-        call.came_to(code, reply.encoded_len(), true);
-        Ok(Response::new(reply))
+        call.replied(code, reply, true)
     }
 }

@@ -3,22 +3,66 @@
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use knee_kv::grpc::Settings;
 use knee_kv::versioned::StoreOptions;
+use knee_rpc::Message;
 use knee_rpc::kv::{BulkPutRequest, Change};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::raw::{Raw, field};
-use crate::serving::{Client, Directory, Store, options, put, read, settings, stats};
+use crate::serving::{Client, Directory, Store, changed, options, put, read, settings, stats};
 
 /// Nothing that is waited for here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Room for two calls of 60 KiB and their buffers, and a small one.
+const PUT: &str = "/knee.kv.v1.KeyValue/Put";
+const READ: &str = "/knee.kv.v1.KeyValue/Read";
+
+/// A disk that takes no segment: whoever enters one in the manifest waits until somebody reads what is
+/// in the place of the next one.
+struct Stalled(PathBuf);
+
+impl Stalled {
+    fn begin(fresh: &Path) -> Stalled {
+        fs::remove_file(fresh).unwrap();
+        let path = CString::new(fresh.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path ends with a zero and outlives the call.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        Stalled(fresh.to_owned())
+    }
+
+    fn read(&self) -> fs::File {
+        fs::File::open(&self.0).unwrap()
+    }
+
+    /// From now on it takes them.
+    fn end(self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+/// Room for four calls of 50 KiB and their buffers, where each is of another connection.
 fn limited() -> Store {
-    Store::with(options(), Settings { messages_bytes_max: 190 << 10, ..settings() })
+    Store::with(options(), Settings { messages_bytes_max: 380 << 10, ..settings() })
+}
+
+/// A part of a message with a value of 60 KiB.
+fn part() -> Vec<u8> {
+    [&[0x12, 0x80, 0xe0, 0x03], &[7; 50 << 10][..]].concat()
+}
+
+/// Puts a large value, if there is room for it.
+async fn put_large(client: &mut Client) -> Result<u64, Status> {
+    put(client, b"large", &[1; 160 << 10]).await
+}
+
+/// Puts it as soon as there is room for it.
+async fn put_large_in_time(client: &mut Client) {
+    let refused = async { while put_large(client).await.is_err() {} };
+    tokio::time::timeout(PATIENCE, refused).await.expect("there is room for it");
 }
 
 /// Lets others take room, and puts a large value until that is refused for want of it. One of them may
@@ -34,7 +78,8 @@ async fn refused(client: &mut Client, mut take: impl FnMut()) {
     };
     let status = tokio::time::timeout(PATIENCE, refused).await.expect("it is refused");
     assert_eq!(status.code(), Code::ResourceExhausted);
-    let message = "the messages of all calls take 194560 bytes, and no more are taken or sent";
+    let message =
+        "the messages of all calls take 389120 bytes, those of a connection no more than they";
     assert!(status.message().starts_with(message), "{status}");
 }
 
@@ -46,15 +91,14 @@ async fn requests_that_come_have_a_limit_together() {
     let mut calls = half.iter_mut();
     refused(&mut client, || {
         if let Some(raw) = calls.next() {
-            raw.begin("/knee.kv.v1.KeyValue/Put", 60 << 10, &[0x0a; 50 << 10]);
+            raw.begin(PUT, 60 << 10, &part());
         }
     })
     .await;
     // Once they are gone, all of it is free again.
     drop(half);
-    while put(&mut client, b"large", &[1; 160 << 10]).await.is_err() {}
     for _ in 0..10 {
-        put(&mut client, b"large", &[1; 160 << 10]).await.unwrap();
+        put_large_in_time(&mut client).await;
     }
 }
 
@@ -62,16 +106,17 @@ async fn requests_that_come_have_a_limit_together() {
 async fn answers_that_nobody_reads_have_a_limit_together() {
     let store = limited();
     let mut client = store.client().await;
-    put(&mut client, b"key", &[1; 60 << 10]).await.unwrap();
+    put(&mut client, b"key", &[1; 50 << 10]).await.unwrap();
     // Both interfaces: an answer may not leave, or only some bytes of it.
-    let mut slow = [0, 1 << 10].map(|window_bytes| Raw::connect(store.address(), window_bytes));
-    let methods = ["/knee.kv.v1.KeyValue/Read", "/rpc.Storage/GetValue"];
+    let mut slow =
+        [0, 1 << 10, 0, 1 << 10].map(|window_bytes| Raw::connect(store.address(), window_bytes));
+    let methods = [READ, "/rpc.Storage/GetValue"];
     let request = field(1, b"key");
     // So few that it is not their number that is too much.
-    let mut calls = 0..6;
+    let mut calls = 0..4;
     refused(&mut client, || {
         for index in calls.by_ref().take(2) {
-            slow[index % 2].begin(methods[index % 2], request.len(), &request);
+            slow[index].begin(methods[index % 2], request.len(), &request);
         }
     })
     .await;
@@ -87,6 +132,90 @@ async fn a_request_of_many_small_parts_counts_as_what_it_takes() {
     let request = BulkPutRequest { changes: vec![Change::default(); 4096], request: None };
     let status = client.bulk_put(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    // Nor is that known only when it is decoded: of this one a KiB came.
+    let mut half = Raw::connect(store.address(), 1 << 16);
+    half.begin("/knee.kv.v1.KeyValue/BulkPut", 1 << 20, &[0x0a, 0].repeat(512));
+    let refused = async { while put_large(&mut client).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, refused).await.expect("there is no room for both");
+    drop(half);
+    put_large_in_time(&mut client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_has_no_more_than_it_leaves_to_others() {
+    let store = Store::with(options(), Settings { messages_bytes_max: 512 << 10, ..settings() });
+    let mut client = store.client().await;
+    put(&mut client, b"key", &[1; 50 << 10]).await.unwrap();
+    let request = field(1, b"key");
+    for (method, bytes, part) in [(PUT, 60 << 10, part()), (READ, request.len(), request)] {
+        let mut stalled = Raw::connect(store.address(), 0);
+        for _ in 0..8 {
+            stalled.begin(method, bytes, &part);
+        }
+        // What it has is not given back, and it is refused more.
+        stalled.wait_for_end();
+        for _ in 0..20 {
+            put(&mut client, b"other", &[1; 40 << 10]).await.unwrap();
+            read(&mut client, b"key").await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_or_an_answer_that_does_not_move_is_given_up() {
+    let settings = Settings {
+        messages_bytes_max: 512 << 10,
+        reader_idle_max: Duration::from_millis(50),
+        ..settings()
+    };
+    let store = Store::with(options(), settings);
+    let mut client = store.client().await;
+    put_large_in_time(&mut client).await;
+    let request = field(1, b"large");
+    // No byte of an answer leaves, or some of it do.
+    for window_bytes in [0, 1 << 10, 1 << 16] {
+        for (method, bytes, part) in
+            [(PUT, 60 << 10, part()), (READ, request.len(), request.clone())]
+        {
+            let mut stalled = Raw::connect(store.address(), window_bytes);
+            for _ in 0..3 {
+                stalled.begin(method, bytes, &part);
+            }
+            // It is there all the time, and answers.
+            for _ in 0..20 {
+                put_large_in_time(&mut client).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
+    let directory = Directory::new("cancelled");
+    let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
+    let settings = Settings { messages_bytes_max: 512 << 10, connections_max: 2, ..settings() };
+    let store = Store::of(directory.open(tight), settings);
+    let fresh = directory.0.join("MANIFEST.new");
+    let stalled = Stalled::begin(&fresh);
+    let mut client = store.client().await;
+    let mut leaving = Raw::connect(store.address(), 1 << 16);
+    let changes = (0..60_u8).map(|key| changed(&[key], &[7; 3000])).collect();
+    let request = BulkPutRequest { changes, request: None }.encode_to_vec();
+    leaving.begin("/knee.kv.v1.KeyValue/BulkPut", request.len(), &request);
+    while stats(&mut client).await.writes == 0 {}
+    drop(leaving);
+    // Another one is served: that one is gone.
+    let mut other = store.client().await;
+    for _ in 0..100 {
+        let status = put_large(&mut other).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    }
+    let reader = stalled.read();
+    // There is room for it, though no value may be so large.
+    let refused =
+        async { while put_large(&mut other).await.unwrap_err().code() != Code::InvalidArgument {} };
+    tokio::time::timeout(PATIENCE, refused).await.expect("its room is free");
+    drop(reader);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,12 +225,7 @@ async fn who_makes_a_segment_holds_up_nobody() {
     let store = Store::of(directory.open(tight), Settings { threads: 1, ..settings() });
     let mut client = store.client().await;
     put(&mut client, b"there", &[1; 2000]).await.unwrap();
-    // Whoever enters a segment in the manifest waits until somebody reads this.
-    let fresh = directory.0.join("MANIFEST.new");
-    fs::remove_file(&fresh).unwrap();
-    let path = CString::new(fresh.as_os_str().as_bytes()).unwrap();
-    // SAFETY: the path ends with a zero and outlives the call.
-    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    let stalled = Stalled::begin(&directory.0.join("MANIFEST.new"));
     let mut writer = store.client().await;
     let writing = tokio::spawn(async move { put(&mut writer, b"large", &[2; 3000]).await });
     let others = async {
@@ -110,11 +234,12 @@ async fn who_makes_a_segment_holds_up_nobody() {
     };
     let served = tokio::time::timeout(PATIENCE, others).await;
     assert!(!writing.is_finished());
-    let reader = fs::File::open(&fresh).unwrap();
+    let reader = stalled.read();
     served.expect("others are served meanwhile");
     // A pipe cannot be synced.
     assert_eq!(writing.await.unwrap().unwrap_err().code(), Code::ResourceExhausted);
     drop(reader);
-    fs::remove_file(&fresh).unwrap();
-    put(&mut client, b"large", &[2; 3000]).await.unwrap();
+    stalled.end();
+    // It is tried again now and then.
+    while put(&mut client, b"large", &[2; 3000]).await.is_err() {}
 }

@@ -10,7 +10,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
 const WINDOW_SIZE: u16 = 4;
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -29,6 +31,15 @@ impl Raw {
         raw.socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         let window = [&WINDOW_SIZE.to_be_bytes()[..], &window_bytes.to_be_bytes()].concat();
         raw.send(SETTINGS, 0, 0, &window);
+        // From here on the server takes more than 64 KiB at once.
+        let mut is_known = [SETTINGS, WINDOW_UPDATE].map(|kind| (kind, false));
+        while is_known.iter().any(|(_, known)| !known) {
+            let (kind, flags, _, _) = raw.receive();
+            for (known, is_known) in &mut is_known {
+                *is_known |= kind == *known && flags & ACK == 0;
+            }
+        }
+        raw.send(SETTINGS, ACK, 0, &[]);
         raw
     }
 
@@ -43,18 +54,34 @@ impl Raw {
         self.call(method, message_bytes, part);
     }
 
+    /// Waits until one of its calls is over.
+    pub(crate) fn wait_for_end(&mut self) {
+        loop {
+            let (kind, flags, _, _) = self.receive();
+            if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
+                return;
+            }
+        }
+    }
+
+    /// The kind, flags, stream and payload of the next frame.
+    fn receive(&mut self) -> (u8, u8, u32, Vec<u8>) {
+        let mut head = [0_u8; 9];
+        self.socket.read_exact(&mut head).unwrap();
+        let [high, middle, low, kind, flags, of @ ..] = head;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        let mut payload = vec![0; length as usize];
+        self.socket.read_exact(&mut payload).unwrap();
+        (kind, flags, u32::from_be_bytes(of), payload)
+    }
+
     /// Calls a method, and returns the message that answers.
     pub(crate) fn ask(&mut self, method: &str, message: &[u8]) -> Vec<u8> {
         let stream = self.call(method, message.len(), message);
         let mut answer = Vec::new();
         loop {
-            let mut head = [0_u8; 9];
-            self.socket.read_exact(&mut head).unwrap();
-            let [high, middle, low, kind, flags, of @ ..] = head;
-            let length = u32::from_be_bytes([0, high, middle, low]);
-            let mut payload = vec![0; length as usize];
-            self.socket.read_exact(&mut payload).unwrap();
-            if u32::from_be_bytes(of) != stream {
+            let (kind, flags, of, payload) = self.receive();
+            if of != stream {
                 continue;
             }
             if kind == DATA {

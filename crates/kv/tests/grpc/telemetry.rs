@@ -10,9 +10,10 @@ use knee_kv::versioned::Store as Versioned;
 use knee_kv::{MemoryLimits, Serving, Settings, Trace};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
-use knee_rpc::kv::{HistoryRequest, ScanRequest, WatchRequest};
+use knee_rpc::kv::{Change, HistoryRequest, ScanRequest, WatchRequest};
 use knee_telemetry::{Reporter, Stats};
 use serde_json::Value;
+use tonic::Code;
 
 use crate::serving::{
     Client, VALUE_BYTES_MAX, begin, begin_atomic, bulk_put, changed, delete, everything, insert,
@@ -205,6 +206,36 @@ async fn both_fronts_count_in_the_same_lines() {
                 && line.rsplit_once(" total=").is_some_and(|(front, _)| front.ends_with(end))
         });
         assert!(found, "{begin}…{end} in {traced:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_not_taken_is_an_error() {
+    let store = Told::start();
+    let mut client = Client::connect(store.url()).await.unwrap();
+    let status = put(&mut client, b"key", &vec![1; 5 << 20]).await.unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange);
+    // Each two bytes, and decoded to more than there is room for.
+    let status = bulk_put(&mut client, vec![Change::default(); 2 << 20]).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    put(&mut client, b"key", b"value").await.unwrap();
+    let (lines, traced) = store.end().await;
+    let ops = &lines.last().unwrap()["ops"];
+    for (op, count, errors) in [("put", 2, 1), ("bulk_put", 1, 1)] {
+        assert_eq!(
+            (&ops[op]["count"], &ops[op]["errors"]),
+            (&count.into(), &errors.into()),
+            "{op}"
+        );
+    }
+    for (path, status) in
+        [("put \"/knee.kv.v1.KeyValue/Put", "OutOfRange"), ("bulk_put", "ResourceEx")]
+    {
+        let found = traced.iter().any(|line| {
+            line.starts_with(&format!("test: trace {path}"))
+                && line.contains(&format!(" status={status}"))
+        });
+        assert!(found, "{path} {status} in {traced:#?}");
     }
 }
 
