@@ -254,7 +254,9 @@ fn play<E: Engine>(engine: &mut E, steps: Vec<Step>, mut keep: impl FnMut(&mut E
     let visible = model.items.len() as u64;
     assert!(engine.figures().items >= visible);
     assert_eq!(engine.clear(now, now), Ok(()));
-    assert_eq!(engine.figures().items, 0);
+    for number in 0..24 {
+        assert_eq!(engine.get(&key(number), now, |item| item.map(Modelled::of)), Ok(None));
+    }
 }
 
 proptest! {

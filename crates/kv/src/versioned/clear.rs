@@ -5,6 +5,7 @@
 //! for watchers, and so that nothing has to be kept for that one.
 
 use std::iter;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::record::{ALIGN, HEAD_BYTES, Kind, Record, Sequence, record_bytes};
@@ -32,6 +33,15 @@ pub(super) struct Clearing {
     finished_at: AtomicU64,
     /// Up to this commit all was done of it.
     finished_by: AtomicU64,
+    /// How far the log was walked through for the last one.
+    walked: Mutex<Walked>,
+}
+
+/// What is moved meanwhile is moved to the end of the log: who goes on from here misses nothing.
+#[derive(Debug, Default)]
+struct Walked {
+    commit: Sequence,
+    to: Option<Location>,
 }
 
 impl Default for Clearing {
@@ -43,13 +53,15 @@ impl Default for Clearing {
             unfinished_at: AtomicU64::new(0),
             finished_at: AtomicU64::new(0),
             finished_by: AtomicU64::new(0),
+            walked: Mutex::default(),
         }
     }
 }
 
 impl Store {
     /// Takes every key away: at a second, or now if that is not later. What was asked for before and has not come
-    /// is forgotten. Returns the commit that did; 0 where it has not been made yet.
+    /// is forgotten. Returns the commit that did; 0 where it has not been made yet. The keeper says of each key
+    /// that it is gone.
     ///
     /// # Errors
     /// When the log takes nothing: then all keys are still there.
@@ -59,10 +71,7 @@ impl Store {
             self.0.clearing.due.store(at, Ordering::Release);
             return Ok(0);
         }
-        let commit = self.take_all_away(|_| true)?;
-        // Where there is no room for it now, it is tried again.
-        let _ = self.finish_clearing(now, &AtomicBool::new(false));
-        Ok(commit)
+        Ok(self.take_all_away(|_| true)?)
     }
 
     /// Takes every key away, if the time that was given for that has come. Where the log takes nothing, writers
@@ -150,16 +159,21 @@ impl Store {
         if commit == 0 {
             return Ok(());
         }
+        let mut walked = lock(&self.0.clearing.walked);
+        if walked.commit != commit {
+            let to = Location::from_bits(finished_at.load(Ordering::Relaxed));
+            *walked = Walked { commit, to };
+        }
         // In the order of the log: a segment's keys go together, and then it can go, which makes room for more.
-        let first = Location::from_bits(finished_at.load(Ordering::Relaxed));
         for segment in self.0.log.segments() {
-            let (mut at, end) = match first {
-                Some(first) if segment.id < first.segment => continue,
-                Some(first) if segment.id == first.segment => (first.offset(), segment.filled()),
+            let (mut at, end) = match walked.to {
+                Some(to) if segment.id < to.segment => continue,
+                Some(to) if segment.id == to.segment => (to.offset(), segment.filled()),
                 _ => (0, segment.filled()),
             };
             while at + HEAD_BYTES <= end {
                 let from = Location::new(segment.id, at);
+                walked.to = Some(from);
                 // One that is damaged is not served either way, and keeps no other from going.
                 let Ok(record) = segment.checked(at) else {
                     at += ALIGN;
@@ -245,5 +259,37 @@ mod tests {
         let found = shown(&open());
         assert!(matches!(found, Err(ReadError::Compacted(_)) | Ok(None)), "{found:?}");
         std::fs::remove_dir_all(path).unwrap();
+    }
+
+    /// A log that is full has room for some deletes only, and for more when what they free is had back.
+    #[test]
+    fn what_was_walked_through_is_not_walked_through_again() {
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 1,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let store = Store::in_memory(options, 64 << 10).unwrap();
+        let mut key = 0_u32;
+        loop {
+            let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"" };
+            let write = Write { key: &key.to_le_bytes(), condition: Condition::Always, action };
+            if store.write(&[write], None, 1).is_err() {
+                break;
+            }
+            key += 1;
+        }
+        store.clear(1, 1).unwrap();
+        assert_eq!(store.keys(), key as usize, "whoever asked for it does not wait for that");
+        let mut walks = Vec::new();
+        while store.finish_clearing(1, &AtomicBool::new(false)).is_err() {
+            walks.push(lock(&store.0.clearing.walked).to.unwrap());
+            while store.reclaim().unwrap() {}
+            assert!(walks.len() < 1000, "there is no room for more: {:?}", store.figures());
+        }
+        assert_eq!(store.keys(), 0);
+        assert!(walks.len() > 2, "{walks:?}");
+        assert!(walks.is_sorted_by_key(|at| at.to_bits()), "{walks:?}");
     }
 }

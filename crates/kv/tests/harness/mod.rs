@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use knee_kv::versioned::{self, Consistency, DirectoryOptions, Durability, StoreOptions};
+use knee_kv::versioned::{
+    self, Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions,
+};
 use knee_kv::{MemoryLimits, Serving, Settings};
 use knee_telemetry::{Reporter, Stats};
 
@@ -26,6 +28,9 @@ pub(crate) fn settings() -> Settings {
 /// A running store, which ends with the test.
 pub(crate) struct Store {
     serving: Option<Serving>,
+    /// What keeps one of [`Store::each`] in shape, if it keeps versions.
+    #[allow(dead_code)]
+    keeper: Option<Keeper>,
     /// Kept until the store has ended.
     #[allow(dead_code)]
     directory: Option<Directory>,
@@ -36,7 +41,7 @@ impl Store {
     pub(crate) fn start(settings: Settings) -> Store {
         let (listener, reporter) = surroundings();
         let serving = Serving::start(&settings, listener, reporter, None, |_| Ok(())).unwrap();
-        Store { serving: Some(serving), directory: None }
+        Store { serving: Some(serving), keeper: None, directory: None }
     }
 
     /// One that keeps versions.
@@ -44,7 +49,15 @@ impl Store {
     pub(crate) fn over(store: &versioned::Store, settings: Settings) -> Store {
         let (listener, reporter) = surroundings();
         let serving = Serving::start_over(store, &settings, listener, reporter, None, |_| Ok(()));
-        Store { serving: Some(serving.unwrap()), directory: None }
+        Store { serving: Some(serving.unwrap()), keeper: None, directory: None }
+    }
+
+    /// The same, with its keeper.
+    fn kept(store: &versioned::Store, settings: Settings) -> Store {
+        let keeper = Keeper::start(store.clone(), History::Seconds(60)).unwrap();
+        let mut store = Store::over(store, settings);
+        store.keeper = Some(keeper);
+        store
     }
 
     /// One of each kind, one after the other. The last one's versions are by the key.
@@ -52,14 +65,14 @@ impl Store {
     pub(crate) fn each(settings: Settings) -> impl Iterator<Item = Store> {
         let kinds: [fn(Settings) -> Store; 4] = [
             Store::start,
-            |settings| Store::over(&in_memory(&settings, Consistency::Linearizable), settings),
+            |settings| Store::kept(&in_memory(&settings, Consistency::Linearizable), settings),
             |settings| {
                 let directory = Directory::new();
-                let mut store = Store::over(&directory.open(&settings), settings);
+                let mut store = Store::kept(&directory.open(&settings), settings);
                 store.directory = Some(directory);
                 store
             },
-            |settings| Store::over(&in_memory(&settings, Consistency::Sequential), settings),
+            |settings| Store::kept(&in_memory(&settings, Consistency::Sequential), settings),
         ];
         kinds.into_iter().map(move |start| start(settings))
     }
