@@ -5,14 +5,16 @@
 //! made it: [`Log::synced`] says up to where the log is safe.
 
 mod ahead;
+mod spares;
 mod turns;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
+use self::spares::Spares;
 use self::turns::{Turn, Turns};
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
@@ -49,6 +51,8 @@ pub enum Unwritable {
 #[derive(Debug)]
 pub(crate) struct Log {
     head: Mutex<Head>,
+    /// What its active segment still takes, for who asks before it commits.
+    room: AtomicUsize,
     segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
     /// Changes with `segments`: who keeps some of them looks whether they are still the same.
     generation: AtomicU64,
@@ -57,10 +61,8 @@ pub(crate) struct Log {
     durability: Durability,
     segment_bytes: usize,
     bytes_max: AtomicU64,
-    /// The next segments, made before they are needed: that takes some milliseconds.
-    spare: Mutex<VecDeque<Segment>>,
-    /// Why the last one that was asked for could not be made, unless it was.
-    shortage: Mutex<Option<String>>,
+    /// The next segments.
+    spares: Spares,
     next: AtomicU32,
     turns: Mutex<Turns>,
     /// The ends of turns with even and odd numbers. Whoever waits is served by the turn that goes
@@ -147,16 +149,17 @@ impl Log {
             Durability::Always | Durability::Interval(_) => Location::new(active.id, 0).to_bits(),
             Durability::None => 0,
         };
+        let head = Head { active, last: recovered.last, ungrouped: 0, full: Vec::new() };
         Ok(Log {
-            head: Mutex::new(Head { active, last: recovered.last, ungrouped: 0, full: Vec::new() }),
+            room: AtomicUsize::new(head.room()),
+            head: Mutex::new(head),
             segments: RwLock::new(segments),
             generation: AtomicU64::new(0),
             directory,
             durability,
             segment_bytes,
             bytes_max: AtomicU64::new(bytes_max),
-            spare: Mutex::new(VecDeque::new()),
-            shortage: Mutex::default(),
+            spares: Spares::default(),
             next: AtomicU32::new(recovered.next + 1),
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
@@ -180,14 +183,13 @@ impl Log {
             return Err(Unwritable::Broken(why.clone()));
         }
         let mut fresh = Vec::new();
-        let mut room = head.active.capacity() - HEAD_BYTES - head.active.filled();
+        let mut room = head.room();
         for bytes in record_bytes {
             if bytes > room {
                 match self.fresh_segment(fresh.len(), beyond) {
                     Ok(segment) => fresh.push(segment),
                     Err(error) => {
-                        let mut spare = lock(&self.spare);
-                        fresh.into_iter().rev().for_each(|segment| spare.push_front(segment));
+                        self.spares.give_back(fresh);
                         return Err(error);
                     }
                 }
@@ -202,7 +204,8 @@ impl Log {
         }
         head.last += 1;
         let (sequence, on_disk) = (head.last, self.on_disk());
-        Ok(Commit { sequence, head, fresh, is_begun: false, is_noted: false, on_disk })
+        let room = &self.room;
+        Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
     }
 
     /// Begins to move a record of an earlier commit to the end of the log. To have a segment back, two
@@ -216,15 +219,14 @@ impl Log {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
-        let active = &head.active;
         let mut fresh = Vec::new();
-        if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
+        if record.bytes() > head.room() {
             fresh.push(self.fresh_segment(0, if frees { RESERVED } else { 0 })?);
         }
         let fresh = self.enter(fresh);
         let on_disk = self.on_disk();
-        let sequence = record.sequence;
-        Ok(Commit { sequence, head, fresh, is_begun: true, is_noted: false, on_disk })
+        let (sequence, room) = (record.sequence, &self.room);
+        Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
     }
 
     /// Adds segments to those that tables find.
@@ -245,10 +247,8 @@ impl Log {
         if taken + self.segment_bytes as u64 > bytes_max + extra {
             return Err(Unwritable::Full(format!("the limit of {bytes_max} bytes is reached")));
         }
-        // Held while one is made: the segments' numbers are to be in the order of their use.
-        let mut spare = lock(&self.spare);
-        self.make_spare(&mut spare, self.reserved().saturating_sub(beyond) + 1)?;
-        Ok(spare.pop_front().expect("one was made"))
+        let count = self.reserved().saturating_sub(beyond) + 1;
+        self.spares.take(count, beyond > 0, || self.make_segment())
     }
 
     /// Memory is not reserved: that there is some does not depend on this log.
@@ -256,24 +256,14 @@ impl Log {
         if self.is_durable() { RESERVED } else { 0 }
     }
 
-    /// Makes spare segments until there are so many.
-    fn make_spare(&self, spare: &mut VecDeque<Segment>, count: usize) -> Result<(), Unwritable> {
-        while spare.len() < count {
-            let made = self.make_segment();
-            *lock(&self.shortage) = made.as_ref().err().map(ToString::to_string);
-            spare.push_back(made.map_err(|error| Unwritable::Full(error.to_string()))?);
-        }
-        Ok(())
-    }
-
     /// Whether there is no room for the segments that the limit allows.
     pub(crate) fn is_short(&self) -> bool {
-        lock(&self.shortage).is_some()
+        self.spares.shortage().is_some()
     }
 
     /// Why there is none.
     pub(crate) fn shortage(&self) -> Option<String> {
-        lock(&self.shortage).clone()
+        self.spares.shortage()
     }
 
     fn make_segment(&self) -> io::Result<Segment> {
@@ -290,7 +280,8 @@ impl Log {
         let allowed =
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
         if half || self.is_short() {
-            self.make_spare(&mut lock(&self.spare), self.reserved() + usize::from(allowed))?;
+            let count = self.reserved() + usize::from(allowed);
+            self.spares.fill(count, true, || self.make_segment())?;
         }
         Ok(())
     }
@@ -372,6 +363,7 @@ impl Log {
             directory.remove(id, reached).map_err(|error| Unwritable::Full(error.to_string()))?;
         }
         self.replace(id, None);
+        self.spares.freed();
         Ok(())
     }
 
@@ -497,7 +489,7 @@ impl Log {
         }
         self.write_out()?;
         // Nobody needs them any more. Those that stay are removed when it is opened.
-        for spare in lock(&self.spare).drain(..) {
+        for spare in self.spares.drain() {
             if let Some(directory) = &self.directory {
                 let _ = directory.remove(spare.id, self.reached(Forgotten::default()));
             }
@@ -556,6 +548,7 @@ pub(crate) struct Commit<'a> {
     is_noted: bool,
     on_disk: OnDisk,
     head: MutexGuard<'a, Head>,
+    room: &'a AtomicUsize,
     fresh: std::vec::IntoIter<Arc<Segment>>,
 }
 
@@ -567,9 +560,8 @@ impl Commit<'_> {
 
     /// Appends one of the records that it was begun with, in their order.
     pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
-        let active = &self.head.active;
-        if record.bytes() > active.capacity() - HEAD_BYTES - active.filled() {
-            active.append(&Record::seal(self.head.last, self.on_disk));
+        if record.bytes() > self.head.room() {
+            self.head.active.append(&Record::seal(self.head.last, self.on_disk));
             let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
             let full = std::mem::replace(&mut self.head.active, fresh);
             self.head.full.push(full);
@@ -581,7 +573,9 @@ impl Commit<'_> {
         }
         self.head.ungrouped += 1;
         let first = !std::mem::replace(&mut self.is_begun, true);
-        self.head.active.append(&Record { first, on_disk: self.on_disk, ..*record })
+        let at = self.head.active.append(&Record { first, on_disk: self.on_disk, ..*record });
+        self.room.store(self.head.room(), Ordering::Relaxed);
+        at
     }
 }
 

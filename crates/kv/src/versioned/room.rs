@@ -1,8 +1,9 @@
 //! The room that a write needs in the log: whoever must not wait for the disk asks for it before.
 
 use super::log::Unwritable;
+use super::record::Kind;
 use super::store::Store;
-use super::write::{Action, Write};
+use super::write::{Action, Write, pieces};
 
 /// What a record has beside its key and value, and more.
 const RECORD_COST_BYTES: usize = 128;
@@ -21,10 +22,12 @@ impl Room {
     pub fn of(writes: &[Write<'_>]) -> Room {
         let bytes = writes.iter().map(|write| {
             let value = match write.action {
-                Action::Put { value, .. } | Action::Append(value) => value.len(),
-                Action::Delete => 0,
+                Action::Put { value, .. } | Action::Append(value) => value,
+                Action::Delete => &[],
             };
-            RECORD_COST_BYTES + write.key.len() + value
+            // Each piece has a record of its own.
+            let records = pieces(Kind::Put, value).count();
+            records * (RECORD_COST_BYTES + write.key.len()) + value.len()
         });
         let frees = writes.iter().all(|write| write.action == Action::Delete);
         Room { bytes: bytes.sum(), frees }
@@ -32,8 +35,8 @@ impl Room {
 }
 
 impl Store {
-    /// Whether writes that need so much room find it: otherwise they make some, which takes the disk
-    /// some milliseconds. Another writer may be first; then they do so all the same.
+    /// Whether writes that need so much room find it, or are refused at once: otherwise they make some,
+    /// which takes the disk some milliseconds. Another writer may be first; then they do so all the same.
     #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
         self.0.log.is_ready_for(room.bytes, usize::from(room.frees))

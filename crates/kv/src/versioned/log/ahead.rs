@@ -1,55 +1,57 @@
 //! Whether a commit finds the segments that it needs, asked before it is begun: who makes one waits
 //! for the disk, and everybody who commits for him.
 
-use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
-use super::{HEAD_BYTES, Head, Log, Unwritable, lock};
+use super::{HEAD_BYTES, Head, Log, Unwritable};
 
 impl Log {
-    /// Whether a commit of so many bytes has all the segments that it needs, may it take some of the
-    /// reserved. Nothing is waited for: where somebody commits, or makes a segment, it may be that
-    /// it has not.
+    /// Whether a commit of so many bytes waits for no segment that is made, may it take some of the
+    /// reserved: all that it needs are there, or it is refused at once.
     pub(crate) fn is_ready_for(&self, bytes: usize, beyond: usize) -> bool {
-        if !self.is_durable() {
-            return true;
-        }
-        let needed = match self.head.try_lock() {
-            Ok(head) => self.needed(&head, bytes),
-            Err(TryLockError::Poisoned(head)) => self.needed(&head.into_inner(), bytes),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let needed = self.needed(bytes);
         needed == 0
-            || match self.spare.try_lock() {
-                Ok(spare) => spare.len() >= self.spare_for(needed, beyond),
-                Err(_) => false,
-            }
+            || self.spares.has(self.spare_for(needed, beyond))
+            || self.is_beyond_limit(needed, beyond)
+            || (beyond == 0 && self.spares.refuses())
     }
 
     /// Makes the segments that such a commit needs, as far as the limit allows it.
     pub(crate) fn make_ready_for(&self, bytes: usize, beyond: usize) -> Result<(), Unwritable> {
-        let needed = self.needed(&lock(&self.head), bytes);
-        let taken = self.taken() + (needed * self.segment_bytes) as u64;
-        let extra = (beyond * self.segment_bytes) as u64;
-        if needed == 0 || taken > self.bytes_max.load(Ordering::Relaxed) + extra {
+        let needed = self.needed(bytes);
+        if needed == 0 || self.is_beyond_limit(needed, beyond) {
             return Ok(());
         }
-        self.make_spare(&mut lock(&self.spare), self.spare_for(needed, beyond))
+        let count = self.spare_for(needed, beyond);
+        self.spares.fill(count, beyond > 0, || self.make_segment())
     }
 
     /// Segments that so many bytes of records may need beside the one that is written to: a record
-    /// is in one segment, and leaves less than half of the one before unused.
-    fn needed(&self, head: &Head, bytes: usize) -> usize {
-        let active = &head.active;
-        if bytes <= active.capacity() - HEAD_BYTES - active.filled() {
+    /// is in one segment, and leaves less than half of the one before unused. Where nothing is on a disk none
+    /// is waited for.
+    fn needed(&self, bytes: usize) -> usize {
+        if !self.is_durable() || bytes <= self.room.load(Ordering::Relaxed) {
             0
         } else {
             1 + 2 * bytes / self.segment_bytes
         }
     }
 
+    fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
+        let taken = self.taken() + (needed * self.segment_bytes) as u64;
+        let extra = (beyond * self.segment_bytes) as u64;
+        taken > self.bytes_max.load(Ordering::Relaxed) + extra
+    }
+
     /// Spare segments that there must be so that so many can be taken.
     fn spare_for(&self, needed: usize, beyond: usize) -> usize {
         self.reserved().saturating_sub(beyond) + needed
+    }
+}
+
+impl Head {
+    /// Bytes of records that the segment that is written to still takes.
+    pub(super) fn room(&self) -> usize {
+        self.active.capacity() - HEAD_BYTES - self.active.filled()
     }
 }

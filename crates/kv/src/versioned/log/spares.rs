@@ -1,0 +1,216 @@
+//! Segments made before they are needed: to make one takes the disk some milliseconds.
+//!
+//! One is made at a time, for their numbers are to be in the order of their use, and nothing is locked
+//! meanwhile: whoever finds as many as it needs goes on, and who does not waits for the next one, not
+//! for all that somebody else has made.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Segment, Unwritable, lock};
+
+/// Where the disk had no room for a segment, who writes is refused for so long without asking it again,
+/// which takes some milliseconds, too: the keeper asks as often.
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Default)]
+pub(super) struct Spares {
+    state: Mutex<State>,
+    made: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    segments: VecDeque<Segment>,
+    is_making: bool,
+    /// Of the last one that was asked for, unless it was made.
+    shortage: Option<Shortage>,
+}
+
+#[derive(Debug)]
+struct Shortage {
+    why: String,
+    /// When the disk said so, unless it may have room by now.
+    since: Option<Instant>,
+}
+
+impl State {
+    /// Why nobody who only writes is to ask the disk now.
+    fn refusal(&self) -> Option<Unwritable> {
+        let Shortage { why, since } = self.shortage.as_ref()?;
+        let is_fresh = since.is_some_and(|since| since.elapsed() < PAUSE);
+        is_fresh.then(|| Unwritable::Full(why.clone()))
+    }
+}
+
+/// Nobody makes one any more, if only because it panicked.
+struct Making<'a>(&'a Spares);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_making = false;
+        self.0.made.notify_all();
+    }
+}
+
+impl Spares {
+    /// Sees to it that there are so many. Who does not `insist` is refused at once where the disk had no
+    /// room just now.
+    pub(super) fn fill(
+        &self,
+        count: usize,
+        insists: bool,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Result<(), Unwritable> {
+        self.filled(count, insists, make).map(drop)
+    }
+
+    fn filled(
+        &self,
+        count: usize,
+        insists: bool,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Result<MutexGuard<'_, State>, Unwritable> {
+        let mut state = lock(&self.state);
+        while state.segments.len() < count {
+            if let Some(refusal) = state.refusal().filter(|_| !insists) {
+                return Err(refusal);
+            }
+            if state.is_making {
+                state = self.made.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.is_making = true;
+            drop(state);
+            let making = Making(self);
+            let made = make();
+            state = lock(&self.state);
+            // It is put where it belongs before another one is begun.
+            std::mem::forget(making);
+            state.is_making = false;
+            self.made.notify_all();
+            let why = made.as_ref().err().map(ToString::to_string);
+            state.shortage = why.map(|why| Shortage { why, since: Some(Instant::now()) });
+            state.segments.push_back(made.map_err(|error| Unwritable::Full(error.to_string()))?);
+        }
+        Ok(state)
+    }
+
+    /// Takes one, where there are so many with it.
+    pub(super) fn take(
+        &self,
+        count: usize,
+        insists: bool,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Result<Segment, Unwritable> {
+        let mut state = self.filled(count.max(1), insists, make)?;
+        Ok(state.segments.pop_front().expect("there is one at least"))
+    }
+
+    /// Gives back some that were taken and not used.
+    pub(super) fn give_back(&self, segments: Vec<Segment>) {
+        let mut state = lock(&self.state);
+        segments.into_iter().rev().for_each(|segment| state.segments.push_front(segment));
+    }
+
+    /// Whether there are so many.
+    pub(super) fn has(&self, count: usize) -> bool {
+        lock(&self.state).segments.len() >= count
+    }
+
+    /// Whether who only writes and needs another one is refused at once.
+    pub(super) fn refuses(&self) -> bool {
+        lock(&self.state).refusal().is_some()
+    }
+
+    /// The disk may have room again.
+    pub(super) fn freed(&self) {
+        if let Some(shortage) = &mut lock(&self.state).shortage {
+            shortage.since = None;
+        }
+    }
+
+    /// Why the disk had no room for the last one that was asked for, unless it had.
+    pub(super) fn shortage(&self) -> Option<String> {
+        lock(&self.state).shortage.as_ref().map(|shortage| shortage.why.clone())
+    }
+
+    /// All of them, at the end.
+    pub(super) fn drain(&self) -> VecDeque<Segment> {
+        std::mem::take(&mut lock(&self.state).segments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn who_needs_one_does_not_wait_for_all_that_somebody_else_makes() {
+        let (spares, next) = (Spares::default(), AtomicU32::new(1));
+        let made = || Segment::growing(next.fetch_add(1, Ordering::Relaxed), 0, 4096);
+        let (third_begun, third_goes_on) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                let make = || {
+                    if next.load(Ordering::Relaxed) == 3 {
+                        third_begun.wait();
+                        third_goes_on.wait();
+                    }
+                    made()
+                };
+                spares.fill(5, false, make)
+            });
+            third_begun.wait();
+            // Two are there, and the third one is being made.
+            assert!(spares.has(2) && !spares.has(3));
+            assert_eq!(spares.take(2, false, made).unwrap().id, 1);
+            assert_eq!(spares.take(1, false, made).unwrap().id, 2);
+            third_goes_on.wait();
+            slow.join().unwrap().unwrap();
+        });
+        let ids: Vec<_> = spares.drain().iter().map(|segment| segment.id).collect();
+        assert_eq!(ids, [3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_disk_that_has_no_room_is_not_asked_by_each_who_writes() {
+        let (spares, asked) = (Spares::default(), AtomicU32::new(0));
+        let full = || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Err(io::ErrorKind::StorageFull.into())
+        };
+        let began = Instant::now();
+        for _ in 0..1000 {
+            spares.take(1, false, full).unwrap_err();
+        }
+        let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();
+        assert!(u128::from(asked.load(Ordering::Relaxed)) <= 1 + pauses, "{asked:?} in {pauses}");
+        assert!(spares.shortage().is_some());
+        // The keeper asks all the same, and who has freed some lets others ask.
+        let before = asked.load(Ordering::Relaxed);
+        spares.fill(1, true, full).unwrap_err();
+        spares.freed();
+        spares.take(1, false, full).unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), before + 2);
+        spares.freed();
+        spares.take(1, false, || Segment::growing(1, 0, 4096)).unwrap();
+        assert_eq!(spares.shortage(), None);
+    }
+
+    #[test]
+    fn who_panics_while_it_makes_one_stops_nobody() {
+        let spares = Spares::default();
+        std::thread::scope(|scope| {
+            let panics = scope.spawn(|| spares.fill(1, false, || panic!("as is asked for")));
+            panics.join().unwrap_err();
+        });
+        assert_eq!(spares.take(1, false, || Segment::growing(1, 0, 4096)).unwrap().id, 1);
+    }
+}
