@@ -5,8 +5,10 @@
 mod graph;
 mod load;
 
+use std::ffi::CString;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -325,16 +327,32 @@ fn run(flags: &Flags) -> Result<(), Failure> {
 fn check_directories(flags: &Flags) -> Result<(), Failure> {
     for (flag, directory) in [("init", &flags.init_dir), ("backup", &flags.backup_dir)] {
         let Some(directory) = directory else { continue };
-        std::fs::read_dir(directory).map_err(|error| {
+        let refused = |what: &str, error, remedy: &str| {
             let shown = directory.display();
-            let remedy = "it is to be a directory that is there, and may be read";
-            Failure {
-                message: format!("cannot read --{flag}-dir {shown}: {error}; {remedy}"),
-                code: 1,
-            }
+            let message = format!("cannot {what} --{flag}-dir {shown}: {error}; {remedy}");
+            Failure { message, code: 1 }
+        };
+        std::fs::read_dir(directory).map_err(|error| {
+            refused("read", error, "it is to be a directory that is there, and may be read")
         })?;
+        if flag == "backup" {
+            check_writable(directory).map_err(|error| {
+                refused("write to", error, "the user who starts this is to be allowed to")
+            })?;
+        }
     }
     Ok(())
+}
+
+/// Whether files can be made in a directory.
+fn check_writable(directory: &Path) -> std::io::Result<()> {
+    let path = CString::new(directory.as_os_str().as_bytes())?;
+    let how = libc::W_OK | libc::X_OK;
+    // SAFETY: the path ends with a zero and outlives the call.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// Serves the gRPC interfaces, if they were asked for.
@@ -370,10 +388,20 @@ fn grpc(
         });
     }
     if let Some(directory) = &settings.backup_dir {
-        let removed = versioned::remove_unfinished_copies(directory)
-            .map_err(|error| Failure::start("cannot remove unfinished copies", &error))?;
-        for path in removed {
+        let found = versioned::remove_unfinished_copies(directory).map_err(|error| {
+            let message = format!("cannot read --backup-dir {}: {error}", directory.display());
+            Failure { message, code: 1 }
+        })?;
+        for path in found.removed {
             tell(PROGRAM, format_args!("removed {}: a copy that was not finished", path.display()));
+        }
+        for (path, error) in found.left {
+            let message = format_args!(
+                "left {}: it is named as a copy that was not finished, and cannot be removed: {error}; \
+                 until it is, no copy can have that name",
+                path.display()
+            );
+            tell(PROGRAM, message);
         }
     }
     let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);

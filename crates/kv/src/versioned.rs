@@ -28,7 +28,8 @@ mod table;
 mod watch;
 mod write;
 
-pub use backup::{BackupError, remove_unfinished_copies};
+pub(crate) use backup::COPY_NAME_BYTES_MAX;
+pub use backup::{BackupError, Unfinished, remove_unfinished_copies};
 pub use directory::DirectoryError;
 pub use figures::{CommitFigures, Figures};
 pub use items::Items;

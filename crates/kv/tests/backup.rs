@@ -177,19 +177,25 @@ fn a_copy_replaces_nothing() {
 #[test]
 fn of_several_copies_to_one_place_one_is_made() {
     let place = Place::new("one-place");
-    let store = Store::in_memory(options(Consistency::Linearizable), 1 << 26).expect("memory");
-    for key in 0..100_u8 {
-        made(&store, &[key], put(&[key; 100]));
-    }
+    // Of one store, or of several, which know of each other only by what is in the directory.
+    let stores = [(); 3].map(|()| {
+        let store = Store::in_memory(options(Consistency::Linearizable), 1 << 26).expect("memory");
+        for key in 0..100_u8 {
+            made(&store, &[key], put(&[key; 100]));
+        }
+        store
+    });
     for round in 0..30 {
         let to = place.0.join(format!("copy{round}"));
         let together = Barrier::new(6);
-        let copy = || {
+        let copy = |store: &Store| {
             together.wait();
             store.backup(&to)
         };
         let outcomes: Vec<_> = std::thread::scope(|scope| {
-            let copies: Vec<_> = (0..6).map(|_| scope.spawn(copy)).collect();
+            let copy = &copy;
+            let stores = stores.iter().cycle().take(6);
+            let copies: Vec<_> = stores.map(|store| scope.spawn(move || copy(store))).collect();
             copies.into_iter().map(|copy| copy.join().expect("it ends")).collect()
         });
         let made = outcomes.iter().filter(|outcome| outcome.is_ok()).count();

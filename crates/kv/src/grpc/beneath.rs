@@ -9,6 +9,8 @@ use std::path::Path;
 
 use tonic::Status;
 
+use crate::versioned::COPY_NAME_BYTES_MAX;
+
 /// Opens a file for reading that is beneath `directory`, wherever links on the way point to.
 pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status> {
     let shown = file.escape_debug();
@@ -77,6 +79,9 @@ pub(super) fn check_directory_name(name: &str) -> Result<(), Status> {
     };
     if name.contains('/') {
         return refused("has several parts");
+    }
+    if name.len() > COPY_NAME_BYTES_MAX {
+        return refused(&format!("has {} bytes, more than {COPY_NAME_BYTES_MAX}", name.len()));
     }
     // Such are the names of those that are not finished.
     if name.starts_with('.') {

@@ -1,5 +1,7 @@
 //! What went wrong, as a status.
 
+use std::io::ErrorKind;
+
 use tonic::Status;
 
 use crate::engine::Version;
@@ -107,8 +109,17 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
         }
         BackupError::Damage(damage) => damaged(damage),
         BackupError::Io(_, error) | BackupError::Directory(DirectoryError::Io(_, error)) => {
-            Status::failed_precondition(format!("the copy '{shown}' cannot be made: {error}"))
+            let why = format!("the copy '{shown}' cannot be made: {error}");
+            match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    Status::resource_exhausted(why)
+                }
+                _ => Status::failed_precondition(why),
+            }
         }
+        BackupError::Unsettled(_, error) => Status::unavailable(format!(
+            "the copy '{shown}' is there and whole, but a failure of the power may take it: {error}"
+        )),
         BackupError::Directory(_) => {
             Status::failed_precondition(format!("the copy '{shown}' cannot be made: {error}"))
         }
@@ -147,5 +158,32 @@ pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
         }
         WriteError::Log(ref why) => unwritable(why),
         WriteError::Damage(ref damage) => damaged(damage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_of_copies_is_told_as_that_wherever_it_is_met() {
+        let full = || io::Error::from(ErrorKind::StorageFull);
+        let denied = || io::Error::from(ErrorKind::PermissionDenied);
+        for (error, code) in [
+            (BackupError::Io("a".into(), full()), Code::ResourceExhausted),
+            (
+                BackupError::Directory(DirectoryError::Io("a".into(), full())),
+                Code::ResourceExhausted,
+            ),
+            (BackupError::Log(Unwritable::Full("full".into())), Code::ResourceExhausted),
+            (BackupError::Io("a".into(), denied()), Code::FailedPrecondition),
+            (BackupError::Unsettled("a".into(), full()), Code::Unavailable),
+        ] {
+            assert_eq!(uncopied(&error, "copy").code(), code, "{error}");
+        }
     }
 }

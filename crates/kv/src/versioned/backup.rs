@@ -2,7 +2,8 @@
 //!
 //! It is made under another name, `.NAME.partial`, and has its own when it is whole and on the disk: a
 //! directory with that name is a whole copy, whatever happened. What a process that was killed left
-//! of one is removed by the next.
+//! of one is removed by the next. Who makes one has it locked until it has its name, and nobody removes
+//! what he has not locked.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -24,8 +25,11 @@ const STEP_KEYS: usize = 1024;
 
 /// How the names of copies that are being made begin and end.
 const UNFINISHED: (&str, &str) = (".", ".partial");
+/// Longest name of a copy, in bytes: that of an unfinished one is to be a name, too.
+pub(crate) const COPY_NAME_BYTES_MAX: usize = 255 - UNFINISHED.0.len() - UNFINISHED.1.len();
 
-/// Why there is no copy. Nothing of it is left.
+/// Why there is no copy, and nothing of it is left; or, if it is [`BackupError::Unsettled`], why it may
+/// not last.
 #[derive(Debug)]
 pub enum BackupError {
     /// There is something where the copy was to be made.
@@ -34,6 +38,8 @@ pub enum BackupError {
     InUse(PathBuf),
     /// The system refused something.
     Io(PathBuf, io::Error),
+    /// It is there, and whole, but a failure of the power may take it.
+    Unsettled(PathBuf, io::Error),
     /// The directory could not be made.
     Directory(DirectoryError),
     /// The log of the copy takes nothing: its disk may be full.
@@ -54,6 +60,11 @@ impl std::fmt::Display for BackupError {
                 write!(f, "{}: somebody else makes this copy: name another one", path.display())
             }
             BackupError::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            BackupError::Unsettled(path, error) => write!(
+                f,
+                "{}: the copy is there and whole, but a failure of the power may take it: {error}",
+                path.display()
+            ),
             BackupError::Directory(error) => write!(f, "{error}"),
             BackupError::Log(Unwritable::Full(why) | Unwritable::Broken(why)) => {
                 write!(f, "the copy could not be written: {why}")
@@ -80,36 +91,65 @@ impl From<Unwritable> for BackupError {
     }
 }
 
-/// Removes what processes that are gone left of copies in a directory, and returns the names of that.
+/// What there was of copies that nobody makes any more.
+#[derive(Debug, Default)]
+pub struct Unfinished {
+    /// Those that were removed.
+    pub removed: Vec<PathBuf>,
+    /// What has such a name and could not be removed, if it ever was a copy.
+    pub left: Vec<(PathBuf, io::Error)>,
+}
+
+/// Removes what processes that are gone left of copies in a directory.
 ///
 /// # Errors
-/// When the system refuses it.
-pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut removed = Vec::new();
+/// When the system does not say what is in it.
+pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Unfinished> {
+    let mut found = Unfinished::default();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let is_unfinished = |name: &str| {
             name.strip_prefix(UNFINISHED.0).is_some_and(|name| name.ends_with(UNFINISHED.1))
         };
         let name = path.file_name().and_then(OsStr::to_str);
-        if name.is_some_and(is_unfinished) && remove_unfinished(&path)? {
-            removed.push(path);
+        if name.is_some_and(is_unfinished) {
+            match remove_unfinished(&path) {
+                Ok(true) => found.removed.push(path),
+                Ok(false) => {}
+                Err(error) => found.left.push((path, error)),
+            }
         }
     }
-    Ok(removed)
+    Ok(found)
 }
 
 /// Removes an unfinished copy, if there is one that nobody makes. Returns whether there was.
+///
+/// # Errors
+/// When there is something that a copy never was: no directory, or one with files that nobody locks.
 fn remove_unfinished(partial: &Path) -> io::Result<bool> {
-    match directory::lock(partial) {
+    match directory::lock_again(partial) {
         // Held until it is gone.
         Ok(_lock) => fs::remove_dir_all(partial).map(|()| true),
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) =>
-        {
-            Ok(false)
-        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        // Whoever made it came no further; or comes to it now, and makes it again.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::remove_dir(partial) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        },
         Err(error) => Err(error),
+    }
+}
+
+/// The place of a copy that is being made.
+struct Making<'a> {
+    store: &'a Store,
+    path: &'a Path,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        lock(&self.store.0.copying).remove(self.path);
     }
 }
 
@@ -121,19 +161,23 @@ impl Store {
     /// # Errors
     /// See [`BackupError`].
     pub fn backup(&self, path: &Path) -> Result<Sequence, BackupError> {
-        // Of two, one makes it, and only that one takes away what is there of it.
+        // Of two, one makes it.
         if !lock(&self.0.copying).insert(path.to_owned()) {
             return Err(BackupError::InUse(path.to_owned()));
         }
-        let made = self.make_copy(path);
-        lock(&self.0.copying).remove(path);
-        made
+        let _making = Making { store: self, path };
+        self.make_copy(path)
     }
 
     fn make_copy(&self, path: &Path) -> Result<Sequence, BackupError> {
         let told = |path: &Path| {
             let path = path.to_owned();
-            move |error| BackupError::Io(path, error)
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty => {
+                    BackupError::Occupied(path)
+                }
+                _ => BackupError::Io(path, error),
+            }
         };
         match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
@@ -146,39 +190,44 @@ impl Store {
         name.push(UNFINISHED.1);
         let partial = path.with_file_name(name);
         remove_unfinished(&partial).map_err(told(&partial))?;
-        // Of two processes, one makes it.
-        fs::create_dir(&partial).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => BackupError::InUse(path.to_owned()),
-            _ => told(&partial)(error),
-        })?;
-        let made = self.copy_to(&partial).and_then(|sequence| {
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let parent = File::open(parent).map_err(told(parent))?;
+        let made = self.copy_to(&partial).and_then(|(sequence, _held)| {
             fs::rename(&partial, path).map_err(told(path))?;
-            let parent = match path.parent() {
-                Some(parent) if parent != Path::new("") => parent,
-                _ => Path::new("."),
-            };
-            File::open(parent).and_then(|parent| parent.sync_all()).map_err(told(parent))?;
             Ok(sequence)
         });
-        let is_own = !matches!(made, Err(BackupError::Directory(DirectoryError::InUse(_))));
-        if made.is_err() && is_own {
-            let _ = fs::remove_dir_all(&partial);
-        }
-        made
+        let sequence = made.map_err(|error| {
+            // But for what somebody else makes.
+            let _ = remove_unfinished(&partial);
+            match error {
+                BackupError::Directory(DirectoryError::InUse(_)) => {
+                    BackupError::InUse(path.to_owned())
+                }
+                error => error,
+            }
+        })?;
+        parent.sync_all().map_err(|error| BackupError::Unsettled(path.to_owned(), error))?;
+        Ok(sequence)
     }
 
-    fn copy_to(&self, path: &Path) -> Result<Sequence, BackupError> {
+    /// The last commit of the copy, and what keeps it locked.
+    fn copy_to(&self, path: &Path) -> Result<(Sequence, File), BackupError> {
         let snapshot = self.snapshot();
         let sequence = snapshot.sequence();
         self.sync(sequence).map_err(BackupError::Store)?;
         let consistency = self.0.options.consistency;
+        let told = |error| BackupError::Io(path.to_owned(), error);
         let (directory, _) = Directory::open(path, consistency).map_err(BackupError::Directory)?;
+        let held = directory.held().map_err(told)?;
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };
         // It is written whenever a segment is full, and in the end.
         let written = Some((directory, Durability::Interval(0)));
         let (_, bytes_max) = self.0.log.bytes();
-        let log = Log::new(written, recovered, self.0.options.segment_bytes, bytes_max)
-            .map_err(|error| BackupError::Io(path.to_owned(), error))?;
+        let log =
+            Log::new(written, recovered, self.0.options.segment_bytes, bytes_max).map_err(told)?;
         let mut copy = Copied { log, segment_bytes: self.0.options.segment_bytes, unwritten: 0 };
         let mut keys = Vec::new();
         for stripe in 0..self.stripes() {
@@ -190,7 +239,7 @@ impl Store {
         }
         copy.log.note(Forgotten { compacted: sequence, ..self.forgotten() })?;
         copy.log.close()?;
-        Ok(sequence)
+        Ok((sequence, held))
     }
 
     /// Some keys of a stripe as they were at a commit, and the key to go on with.

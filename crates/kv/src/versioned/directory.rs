@@ -18,7 +18,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,7 +46,7 @@ const MANIFEST_ROOM_MIN: usize = 256;
 pub(crate) struct Directory {
     path: PathBuf,
     /// Locked as long as it is open.
-    _lock: File,
+    lock: File,
     /// Itself, to be synced: also where no more files may be opened.
     itself: File,
     open: Mutex<Open>,
@@ -136,8 +136,7 @@ impl Directory {
         remove_if_there(&path.join("MANIFEST.new"))
             .and_then(|()| itself.sync_all())
             .map_err(told(path))?;
-        let directory =
-            Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
+        let directory = Directory { path: path.to_owned(), lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
             let mut open = directory.state();
             directory.replace_manifest(&mut open, manifest.clone()).map_err(told(path))?;
@@ -162,6 +161,11 @@ impl Directory {
 
     fn state(&self) -> std::sync::MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What keeps it locked as well, for as long as it is there.
+    pub(crate) fn held(&self) -> io::Result<File> {
+        self.lock.try_clone()
     }
 
     /// Where it is.
@@ -411,13 +415,27 @@ fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
 
 /// Locks a directory, which is there, for one store; [`io::ErrorKind::WouldBlock`] where another one
 /// has it.
-pub(crate) fn lock(path: &Path) -> io::Result<File> {
-    let lock =
-        OpenOptions::new().create(true).truncate(false).write(true).open(path.join("LOCK"))?;
+fn lock(path: &Path) -> io::Result<File> {
+    lock_file(path, OpenOptions::new().create(true).truncate(false).write(true))
+}
+
+/// The same, of one that a store has had open before.
+pub(crate) fn lock_again(path: &Path) -> io::Result<File> {
+    lock_file(path, OpenOptions::new().write(true))
+}
+
+fn lock_file(path: &Path, how: &OpenOptions) -> io::Result<File> {
+    let path = path.join("LOCK");
+    let lock = how.open(&path)?;
     // SAFETY: a call with a descriptor that is open.
-    match unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
-        0 => Ok(lock),
-        _ => Err(io::Error::last_os_error()),
+    if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Whoever had it may have removed it meanwhile, and the next one made another.
+    let is = lock.metadata()?;
+    match fs::metadata(&path) {
+        Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Ok(lock),
+        _ => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
@@ -516,7 +534,7 @@ mod tests {
     /// Opened by another process, while the one that had it leaves everything as it is.
     fn open_anew(directory: Directory, path: &Path) -> Directory {
         // SAFETY: a call with a descriptor that is open.
-        unsafe { libc::flock(directory._lock.as_raw_fd(), libc::LOCK_UN) };
+        unsafe { libc::flock(directory.lock.as_raw_fd(), libc::LOCK_UN) };
         std::mem::forget(directory);
         Directory::open(path, Consistency::Linearizable).unwrap().0
     }

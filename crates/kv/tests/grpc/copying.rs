@@ -61,6 +61,9 @@ async fn where_no_copy_can_be_made_is_said() {
     fs::create_dir_all(directory.0.join("there")).unwrap();
     fs::write(directory.0.join("there/file"), "").unwrap();
     fs::write(directory.0.join("file"), "").unwrap();
+    // Nobody's copy, though it is named so.
+    fs::create_dir(directory.0.join(".foreign.partial")).unwrap();
+    fs::write(directory.0.join(".foreign.partial/file"), "").unwrap();
     let settings_there = Settings { backup_dir: Some(directory.0.clone()), ..settings() };
     let store = Store::with(options(), settings_there);
     let mut client = store.client().await;
@@ -75,7 +78,9 @@ async fn where_no_copy_can_be_made_is_said() {
         ("a\0b", Code::InvalidArgument, "has a byte 0"),
         ("there", Code::AlreadyExists, "'there' is there already"),
         (".copy", Code::InvalidArgument, "it begins with '.'"),
-        ("file", Code::FailedPrecondition, "the copy 'file' cannot be made: Not a directory"),
+        ("file", Code::AlreadyExists, "'file' is there already"),
+        (&"x".repeat(247), Code::InvalidArgument, "it has 247 bytes, more than 246"),
+        ("foreign", Code::AlreadyExists, "'foreign' is there already"),
     ] {
         let status = backup(&mut client, name).await.expect_err(message);
         assert_eq!(status.code(), code, "{name}: {status}");
@@ -84,7 +89,7 @@ async fn where_no_copy_can_be_made_is_said() {
     let mut names: Vec<_> =
         fs::read_dir(&directory.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["file", "there"], "nothing else is left");
+    assert_eq!(names, [".foreign.partial", "file", "there"], "nothing else is left");
     let status = backup(&mut Store::start().client().await, "copy").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("--backup-dir"), "{status}");
@@ -110,9 +115,21 @@ async fn a_copy_that_was_not_finished_is_in_nobodys_way() {
     let status = backup(&mut client, "other").await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
     assert_eq!(status.message(), "'other' is made by somebody else");
-    assert_eq!(remove_unfinished_copies(&directory.0).unwrap(), [] as [PathBuf; 0]);
+    // What never was a copy as well, and that is told.
+    let foreign = [".file.partial", ".directory.partial"].map(|name| directory.0.join(name));
+    fs::write(&foreign[0], "").unwrap();
+    fs::create_dir(&foreign[1]).unwrap();
+    fs::write(foreign[1].join("file"), "").unwrap();
+    fs::create_dir(directory.0.join(".empty.partial")).unwrap();
+    let removed = remove_unfinished_copies(&directory.0).unwrap().removed;
+    assert_eq!(removed, [directory.0.join(".empty.partial")]);
     drop(other);
-    assert_eq!(remove_unfinished_copies(&directory.0).unwrap(), *std::slice::from_ref(&held.0));
+    let found = remove_unfinished_copies(&directory.0).unwrap();
+    assert_eq!(found.removed, *std::slice::from_ref(&held.0));
+    let mut left: Vec<PathBuf> = found.left.into_iter().map(|(path, _)| path).collect();
+    left.sort();
+    assert_eq!(left, [foreign[1].clone(), foreign[0].clone()]);
+    assert!(foreign[1].join("file").exists());
     backup(&mut client, "other").await.unwrap();
 }
 
