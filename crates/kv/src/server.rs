@@ -68,7 +68,8 @@ struct Partial {
 /// Service times are taken with one clock reading for each read from a connection: every request
 /// of that read counts from when the loop took up its events to when the last answer of the read
 /// was in the output buffer. Where the engine has to settle first, that is one reading for all
-/// reads of a batch, once it has.
+/// reads of a batch, once it has, and what the batch gathered counts from when it began: it may have
+/// been sent some 100 µs later.
 pub(crate) struct Server<E> {
     commands: Commands<E>,
     connections: Vec<Option<Connection>>,

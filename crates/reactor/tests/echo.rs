@@ -466,6 +466,7 @@ struct Gathering {
     began: Sender<()>,
     go_on: Receiver<()>,
     conn: Option<ConnId>,
+    is_asked: bool,
 }
 
 impl Handler for Gathering {
@@ -474,16 +475,20 @@ impl Handler for Gathering {
     }
 
     fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
-        if input == b"first\n" {
+        if input == b"first\n" || input == b"slow\n" {
             self.began.send(()).unwrap();
             self.go_on.recv_timeout(PATIENCE).unwrap();
         }
+        self.is_asked = true;
+        let began = Instant::now();
+        while input == b"slow\n" && began.elapsed() < Duration::from_millis(1) {}
         io.write(conn, input);
         input.len()
     }
 
+    /// Once there is something to answer.
     fn gathers(&mut self) -> bool {
-        true
+        self.is_asked
     }
 
     fn on_batch_end(&mut self, io: &mut Io) {
@@ -509,23 +514,27 @@ fn wait_for_arrival(stream: &TcpStream) {
     }
 }
 
-/// What waited to be sent at the end of each batch, where `sent` came while the first was handled.
-fn gathered(config: &Config, sent: &[u8]) -> Vec<usize> {
+/// What waited to be sent at the end of each batch, where each of `sent` came while what was before it
+/// was handled.
+fn gathered(config: &Config, sent: &[&[u8]]) -> Vec<usize> {
     let (batches, ended) = channel();
-    let (began, first) = channel();
+    let (began, begun) = channel();
     let (go_on, told) = channel();
-    let mut handler = Some(Gathering { batches, began, go_on: told, conn: None });
+    let mut handler = Some(Gathering { batches, began, go_on: told, conn: None, is_asked: false });
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let group =
         Group::start("gather", 1, config, Some(listener), |_, _| handler.take().unwrap()).unwrap();
     let mut stream = TcpStream::connect(group.address().unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"first\n").unwrap();
-    first.recv_timeout(PATIENCE).unwrap();
-    stream.write_all(sent).unwrap();
-    wait_for_arrival(&stream);
-    go_on.send(()).unwrap();
-    assert!(read_exactly(&mut stream, 6 + sent.len()) == [b"first\n", sent].concat());
+    for sent in sent {
+        begun.recv_timeout(PATIENCE).unwrap();
+        stream.write_all(sent).unwrap();
+        wait_for_arrival(&stream);
+        go_on.send(()).unwrap();
+    }
+    let all = [b"first\n", &sent.concat()[..]].concat();
+    assert!(read_exactly(&mut stream, all.len()) == all);
     group.shutdown().begin();
     group.join().unwrap();
     ended.iter().filter(|&waiting| waiting > 0).collect()
@@ -533,13 +542,18 @@ fn gathered(config: &Config, sent: &[u8]) -> Vec<usize> {
 
 #[test]
 fn what_comes_meanwhile_is_in_the_batch_of_who_gathers_and_nothing_leaves_before_its_end() {
-    assert_eq!(gathered(&Config::default(), b"second\n"), [13]);
+    assert_eq!(gathered(&Config::default(), &[b"second\n"]), [13]);
+}
+
+#[test]
+fn who_gathers_does_not_do_so_for_as_long_as_something_comes() {
+    assert_eq!(gathered(&Config::default(), &[b"slow\n", b"third\n"]), [11, 6]);
 }
 
 #[test]
 fn who_gathers_takes_no_more_from_a_connection_than_is_sent_to_it() {
     let (high, read) = (4096, 1024);
     let config = Config { read_bytes: read, output_high_water_bytes: high, ..Config::default() };
-    let batches = gathered(&config, &[b'x'; 32 * 1024]);
+    let batches = gathered(&config, &[&[b'x'; 32 * 1024]]);
     assert!(batches.iter().all(|&waiting| waiting <= high + read), "{batches:?}");
 }
