@@ -17,9 +17,9 @@ use super::lease::Lease;
 /// room at the reader's, one in front of it, and what its call takes.
 const GIVEN_UP_BYTES: usize = 3 * CALL_BYTES;
 
-/// An answer as it leaves: a large one in parts, each when its reader has taken most of the one before.
-/// When it takes none for too long, the rest goes: nothing else could end it, for what is not read is
-/// not asked for either.
+/// An answer as it leaves: a large one in parts, each when its reader has taken most of the one
+/// before. When it takes none for too long, the rest goes: nothing else could end it, for what is not
+/// read is not asked for either.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     answer: Answer,

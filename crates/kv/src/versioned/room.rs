@@ -35,8 +35,9 @@ impl Room {
 }
 
 impl Store {
-    /// Whether writes that need so much room find it, or are refused at once: otherwise they make some,
-    /// which takes the disk some milliseconds. Another writer may be first; then they do so all the same.
+    /// Whether writes that need so much room find it, or are refused at once: otherwise they make
+    /// some, which takes the disk some milliseconds. Another writer may be first; then they do so all
+    /// the same.
     #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
         self.0.log.is_ready_for(room.bytes, usize::from(room.frees))

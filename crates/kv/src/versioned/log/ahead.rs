@@ -27,8 +27,8 @@ impl Log {
     }
 
     /// Segments that so many bytes of records may need beside the one that is written to: a record
-    /// is in one segment, and leaves less than half of the one before unused. Where nothing is on a disk none
-    /// is waited for.
+    /// is in one segment, and leaves less than half of the one before unused. In memory none is waited
+    /// for.
     fn needed(&self, bytes: usize) -> usize {
         if !self.is_durable() || bytes <= self.room.load(Ordering::Relaxed) {
             0
