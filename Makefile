@@ -2,7 +2,7 @@
 # make test   everything that must hold; what CI runs
 # make check  format, lint, types
 # make bench  the programs against their peers, side by side
-# make soak   what make test does to the store at length: kills, and histories that are checked
+# make soak   what make test does to the store at length: kills, histories that are checked, keys that come and go
 # make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
 
 .DEFAULT_GOAL := demo
@@ -45,6 +45,7 @@ soak:
 	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test torture -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space -- --nocapture
 
 fuzz:
 	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \
