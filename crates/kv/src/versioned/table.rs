@@ -6,6 +6,7 @@
 
 mod prune;
 mod restore;
+mod segments;
 mod view;
 
 use std::cell::Cell;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+use segments::Segments;
 pub(crate) use view::View;
 
 use super::log::Log;
@@ -94,8 +96,7 @@ pub(crate) struct Table {
     log: Arc<Log>,
     hash: KeyHash,
     /// The log's segments, so that a read locks nothing but its table.
-    segments: Vec<Option<Arc<Segment>>>,
-    segments_first: SegmentId,
+    segments: Segments,
     generation: u64,
     index: HashTable<u32>,
     slots: Vec<Slot>,
@@ -126,8 +127,7 @@ impl Table {
         let mut table = Table {
             log,
             hash,
-            segments: Vec::new(),
-            segments_first: 0,
+            segments: Segments::default(),
             generation: u64::MAX,
             index: HashTable::new(),
             slots: Vec::new(),
@@ -159,26 +159,12 @@ impl Table {
     #[cold]
     fn reload(&mut self) {
         self.generation = self.log.generation();
-        let segments = self.log.segments();
-        self.segments_first = segments.first().map_or(0, |segment| segment.id);
-        self.segments.clear();
-        for segment in segments {
-            self.keep(segment);
-        }
-    }
-
-    fn keep(&mut self, segment: Arc<Segment>) {
-        let at = (segment.id - self.segments_first) as usize;
-        if self.segments.len() <= at {
-            self.segments.resize(at + 1, None);
-        }
-        self.segments[at] = Some(segment);
+        self.segments = Segments::new(self.log.segments());
     }
 
     #[inline]
     fn segment(&self, id: SegmentId) -> &Segment {
-        let at = (id - self.segments_first) as usize;
-        self.segments[at].as_ref().expect("a segment with records of a table is there")
+        self.segments.get(id).expect("a segment with records of a table is there")
     }
 
     /// The record of an entry, as it was written: for what is not shown to anybody.
@@ -313,11 +299,10 @@ impl Table {
 
     /// A record came into this segment, perhaps the first one of the table.
     fn meet(&mut self, id: SegmentId) {
-        let at = (id - self.segments_first) as usize;
-        if self.segments.get(at).is_none_or(Option::is_none)
+        if self.segments.get(id).is_none()
             && let Some(segment) = self.log.segment(id)
         {
-            self.keep(segment);
+            self.segments.add(segment);
         }
     }
 

@@ -132,8 +132,6 @@ impl Table {
             Some(entry) => *entry = to,
             None => self.slots[slot.0 as usize].newest = to,
         }
-        if let Some(segment) = self.log.segment(to.segment) {
-            self.keep(segment);
-        }
+        self.meet(to.segment);
     }
 }
