@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use self::manifest::read_manifest;
 pub(crate) use self::manifest::{Made, Manifest, Reached};
-use super::record::SEGMENT_BYTES_MAX;
 use super::segment::{Segment, SegmentId};
 use super::store::Consistency;
 
@@ -180,10 +179,6 @@ impl Directory {
 
     /// Makes a segment, its file with all its space, and enters it in the manifest.
     pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
-        if bytes > SEGMENT_BYTES_MAX {
-            let what = format!("a segment has {SEGMENT_BYTES_MAX} bytes at most, not {bytes}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let segment = Segment::growing(id, salt, bytes)?;
         // Of those that nobody has there is one at most: none is made before it is gone.

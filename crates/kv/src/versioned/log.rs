@@ -18,13 +18,16 @@ use self::spares::Spares;
 use self::turns::{Turn, Turns};
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
-use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
+use super::record::{HEAD_BYTES, OnDisk, Record, SEGMENT_BYTES_MAX, Sequence};
 use super::segment::{Location, Segment, SegmentId};
 use crate::engine::Version;
 
 /// Segments that writers leave: one for what frees space, and one more for what is moved, without
 /// which a disk that is full would stay full.
 const RESERVED: usize = 2;
+
+/// The smallest segment: it takes any deletion of a short key, and the end of itself.
+const SEGMENT_BYTES_MIN: usize = 1024;
 
 /// When a commit is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,12 +134,21 @@ impl Recovered {
 
 impl Log {
     /// A log that is empty, or that goes on behind what was recovered.
+    ///
+    /// # Errors
+    /// When the system has no room for a segment, or there can be none of that size.
     pub(crate) fn new(
         directory: Option<(Directory, Durability)>,
         recovered: Recovered,
         segment_bytes: usize,
         bytes_max: u64,
     ) -> io::Result<Log> {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
+            let what = format!(
+                "a segment has from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} bytes, not {segment_bytes}"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let (directory, durability) = match directory {
             Some((directory, durability)) => (Some(directory), durability),
             None => (None, Durability::None),
@@ -186,7 +198,7 @@ impl Log {
         let mut room = head.room();
         for bytes in record_bytes {
             if bytes > room {
-                match self.fresh_segment(fresh.len(), beyond) {
+                match self.fresh_segment(bytes, fresh.len(), beyond) {
                     Ok(segment) => fresh.push(segment),
                     Err(error) => {
                         self.spares.give_back(fresh);
@@ -221,7 +233,8 @@ impl Log {
         }
         let mut fresh = Vec::new();
         if record.bytes() > head.room() {
-            fresh.push(self.fresh_segment(0, if frees { RESERVED } else { 0 })?);
+            let beyond = if frees { RESERVED } else { 0 };
+            fresh.push(self.fresh_segment(record.bytes(), 0, beyond)?);
         }
         let fresh = self.enter(fresh);
         let on_disk = self.on_disk();
@@ -239,12 +252,21 @@ impl Log {
         fresh.into_iter()
     }
 
-    /// A segment for one that may go so many `beyond` the limit, and takes so many of the reserved.
-    fn fresh_segment(&self, before: usize, beyond: usize) -> Result<Segment, Unwritable> {
+    /// A segment for a record of so many bytes, `before` which others are taken, for one that may go so many
+    /// `beyond` the limit, and takes so many of the reserved.
+    fn fresh_segment(
+        &self,
+        bytes: usize,
+        before: usize,
+        beyond: usize,
+    ) -> Result<Segment, Unwritable> {
+        if bytes > self.segment_bytes - HEAD_BYTES {
+            return Err(Unwritable::Full(format!("a record of {bytes} bytes fits no segment")));
+        }
         let taken = self.taken() + (before * self.segment_bytes) as u64;
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         let extra = (beyond * self.segment_bytes) as u64;
-        if taken + self.segment_bytes as u64 > bytes_max + extra {
+        if taken + self.segment_bytes as u64 > bytes_max.saturating_add(extra) {
             return Err(Unwritable::Full(format!("the limit of {bytes_max} bytes is reached")));
         }
         let count = self.reserved().saturating_sub(beyond) + 1;

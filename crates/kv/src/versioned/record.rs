@@ -38,8 +38,8 @@ const BIT_FIRST: u8 = 8;
 const BIT_LAZY: u8 = 16;
 const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY;
 
-/// Where a segment ends at the latest: places in it are said in 24 bits.
-pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN << 24;
+/// Where a segment ends at the latest: places in it, and its end, are said in 24 bits.
+pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN * 0xFF_FFFF;
 
 /// The place of a commit in the order of all commits of a store, from 1 on.
 pub(crate) type Sequence = u64;

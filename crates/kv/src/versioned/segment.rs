@@ -39,10 +39,10 @@ impl Location {
         self.eighth as usize * ALIGN
     }
 
-    /// As a number of 56 bits, whose order is that of the log, for places before
+    /// As a number of 56 bits, whose order is that of the log, for places up to
     /// [`SEGMENT_BYTES_MAX`].
     pub(crate) fn to_bits(self) -> u64 {
-        debug_assert!(self.offset() < SEGMENT_BYTES_MAX);
+        debug_assert!(self.offset() <= SEGMENT_BYTES_MAX);
         u64::from(self.segment) << 24 | u64::from(self.eighth)
     }
 
@@ -226,5 +226,17 @@ impl Segment {
     pub(crate) fn bury(&self, bytes: usize) {
         let left = |live: u64| Some(live.saturating_sub(bytes as u64));
         let _ = self.tally.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_largest_segment_is_a_place_before_the_next_one() {
+        let end = Location::new(7, SEGMENT_BYTES_MAX);
+        assert_eq!(Location::from_bits(end.to_bits()), Some(end));
+        assert!(end.to_bits() < Location::new(8, 0).to_bits());
     }
 }

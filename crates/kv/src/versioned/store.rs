@@ -56,7 +56,8 @@ pub struct StoreOptions {
     pub stripes: usize,
     /// The largest value.
     pub value_bytes_max: usize,
-    /// Bytes of a segment of the log: it takes the largest piece of a value at least.
+    /// Bytes of a segment of the log, from 1024 on: what does not fit one with its key is too large. It takes any
+    /// value with any key from 1,053,000 on.
     pub segment_bytes: usize,
 }
 
@@ -117,7 +118,7 @@ impl Store {
     /// An empty store in memory, of at most so many bytes of log.
     ///
     /// # Errors
-    /// When the system has no memory for a segment.
+    /// When the system has no memory for a segment, or a log has none of that size.
     pub fn in_memory(options: StoreOptions, bytes_max: u64) -> io::Result<Store> {
         let log = Log::new(None, Recovered::nothing(), options.segment_bytes, bytes_max)?;
         Ok(Store::new(log, options))

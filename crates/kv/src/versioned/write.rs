@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use super::log::Unwritable;
-use super::record::{Growth, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
+use super::record::{Growth, HEAD_BYTES, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
 use super::store::{Consistency, Store, lock};
 use super::table::{Damage, SlotId, Table, View};
 use super::watch::{Event, What};
@@ -98,7 +98,7 @@ pub enum WriteError {
     },
     /// The key of the write with this index is empty or too long.
     Key(usize),
-    /// The value of the write with this index would be too large.
+    /// The value of the write with this index would be too large, or fits no segment with its key.
     TooLarge(usize),
     /// Two writes are of this key.
     Twice(usize),
@@ -270,7 +270,14 @@ impl Store {
             Action::Append(tail) => view.map_or(0, |view| view.value_bytes) + tail.len(),
             Action::Delete => 0,
         };
-        if bytes > self.0.options.value_bytes_max {
+        // A record is in one segment, be it one of the smallest.
+        let piece = match write.action {
+            Action::Put { value, .. } | Action::Append(value) => value.len().min(PIECE_BYTES_MAX),
+            Action::Delete => 0,
+        };
+        let record = record_bytes(Kind::Append, write.key.len(), piece, true);
+        let fits = record + HEAD_BYTES <= self.0.options.segment_bytes;
+        if bytes > self.0.options.value_bytes_max || !fits {
             return Err(WriteError::TooLarge(index));
         }
         Ok(())
