@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
     Action, BackupError, Condition, Consistency, DirectoryOptions, Durability, History, Keeper,
-    ReadError, Snapshot, Store, StoreOptions, Unwritable, Visited, Write,
+    ReadError, Snapshot, Store, StoreOptions, Unwritable, Visited, Write, WriteError,
 };
 
 const SEGMENT_BYTES: usize = 1 << 21;
@@ -115,6 +115,25 @@ fn a_copy_is_the_store_at_one_commit_with_its_versions() {
         let next = made(&copied, b"gone", put(b"back"));
         assert!(next > gone, "{next} after {gone}");
     }
+}
+
+#[test]
+fn a_log_at_its_limit_has_a_copy_that_takes_more() {
+    const PAIRS: u8 = 10;
+    let place = Place::new("packed");
+    let options = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+    let store = Store::in_memory(options, u64::from(PAIRS) << 21).expect("memory");
+    for pair in 0..PAIRS {
+        // One of each fills a segment; two of the large ones take two.
+        made(&store, &[0, pair], put(&[pair; 1_000_000]));
+        made(&store, &[1, pair], put(&vec![pair; 1 << 20]));
+    }
+    let write = Write { key: b"more", condition: Condition::Always, action: put(&[7; 500_000]) };
+    let refused = store.write(&[write], None, 1).expect_err("there is no room");
+    assert!(matches!(refused, WriteError::Log(Unwritable::Full(_))), "{refused:?}");
+    let copy = place.0.join("copy");
+    store.backup(&copy).expect("it is made");
+    assert!(seen(&open(&copy, Consistency::Linearizable), None) == seen(&store, None));
 }
 
 #[test]
