@@ -8,13 +8,13 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 
 use super::directory::FILE_HEAD_BYTES;
-use super::record::{self, ALIGN, Record, SEGMENT_BYTES_MAX};
+use super::record::{self, ALIGN, Kind, Record, SEGMENT_BYTES_MAX, Sequence};
 
 /// Number of a segment; later ones have larger ones.
 pub(crate) type SegmentId = u32;
@@ -53,6 +53,9 @@ impl Location {
     }
 }
 
+/// A record in the upper half of [`Tally::live`]; a segment's bytes fit the lower one.
+const LIVE_RECORD: u64 = 1 << 32;
+
 /// A segment. Whoever holds one can read it, also after the log has dropped it.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -74,8 +77,13 @@ pub(crate) struct Segment {
 /// file.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Bytes of records that somebody may still ask for.
+    /// Records that somebody may still ask for: how many, in the upper half, and their bytes. The bytes are
+    /// what the records say, and as wrong as those may be by now; the number is certain.
     live: AtomicU64,
+    /// Of what the others said of their keys, the log says again from this commit on.
+    replaced: AtomicU64,
+    /// Whether it has a record that says of all keys that they are gone.
+    clears: AtomicBool,
     /// When the last record of a request with an id came into it, in milliseconds after it was made, from 1
     /// on; 0 where there is none.
     requested_ms: AtomicU64,
@@ -166,8 +174,10 @@ impl Segment {
         let out = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), length) };
         record.encode(self.salt, out);
         self.filled.store(at + length, Ordering::Release);
-        if record.kind.is_of_a_key() {
-            self.revive(length);
+        match record.kind {
+            Kind::Clear => self.note_clear(),
+            kind if kind.is_of_a_key() => self.revive(length),
+            _ => {}
         }
         Location::new(self.id, at)
     }
@@ -212,20 +222,39 @@ impl Segment {
         matches!(self.bytes, Bytes::Sealed(_))
     }
 
+    /// It has a record that says of all keys that they are gone.
+    pub(crate) fn note_clear(&self) {
+        self.tally.clears.store(true, Ordering::Relaxed);
+    }
+
     /// Bytes of records that somebody may still ask for.
     pub(crate) fn live(&self) -> u64 {
-        self.tally.live.load(Ordering::Relaxed)
+        self.tally.live.load(Ordering::Relaxed) % LIVE_RECORD
+    }
+
+    /// From which commit on the log says without it what it said; `None` while somebody may still ask for
+    /// something in it.
+    pub(crate) fn said_without(&self) -> Option<Sequence> {
+        let Tally { live, replaced, clears, .. } = &*self.tally;
+        let is_dead = live.load(Ordering::Acquire) < LIVE_RECORD && !clears.load(Ordering::Relaxed);
+        is_dead.then(|| replaced.load(Ordering::Relaxed))
     }
 
     /// A record of so many bytes is asked for again, found by a recovery.
     pub(crate) fn revive(&self, bytes: usize) {
-        self.tally.live.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.tally.live.fetch_add(LIVE_RECORD + bytes as u64, Ordering::Relaxed);
     }
 
-    /// Nobody asks any more for a record of so many bytes: or more, where its length is damaged.
-    pub(crate) fn bury(&self, bytes: usize) {
-        let left = |live: u64| Some(live.saturating_sub(bytes as u64));
-        let _ = self.tally.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    /// Nobody asks any more for a record of so many bytes: or more, where its length is damaged. What it said
+    /// of its key, others say from this commit on.
+    pub(crate) fn bury(&self, bytes: usize, replaced: Sequence) {
+        self.tally.replaced.fetch_max(replaced, Ordering::Relaxed);
+        let left = |live: u64| {
+            debug_assert!(live >= LIVE_RECORD, "buried twice");
+            let bytes = (live % LIVE_RECORD).saturating_sub(bytes as u64);
+            Some((live / LIVE_RECORD).saturating_sub(1) * LIVE_RECORD + bytes)
+        };
+        let _ = self.tally.live.fetch_update(Ordering::Release, Ordering::Relaxed, left);
     }
 }
 

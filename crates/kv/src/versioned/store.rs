@@ -195,7 +195,10 @@ impl Store {
                     let hash = self.0.hash.hash(key);
                     self.stripe(self.stripe_of(hash)).restore(hash, key, &found)?;
                 }
-                Kind::Clear => self.restore_clear(sequence),
+                Kind::Clear => {
+                    segment.note_clear();
+                    self.restore_clear(sequence);
+                }
                 Kind::Request | Kind::Seal => {}
             }
             Ok(())

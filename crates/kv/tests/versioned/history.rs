@@ -5,7 +5,7 @@ use knee_kv::versioned::{
     Action, Condition, Consistency, History, Keeper, ReadError, Write, WriteError,
 };
 
-use crate::store::{in_memory, put, scanned, set, until, value_at};
+use crate::store::{Directory, in_memory, open, put, scanned, set, until, value_at};
 
 #[test]
 fn old_versions_are_there_until_a_compaction() {
@@ -132,4 +132,33 @@ fn a_history_comes_in_parts_and_an_answer_names_the_commit_it_tells_of() {
     assert_eq!((later, store.write(&[holds, update], None, 1)), (3, failed));
     let never = store.read(b"c", 1, |_| true).expect("nothing is damaged");
     assert_eq!((never.sequence, never.found), (0, None));
+}
+
+/// What replaced a value may go before the value does: no version shows that in its place then.
+#[test]
+fn no_version_shows_what_had_been_deleted_once_a_segment_went_that_said_so() {
+    let directory = Directory::new("went");
+    let store = open(&directory.0).expect("opens");
+    set(&store, b"key", b"old");
+    for stays in [b"stays1", b"stays2"] {
+        set(&store, stays, &[1; 1500]);
+    }
+    // From here on in another segment, of which nothing is asked for in the end.
+    set(&store, b"goes", &[2; 1500]);
+    let write = Write { key: b"key", condition: Condition::Always, action: Action::Delete };
+    let deleted = store.write(&[write], None, 1).expect("it is taken").version;
+    for number in 0..8 {
+        set(&store, b"goes", &[number; 1500]);
+    }
+    set(&store, b"key", b"new");
+    for number in 0..8 {
+        set(&store, b"goes", &[number; 1500]);
+    }
+    store.sync(store.last()).expect("the disk takes it");
+    while store.reclaim().expect("there is room") {}
+    drop(store);
+    let store = open(&directory.0).expect("opens");
+    assert!(directory.0.join("00000001.log").exists());
+    let shown = value_at(&store, b"key", deleted);
+    assert!(matches!(shown, Err(ReadError::Compacted(_))), "{shown:?}");
 }

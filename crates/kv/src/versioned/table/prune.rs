@@ -32,9 +32,12 @@ impl Table {
             let last = seen.unwrap_or(0);
             (last, self.trusted(self.entry(slot, last + 1)).sequence)
         };
-        let first = last - self.trusted(self.entry(slot, last)).depth().min(last);
+        let seen = self.trusted(self.entry(slot, last));
+        let first = last - seen.depth().min(last);
+        // This one has been checked, and the first record of its value has not.
+        let replaced = self.trusted(self.entry(slot, first)).sequence.min(seen.sequence);
         for &at in &self.chain(slot)[..first] {
-            self.segment(at.segment).bury(self.trusted(at).bytes());
+            self.segment(at.segment).bury(self.trusted(at).bytes(), replaced);
         }
         self.slots[slot.0 as usize].pruned |= first > 0;
         let chain = &mut self.chains[number];
@@ -52,7 +55,8 @@ impl Table {
     pub(crate) fn replace(&mut self, slot: SlotId, at: Location, now: Second) {
         self.meet(at.segment);
         let newest = self.slots[slot.0 as usize].newest;
-        self.segment(newest.segment).bury(self.trusted(newest).bytes());
+        let replaced = self.trusted(at).sequence;
+        self.segment(newest.segment).bury(self.trusted(newest).bytes(), replaced);
         self.note_there(slot);
         self.set_newest(slot, at);
         let entry = &mut self.slots[slot.0 as usize];
@@ -91,10 +95,10 @@ impl Table {
         self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())
     }
 
-    /// Forgets the key.
+    /// Forgets the key, of which nobody is told any more that it ever was.
     pub(crate) fn forget(&mut self, slot: SlotId) {
         let newest = self.slots[slot.0 as usize].newest;
-        self.segment(newest.segment).bury(self.trusted(newest).bytes());
+        self.segment(newest.segment).bury(self.trusted(newest).bytes(), 0);
         self.forget_buried(slot);
     }
 

@@ -32,7 +32,8 @@ impl Table {
             for at in entries {
                 match kept.last_mut() {
                     Some(last) if self.place(*last) == self.place(at) => {
-                        self.segment(last.segment).bury(self.trusted(*last).bytes());
+                        // The same record.
+                        self.segment(last.segment).bury(self.trusted(*last).bytes(), 0);
                         *last = at;
                     }
                     _ => kept.push(at),
@@ -61,7 +62,8 @@ impl Table {
             if is_whole {
                 kept.push(at);
             } else {
-                self.segment(at.segment).bury(record.bytes());
+                // What the key was then, nobody knows.
+                self.segment(at.segment).bury(record.bytes(), self.log.last());
             }
         }
         match kept.pop() {
