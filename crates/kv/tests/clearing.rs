@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use knee_kv::engine::{Change, Engine, Expiry};
 use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Event, History, Items, Keeper,
-    Store, StoreOptions, What, Write,
+    ReadError, Store, StoreOptions, What, Write,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -242,4 +242,21 @@ fn what_is_moved_while_all_goes_does_not_come_back_with_a_restart() {
         assert_eq!(open().keys(), 1, "round {round}");
     }
     let _ = std::fs::remove_dir_all(&path);
+}
+
+#[test]
+fn an_old_version_shows_nothing_that_had_been_cleared_whatever_was_cleared_since() {
+    let store = Store::in_memory(OPTIONS, 1 << 20).unwrap();
+    let mut items = Items::new(store.clone());
+    let snapshot = store.snapshot();
+    put(&store, b"key", b"value", 1).unwrap();
+    let cleared = store.last() + 1;
+    items.clear(1, 1).unwrap();
+    drop(snapshot);
+    items.clear(1, 1).unwrap();
+    for _ in 0..2 {
+        let shown = store.read_at(b"key", cleared, 1, |_| true).found;
+        assert!(matches!(shown, Ok(None) | Err(ReadError::Compacted(_))), "{shown:?}");
+        store.compact().unwrap();
+    }
 }

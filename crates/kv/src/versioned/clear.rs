@@ -117,8 +117,7 @@ impl Store {
         unfinished.store(sequence, Ordering::Relaxed);
         unfinished_at.store(at.to_bits(), Ordering::Release);
         drop(commit);
-        let horizon = self.horizon(sequence);
-        tables.iter_mut().for_each(|table| table.clear(sequence, horizon));
+        tables.iter_mut().for_each(|table| table.clear(sequence));
         // Unless another one has been asked for meanwhile.
         let _ = due.compare_exchange(asked, NEVER, Ordering::Release, Ordering::Relaxed);
         Ok(sequence)
@@ -139,7 +138,7 @@ impl Store {
     /// A recovery found that this commit took all keys away.
     pub(super) fn restore_clear(&self, sequence: Sequence) {
         for stripe in 0..self.stripes() {
-            self.stripe(stripe).clear(sequence, 0);
+            self.stripe(stripe).clear(sequence);
         }
         self.0.clearing.unfinished.fetch_max(sequence, Ordering::Relaxed);
     }

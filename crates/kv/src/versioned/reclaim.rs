@@ -12,7 +12,7 @@ use super::log::{Forgotten, Unwritable};
 use super::record::{ALIGN, HEAD_BYTES, Kind, Sequence};
 use super::segment::{Location, Segment, SegmentId};
 use super::store::{Consistency, Store, lock};
-use super::table::Damage;
+use super::table::{Damage, Table};
 use crate::engine::{Refused, Second};
 
 /// For so long requests are recognised also after a restart, as long as there is space.
@@ -122,6 +122,15 @@ impl Store {
             for slot in table.slots_with_past() {
                 table.prune(slot, horizon);
             }
+            self.forget_clears(&mut table, horizon);
+        }
+    }
+
+    /// To be called once all keys of a stripe have been pruned.
+    fn forget_clears(&self, table: &mut Table, horizon: Sequence) {
+        // Until all is done of the last one, some keys do not say themselves that they are gone.
+        if self.clearing() == 0 {
+            table.forget_clears(horizon);
         }
     }
 
@@ -153,6 +162,7 @@ impl Store {
             for slot in table.slots() {
                 table.prune(slot, horizon);
             }
+            self.forget_clears(&mut table, horizon);
         }
         self.0.log.note(self.forgotten())?;
         loop {

@@ -452,10 +452,15 @@ impl Table {
         Expired { keys, next: (end < self.slots.len()).then_some(end) }
     }
 
-    /// What was there before this commit is gone. Nobody asks for what was before `horizon`.
-    pub(crate) fn clear(&mut self, commit: Sequence, horizon: Sequence) {
+    /// What was there before this commit is gone.
+    pub(crate) fn clear(&mut self, commit: Sequence) {
         let at = self.cleared.partition_point(|&other| other < commit);
         self.cleared.insert(at, commit);
+    }
+
+    /// Forgets the commits that took all keys away that nobody needs who sees commits from `horizon` on: every
+    /// key has been pruned for them, and says itself that it is gone.
+    pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
         // The last one not behind it says all that those before say.
         let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);
         self.cleared.drain(..first);
