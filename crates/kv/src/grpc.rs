@@ -41,8 +41,4 @@ mod write;
 pub use meter::Telemetry;
 pub use serving::{CONNECTIONS_MAX, COPIES_MAX, Serving, Settings, Shutdown};
 
-/// The second that it is.
-pub(crate) fn now() -> crate::engine::Second {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since_epoch.map_or(0, |time| time.as_secs() as u32)
-}
+pub(crate) use crate::calendar::now;

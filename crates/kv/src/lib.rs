@@ -26,6 +26,7 @@ pub mod engine;
 pub mod graph;
 pub mod grpc;
 
+mod calendar;
 mod commands;
 mod counters;
 mod memory;

@@ -9,6 +9,7 @@ use knee_telemetry::{
     Moment, Op, Recorder, Sample, Store, StoreTimes, VersionGauges, elapsed_ns, tell,
 };
 
+use crate::calendar::Calendar;
 use crate::cli::PROGRAM;
 use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
@@ -25,27 +26,6 @@ const WINDOW: u64 = 0;
 const DRAIN: u64 = 1;
 /// How often a server that shuts down looks whether its answers have left.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
-
-/// Seconds of the epoch, counted by the monotonic clock from the start on: setting the wall clock
-/// neither expires items nor gives them a second life.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Calendar {
-    started: Moment,
-}
-
-impl Calendar {
-    pub(crate) fn new(started: Moment) -> Calendar {
-        Calendar { started }
-    }
-
-    fn second(&self, now: Instant) -> Second {
-        u32::try_from(self.unix_ns(now) / 1_000_000_000).unwrap_or(u32::MAX)
-    }
-
-    fn unix_ns(&self, now: Instant) -> u64 {
-        self.started.unix_ns_at(now)
-    }
-}
 
 /// What a store that keeps versions has, and what it took to make commits safe.
 type VersionFigures = (versioned::Figures, versioned::CommitFigures);
@@ -111,7 +91,7 @@ impl<E: Engine> Server<E> {
             connections: Vec::new(),
             limits,
             calendar,
-            second: (calendar.started.mono, calendar.second(calendar.started.mono)),
+            second: (calendar.started(), calendar.second(calendar.started())),
             samples: Vec::new(),
             trace,
             traced: Vec::new(),

@@ -9,11 +9,12 @@ use knee_proto::Limits;
 use knee_reactor::{Config, Group, Shutdown};
 use knee_telemetry::{Moment, Reporter, Running, Store, StoreGauges};
 
+use crate::calendar::Calendar;
 use crate::commands::{Commands, Facts};
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::memory::{Memory, MemoryLimits};
-use crate::server::{Calendar, Server};
+use crate::server::Server;
 use crate::stripes::Stripes;
 use crate::trace::Trace;
 use crate::versioned::{self, Items};
@@ -168,7 +169,7 @@ impl Serving {
                 Commands::new(engine(), Arc::clone(&counters), Arc::clone(&facts), thread);
             let gauges = StoreGauges::default();
             let recorder = reporter.recorder(format!("net-{thread}"), gauges, started);
-            let calendar = Calendar::new(started);
+            let calendar = Calendar::of_process();
             let (trace, unsettled) = (trace.clone(), Arc::clone(&unsettled));
             Server::new(commands, limits, calendar, recorder, trace, thread == 0, unsettled)
         })?;

@@ -6,12 +6,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::log::Durability;
 use super::record::Sequence;
 use super::store::Store;
-use crate::engine::{Refused, Second};
+use crate::calendar;
+use crate::engine::Refused;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(50);
@@ -100,8 +101,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             store.sweep();
             swept = Instant::now();
         }
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = since_epoch.as_secs() as Second;
+        let now = calendar::now();
         let _ = store.clear_before_write(now);
         let _ = store.finish_clearing(now, over);
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
