@@ -104,8 +104,9 @@ pub(crate) struct Table {
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
     order: Order,
-    /// A key that could not be read when another one was put in its order: it may be in the wrong place.
-    disordered: Option<Damage>,
+    /// A slot whose key could not be read when another one was put in its order: that may be in the wrong
+    /// place.
+    disordered: Option<(u32, Damage)>,
     /// Commits that took all keys away: what was there before one of them is gone from then on.
     cleared: Vec<Sequence>,
     /// Keys of which nothing is known but that they are gone.
@@ -257,9 +258,9 @@ impl Table {
     }
 
     /// The same for the order, which has to go on: what is damaged is noted.
-    fn key_noting<'a>(&'a self, slot: u32, damaged: &Cell<Option<Damage>>) -> &'a [u8] {
+    fn key_noting<'a>(&'a self, slot: u32, damaged: &Cell<Option<(u32, Damage)>>) -> &'a [u8] {
         self.key(SlotId(slot)).unwrap_or_else(|damage| {
-            damaged.set(Some(damage));
+            damaged.set(Some((slot, damage)));
             &[]
         })
     }
@@ -313,6 +314,21 @@ impl Table {
         self.deleted -= usize::from(slot.deleted);
         self.deleted += usize::from(deleted);
         *slot = Slot { newest: at, deleted, ..*slot };
+        self.reorder_without(id);
+    }
+
+    /// The slot's key is another one than it was, or gone: if it was the one that could not be read, all
+    /// are put in their order anew.
+    fn reorder_without(&mut self, id: SlotId) {
+        if self.disordered.as_ref().is_none_or(|(slot, _)| *slot != id.0) {
+            return;
+        }
+        let (mut order, damaged) = (Order::default(), Cell::new(None));
+        let key_of = |slot| self.key_noting(slot, &damaged);
+        for SlotId(slot) in self.slots() {
+            order.insert(slot, key_of(slot), key_of);
+        }
+        (self.order, self.disordered) = (order, damaged.into_inner());
     }
 
     /// The order of a record among those of its key.
@@ -390,6 +406,7 @@ impl Table {
         }
         self.slots[slot.0 as usize].free = true;
         self.slots_free.push(slot.0);
+        self.reorder_without(slot);
         self.note_there(slot);
         self.keys -= 1;
         self.deleted -= usize::from(deleted);
@@ -419,7 +436,7 @@ impl Table {
     ) -> Result<impl Iterator<Item = SlotId> + use<'_>, Damage> {
         let damaged = Cell::new(self.disordered.clone());
         let slots = self.order.from(key, &|slot| self.key_noting(slot, &damaged));
-        damaged.into_inner().map_or(Ok(slots.map(SlotId)), Err)
+        damaged.into_inner().map_or(Ok(slots.map(SlotId)), |(_, damage)| Err(damage))
     }
 
     /// All slots that keys have.
