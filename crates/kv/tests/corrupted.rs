@@ -54,7 +54,7 @@ fn written() -> Vec<(PathBuf, Vec<u8>)> {
     drop(store);
     let paths = fs::read_dir(&directory.0).unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> = paths
-        .filter(|path| !path.ends_with("LOCK"))
+        .filter(|path| !path.ends_with("LOCK") && !path.ends_with("MANIFEST.new"))
         .map(|path| (PathBuf::from(path.file_name().unwrap()), fs::read(&path).unwrap()))
         .collect();
     // The manifest comes behind the segments.

@@ -137,3 +137,60 @@ fn a_log_at_its_limit_does_not_stay_there() {
     goes_on(&path, 13 * SEGMENT_BYTES as u64);
     fs::remove_dir_all(&path).expect("it is there");
 }
+
+/// Somebody else takes every block while nobody has the store open: it is read all the same, and what it had
+/// reserved takes deletes.
+fn opens(path: &Path) {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    let write = |store: &Store, key: u32, action| {
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        store.write(&write, None, 1).and_then(|made| Ok(store.sync(made.sequence)?))
+    };
+    let put = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[7; 4000] };
+    let fill = || {
+        let mut filler = fs::File::create(path.join("filler")).expect("a file");
+        while filler.write_all(&[1; 4096]).is_ok() {}
+    };
+    let refused = |store: &Store| {
+        let refused = write(store, KEYS, put).expect_err("no block is left");
+        assert!(matches!(refused, WriteError::Log(Unwritable::Full(_))), "{refused:?}");
+    };
+    // One that never needed more than its first segment has none in reserve.
+    let store = open(path, 1 << 30);
+    write(&store, 0, put).expect("there is room");
+    drop(store);
+    fill();
+    let store = open(path, 1 << 30);
+    assert_eq!(store.keys(), 1);
+    refused(&store);
+    assert!(store.shortage().is_some());
+    fs::remove_file(path.join("filler")).expect("it is there");
+    // The disk is asked again a little later only.
+    while write(&store, 0, put).is_err() {
+        std::thread::yield_now();
+    }
+    for key in 0..KEYS {
+        write(&store, key, put).expect("there is room again");
+    }
+    drop(store);
+    fill();
+    for round in 1..=4 {
+        let (store, _) = Store::open(OPTIONS, &directory, 1 << 30).expect("it opens");
+        refused(&store);
+        // The keeper's share: each life leaves a segment that is not full.
+        while store.reclaim().expect("there is room to move what is alive") {}
+        for key in (0..KEYS).filter(|key| key % 4 + 1 == round) {
+            write(&store, key, Action::Delete).expect("a full disk takes deletes");
+            while store.reclaim().expect("there is room to move what is alive") {}
+        }
+        assert_eq!(store.keys() as u32, KEYS / 4 * (4 - round));
+        // Blocks that it gave back are somebody else's at once.
+        fill();
+    }
+}
+
+#[test]
+fn a_store_opens_on_a_disk_that_is_full() {
+    on_a_disk("opens", opens);
+}

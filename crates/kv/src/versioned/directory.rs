@@ -3,7 +3,7 @@
 //! ```text
 //! LOCK            held by the store that has the directory open
 //! MANIFEST        which segments there are; replaced as a whole
-//! MANIFEST.new    while it is open: space for the next one, unless a crash could call it MANIFEST
+//! MANIFEST.new    space for the next one, unless a crash could call it MANIFEST
 //! 00000001.log    a segment: a page of head, then records
 //! ```
 //!
@@ -37,7 +37,8 @@ static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
 const MAGIC: &[u8; 8] = b"kneelog1";
 /// Behind the text of a manifest: an end of a line on both sides of eight digits.
 const CHECKSUM_BYTES: usize = 10;
-/// So many bytes a manifest may grow by without another block, at least: by what is noted when a segment goes.
+/// So many bytes a manifest may grow by without another block, at least: by what is noted when a
+/// segment goes.
 const MANIFEST_ROOM_MIN: usize = 256;
 
 /// An open directory.
@@ -54,7 +55,8 @@ pub(crate) struct Directory {
 #[derive(Debug)]
 struct Open {
     manifest: Manifest,
-    /// Whether the disk may still call MANIFEST what is MANIFEST.new now: that is not to be written over.
+    /// Whether the disk may still call MANIFEST what is MANIFEST.new now: that is not to be written
+    /// over.
     is_unsettled: bool,
     /// Segments that nobody has, but manifests on the disk may name. Each of them would be missed
     /// once a later one is written to.
@@ -214,6 +216,14 @@ impl Directory {
         Ok(())
     }
 
+    /// A segment that was made before and never written to, to be used now.
+    pub(crate) fn take_over(&self, id: SegmentId, made: Made) -> io::Result<Segment> {
+        let segment = Segment::growing(id, made.salt, made.bytes)?;
+        let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
+        self.state().files.insert(id, Growing { file: Arc::new(file), written: 0, ahead: 0 });
+        Ok(segment)
+    }
+
     fn create_file(&self, path: &Path, id: SegmentId, salt: u32, bytes: usize) -> io::Result<File> {
         let file =
             OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;
@@ -230,9 +240,10 @@ impl Directory {
 
     /// Writes what a segment holds to its file; `safely`, and it is on the disk.
     ///
-    /// What was reserved and never written is written for the first time only once: where small groups
-    /// are waited for, zeros go ahead of them. Otherwise the file system would have to say in
-    /// its journal with each group that these blocks hold something now, and fdatasync would wait for that.
+    /// What was reserved and never written is written for the first time only once: where small
+    /// groups are waited for, zeros go ahead of them. Otherwise the file system would have to say
+    /// in its journal with each group that these blocks hold something now, and fdatasync would
+    /// wait for that.
     pub(crate) fn write(&self, segment: &Segment, safely: bool) -> io::Result<()> {
         let filled = segment.filled();
         let Some(growing) = self.state().files.get(&segment.id).cloned() else { return Ok(()) };
@@ -285,6 +296,9 @@ impl Directory {
             Ok(()) => Err(DirectoryError::Damaged(path, "its head is not this segment's".into())),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(DirectoryError::Damaged(path, "it was cut short, within its head".into()))
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => {
+                Err(DirectoryError::Damaged(path, "the disk cannot read its head".into()))
             }
             Err(error) => Err(told(error)),
         }
@@ -339,7 +353,8 @@ impl Directory {
         }
         let mut text = serde_json::to_string(&manifest)?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&fresh)?;
-        // What has blocks already keeps them: a disk without another one is to take what frees some.
+        // What has blocks already keeps them: a disk without another one is to take what frees
+        // some.
         let reserved = file.metadata()?.len() as usize;
         let line_end = text.len() + CHECKSUM_BYTES;
         let bytes = match line_end + MANIFEST_ROOM_MIN <= reserved {
@@ -362,7 +377,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Has blocks for the next manifest, as many as this one takes. Where there are none, the next one needs some.
+    /// Has blocks for the next manifest, as many as this one takes. Where there are none, the next
+    /// one needs some.
     fn reserve_manifest(&self) {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(fresh);
@@ -371,13 +387,6 @@ impl Directory {
             // SAFETY: a call with a descriptor that is open.
             let _ = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) };
         }
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // Whoever opens it next makes another one.
-        let _ = fs::remove_file(self.path.join("MANIFEST.new"));
     }
 }
 

@@ -8,7 +8,7 @@ mod ahead;
 mod spares;
 mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -24,7 +24,7 @@ use crate::engine::Version;
 
 /// Segments that writers leave: one for what frees space, and one more for what is moved, without
 /// which a disk that is full would stay full.
-const RESERVED: usize = 2;
+pub(super) const RESERVED: usize = 2;
 
 /// The smallest segment: it takes any deletion of a short key, and the end of itself.
 const SEGMENT_BYTES_MIN: usize = 1024;
@@ -69,8 +69,9 @@ pub(crate) struct Log {
     next: AtomicU32,
     turns: Mutex<Turns>,
     /// The ends of turns with even and odd numbers. Whoever waits is served by the turn that goes
-    /// on or by the next one, which one of them will have. Were it one condition, each turn would wake both, and
-    /// with a hundred threads half of the processors' time went into waking those it does not serve.
+    /// on or by the next one, which one of them will have. Were it one condition, each turn would
+    /// wake both, and with a hundred threads half of the processors' time went into waking those it
+    /// does not serve.
     turn_over: [Condvar; 2],
     synced: AtomicU64,
     /// Up to where the log is on the disk, as [`Location::to_bits`]; 0 while nobody knows.
@@ -93,6 +94,8 @@ struct Group {
 
 #[derive(Debug)]
 struct Head {
+    /// What is written to; while there is no room for a segment, one that takes nothing and that no
+    /// table finds.
     active: Arc<Segment>,
     last: Sequence,
     /// Records that are in no group yet.
@@ -121,6 +124,8 @@ pub(crate) struct Forgotten {
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,
+    /// Made before for what comes next, in the order of their numbers.
+    pub(crate) spare: Vec<Segment>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
 }
@@ -128,7 +133,7 @@ pub(crate) struct Recovered {
 impl Recovered {
     /// Of a log that never was.
     pub(crate) fn nothing() -> Recovered {
-        Recovered { segments: Vec::new(), next: 1, last: 0 }
+        Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0 }
     }
 }
 
@@ -144,24 +149,47 @@ impl Log {
         bytes_max: u64,
     ) -> io::Result<Log> {
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
-            let what = format!(
-                "a segment has from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} bytes, not {segment_bytes}"
-            );
+            let least = SEGMENT_BYTES_MIN;
+            let what =
+                format!("a segment has {least} to {SEGMENT_BYTES_MAX} bytes, not {segment_bytes}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let (directory, durability) = match directory {
             Some((directory, durability)) => (Some(directory), durability),
             None => (None, Durability::None),
         };
-        let active = Arc::new(new_segment(directory.as_ref(), recovered.next, segment_bytes)?);
+        let Recovered { segments, spare, mut next, last } = recovered;
         let mut segments: BTreeMap<_, _> =
-            recovered.segments.into_iter().map(|segment| (segment.id, segment)).collect();
-        segments.insert(active.id, Arc::clone(&active));
+            segments.into_iter().map(|segment| (segment.id, segment)).collect();
+        let mut spare = VecDeque::from(spare);
+        let mut shortage = None;
+        // What frees space has the reserved ones, also behind a start.
+        if spare.len() <= if directory.is_some() { RESERVED } else { 0 } {
+            match new_segment(directory.as_ref(), next, segment_bytes) {
+                Ok(segment) => spare.push_back(segment),
+                // What is there is read all the same, and what frees space finds some.
+                Err(error) if is_full(&error) && !segments.is_empty() => {
+                    shortage = Some(error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+            next += 1;
+        }
+        let active = match &shortage {
+            None => Arc::new(spare.pop_front().expect("one was made")),
+            Some(_) => {
+                let id = spare.front().map_or(next, |segment| segment.id);
+                Arc::new(Segment::growing(id, 0, HEAD_BYTES)?)
+            }
+        };
+        if !active.takes_nothing() {
+            segments.insert(active.id, Arc::clone(&active));
+        }
         let settled = match durability {
             Durability::Always | Durability::Interval(_) => Location::new(active.id, 0).to_bits(),
             Durability::None => 0,
         };
-        let head = Head { active, last: recovered.last, ungrouped: 0, full: Vec::new() };
+        let head = Head { active, last, ungrouped: 0, full: Vec::new() };
         Ok(Log {
             room: AtomicUsize::new(head.room()),
             head: Mutex::new(head),
@@ -171,18 +199,19 @@ impl Log {
             durability,
             segment_bytes,
             bytes_max: AtomicU64::new(bytes_max),
-            spares: Spares::default(),
-            next: AtomicU32::new(recovered.next + 1),
+            spares: Spares::new(spare, shortage),
+            next: AtomicU32::new(next),
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
-            synced: AtomicU64::new(recovered.last),
+            synced: AtomicU64::new(last),
             settled: AtomicU64::new(settled),
             broken: OnceLock::new(),
             made_safe: CommitCounters::default(),
         })
     }
 
-    /// Begins a commit of records of these lengths. Nothing can fail once it has begun. One that only
+    /// Begins a commit of records of these lengths. Nothing can fail once it has begun. One that
+    /// only
     /// `frees` space may take a segment beyond the limit.
     pub(crate) fn begin(
         &self,
@@ -220,8 +249,8 @@ impl Log {
         Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
     }
 
-    /// Begins to move a record of an earlier commit to the end of the log. To have a segment back, two
-    /// beyond the limit may be taken, one more than for what frees space.
+    /// Begins to move a record of an earlier commit to the end of the log. To have a segment back,
+    /// two beyond the limit may be taken, one more than for what frees space.
     pub(crate) fn begin_move(
         &self,
         record: &Record<'_>,
@@ -252,7 +281,8 @@ impl Log {
         fresh.into_iter()
     }
 
-    /// A segment for a record of so many bytes, `before` which others are taken, for one that may go so many
+    /// A segment for a record of so many bytes, `before` which others are taken, for one that may
+    /// go so many
     /// `beyond` the limit, and takes so many of the reserved.
     fn fresh_segment(
         &self,
@@ -293,7 +323,7 @@ impl Log {
         new_segment(self.directory.as_ref(), id, self.segment_bytes)
     }
 
-    /// Makes the next segments, if there will soon be need of them.
+    /// Makes the segments that are reserved, and the next one, if there will soon be need of it.
     pub(crate) fn prepare(&self) -> Result<(), Unwritable> {
         let half = {
             let head = lock(&self.head);
@@ -301,11 +331,8 @@ impl Log {
         };
         let allowed =
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
-        if half || self.is_short() {
-            let count = self.reserved() + usize::from(allowed);
-            self.spares.fill(count, true, || self.make_segment())?;
-        }
-        Ok(())
+        let next = usize::from(allowed && (half || self.is_short()));
+        self.spares.fill(self.reserved() + next, true, || self.make_segment())
     }
 
     /// Changes what the log may take.
@@ -342,7 +369,8 @@ impl Log {
         self.made_safe.take()
     }
 
-    /// Segments that nothing more is written to, and that are read from their files if they have any.
+    /// Segments that nothing more is written to, and that are read from their files if they have
+    /// any.
     pub(crate) fn full_segments(&self) -> Vec<Arc<Segment>> {
         let head = lock(&self.head);
         let waiting = |id| head.active.id <= id || head.full.iter().any(|full| full.id == id);
@@ -383,6 +411,8 @@ impl Log {
             }
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| Unwritable::Full(error.to_string()))?;
+            // Before somebody else has the blocks. That it cannot be had is told to who needs one.
+            let _ = self.spares.fill(RESERVED, true, || self.make_segment());
         }
         self.replace(id, None);
         self.spares.freed();
@@ -507,11 +537,13 @@ impl Log {
         self.write_out()?;
         if self.directory.is_some() {
             let head = lock(&self.head);
-            head.active.append(&Record::seal(head.last, self.on_disk()));
+            if !head.active.takes_nothing() {
+                head.active.append(&Record::seal(head.last, self.on_disk()));
+            }
         }
         self.write_out()?;
-        // Nobody needs them any more. Those that stay are removed when it is opened.
-        for spare in self.spares.drain() {
+        // Somebody else might have the space of the reserved ones before it is opened again.
+        for spare in self.spares.drain(RESERVED) {
             if let Some(directory) = &self.directory {
                 let _ = directory.remove(spare.id, self.reached(Forgotten::default()));
             }
@@ -553,6 +585,11 @@ impl Log {
     }
 }
 
+/// Whether the disk has no room.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 fn new_segment(directory: Option<&Directory>, id: SegmentId, bytes: usize) -> io::Result<Segment> {
     match directory {
         Some(directory) => directory.create(id, bytes),
@@ -583,10 +620,12 @@ impl Commit<'_> {
     /// Appends one of the records that it was begun with, in their order.
     pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
         if record.bytes() > self.head.room() {
-            self.head.active.append(&Record::seal(self.head.last, self.on_disk));
             let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
             let full = std::mem::replace(&mut self.head.active, fresh);
-            self.head.full.push(full);
+            if !full.takes_nothing() {
+                full.append(&Record::seal(self.head.last, self.on_disk));
+                self.head.full.push(full);
+            }
             self.is_noted = false;
         }
         if record.request.is_some() && !record.moved && !self.is_noted {

@@ -1,7 +1,8 @@
 //! From a directory to a store: what was written, up to where it is whole.
 //!
 //! Segments are read twice. First every checksum is looked at, which says where each segment ends,
-//! and what in it is not what was written; then their records are put in the tables.
+//! and what in it is not what was written; then their records are put in the tables. The first time
+//! they are not mapped: what the disk cannot read is damage, and does not end the process.
 //!
 //! A crash may leave any part of what was written since the last sync, in any order of the disk's
 //! pages; nothing of it was acknowledged. Every record says up to where the log was on the disk
@@ -19,9 +20,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::directory::{Directory, DirectoryError, FILE_HEAD_BYTES, Made, Manifest, Reached};
-use super::log::Recovered;
+use super::log::{RESERVED, Recovered};
 use super::record::{self, ALIGN, HEAD_BYTES, Kind, OnDisk, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
+
+/// So much of a file is read at a time.
+const READ_BYTES: usize = 1 << 20;
+/// Where that fails, so much is looked at alone.
+const BLOCK_BYTES: usize = 4096;
 
 /// A record that is to be put in a table.
 pub(crate) struct Found {
@@ -64,10 +70,12 @@ pub(crate) struct Findings {
     behind_lost: BTreeSet<SegmentId>,
 }
 
-/// Reads the segments of a directory. Damage is an error, unless `lost` takes what it costs.
+/// Reads the segments of a directory, for a log that makes new ones of so many bytes. Damage is an
+/// error, unless `lost` takes what it costs.
 pub(crate) fn read_segments(
     directory: &Directory,
     manifest: &Manifest,
+    segment_bytes: usize,
     lost: Option<&mut Vec<Lost>>,
 ) -> Result<(Recovered, Findings), DirectoryError> {
     let mut costs = Costs(lost);
@@ -89,7 +97,14 @@ pub(crate) fn read_segments(
     let must_be_there = lazy.chain(findings.settled).max();
     let is_damage = |place: Location| must_be_there.is_some_and(|end| place < end);
 
-    let mut log = Reading { directory, reached: manifest.reached, kept: Vec::new(), tail: None };
+    let mut log = Reading {
+        directory,
+        segment_bytes,
+        reached: manifest.reached,
+        kept: Vec::new(),
+        blank: Vec::new(),
+        tail: None,
+    };
     log.reached.settled = findings.settled;
     let mut parts = parts.into_iter();
     while let Some(mut part) = parts.next() {
@@ -105,7 +120,10 @@ pub(crate) fn read_segments(
                 part.scan.seal = None;
                 break;
             }
-            let what = "there is something else than was written";
+            let what = match part.is_unreadable_in(&gap.place) {
+                true => "the disk cannot read it",
+                false => "there is something else than was written",
+            };
             let (offset, bytes) = (part.offset(gap.place.start), gap.place.len() as u64);
             costs.take(&part.path, what, offset, bytes)?;
             findings.damaged.insert(id);
@@ -123,7 +141,7 @@ pub(crate) fn read_segments(
         }
         if !goes_on {
             // Here the log ends. Behind it there is what was made ahead, or torn off by a crash.
-            parts.by_ref().rev().try_for_each(|torn| log.drop(&torn))?;
+            parts.by_ref().rev().try_for_each(|behind| log.leave(behind))?;
         }
         log.keep(part)?;
     }
@@ -136,8 +154,10 @@ pub(crate) fn read_segments(
         .extend(findings.unreadable.iter().filter_map(|&lost| ids().find(|&id| id > lost)));
     let next = manifest.segments.keys().next_back().map_or(1, |id| id + 1);
     let next = next.max(findings.settled.map_or(1, |settled| settled.segment + 1));
-    let segments = log.kept.iter().map(Part::whole).collect::<Result<_, _>>()?;
-    Ok((Recovered { segments, next, last: log.reached.last }, findings))
+    let spare = log.spare()?;
+    let last = log.reached.last;
+    let segments = log.kept.into_iter().map(Part::whole).collect::<Result<_, _>>()?;
+    Ok((Recovered { segments, spare, next, last }, findings))
 }
 
 /// What damage costs, if it is to be paid.
@@ -165,8 +185,11 @@ impl Costs<'_> {
 /// The log as far as it has been read.
 struct Reading<'a> {
     directory: &'a Directory,
+    segment_bytes: usize,
     reached: Reached,
     kept: Vec<Part>,
+    /// Behind the log's end, and never written to.
+    blank: Vec<Part>,
     /// The last record that was not moved.
     tail: Option<Tail>,
 }
@@ -175,7 +198,7 @@ impl Reading<'_> {
     fn keep(&mut self, part: Part) -> Result<(), DirectoryError> {
         self.reached.last = self.reached.last.max(part.scan.last);
         if part.scan.end == 0 {
-            return self.drop(&part);
+            return self.leave(part);
         }
         if let Some(mut tail) = part.scan.tail {
             let before = self.tail.filter(|before| before.sequence == tail.sequence);
@@ -186,13 +209,36 @@ impl Reading<'_> {
         Ok(())
     }
 
+    /// Takes a segment out of the log, unless it can be written to as if it had just been made.
+    fn leave(&mut self, part: Part) -> Result<(), DirectoryError> {
+        if part.is_blank && part.reserved == self.segment_bytes {
+            self.blank.push(part);
+            return Ok(());
+        }
+        self.drop(&part)
+    }
+
+    /// The segments that were made ahead, as many as a log has of them, in the order of their
+    /// numbers: a disk may be full that has no others.
+    fn spare(&mut self) -> Result<Vec<Segment>, DirectoryError> {
+        self.blank.sort_by_key(|part| part.id);
+        let more = self.blank.split_off(self.blank.len().min(RESERVED + 1));
+        more.iter().rev().try_for_each(|part| self.drop(part))?;
+        let take = |part: &Part| {
+            let made = Made { salt: part.salt, bytes: part.reserved };
+            let taken = self.directory.take_over(part.id, made);
+            taken.map_err(|error| DirectoryError::Io(part.path.clone(), error))
+        };
+        self.blank.iter().map(take).collect()
+    }
+
     fn drop(&self, part: &Part) -> Result<(), DirectoryError> {
         let removed = self.directory.remove(part.id, self.reached);
         removed.map_err(|error| DirectoryError::Io(part.path.clone(), error))
     }
 
-    /// Cuts off a commit of which only the beginning is there, and marks the end of the log, so that
-    /// nothing behind it is ever taken for a record.
+    /// Cuts off a commit of which only the beginning is there, and marks the end of the log, so
+    /// that nothing behind it is ever taken for a record.
     fn close(&mut self) -> Result<(), DirectoryError> {
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
         // Nothing but the commit is behind its beginning: nobody else appends meanwhile.
@@ -206,6 +252,13 @@ impl Reading<'_> {
                 part.scan.seal = None;
                 self.kept.push(part);
                 break;
+            }
+        }
+        if let Some(settled) = self.reached.settled {
+            for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
+                let from = if part.id == settled.segment { settled.offset() } else { 0 };
+                let again = part.write_again(from);
+                again.map_err(|error| DirectoryError::Io(part.path.clone(), error))?;
             }
         }
         let Some(end) = self.kept.last_mut() else { return Ok(()) };
@@ -229,6 +282,11 @@ struct Part {
     /// Bytes that it has less than were reserved.
     short: Option<u64>,
     scan: Scan,
+    /// Nothing was ever written to it.
+    is_blank: bool,
+    /// Where the disk cannot read it, and all that can be read of it if there is such a place.
+    unreadable: Vec<Range<usize>>,
+    readable: Box<[u8]>,
 }
 
 impl Part {
@@ -242,9 +300,31 @@ impl Part {
         if filled < HEAD_BYTES {
             return Err(DirectoryError::Damaged(path, "it was cut short".into()));
         }
-        let segment = Segment::sealed(id, salt, &file, filled, bytes).map_err(told)?;
+        let mut read = vec![0; filled].into_boxed_slice();
+        let unreadable = read_what_can_be(&file, &mut read).map_err(told)?;
+        let scan = scan(&read, id, salt);
         let short = (filled < bytes).then_some((bytes - filled) as u64);
-        Ok(Part { id, file, salt, reserved: bytes, filled, short, scan: scan(&segment), path })
+        let is_blank =
+            unreadable.is_empty() && short.is_none() && read.iter().all(|&byte| byte == 0);
+        let readable = if unreadable.is_empty() { Box::default() } else { read };
+        let reserved = bytes;
+        Ok(Part {
+            id,
+            path,
+            file,
+            salt,
+            reserved,
+            filled,
+            short,
+            scan,
+            is_blank,
+            unreadable,
+            readable,
+        })
+    }
+
+    fn is_unreadable_in(&self, place: &Range<usize>) -> bool {
+        self.unreadable.iter().any(|block| block.start < place.end && place.start < block.end)
     }
 
     /// Where in the file a place of the segment is.
@@ -253,10 +333,32 @@ impl Part {
     }
 
     /// What of it is in the log.
-    fn whole(&self) -> Result<Arc<Segment>, DirectoryError> {
-        Segment::sealed(self.id, self.salt, &self.file, self.scan.end, self.reserved)
+    fn whole(self) -> Result<Arc<Segment>, DirectoryError> {
+        let Part { id, path, file, salt, reserved, scan, readable, .. } = self;
+        if !readable.is_empty() {
+            return Ok(Arc::new(Segment::read(id, salt, readable, scan.end, reserved)));
+        }
+        Segment::sealed(id, salt, &file, scan.end, reserved)
             .map(Arc::new)
-            .map_err(|error| DirectoryError::Io(self.path.clone(), error))
+            .map_err(|error| DirectoryError::Io(path, error))
+    }
+
+    /// Writes what is behind this place once more, to the disk. A sync that failed may have left it
+    /// in the system's cache alone, where it is read from; the next one would say nothing of that.
+    fn write_again(&self, from: usize) -> io::Result<()> {
+        // What nobody waited for is not promised, and what cannot be read is damage anyway.
+        let is_promised = self.scan.lazy.is_none() && self.unreadable.is_empty();
+        if from >= self.scan.end || !is_promised {
+            return Ok(());
+        }
+        let file = File::options().write(true).open(&self.path)?;
+        let mut piece = vec![0; READ_BYTES.min(self.scan.end - from)];
+        for at in (from..self.scan.end).step_by(piece.len()) {
+            let piece = &mut piece[..READ_BYTES.min(self.scan.end - at)];
+            self.file.read_exact_at(piece, self.offset(at))?;
+            file.write_all_at(piece, self.offset(at))?;
+        }
+        file.sync_all()
     }
 
     /// Marks its end, behind the commit with this sequence.
@@ -325,14 +427,40 @@ impl Scan {
     }
 }
 
-fn scan(segment: &Segment) -> Scan {
-    let bytes = segment.written(0, segment.filled());
+/// Reads the records of a file, and zeros for what the disk cannot read; returns where that is.
+fn read_what_can_be(file: &File, bytes: &mut [u8]) -> io::Result<Vec<Range<usize>>> {
+    let mut unreadable = Vec::new();
+    for (number, piece) in bytes.chunks_mut(READ_BYTES).enumerate() {
+        let at = number * READ_BYTES;
+        if is_read(file, piece, at)? {
+            continue;
+        }
+        for (number, block) in piece.chunks_mut(BLOCK_BYTES).enumerate() {
+            let at = at + number * BLOCK_BYTES;
+            if !is_read(file, block, at)? {
+                block.fill(0);
+                unreadable.push(at..at + block.len());
+            }
+        }
+    }
+    Ok(unreadable)
+}
+
+/// Whether the disk could read it.
+fn is_read(file: &File, bytes: &mut [u8], at: usize) -> io::Result<bool> {
+    match file.read_exact_at(bytes, FILE_HEAD_BYTES + at as u64) {
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
+        read => read.map(|()| true),
+    }
+}
+
+fn scan(bytes: &[u8], id: SegmentId, salt: u32) -> Scan {
     let mut scan = Scan::default();
     let mut at = 0;
     while at + HEAD_BYTES <= bytes.len() {
-        match record::decode(&bytes[at..], segment.salt) {
+        match record::decode(&bytes[at..], salt) {
             Ok(record) => {
-                scan.note(Location::new(segment.id, at), &record);
+                scan.note(Location::new(id, at), &record);
                 if record.kind == Kind::Seal {
                     scan.seal = Some(record.sequence);
                     scan.end = at;
@@ -345,7 +473,7 @@ fn scan(segment: &Segment) -> Scan {
                 let behind = (at + ALIGN..=bytes.len() - HEAD_BYTES)
                     .step_by(ALIGN)
                     .filter(|&behind| record::may_begin(&bytes[behind..]))
-                    .find(|&behind| record::decode(&bytes[behind..], segment.salt).is_ok());
+                    .find(|&behind| record::decode(&bytes[behind..], salt).is_ok());
                 let Some(behind) = behind else { return scan };
                 scan.gaps.push(Gap { place: at..behind, tail: scan.tail });
                 at = behind;

@@ -1,9 +1,9 @@
 //! A stretch of the log: memory that is written once, from front to back, and read at any time.
 //!
 //! While it is written, its bytes are in anonymous memory; a durable one is copied to its file
-//! with each commit. Once it is full, a durable segment is read through a read-only mapping of the file.
-//! So nothing that a full disk does can hurt who writes: the file's space was reserved when the
-//! segment was made.
+//! with each commit. Once it is full, a durable segment is read through a read-only mapping of the
+//! file. So nothing that a full disk does can hurt who writes: the file's space was reserved when
+//! the segment was made.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 
 use super::directory::FILE_HEAD_BYTES;
-use super::record::{self, ALIGN, Kind, Record, SEGMENT_BYTES_MAX, Sequence};
+use super::record::{self, ALIGN, HEAD_BYTES, Kind, Record, SEGMENT_BYTES_MAX, Sequence};
 
 /// Number of a segment; later ones have larger ones.
 pub(crate) type SegmentId = u32;
@@ -73,19 +73,19 @@ pub(crate) struct Segment {
     since: Instant,
 }
 
-/// What is counted of a segment, also by tables that have it as it was before it was opened from its
-/// file.
+/// What is counted of a segment, also by tables that have it as it was before it was opened from
+/// its file.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Records that somebody may still ask for: how many, in the upper half, and their bytes. The bytes are
-    /// what the records say, and as wrong as those may be by now; the number is certain.
+    /// Records that somebody may still ask for: how many, in the upper half, and their bytes. The
+    /// bytes are what the records say, and as wrong as those may be by now; the number is certain.
     live: AtomicU64,
     /// Of what the others said of their keys, the log says again from this commit on.
     replaced: AtomicU64,
     /// Whether it has a record that says of all keys that they are gone.
     clears: AtomicBool,
-    /// When the last record of a request with an id came into it, in milliseconds after it was made, from 1
-    /// on; 0 where there is none.
+    /// When the last record of a request with an id came into it, in milliseconds after it was
+    /// made, from 1 on; 0 where there is none.
     requested_ms: AtomicU64,
 }
 
@@ -95,6 +95,8 @@ enum Bytes {
     Growing(MmapRaw),
     /// Of a file that nobody writes any more.
     Sealed(Mmap),
+    /// What could be read of such a file, where a mapping of the rest would end the process.
+    Read(Box<[u8]>),
 }
 
 impl Segment {
@@ -104,7 +106,8 @@ impl Segment {
         Ok(Segment::new(id, salt, Bytes::Growing(memory), 0, bytes))
     }
 
-    /// The first `filled` bytes of a file that nobody writes any more, of those that were `reserved`.
+    /// The first `filled` bytes of a file that nobody writes any more, of those that were
+    /// `reserved`.
     pub(crate) fn sealed(
         id: SegmentId,
         salt: u32,
@@ -116,6 +119,17 @@ impl Segment {
         // under a running store takes it down, as with any memory-mapped store.
         let memory = unsafe { MmapOptions::new().offset(FILE_HEAD_BYTES).len(filled).map(file)? };
         Ok(Segment::new(id, salt, Bytes::Sealed(memory), filled, reserved))
+    }
+
+    /// The first `filled` bytes of these, which were read from a file.
+    pub(crate) fn read(
+        id: SegmentId,
+        salt: u32,
+        bytes: Box<[u8]>,
+        filled: usize,
+        reserved: usize,
+    ) -> Segment {
+        Segment::new(id, salt, Bytes::Read(bytes), filled, reserved)
     }
 
     fn new(id: SegmentId, salt: u32, bytes: Bytes, filled: usize, reserved: usize) -> Segment {
@@ -154,7 +168,13 @@ impl Segment {
         match &self.bytes {
             Bytes::Growing(memory) => memory.len(),
             Bytes::Sealed(memory) => memory.len(),
+            Bytes::Read(bytes) => bytes.len(),
         }
+    }
+
+    /// Whether nothing fits but its end.
+    pub(crate) fn takes_nothing(&self) -> bool {
+        self.capacity() == HEAD_BYTES
     }
 
     /// Bytes that are written.
@@ -196,6 +216,7 @@ impl Segment {
                 unsafe { std::slice::from_raw_parts(memory.as_ptr().add(from), to - from) }
             }
             Bytes::Sealed(memory) => &memory[from..to],
+            Bytes::Read(bytes) => &bytes[from..to],
         }
     }
 
@@ -219,7 +240,7 @@ impl Segment {
     /// Whether its bytes come from a file.
     #[inline]
     pub(crate) fn is_file(&self) -> bool {
-        matches!(self.bytes, Bytes::Sealed(_))
+        !matches!(self.bytes, Bytes::Growing(_))
     }
 
     /// It has a record that says of all keys that they are gone.
@@ -232,8 +253,8 @@ impl Segment {
         self.tally.live.load(Ordering::Relaxed) % LIVE_RECORD
     }
 
-    /// From which commit on the log says without it what it said; `None` while somebody may still ask for
-    /// something in it.
+    /// From which commit on the log says without it what it said; `None` while somebody may still
+    /// ask for something in it.
     pub(crate) fn said_without(&self) -> Option<Sequence> {
         let Tally { live, replaced, clears, .. } = &*self.tally;
         let is_dead = live.load(Ordering::Acquire) < LIVE_RECORD && !clears.load(Ordering::Relaxed);
@@ -245,8 +266,8 @@ impl Segment {
         self.tally.live.fetch_add(LIVE_RECORD + bytes as u64, Ordering::Relaxed);
     }
 
-    /// Nobody asks any more for a record of so many bytes: or more, where its length is damaged. What it said
-    /// of its key, others say from this commit on.
+    /// Nobody asks any more for a record of so many bytes: or more, where its length is damaged.
+    /// What it said of its key, others say from this commit on.
     pub(crate) fn bury(&self, bytes: usize, replaced: Sequence) {
         self.tally.replaced.fetch_max(replaced, Ordering::Relaxed);
         let left = |live: u64| {

@@ -56,8 +56,8 @@ pub struct StoreOptions {
     pub stripes: usize,
     /// The largest value.
     pub value_bytes_max: usize,
-    /// Bytes of a segment of the log, from 1024 on: what does not fit one with its key is too large. It takes any
-    /// value with any key from 1,053,000 on.
+    /// Bytes of a segment of the log, from 1024 on: what does not fit one with its key is too
+    /// large. It takes any value with any key from 1,053,000 on.
     pub segment_bytes: usize,
 }
 
@@ -82,7 +82,8 @@ pub(super) struct Inner {
     pub(super) unswept: AtomicBool,
     pub(super) requests: Requests,
     pub(super) clearing: Clearing,
-    /// Of keys that were forgotten, where versions count the writes of each key, none had a larger one.
+    /// Of keys that were forgotten, where versions count the writes of each key, none had a larger
+    /// one.
     pub(super) floor: AtomicU64,
     /// Segments that cannot be taken apart, since something in them cannot be read. Locked by
     /// whoever takes segments apart.
@@ -136,8 +137,9 @@ impl Store {
         let mut lost = Vec::new();
         let path = &directory.path;
         let (kept, manifest) = Directory::open(path, options.consistency)?;
+        let lost_here = directory.repair.then_some(&mut lost);
         let (recovered, findings) =
-            read_segments(&kept, &manifest, directory.repair.then_some(&mut lost))?;
+            read_segments(&kept, &manifest, options.segment_bytes, lost_here)?;
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,
@@ -269,8 +271,8 @@ impl Store {
         self.0.log.synced()
     }
 
-    /// Tells a listener of every commit to keys of a range from now on, in the order of the commits,
-    /// until it says that it has enough or is removed. It is called while others wait.
+    /// Tells a listener of every commit to keys of a range from now on, in the order of the
+    /// commits, until it says that it has enough or is removed. It is called while others wait.
     pub fn watch(&self, range: (Bound<Vec<u8>>, Bound<Vec<u8>>), listener: Listener) -> u64 {
         self.0.watches.add(range, listener)
     }

@@ -1,6 +1,7 @@
 //! The versioned store: against a model, and in what it promises.
 
 mod commits;
+mod disk;
 mod harm;
 mod history;
 mod lists;

@@ -56,6 +56,13 @@ impl Drop for Making<'_> {
 }
 
 impl Spares {
+    /// Those that were made before, and why there are no more, unless there may be.
+    pub(super) fn new(segments: VecDeque<Segment>, shortage: Option<String>) -> Spares {
+        let shortage = shortage.map(|why| Shortage { why, since: Some(Instant::now()) });
+        let state = State { segments, is_making: false, shortage };
+        Spares { state: Mutex::new(state), made: Condvar::new() }
+    }
+
     /// Sees to it that there are so many. Who does not `insist` is refused at once where the disk had no
     /// room just now.
     pub(super) fn fill(
@@ -137,9 +144,10 @@ impl Spares {
         lock(&self.state).shortage.as_ref().map(|shortage| shortage.why.clone())
     }
 
-    /// All of them, at the end.
-    pub(super) fn drain(&self) -> VecDeque<Segment> {
-        std::mem::take(&mut lock(&self.state).segments)
+    /// All of them but so many, at the end.
+    pub(super) fn drain(&self, kept: usize) -> VecDeque<Segment> {
+        let segments = &mut lock(&self.state).segments;
+        segments.split_off(kept.min(segments.len()))
     }
 }
 
@@ -175,7 +183,7 @@ mod tests {
             third_goes_on.wait();
             slow.join().unwrap().unwrap();
         });
-        let ids: Vec<_> = spares.drain().iter().map(|segment| segment.id).collect();
+        let ids: Vec<_> = spares.drain(0).iter().map(|segment| segment.id).collect();
         assert_eq!(ids, [3, 4, 5, 6, 7]);
     }
 

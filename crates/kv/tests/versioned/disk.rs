@@ -1,0 +1,88 @@
+//! What a disk cannot read, or may not have although it was written.
+
+use std::fs::File;
+use std::time::SystemTime;
+
+use knee_kv::versioned::{
+    Consistency, DirectoryError, DirectoryOptions, Durability, Store, StoreOptions,
+};
+
+use crate::store::{Directory, open, options, scanned, set};
+
+/// From now on this thread cannot read so much of any file as has the byte at this place.
+fn fail_to_read(place: u32) {
+    let load = |at: u32| (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
+    let is_behind = |jt, jf| (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, place, jt, jf);
+    let is_pread = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_pread64 as u32, 0, 6);
+    let end = |with| (libc::BPF_RET | libc::BPF_K, with, 0, 0);
+    // Of `struct seccomp_data`: the call, its third argument, which is the length, and its fourth, the place.
+    let (call, length, offset) = (0, 32, 40);
+    let filter = [
+        load(call),
+        is_pread,
+        load(length),
+        (libc::BPF_MISC | libc::BPF_TAX, 0, 0, 0),
+        load(offset),
+        is_behind(2, 0),
+        (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X, 0, 0, 0),
+        is_behind(1, 0),
+        end(libc::SECCOMP_RET_ALLOW),
+        end(libc::SECCOMP_RET_ERRNO | libc::EIO as u32),
+    ];
+    let mut filter =
+        filter.map(|(code, k, jt, jf)| libc::sock_filter { code: code as u16, jt, jf, k });
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: calls with numbers and with a program that outlives them.
+    let failed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_named_and_all_else_is_had_out_of_its_segment() {
+    let directory = Directory::new("unreadable");
+    let options = StoreOptions { segment_bytes: 64 << 10, ..options(Consistency::Linearizable) };
+    let opened = |repair| {
+        let path = directory.0.clone();
+        let at = DirectoryOptions { path, durability: Durability::Always, repair };
+        Store::open(options, &at, 1 << 26)
+    };
+    let (store, _) = opened(false).expect("opens");
+    for key in 0..100_u8 {
+        set(&store, &[key], &[key; 400]);
+    }
+    drop(store);
+    fail_to_read(4096 + 20_000);
+    let refused = opened(false).expect_err("it cannot be read");
+    assert!(matches!(&refused, DirectoryError::Damaged(_, what) if what.contains("cannot read")));
+    let (store, lost) = opened(true).expect("opens without it");
+    assert_eq!(lost.len(), 1);
+    assert!((88..=90).contains(&store.keys()), "{} keys", store.keys());
+    let whole = |(key, value): (Vec<u8>, Vec<u8>)| value == [key[0]; 400];
+    assert!(scanned(&store, None).into_iter().all(whole));
+}
+
+#[test]
+fn what_may_be_in_the_cache_alone_is_written_again() {
+    let directory = Directory::new("again");
+    let store = open(&directory.0).expect("opens");
+    for key in 0..40_u8 {
+        set(&store, &[key], &[key; 400]);
+    }
+    store.sync(store.last()).expect("the disk takes it");
+    let image = directory.contents();
+    drop(store);
+    directory.restore(&image);
+    let made = SystemTime::UNIX_EPOCH;
+    for segment in directory.segments() {
+        File::options().write(true).open(segment).expect("opens").set_modified(made).expect("set");
+    }
+    let before = directory.segments();
+    let store = open(&directory.0).expect("opens");
+    assert_eq!(store.keys(), 40);
+    let modified = |path: &std::path::PathBuf| path.metadata().expect("it is there").modified();
+    let full = &before[..5];
+    assert!(full.iter().all(|segment| modified(segment).expect("has one") > made));
+}
