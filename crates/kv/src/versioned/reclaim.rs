@@ -40,8 +40,8 @@ impl From<Unwritable> for ReclaimError {
 }
 
 impl Store {
-    /// Takes the segment with the least that is alive apart, if at least half of it is dead, or the oldest one
-    /// where too much only says that keys are gone. Returns whether there was one.
+    /// Takes the segment with the least that is alive apart, if at least half of it is dead, or the
+    /// oldest one where too much only says that keys are gone. Returns whether there was one.
     ///
     /// # Errors
     /// See [`ReclaimError`]. One that cannot be read is told of once, and left alone from then on.
@@ -55,8 +55,8 @@ impl Store {
             segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight
         };
         let may_go = |segment: &Arc<Segment>| told(segment) && !damaged.contains_key(&segment.id);
-        // What it takes, not what is in it: each life of a store leaves a segment that is not full. Behind
-        // less than that, nothing of it is too large for the rest of a segment: so it ends.
+        // What it takes, not what is in it: each life of a store leaves a segment that is not full.
+        // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
         let worth = |segment: &Arc<Segment>| {
             may_go(segment) && 2 * (segment.live() + HEAD_BYTES as u64) <= segment.reserved as u64
         };
@@ -91,9 +91,9 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether keys that are gone take a quarter of what is alive: they can be forgotten once everything that is
-    /// older has been moved. Doing that from the oldest segment on moves three times as much, at most, as was
-    /// written to say that they are gone.
+    /// Whether keys that are gone take a quarter of what is alive: they can be forgotten once
+    /// everything that is older has been moved. Doing that from the oldest segment on moves three
+    /// times as much, at most, as was written to say that they are gone.
     fn is_burdened(&self) -> bool {
         let gone: usize = (0..self.stripes()).map(|stripe| self.stripe(stripe).gone_bytes()).sum();
         let live: u64 = self.0.log.segments().iter().map(|segment| segment.live()).sum();
@@ -178,9 +178,9 @@ impl Store {
         }
     }
 
-    /// Does away with a segment of which nobody asks for anything, and without a look at it: small records by the
-    /// hundred thousand cost as much to look through as what is written in their place. What it said of
-    /// some keys is `known` again from a later commit on.
+    /// Does away with a segment of which nobody asks for anything, and without a look at it: small
+    /// records by the hundred thousand cost as much to look through as what is written in their
+    /// place. What it said of some keys is `known` again from a later commit on.
     fn drop_segment(&self, segment: &Segment, known: Sequence) -> Result<(), ReclaimError> {
         debug_assert!(
             (0..self.stripes()).all(|stripe| !self.stripe(stripe).asks_for(segment.id)),
@@ -192,7 +192,8 @@ impl Store {
         Ok(())
     }
 
-    /// Moves what is alive in a segment, and does away with it, unless something is that cannot be read.
+    /// Moves what is alive in a segment, and does away with it, unless something is that cannot be
+    /// read.
     fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
         let horizon = self.horizon(self.0.log.last());
         let oldest = self.0.log.oldest_but(segment.id);

@@ -104,8 +104,8 @@ pub(crate) struct Table {
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
     order: Order,
-    /// A slot whose key could not be read when another one was put in its order: that may be in the wrong
-    /// place.
+    /// A slot whose key could not be read when another one was put in its order: that may be in the
+    /// wrong place.
     disordered: Option<(u32, Damage)>,
     /// Commits that took all keys away: what was there before one of them is gone from then on.
     cleared: Vec<Sequence>,
@@ -208,8 +208,8 @@ impl Table {
         }
     }
 
-    /// The slot of a key whose newest record cannot be read: of two keys with one tag there is one pair
-    /// in 2³².
+    /// The slot of a key whose newest record cannot be read: of two keys with one tag there is one
+    /// pair in 2³².
     pub(crate) fn damaged(&self, hash: u64) -> Option<SlotId> {
         let tag = tag(hash);
         let is_damaged = |&slot: &u32| {
@@ -246,8 +246,8 @@ impl Table {
         if index < chain.len() { chain[index] } else { self.slots[slot.0 as usize].newest }
     }
 
-    /// The key of a slot, for who finds its place among others: checked against the bits of its hash that
-    /// the slot has, and so without a look at the value.
+    /// The key of a slot, for who finds its place among others: checked against the bits of its
+    /// hash that the slot has, and so without a look at the value.
     fn key(&self, slot: SlotId) -> Result<&[u8], Damage> {
         let Slot { newest, tag: known, .. } = self.slots[slot.0 as usize];
         let segment = self.segment(newest.segment);
@@ -317,8 +317,8 @@ impl Table {
         self.reorder_without(id);
     }
 
-    /// The slot's key is another one than it was, or gone: if it was the one that could not be read, all
-    /// are put in their order anew.
+    /// The slot's key is another one than it was, or gone: if it was the one that could not be
+    /// read, all are put in their order anew.
     fn reorder_without(&mut self, id: SlotId) {
         if self.disordered.as_ref().is_none_or(|(slot, _)| *slot != id.0) {
             return;
@@ -451,8 +451,9 @@ impl Table {
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Those of so many slots from number `first` on whose keys' time is over. Not in the order of the keys,
-    /// which one that is damaged may have upset; it keeps no other from going, and stays itself.
+    /// Those of so many slots from number `first` on whose keys' time is over. Not in the order of
+    /// the keys, which one that is damaged may have upset; it keeps no other from going, and stays
+    /// itself.
     pub(crate) fn expired_from(&self, first: usize, slots_max: usize, now: Second) -> Expired {
         let end = self.slots.len().min(first + slots_max);
         let is_over = |record: &Record<'_>| record.expiry.is_over(now);
@@ -475,8 +476,8 @@ impl Table {
         self.cleared.insert(at, commit);
     }
 
-    /// Forgets the commits that took all keys away that nobody needs who sees commits from `horizon` on: every
-    /// key has been pruned for them, and says itself that it is gone.
+    /// Forgets the commits that took all keys away that nobody needs who sees commits from
+    /// `horizon` on: every key has been pruned for them, and says itself that it is gone.
     pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
         // The last one not behind it says all that those before say.
         let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);

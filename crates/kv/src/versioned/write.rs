@@ -92,8 +92,8 @@ pub enum WriteError {
         index: usize,
         /// What its key is in instead; nothing if it is not there.
         version: Option<Version>,
-        /// The last commit that this tells of, also by what it says of the conditions before: not to
-        /// be told of to anybody before it is safe, see [`Store::sync`].
+        /// The last commit that this tells of, also by what it says of the conditions before: not
+        /// to be told of to anybody before it is safe, see [`Store::sync`].
         sequence: Sequence,
     },
     /// The key of the write with this index is empty or too long.
@@ -178,8 +178,8 @@ impl Store {
         self.append(&planned, request, &mut locked, now)
     }
 
-    /// Nothing was there to delete, as commits up to this one say. Where the request has an id, that is logged: it
-    /// is not to delete what is put there before it comes again.
+    /// Nothing was there to delete, as commits up to this one say. Where the request has an id,
+    /// that is logged: it is not to delete what is put there before it comes again.
     fn come_to_nothing(
         &self,
         request: Option<RequestId>,
@@ -195,8 +195,8 @@ impl Store {
         Ok(Committed { sequence, version: 0 })
     }
 
-    /// What a write comes to, `None` where it deletes what is not there. `seen` is the last commit that
-    /// the writes up to this one have found.
+    /// What a write comes to, `None` where it deletes what is not there. `seen` is the last commit
+    /// that the writes up to this one have found.
     fn plan<'a>(
         &self,
         index: usize,
@@ -249,8 +249,8 @@ impl Store {
         Ok(Some(Planned { write: *write, hash, slot, view, version, keeps: None }))
     }
 
-    /// The version that a key has next, where versions count its writes. One that may have been there and was
-    /// forgotten counts on from the largest that any such key had.
+    /// The version that a key has next, where versions count its writes. One that may have been
+    /// there and was forgotten counts on from the largest that any such key had.
     pub(super) fn version_after(&self, table: &Table, slot: Option<SlotId>) -> Version {
         match (self.0.options.consistency, slot) {
             (Consistency::Sequential, Some(slot)) => table.newest_version(slot) + 1,
@@ -345,14 +345,15 @@ impl Store {
                 what: match (plan.write.action, &plan.view) {
                     (Action::Put { value, .. }, _) => What::Put(value.to_vec()),
                     (Action::Append(tail), Some(_)) => What::Appended(tail.to_vec()),
-                    // On top of nothing: of what was over or cleared, watchers may not have heard yet that it is gone.
+                    // On top of nothing: of what was over or cleared, watchers may not have heard
+                    // yet that it is gone.
                     (Action::Append(tail), None) => What::Put(tail.to_vec()),
                     (Action::Delete, _) => What::Deleted,
                 },
             });
         }
-        // Others may commit from here on: the log is everybody's, and finding a new key's place in the
-        // order of all takes longer than the record. Whoever sees this commit in the log, a
+        // Others may commit from here on: the log is everybody's, and finding a new key's place in
+        // the order of all takes longer than the record. Whoever sees this commit in the log, a
         // snapshot or who takes segments apart, finds its keys only behind their stripes' locks,
         // which are held until all is in the tables.
         drop(commit);

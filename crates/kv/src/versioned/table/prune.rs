@@ -89,8 +89,8 @@ impl Table {
         self.gone_bytes
     }
 
-    /// Whether the key can be forgotten: it is gone, and of what it was nothing is in the log, where the
-    /// next recovery would find it. `oldest` is the first segment of the log.
+    /// Whether the key can be forgotten: it is gone, and of what it was nothing is in the log,
+    /// where the next recovery would find it. `oldest` is the first segment of the log.
     pub(crate) fn may_forget(&self, slot: SlotId, oldest: SegmentId) -> bool {
         self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())
     }
