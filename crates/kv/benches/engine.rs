@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use knee_kv::engine::{Change, Engine, Expiry};
 use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Items, Store, StoreOptions};
 use knee_kv::{Memory, MemoryLimits};
@@ -142,6 +142,31 @@ fn get_unequally(criterion: &mut Criterion) {
     }
 }
 
+/// Having back a log of small records, nearly all of them replaced, as sets of larger values do that need
+/// its space.
+fn have_back(criterion: &mut Criterion) {
+    const RECORDS: u64 = 1 << 19;
+    let options = StoreOptions {
+        consistency: Consistency::Linearizable,
+        stripes: 64,
+        value_bytes_max: 1 << 20,
+        segment_bytes: 2 << 20,
+    };
+    let mut keys = Keys::new(10_000);
+    let mut group = criterion.benchmark_group("half a million records of 32 B");
+    group.sample_size(10).throughput(Throughput::Elements(RECORDS));
+    group.bench_function(BenchmarkId::from_parameter("have back"), |bencher| {
+        let filled = || {
+            let store = Store::in_memory(options, 1 << 30).expect("memory suffices");
+            let mut items = Items::new(store.clone());
+            (0..RECORDS).for_each(|_| set(&mut items, keys.next(), &[7; 32]));
+            store
+        };
+        let compact = |store: Store| store.compact().expect("there is room");
+        bencher.iter_batched(filled, compact, BatchSize::PerIteration);
+    });
+}
+
 fn get(engine: &mut impl Engine, key: &[u8], out: &mut Vec<u8>) {
     let shown = engine.get(key, NOW, |item| {
         out.extend_from_slice(item.map_or(b"".as_slice(), |item| item.value));
@@ -149,5 +174,5 @@ fn get(engine: &mut impl Engine, key: &[u8], out: &mut Vec<u8>) {
     black_box(shown).expect("nothing is damaged");
 }
 
-criterion_group!(benches, engine, get_unequally);
+criterion_group!(benches, engine, get_unequally, have_back);
 criterion_main!(benches);
