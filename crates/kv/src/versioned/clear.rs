@@ -31,7 +31,8 @@ pub(super) struct Clearing {
     unfinished_at: AtomicU64,
     /// The same of the last one of which all is done: before it no key is that is still there.
     finished_at: AtomicU64,
-    /// Up to this commit all was done of it.
+    /// The last commit of which all is done, and up to which one that was.
+    finished: AtomicU64,
     finished_by: AtomicU64,
     /// How far the log was walked through for the last one.
     walked: Mutex<Walked>,
@@ -52,6 +53,7 @@ impl Default for Clearing {
             unfinished: AtomicU64::new(0),
             unfinished_at: AtomicU64::new(0),
             finished_at: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
             finished_by: AtomicU64::new(0),
             walked: Mutex::default(),
         }
@@ -125,14 +127,22 @@ impl Store {
 
     /// The commit that took all keys away, while some have no record yet that says so.
     pub(super) fn clearing(&self) -> Sequence {
-        self.0.clearing.unfinished.load(Ordering::Relaxed)
+        self.0.clearing.unfinished.load(Ordering::Acquire)
+    }
+
+    /// From which commit on every key that was ever taken away says so itself; `None` while some do not.
+    pub(super) fn all_say_so_from(&self) -> Option<Sequence> {
+        let is_done = self.clearing() == 0;
+        is_done.then(|| self.0.clearing.finished_by.load(Ordering::Relaxed))
     }
 
     /// From which commit on the log says what such a record says, of the commit `cleared`, without it;
-    /// `None` where it does not.
+    /// `None` where it does not: a later one that is not done itself says nothing of the time between.
     pub(super) fn said_without(&self, cleared: Sequence) -> Option<Sequence> {
+        let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let newest = self.clearing();
-        (cleared != newest).then(|| newest.max(self.0.clearing.finished_by.load(Ordering::Relaxed)))
+        let is_done = newest == 0 || cleared <= finished.load(Ordering::Acquire);
+        is_done.then(|| newest.max(finished_by.load(Ordering::Relaxed)))
     }
 
     /// A recovery found that this commit took all keys away.
@@ -151,7 +161,8 @@ impl Store {
     pub(super) fn finish_clearing(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
         // Nothing is moved meanwhile to where it was not looked for.
         let _reclaiming = lock(&self.0.reclaiming);
-        let Clearing { unfinished, unfinished_at, finished_at, finished_by, .. } = &self.0.clearing;
+        let Clearing { unfinished, unfinished_at, finished_at, finished, finished_by, .. } =
+            &self.0.clearing;
         // Perhaps that of one before: then some is looked at once more.
         let commit_at = unfinished_at.load(Ordering::Acquire);
         let commit = self.clearing();
@@ -187,9 +198,11 @@ impl Store {
                 return Ok(());
             }
         }
+        // Whoever finds it done knows by when.
         finished_by.store(self.0.log.last(), Ordering::Relaxed);
+        finished.store(commit, Ordering::Release);
         // Unless all were taken away once more.
-        let _ = unfinished.compare_exchange(commit, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = unfinished.compare_exchange(commit, 0, Ordering::Release, Ordering::Relaxed);
         finished_at.store(commit_at, Ordering::Relaxed);
         Ok(())
     }
@@ -237,11 +250,7 @@ mod tests {
             store
         };
         let mut store = open();
-        for key in 0..20_u8 {
-            let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"old" };
-            let write = Write { key: &[key], condition: Condition::Always, action };
-            store.write(&[write], None, 1).unwrap();
-        }
+        (0..20_u8).for_each(|key| put(&store, &[key], b"old"));
         // Each life leaves a segment that is worth being taken apart.
         drop(store);
         store = open();
@@ -290,5 +299,86 @@ mod tests {
         assert_eq!(store.keys(), 0);
         assert!(walks.len() > 2, "{walks:?}");
         assert!(walks.is_sorted_by_key(|at| at.to_bits()), "{walks:?}");
+    }
+
+    fn put(store: &Store, key: &[u8], value: &[u8]) {
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+        store.write(&[Write { key, condition: Condition::Always, action }], None, 1).unwrap();
+    }
+
+    /// Compacting looks how far it may go before the keys say that they are gone, and at whether they do after.
+    #[test]
+    fn no_clear_is_forgotten_before_what_its_keys_say_of_it_was_pruned() {
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 2,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let store = Store::in_memory(options, 1 << 20).unwrap();
+        store.retain(0);
+        let in_second = |key: &[u8]| store.stripe_of(store.0.hash.hash(key)) == 1;
+        let key = (0..100_u8).map(|key| [key]).find(|key| in_second(key)).unwrap();
+        put(&store, &key, b"old");
+        let first = store.take_all_away(|_| true).unwrap();
+        let second = store.take_all_away(|_| true).unwrap();
+        let shown = || store.read_at(&key, first, 1, |_| true).found;
+        assert_eq!(shown(), Ok(None));
+        let held = store.stripe(0);
+        std::thread::scope(|scope| {
+            let compacts = scope.spawn(|| store.compact());
+            while store.0.compacted.load(Ordering::Relaxed) < second {
+                std::thread::yield_now();
+            }
+            store.finish_clearing(1, &AtomicBool::new(false)).unwrap();
+            drop(held);
+            compacts.join().unwrap().unwrap();
+        });
+        let found = shown();
+        assert!(matches!(found, Err(ReadError::Compacted(_)) | Ok(None)), "{found:?}");
+    }
+
+    #[test]
+    fn a_clear_that_another_one_follows_is_not_forgotten_before_either_is_done() {
+        let path = std::env::temp_dir().join(format!("knee-cleared-twice-{}", std::process::id()));
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 1,
+            value_bytes_max: 4000,
+            segment_bytes: 4096,
+        };
+        let directory =
+            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+        let open = || {
+            let store = Store::open(options, &directory, 1 << 20).unwrap().0;
+            store.retain(0);
+            store
+        };
+        let mut store = open();
+        put(&store, b"key", &[7; 3500]);
+        // Its segment stays: it is full of what is there.
+        put(&store, b"other", &[7; 3500]);
+        let fill = |store: &Store, times: usize| {
+            (0..times).for_each(|_| put(store, b"filler", &[8; 1500]));
+        };
+        fill(&store, 1);
+        let first = store.take_all_away(|_| true).unwrap();
+        let shown = |store: &Store| store.read_at(b"key", first, 1, |_| true).found;
+        store.retain(Sequence::MAX);
+        fill(&store, 8);
+        store.take_all_away(|_| true).unwrap();
+        fill(&store, 8);
+        store.sync(store.last()).unwrap();
+        while store.reclaim().unwrap() {}
+        assert_eq!(shown(&store), Ok(None));
+        drop(store);
+        store = open();
+        for _ in 0..2 {
+            let found = shown(&store);
+            assert!(matches!(found, Err(ReadError::Compacted(_)) | Ok(None)), "{found:?}");
+            store.finish_clearing(1, &AtomicBool::new(false)).unwrap();
+        }
+        drop(store);
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -42,6 +42,12 @@ impl Segments {
             return;
         }
         if self.near.len() <= at {
+            // Numbers of segments that could not be made have no place.
+            if at >= SPREAD_MAX * (self.near.len() + 1) {
+                self.older.extend(self.near.drain(..).flatten());
+                self.first = segment.id;
+                return self.add(segment);
+            }
             self.near.resize(at + 1, None);
         }
         self.near[at] = Some(segment);
@@ -90,5 +96,18 @@ mod tests {
             }
         }
         assert!(Segments::new(Vec::new()).get(0).is_none());
+    }
+
+    #[test]
+    fn numbers_that_no_segment_has_take_no_place() {
+        let mut segments = Segments::new((1..5).map(segment).collect());
+        for id in [1_000_000, 1_000_001, 3_000_000] {
+            segments.add(segment(id));
+            assert!(segments.near.len() < 20, "{} behind {id}", segments.near.len());
+        }
+        for id in [1, 4, 1_000_000, 1_000_001, 3_000_000] {
+            assert_eq!(segments.get(id).map(|segment| segment.id), Some(id));
+        }
+        assert!(segments.get(1_000_002).is_none());
     }
 }
