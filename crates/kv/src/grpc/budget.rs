@@ -26,6 +26,8 @@ pub(super) struct Budget {
 pub(super) struct Account {
     budget: Arc<Budget>,
     taken: AtomicUsize,
+    /// Parts of large answers that its reader had room for.
+    parts: AtomicUsize,
 }
 
 /// What a call has taken; it is given back when nothing holds it any more.
@@ -43,7 +45,8 @@ impl Budget {
 
     /// For another connection.
     pub(super) fn account(self: &Arc<Budget>) -> Arc<Account> {
-        Arc::new(Account { budget: Arc::clone(self), taken: AtomicUsize::new(0) })
+        let (taken, parts) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Account { budget: Arc::clone(self), taken, parts })
     }
 }
 
@@ -90,6 +93,16 @@ impl Share {
     pub(super) fn keep(&self, bytes: usize) {
         let had = self.bytes.fetch_min(bytes, Ordering::Relaxed);
         self.account.give_back(had.saturating_sub(bytes));
+    }
+
+    /// Its connection's reader had room for a part of an answer.
+    pub(super) fn count_part(&self) {
+        self.account.parts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many its connection's reader had room for, of all answers.
+    pub(super) fn parts(&self) -> usize {
+        self.account.parts.load(Ordering::Relaxed)
     }
 
     /// Its call is told of by whoever answers it.

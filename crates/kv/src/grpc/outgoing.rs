@@ -18,8 +18,8 @@ use super::lease::Lease;
 const GIVEN_UP_BYTES: usize = 3 * CALL_BYTES;
 
 /// An answer as it leaves: a large one in parts, each when its reader has taken most of the one
-/// before. When it takes none for too long, the rest goes: nothing else could end it, for what is not
-/// read is not asked for either.
+/// before. When its connection takes none of any answer for too long, the rest goes: nothing else could
+/// end it, for what is not read is not asked for either. As long as others move, this one may wait its turn.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     answer: Answer,
@@ -42,6 +42,8 @@ struct Large {
     leaving: Bytes,
     /// Whether its reader waits for it, instead of the other way round.
     is_awaited: bool,
+    /// What of all answers of its connection had left when this one last stood still for too long.
+    parts_seen: usize,
     share: Arc<Share>,
 }
 
@@ -64,16 +66,20 @@ impl Large {
         }
         // Copied: a slice would hold all of the answer for as long as it is not taken.
         let part = self.leaving.split_to(self.leaving.len().min(CALL_BYTES)).to_vec();
+        self.share.count_part();
         let waiting = Waiting { part, _share: Arc::clone(&self.share) };
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(waiting)))))
     }
 
-    /// Gives it up, unless it is what is waited for.
+    /// Gives it up, unless it is what is waited for, or others of its connection go on.
     fn give_up(&mut self) -> bool {
-        if !self.is_awaited {
+        let parts = self.share.parts();
+        let is_stalled =
+            !self.is_awaited && parts == std::mem::replace(&mut self.parts_seen, parts);
+        if is_stalled {
             self.share.keep(GIVEN_UP_BYTES);
         }
-        !self.is_awaited
+        is_stalled
     }
 }
 
@@ -119,6 +125,7 @@ impl Body for Outgoing {
                 body: std::mem::take(body),
                 leaving: frame.into_data().unwrap_or_default(),
                 is_awaited: false,
+                parts_seen: self.share.parts(),
                 share: Arc::clone(&self.share),
             };
             self.answer = Answer::Large(Lease::new(large, self.idle_max, Large::give_up));

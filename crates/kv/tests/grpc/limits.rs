@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use knee_kv::grpc::Settings;
 use knee_kv::versioned::StoreOptions;
@@ -54,9 +54,11 @@ fn part() -> Vec<u8> {
     [&[0x12, 0x80, 0xe0, 0x03], &[7; 50 << 10][..]].concat()
 }
 
+const LARGE_BYTES: usize = 160 << 10;
+
 /// Puts a large value, if there is room for it.
 async fn put_large(client: &mut Client) -> Result<u64, Status> {
-    put(client, b"large", &[1; 160 << 10]).await
+    put(client, b"large", &[1; LARGE_BYTES]).await
 }
 
 /// Puts it as soon as there is room for it.
@@ -187,6 +189,27 @@ async fn a_request_or_an_answer_that_does_not_move_is_given_up() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_waits_for_its_turn_while_others_of_its_connection_are_read() {
+    let idle_max = Duration::from_secs(1);
+    let store = Store::with(options(), Settings { reader_idle_max: idle_max, ..settings() });
+    put_large_in_time(&mut store.client().await).await;
+    let request = field(1, b"large");
+    let mut reader = Raw::connect(store.address(), 1 << 10);
+    let [slow, waiting] = [(); 2].map(|()| reader.begin(READ, request.len(), &request));
+    // A part, and a moment: so slow is the link of some.
+    let began = Instant::now();
+    while began.elapsed() < 2 * idle_max {
+        reader.take(slow, 8 << 10);
+        tokio::time::sleep(idle_max / 8).await;
+    }
+    for stream in [slow, waiting] {
+        reader.take(stream, 1 << 20);
+    }
+    let answers = tokio::task::spawn_blocking(move || reader.answers(2)).await.unwrap();
+    assert!(answers.values().all(|&bytes| bytes > LARGE_BYTES), "{answers:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

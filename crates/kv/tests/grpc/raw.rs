@@ -1,5 +1,6 @@
 //! A client of HTTP/2 that sees the bytes, and sends no more of them than it likes (RFC 9113, 7541).
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -49,9 +50,29 @@ impl Raw {
         self.socket.write_all(&[&head, payload].concat()).unwrap();
     }
 
-    /// Calls a method with a message of which only a part is sent.
-    pub(crate) fn begin(&mut self, method: &str, message_bytes: usize, part: &[u8]) {
-        self.call(method, message_bytes, part);
+    /// Calls a method with a message of which only a part is sent. Returns the call's stream.
+    pub(crate) fn begin(&mut self, method: &str, message_bytes: usize, part: &[u8]) -> u32 {
+        self.call(method, message_bytes, part)
+    }
+
+    /// Takes so many bytes more of a call's answer.
+    pub(crate) fn take(&mut self, stream: u32, bytes: u32) {
+        for stream in [0, stream] {
+            self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+        }
+    }
+
+    /// Waits until so many calls are over; how many bytes of each one's answer came.
+    pub(crate) fn answers(&mut self, calls: usize) -> BTreeMap<u32, usize> {
+        let (mut bytes, mut over) = (BTreeMap::new(), 0);
+        while over < calls {
+            let (kind, flags, of, payload) = self.receive();
+            if kind == DATA {
+                *bytes.entry(of).or_insert(0) += payload.len();
+            }
+            over += usize::from(matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0);
+        }
+        bytes
     }
 
     /// Waits until one of its calls is over.
