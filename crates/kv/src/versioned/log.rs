@@ -281,9 +281,8 @@ impl Log {
         fresh.into_iter()
     }
 
-    /// A segment for a record of so many bytes, `before` which others are taken, for one that may
-    /// go so many
-    /// `beyond` the limit, and takes so many of the reserved.
+    /// A segment for a record of so many bytes, `before` which others are taken, for one that may go
+    /// so many `beyond` the limit, and takes so many of the reserved.
     fn fresh_segment(
         &self,
         bytes: usize,
