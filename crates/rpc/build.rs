@@ -2,7 +2,10 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let interfaces = protox::compile(["knee/kv/v1/kv.proto", "rpc.proto"], ["proto"])?;
+    let interfaces = protox::compile(
+        ["knee/kv/v1/kv.proto", "knee/queue/v1/queue.proto", "rpc.proto"],
+        ["proto"],
+    )?;
     tonic_prost_build::configure().bytes(".").compile_fds(interfaces)?;
     Ok(())
 }

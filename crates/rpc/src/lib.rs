@@ -11,6 +11,12 @@ pub mod kv {
     tonic::include_proto!("knee.kv.v1");
 }
 
+/// `knee.queue.v1`: the message queue.
+#[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
+pub mod queue {
+    tonic::include_proto!("knee.queue.v1");
+}
+
 /// honu's `rpc`.
 #[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
 pub mod honu {

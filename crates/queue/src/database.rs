@@ -1,0 +1,86 @@
+//! What keeps the messages, whichever it is.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Instant;
+
+use tokio::sync::broadcast;
+
+use crate::operation::{Answer, ClientId, QueueId, Request};
+
+/// A database of messages.
+pub trait Database: Send + Sync + 'static {
+    /// Answers a request. What it changed is as safe as the database makes it, and seen by whoever
+    /// asks later.
+    ///
+    /// A future that is dropped may or may not have done what it was asked to; it does nothing later.
+    fn call(
+        &self,
+        request: Request,
+        stages: &mut Stages,
+    ) -> impl Future<Output = Result<Answer, Failure>> + Send;
+
+    /// What arrives from now on, for those who wait for it: told at some time after it can be seen,
+    /// also of messages that come back from a lease. Who lags behind must look for himself.
+    ///
+    /// # Errors
+    /// When it cannot be listened to.
+    fn arrivals(
+        &self,
+    ) -> impl Future<Output = Result<broadcast::Receiver<Arrival>, Failure>> + Send;
+}
+
+/// Something that waits in a queue, or a queue that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where.
+    pub queue: QueueId,
+    /// Whose.
+    pub receiver: ClientId,
+}
+
+/// When a request passed through, on the monotonic clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stages {
+    /// It had a connection to the database.
+    pub connected: Option<Instant>,
+    /// The database had answered.
+    pub answered: Option<Instant>,
+}
+
+/// Why a request was not answered. The text is for the person who reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The request is wrong in itself.
+    Invalid(String),
+    /// What it is about is not there.
+    NotThere(String),
+    /// The schema is missing, or is another one.
+    NotMigrated(String),
+    /// There is no room.
+    Full(String),
+    /// It cannot be done now; nothing was.
+    Unavailable(String),
+    /// The connection was lost: nobody knows whether it was done.
+    Unknown(String),
+    /// No connection was free in time; nothing was done.
+    TooLate(String),
+    /// The database did what it must not do.
+    Broken(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Invalid(text)
+        | Failure::NotThere(text)
+        | Failure::NotMigrated(text)
+        | Failure::Full(text)
+        | Failure::Unavailable(text)
+        | Failure::Unknown(text)
+        | Failure::TooLate(text)
+        | Failure::Broken(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Failure {}
