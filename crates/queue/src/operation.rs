@@ -107,6 +107,8 @@ pub enum Request {
         after: MessageId,
         /// How many at most.
         count: u32,
+        /// Bytes of content at most; the first of them may have more.
+        content_bytes_max: u64,
     },
     /// The oldest message from a sender to a client, of any queue.
     ReadFrom {
@@ -123,6 +125,8 @@ pub enum Request {
         queue: QueueId,
         /// How many at most.
         count: u32,
+        /// Bytes of content at most; the first of them may have more.
+        content_bytes_max: u64,
     },
     /// Hides the oldest messages of a queue for a client from everybody else.
     Lease {
@@ -132,6 +136,8 @@ pub enum Request {
         queue: QueueId,
         /// How many at most.
         count: u32,
+        /// Bytes of content at most; the first of them may have more.
+        content_bytes_max: u64,
         /// For how long.
         visibility: Duration,
     },
