@@ -14,7 +14,7 @@
 //!
 //! * [`Recorder`] is the hot path, one per thread: plain memory, no lock, no atomics, no
 //!   allocation per request, and no clock reads of its own.
-//! * [`Role`] says what a process is: [`Middleware`], [`Store`] or [`Load`]. It decides at compile
+//! * [`Role`] says what a process is: [`Middleware`], [`Broker`], [`Store`] or [`Load`]. It decides at compile
 //!   time which stages a [`Sample`] has and which gauges a thread keeps.
 //! * [`Reporter`] merges the windows of all threads that belong to the same wall-clock second
 //!   (histograms are merged, never averaged), prints them, keeps the totals, and serves them as
@@ -89,10 +89,12 @@ pub use prometheus::{Metric, MetricKind};
 pub use recorder::{Recorder, Sample};
 pub use reporter::{Reporter, Running, Stats};
 pub use role::{
-    Bottleneck, BottleneckReason, Gauges, LATE_NS, Load, LoadClosing, LoadGauges, Middleware,
-    MiddlewareGauges, MiddlewareReading, Reading, RequestSpan, Role, ServerCounts, Store,
-    StoreGauges, VersionGauges,
+    Bottleneck, BottleneckReason, Broker, BrokerGauges, BrokerReading, Gauges, LATE_NS, Load,
+    LoadClosing, LoadGauges, Middleware, MiddlewareGauges, MiddlewareReading, Reading, RequestSpan,
+    Role, ServerCounts, Store, StoreGauges, VersionGauges,
 };
-pub use stage::{LoadTimes, MiddlewareTimes, Stage, Stamps, StoreTimes, Times, elapsed_ns};
+pub use stage::{
+    BrokerTimes, LoadTimes, MiddlewareTimes, Stage, Stamps, StoreTimes, Times, elapsed_ns,
+};
 pub use totals::Totals;
 pub use window::{Counts, Window};

@@ -2,7 +2,8 @@
 
 /// What a request asked for, as coarse as the report tells requests apart.
 ///
-/// The first few are those of the memcached protocol; a versioned store's own come after them.
+/// The first few are those of the memcached protocol; then a versioned store's own, then a
+/// message queue's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -34,13 +35,31 @@ pub enum Op {
     AtomicScan,
     /// Changing several keys at once.
     BulkPut,
+    /// Sending messages to a queue.
+    Send,
+    /// Asking which queues have messages.
+    ListQueues,
+    /// Reading all messages of a queue.
+    ReadAll,
+    /// Reading the oldest message from somebody.
+    ReadFrom,
+    /// Taking the oldest messages out of a queue.
+    Remove,
+    /// Hiding the oldest messages of a queue for a time.
+    Lease,
+    /// Ending leases, and removing their messages.
+    Acknowledge,
+    /// Ending leases, and leaving their messages.
+    Release,
+    /// Letting leases end later.
+    Extend,
     /// Arithmetic, touch, administration and the rest.
     Other,
 }
 
 impl Op {
     /// Every type, in the order in which they are printed.
-    pub const ALL: [Op; 15] = [
+    pub const ALL: [Op; 24] = [
         Op::Set,
         Op::Get,
         Op::Multiget,
@@ -55,6 +74,15 @@ impl Op {
         Op::Scan,
         Op::AtomicScan,
         Op::BulkPut,
+        Op::Send,
+        Op::ListQueues,
+        Op::ReadAll,
+        Op::ReadFrom,
+        Op::Remove,
+        Op::Lease,
+        Op::Acknowledge,
+        Op::Release,
+        Op::Extend,
         Op::Other,
     ];
 
@@ -78,6 +106,15 @@ impl Op {
             Op::Scan => "scan",
             Op::AtomicScan => "atomic_scan",
             Op::BulkPut => "bulk_put",
+            Op::Send => "send",
+            Op::ListQueues => "list_queues",
+            Op::ReadAll => "read_all",
+            Op::ReadFrom => "read_from",
+            Op::Remove => "remove",
+            Op::Lease => "lease",
+            Op::Acknowledge => "acknowledge",
+            Op::Release => "release",
+            Op::Extend => "extend",
             Op::Other => "other",
         }
     }

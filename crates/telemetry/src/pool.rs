@@ -37,6 +37,7 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::histogram;
+    use crate::stage::STAGES_MAX;
 
     #[test]
     fn what_comes_back_is_given_out_again_and_empty() {
@@ -50,7 +51,7 @@ mod tests {
         let again = pool.take();
         assert_eq!(again.histograms.as_ptr(), memory);
         assert_eq!(again.counts.count, 0);
-        assert_eq!(again.sums_ns, [0; 3]);
+        assert_eq!(again.sums_ns, [0; STAGES_MAX]);
         assert_eq!(again.histograms[0], histogram::empty::<u32>());
         assert_ne!(pool.take().histograms.as_ptr(), memory);
     }

@@ -1,5 +1,6 @@
-//! The three roles, and what each keeps besides its requests.
+//! The roles, and what each keeps besides its requests.
 
+mod broker;
 mod store;
 
 use std::fmt::Debug;
@@ -12,6 +13,7 @@ use crate::level::{Level, LevelReading};
 use crate::prometheus::{Metric, MetricKind};
 use crate::stage::{LoadTimes, MiddlewareTimes, StoreTimes, Times};
 
+pub use broker::{Broker, BrokerGauges, BrokerReading};
 pub use store::{RequestSpan, StoreGauges, VersionGauges};
 
 /// What a process does in the system. The role decides at compile time which fields its windows
@@ -22,7 +24,7 @@ pub trait Role: Copy + Debug + 'static {
     /// What it times of a request.
     type Times: Times + Debug + Send;
     /// What a thread keeps besides its requests.
-    type Gauges: Gauges<Reading = Self::Reading> + Debug;
+    type Gauges: Gauges<Reading = Self::Reading> + Debug + Send;
     /// What those gauges said over a window.
     type Reading: Reading;
     /// What the program adds to the summary.
@@ -230,6 +232,9 @@ impl Reading for MiddlewareReading {
                 "Time that worker slots had a request in flight.",
                 self.busy.area_s.max(0.0),
             ));
+        }
+        if self.servers.is_empty() {
+            return metrics;
         }
         let servers = |value: fn(&ServerCounts) -> f64| {
             let samples = self.servers.iter().map(|s| (s.address.clone(), value(s)));

@@ -8,6 +8,8 @@ use std::time::Instant;
 pub enum Stage {
     /// From received to dequeued: waiting for a worker.
     Queueing,
+    /// From dequeued to connected: waiting for a connection to the database. Part of the service.
+    Connection,
     /// From dequeued to answered: with the servers.
     Service,
     /// From received to replied; at a client, from (intended) send to answer.
@@ -19,6 +21,7 @@ impl Stage {
     pub const fn name(self) -> &'static str {
         match self {
             Stage::Queueing => "queueing",
+            Stage::Connection => "connection",
             Stage::Service => "service",
             Stage::Response => "response",
         }
@@ -28,6 +31,7 @@ impl Stage {
     pub(crate) const fn sum_field(self) -> &'static str {
         match self {
             Stage::Queueing => "queueing_sum_ns",
+            Stage::Connection => "connection_sum_ns",
             Stage::Service => "service_sum_ns",
             Stage::Response => "response_sum_ns",
         }
@@ -35,7 +39,7 @@ impl Stage {
 }
 
 /// The most stages that any role times.
-pub(crate) const STAGES_MAX: usize = 3;
+pub(crate) const STAGES_MAX: usize = 4;
 
 /// The durations that one role knows of a request.
 pub trait Times: Copy {
@@ -63,7 +67,31 @@ impl Times for MiddlewareTimes {
 
     #[inline]
     fn stages_ns(&self) -> [u64; STAGES_MAX] {
-        [self.queueing_ns, self.service_ns, self.response_ns]
+        [self.queueing_ns, self.service_ns, self.response_ns, 0]
+    }
+}
+
+/// What a middleware with connections to a database times of a request. One that asks several times
+/// until there is an answer has each stage's times added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrokerTimes {
+    /// Dequeued − received.
+    pub queueing_ns: u64,
+    /// Connected − dequeued.
+    pub connection_ns: u64,
+    /// Answered − dequeued.
+    pub service_ns: u64,
+    /// Replied − received.
+    pub response_ns: u64,
+}
+
+impl Times for BrokerTimes {
+    const STAGES: &'static [Stage] =
+        &[Stage::Queueing, Stage::Connection, Stage::Service, Stage::Response];
+
+    #[inline]
+    fn stages_ns(&self) -> [u64; STAGES_MAX] {
+        [self.queueing_ns, self.connection_ns, self.service_ns, self.response_ns]
     }
 }
 
@@ -79,7 +107,7 @@ impl Times for StoreTimes {
 
     #[inline]
     fn stages_ns(&self) -> [u64; STAGES_MAX] {
-        [self.service_ns, 0, 0]
+        [self.service_ns, 0, 0, 0]
     }
 }
 
@@ -95,7 +123,7 @@ impl Times for LoadTimes {
 
     #[inline]
     fn stages_ns(&self) -> [u64; STAGES_MAX] {
-        [self.response_ns, 0, 0]
+        [self.response_ns, 0, 0, 0]
     }
 }
 
