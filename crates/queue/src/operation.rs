@@ -107,9 +107,8 @@ pub enum Request {
         after: MessageId,
         /// How many at most.
         count: u32,
-        /// No further ones after those that have so many bytes of content together: so fewer than
-        /// `count` with less than this are all that there are.
-        content_bytes_enough: u64,
+        /// No further one once those before it have so many bytes of content.
+        content_bytes_max: u64,
     },
     /// The oldest message from a sender to a client, of any queue.
     ReadFrom {
@@ -126,9 +125,8 @@ pub enum Request {
         queue: QueueId,
         /// How many at most.
         count: u32,
-        /// No further ones after those that have so many bytes of content together: so fewer than
-        /// `count` with less than this are all that there are.
-        content_bytes_enough: u64,
+        /// No further one once those before it have so many bytes of content.
+        content_bytes_max: u64,
     },
     /// Hides the oldest messages of a queue for a client from everybody else.
     Lease {
@@ -138,9 +136,8 @@ pub enum Request {
         queue: QueueId,
         /// How many at most.
         count: u32,
-        /// No further ones after those that have so many bytes of content together: so fewer than
-        /// `count` with less than this are all that there are.
-        content_bytes_enough: u64,
+        /// No further one once those before it have so many bytes of content.
+        content_bytes_max: u64,
         /// For how long.
         visibility: Duration,
     },
