@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 
@@ -20,15 +20,27 @@ pub trait Database: Send + Sync + 'static {
         stages: &mut Stages,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// What arrives from now on, for those who wait for it: told at some time after it can be seen,
-    /// also of messages that come back from a lease. Who lags behind must look for himself.
+    /// What arrives from now on in the queues that somebody watches, told at some time after it can
+    /// be seen, also of messages that come back from a lease. Who lags behind must look for himself;
+    /// so must everybody when it ends, which it does when the database was out of reach.
     ///
     /// # Errors
     /// When it cannot be listened to.
     fn arrivals(
         &self,
     ) -> impl Future<Output = Result<broadcast::Receiver<Arrival>, Failure>> + Send;
+
+    /// Lets what arrives in a queue be told of by [`Database::arrivals`], from its answer on for
+    /// [`WATCHED`]. What is there already has to be looked for, after that answer.
+    ///
+    /// # Errors
+    /// Also when there is no such queue.
+    fn watch(&self, queue: QueueId) -> impl Future<Output = Result<(), Failure>> + Send;
 }
+
+/// For how long a queue is watched. Whoever waits longer watches again, and looks, in half the time:
+/// what was told of by a middleware that died is found then.
+pub const WATCHED: Duration = Duration::from_secs(60);
 
 /// Something that waits in a queue, or a queue that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +79,18 @@ pub enum Failure {
     TooLate(String),
     /// The database did what it must not do.
     Broken(String),
+}
+
+impl Failure {
+    /// There is no such client.
+    pub(crate) fn no_client(client: ClientId) -> Failure {
+        Failure::NotThere(format!("there is no client {client}"))
+    }
+
+    /// There is no such queue.
+    pub(crate) fn no_queue(queue: QueueId) -> Failure {
+        Failure::NotThere(format!("there is no queue {queue}"))
+    }
 }
 
 impl fmt::Display for Failure {
