@@ -3,7 +3,9 @@
 //! # Layout
 //!
 //! * [`operation`]: what clients may ask, and what they are answered.
-//! * [`database`]: the trait of whatever keeps the messages.
+//! * [`database`]: the trait of whatever keeps the messages. [`sqlite`], [`null`]: those that do.
 
 pub mod database;
+pub mod null;
 pub mod operation;
+pub mod sqlite;

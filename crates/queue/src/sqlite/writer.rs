@@ -1,0 +1,203 @@
+//! The one thread that alters messages. What waits for it is committed as one transaction, in which
+//! a request that fails undoes only itself.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::{broadcast, oneshot};
+
+use super::{changes, failure, keeping, reads};
+use crate::database::{Arrival, Failure, Stages};
+use crate::operation::{Answer, QueueId, Request};
+
+/// Requests of one transaction at most.
+const GROUP_MAX: usize = 256;
+/// How often leases are looked after.
+const KEEPING: Duration = Duration::from_millis(100);
+
+/// The thread, which ends with this.
+#[derive(Debug)]
+pub(super) struct Writer {
+    jobs: Sender<Job>,
+}
+
+#[derive(Debug)]
+struct Job {
+    task: Task,
+    reply: oneshot::Sender<Reply>,
+}
+
+#[derive(Debug)]
+enum Task {
+    Answer(Request),
+    CheckQueue(QueueId),
+}
+
+#[derive(Debug)]
+struct Reply {
+    answer: Result<Answer, Failure>,
+    begun: Instant,
+}
+
+impl Writer {
+    pub(super) fn start(
+        connection: Connection,
+        arrivals: broadcast::Sender<Arrival>,
+    ) -> Result<Writer, Failure> {
+        let (jobs, waiting) = mpsc::channel();
+        thread::Builder::new()
+            .name("sqlite-writer".to_owned())
+            .spawn(move || run(connection, &waiting, &arrivals))
+            .map_err(|error| Failure::Unavailable(format!("cannot start a thread: {error}")))?;
+        Ok(Writer { jobs })
+    }
+
+    pub(super) async fn call(
+        &self,
+        request: Request,
+        stages: &mut Stages,
+    ) -> Result<Answer, Failure> {
+        let reply = self.reply(Task::Answer(request)).await?;
+        stages.connected = Some(reply.begun);
+        stages.answered = Some(Instant::now());
+        reply.answer
+    }
+
+    pub(super) async fn check_queue(&self, queue: QueueId) -> Result<(), Failure> {
+        self.reply(Task::CheckQueue(queue)).await?.answer.map(|_| ())
+    }
+
+    async fn reply(&self, task: Task) -> Result<Reply, Failure> {
+        let (reply, answered) = oneshot::channel();
+        // A thread that has panicked takes no jobs, and drops those that it has.
+        let ended = || Failure::Unknown("the thread that writes to SQLite has ended".to_owned());
+        self.jobs.send(Job { task, reply }).map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())
+    }
+}
+
+fn run(mut connection: Connection, jobs: &Receiver<Job>, arrivals: &broadcast::Sender<Arrival>) {
+    let mut keep_at = Instant::now();
+    loop {
+        match jobs.recv_timeout(keep_at.saturating_duration_since(Instant::now())) {
+            Ok(first) => group(&mut connection, first, jobs, arrivals),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if Instant::now() >= keep_at {
+            // What fails is tried again, and fails those who ask, who say so.
+            let more = keep(&mut connection, arrivals).unwrap_or(false);
+            keep_at = Instant::now() + if more { Duration::ZERO } else { KEEPING };
+        }
+    }
+}
+
+fn keep(
+    connection: &mut Connection,
+    arrivals: &broadcast::Sender<Arrival>,
+) -> rusqlite::Result<bool> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let (arrived, more) = keeping::keep(&transaction)?;
+    transaction.commit()?;
+    tell(arrivals, arrived);
+    Ok(more)
+}
+
+/// Answers a job and those that wait behind it.
+fn group(
+    connection: &mut Connection,
+    first: Job,
+    jobs: &Receiver<Job>,
+    arrivals: &broadcast::Sender<Arrival>,
+) {
+    let mut replies = Vec::new();
+    let mut arrived = Vec::new();
+    let committed = transact(connection, first, jobs, &mut arrived, &mut replies);
+    if committed.is_ok() {
+        tell(arrivals, arrived);
+    }
+    for (reply, mut answer) in replies {
+        if let Err(failed) = &committed {
+            answer.answer = Err(failed.clone());
+        }
+        // Whoever has gone does not want it.
+        let _ = reply.send(answer);
+    }
+}
+
+type Replies = Vec<(oneshot::Sender<Reply>, Reply)>;
+
+fn transact(
+    connection: &mut Connection,
+    first: Job,
+    jobs: &Receiver<Job>,
+    arrived: &mut Vec<Arrival>,
+    replies: &mut Replies,
+) -> Result<(), Failure> {
+    let mut transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate)
+    {
+        Ok(transaction) => transaction,
+        Err(error) => {
+            let failed = failure(error);
+            let reply = Reply { answer: Err(failed.clone()), begun: Instant::now() };
+            replies.push((first.reply, reply));
+            return Err(failed);
+        }
+    };
+    let mut next = Some(first);
+    let mut taken = 0;
+    while let Some(Job { task, reply }) = next {
+        let begun = Instant::now();
+        // Who has gone may have thought that it was not done.
+        if !reply.is_closed() {
+            let answer = alone(&mut transaction, &task, arrived);
+            let failed = answer.as_ref().err().cloned();
+            replies.push((reply, Reply { answer, begun }));
+            // Of some errors, such as of a full disk, SQLite rolls back everything.
+            if let Some(failed) = failed.filter(|_| transaction.is_autocommit()) {
+                return Err(failed);
+            }
+        }
+        taken += 1;
+        next = if taken < GROUP_MAX { jobs.try_recv().ok() } else { None };
+    }
+    transaction.commit().map_err(|error| match failure(error) {
+        // What a write or a sync that failed has left on the disk is not known.
+        Failure::Unavailable(text) => Failure::Unknown(text),
+        other => other,
+    })
+}
+
+/// Does a task so that, if it fails, it has done nothing.
+fn alone(
+    transaction: &mut rusqlite::Transaction<'_>,
+    task: &Task,
+    arrived: &mut Vec<Arrival>,
+) -> Result<Answer, Failure> {
+    let savepoint = transaction.savepoint().map_err(failure)?;
+    let before = arrived.len();
+    let answer = match task {
+        Task::Answer(request) => changes::answer(&savepoint, request, arrived),
+        Task::CheckQueue(queue) => reads::check_queue(&savepoint, *queue).map(|()| Answer::Done),
+    };
+    match answer {
+        Ok(answer) => {
+            savepoint.commit().map_err(failure)?;
+            Ok(answer)
+        }
+        // The savepoint is rolled back when it is dropped.
+        Err(failed) => {
+            arrived.truncate(before);
+            Err(failed)
+        }
+    }
+}
+
+fn tell(arrivals: &broadcast::Sender<Arrival>, arrived: Vec<Arrival>) {
+    for arrival in arrived {
+        // Nobody may be waiting.
+        let _ = arrivals.send(arrival);
+    }
+}

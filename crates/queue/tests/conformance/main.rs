@@ -1,0 +1,77 @@
+//! One suite over every database of messages.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+mod suite;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use knee_queue::sqlite::{Options, Sqlite};
+
+use crate::harness::desk::Desk;
+
+macro_rules! conforms {
+    ($($database:ident),*) => { $(
+        mod $database {
+            conforms!(@ $database:
+                messages_come_in_the_order_of_their_arrival,
+                a_message_is_kept_as_it_was_sent,
+                who_is_not_there_is_named,
+                several_are_sent_all_or_none,
+                queues_with_messages_are_listed,
+                reading_takes_pages_and_removes_nothing,
+                the_oldest_from_a_sender_is_read,
+                a_lease_hides_a_message_until_it_ends,
+                an_extended_lease_outlives_its_first_end,
+                attempts_end_in_the_dead_letters,
+                old_messages_are_removed,
+                a_deleted_queue_is_gone_at_once,
+                arrivals_are_told_of,
+                everything_is_counted,
+                whoever_removes_together_shares_without_loss,
+                stages_follow_each_other
+            );
+        }
+    )* };
+    (@ $database:ident: $($test:ident),*) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            let (database, _place) = super::$database().await;
+            super::suite::$test(super::Desk(database)).await;
+        }
+    )* };
+}
+
+conforms!(sqlite_in_memory, sqlite_file);
+
+async fn sqlite_in_memory() -> (Sqlite, ()) {
+    (Sqlite::open(&Options { file: None, durable: true }).unwrap(), ())
+}
+
+async fn sqlite_file() -> (Sqlite, Place) {
+    let place = Place::new();
+    let file = Some(place.0.join("messages.db"));
+    (Sqlite::open(&Options { file, durable: true }).unwrap(), place)
+}
+
+/// A directory that goes with its test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("knee-queue-{}-{count}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Place(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

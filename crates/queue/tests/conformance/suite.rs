@@ -1,0 +1,428 @@
+//! What every database of messages must do.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use knee_queue::database::{Arrival, Database, Failure, Stages};
+use knee_queue::operation::{
+    ANYBODY, Answer, Counts, Lease, Outgoing, QueueSettings, Request, Stored,
+};
+use tokio::sync::broadcast::Receiver;
+use tokio::time::timeout;
+
+use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of, outgoing, settings};
+
+/// A lease that ends while the test looks on.
+const SHORT: Duration = Duration::from_millis(150);
+
+pub(crate) async fn messages_come_in_the_order_of_their_arrival(desk: Desk<impl Database>) {
+    let (a, b) = (desk.client().await, desk.client().await);
+    let queue = desk.queue(a).await;
+    let mut ids = Vec::new();
+    for (receiver, content) in [
+        (a, "1"),
+        (ANYBODY, "2"),
+        (b, "not a's"),
+        (ANYBODY, "3"),
+        (a, "4"),
+        (a, "5"),
+        (ANYBODY, "6"),
+    ] {
+        ids.push(desk.send(b, receiver, queue, content).await);
+    }
+    assert!(ids.is_sorted());
+    assert_eq!(contents(&desk.read(a, queue, 0, 10).await), ["1", "2", "3", "4", "5", "6"]);
+    assert_eq!(contents(&desk.remove(a, queue, 1).await), ["1"]);
+    assert_eq!(contents(&desk.remove(a, queue, 3).await), ["2", "3", "4"]);
+    assert_eq!(contents(&desk.remove(b, queue, 1).await), ["not a's"]);
+    assert_eq!(contents(&desk.remove(a, queue, 10).await), ["5", "6"]);
+    assert_eq!(desk.remove(a, queue, 1).await, []);
+    assert_eq!(desk.remove(b, queue, 2).await, []);
+}
+
+pub(crate) async fn a_message_is_kept_as_it_was_sent(desk: Desk<impl Database>) {
+    let (a, b) = (desk.client().await, desk.client().await);
+    let queue = desk.queue(a).await;
+    let long = "ä€𝄞\\'\"\n".repeat(50_000);
+    let id = desk.send(a, b, queue, &long).await;
+    let empty = desk.send(a, ANYBODY, queue, "").await;
+    let removed = desk.remove(b, queue, 2).await;
+    let [first, second] = removed.as_slice() else { panic!("two of {removed:?}") };
+    assert_eq!((first.id, first.sender, first.receiver, first.queue), (id, a, b, queue));
+    assert!(first.content == long, "the content is the one that was sent");
+    assert_eq!((second.id, second.receiver, second.content.as_str()), (empty, ANYBODY, ""));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age_us = i64::try_from(now.as_micros()).unwrap() - first.arrived_at_us;
+    assert!((-1_000_000..60_000_000).contains(&age_us), "{age_us}");
+}
+
+pub(crate) async fn who_is_not_there_is_named(desk: Desk<impl Database>) {
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    for nobody in [client + 1000, u32::MAX] {
+        for request in [
+            Request::CreateQueue { creator: nobody, settings: settings() },
+            Request::Send { sender: nobody, messages: vec![outgoing(client, queue, "x")] },
+            Request::Send { sender: client, messages: vec![outgoing(nobody, queue, "x")] },
+            Request::ListQueues { receiver: nobody },
+            read(nobody, queue),
+            Request::ReadFrom { receiver: nobody, sender: client },
+            Request::ReadFrom { receiver: client, sender: nobody },
+            remove(nobody, queue),
+            lease(nobody, queue),
+        ] {
+            not_there(&desk, request, &format!("no client {nobody}")).await;
+        }
+    }
+    for nowhere in [queue + 1000, u32::MAX, 0] {
+        let dead = QueueSettings { dead_letters: Some(nowhere), ..settings() };
+        for request in [
+            Request::CreateQueue { creator: client, settings: dead },
+            Request::DeleteQueue { queue: nowhere },
+            Request::Send { sender: client, messages: vec![outgoing(client, nowhere, "x")] },
+            read(client, nowhere),
+            remove(client, nowhere),
+            lease(client, nowhere),
+        ] {
+            not_there(&desk, request, &format!("no queue {nowhere}")).await;
+        }
+        assert!(matches!(desk.0.watch(nowhere).await, Err(Failure::NotThere(_))));
+    }
+    assert_eq!(desk.counts().await.messages, 0);
+}
+
+fn read(receiver: u32, queue: u32) -> Request {
+    Request::Read { receiver, queue, after: 0, count: 1, content_bytes_max: 1 }
+}
+
+fn remove(receiver: u32, queue: u32) -> Request {
+    Request::Remove { receiver, queue, count: 1, content_bytes_max: 1 }
+}
+
+fn lease(receiver: u32, queue: u32) -> Request {
+    Request::Lease { receiver, queue, count: 1, content_bytes_max: 1, visibility: LONG }
+}
+
+async fn not_there(desk: &Desk<impl Database>, request: Request, named: &str) {
+    match desk.ask(request.clone()).await {
+        Err(Failure::NotThere(text)) => assert!(text.contains(named), "{request:?}: {text}"),
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+pub(crate) async fn several_are_sent_all_or_none(desk: Desk<impl Database>) {
+    let (a, b) = (desk.client().await, desk.client().await);
+    let (one, two) = (desk.queue(a).await, desk.queue(a).await);
+    let ids = desk
+        .send_all(
+            a,
+            vec![
+                outgoing(b, two, "1"),
+                outgoing(b, one, "2"),
+                outgoing(ANYBODY, two, "3"),
+                outgoing(b, two, "4"),
+            ],
+        )
+        .await
+        .unwrap();
+    assert!(ids.len() == 4 && ids.is_sorted() && ids[0] < ids[1], "{ids:?}");
+    let refused = desk
+        .send_all(a, vec![outgoing(b, two, "5"), outgoing(b, two + 99, "6"), outgoing(b, one, "7")])
+        .await;
+    assert_eq!(refused, Err(Failure::NotThere(format!("there is no queue {}", two + 99))));
+    assert_eq!(contents(&desk.remove(b, two, 9).await), ["1", "3", "4"]);
+    assert_eq!(contents(&desk.remove(b, one, 9).await), ["2"]);
+}
+
+pub(crate) async fn queues_with_messages_are_listed(desk: Desk<impl Database>) {
+    let (a, b) = (desk.client().await, desk.client().await);
+    let mut queues = Vec::new();
+    for _ in 0..5 {
+        queues.push(desk.queue(a).await);
+    }
+    assert_eq!(desk.queues(a).await, []);
+    for (receiver, queue) in
+        [(a, 3), (a, 0), (a, 3), (ANYBODY, 1), (ANYBODY, 3), (b, 2), (b, 4), (ANYBODY, 4)]
+    {
+        desk.send(b, receiver, queues[queue], "x").await;
+    }
+    assert_eq!(desk.queues(a).await, [queues[0], queues[1], queues[3], queues[4]]);
+    assert_eq!(desk.queues(b).await, [queues[1], queues[2], queues[3], queues[4]]);
+    desk.remove(a, queues[0], 1).await;
+    desk.lease(a, queues[1], 1, LONG).await;
+    desk.delete(queues[4]).await.unwrap();
+    assert_eq!(desk.queues(a).await, [queues[3]]);
+}
+
+pub(crate) async fn reading_takes_pages_and_removes_nothing(desk: Desk<impl Database>) {
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let ids = desk
+        .send_all(client, (0..20).map(|n| outgoing(n % 2 * client, queue, "0123456789")).collect())
+        .await
+        .unwrap();
+    let mut seen: Vec<u64> = Vec::new();
+    loop {
+        let page = desk.read(client, queue, seen.last().copied().unwrap_or(0), 7).await;
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page.iter().map(|message| message.id));
+    }
+    assert_eq!(seen, ids);
+    // No further one once those before it have so many bytes.
+    for (content_bytes_max, count) in [(0, 1), (1, 1), (10, 1), (11, 2), (25, 3), (1000, 20)] {
+        let request =
+            Request::Read { receiver: client, queue, after: 0, count: 50, content_bytes_max };
+        assert_eq!(desk.messages(request).await.len(), count, "{content_bytes_max}");
+    }
+    assert_eq!(desk.counts().await.messages, 20);
+    for count in [3, 20 - 3] {
+        let request = Request::Remove {
+            receiver: client,
+            queue,
+            count: 50,
+            content_bytes_max: count as u64 * 10,
+        };
+        assert_eq!(desk.messages(request).await.len(), count);
+    }
+}
+
+pub(crate) async fn the_oldest_from_a_sender_is_read(desk: Desk<impl Database>) {
+    let (a, b, c) = (desk.client().await, desk.client().await, desk.client().await);
+    let (one, two) = (desk.queue(a).await, desk.queue(a).await);
+    desk.send(b, c, one, "not a's").await;
+    desk.send(c, a, one, "not b's").await;
+    desk.send(b, ANYBODY, two, "first").await;
+    desk.send(b, a, one, "second").await;
+    desk.send(b, a, two, "third").await;
+    let from = Request::ReadFrom { receiver: a, sender: b };
+    assert_eq!(contents(&desk.messages(from.clone()).await), ["first"]);
+    assert_eq!(contents(&desk.messages(from.clone()).await), ["first"]);
+    desk.delete(two).await.unwrap();
+    assert_eq!(contents(&desk.messages(from.clone()).await), ["second"]);
+    desk.lease(a, one, 2, LONG).await;
+    assert_eq!(desk.messages(from).await, []);
+}
+
+pub(crate) async fn a_lease_hides_a_message_until_it_ends(desk: Desk<impl Database>) {
+    let (a, b) = (desk.client().await, desk.client().await);
+    let queue = desk.queue(a).await;
+    for content in ["1", "2", "3", "4"] {
+        desk.send(a, ANYBODY, queue, content).await;
+    }
+    let leased = desk.lease(a, queue, 3, LONG).await;
+    assert_eq!(
+        leased.iter().map(|(m, n)| (m.content.as_str(), *n)).collect::<Vec<_>>(),
+        [("1", 1), ("2", 1), ("3", 1)]
+    );
+    assert_eq!(contents(&desk.read(b, queue, 0, 9).await), ["4"]);
+    let [one, two, three] = [0, 1, 2].map(|n| lease_of(&leased[n]));
+
+    // It is the attempt that counts, not the message alone.
+    let other = Lease { attempt: 2, ..one };
+    let huge = Lease { message: u64::MAX, attempt: u32::MAX };
+    assert_eq!(desk.acknowledge(&[other, one, huge]).await, [other, huge]);
+    assert_eq!(desk.acknowledge(&[one]).await, [one]);
+    assert_eq!(desk.release(&[two, one]).await, [one]);
+    assert_eq!(desk.release(&[two]).await, [two]);
+    assert_eq!(desk.extend(&[three, two], LONG).await, [two]);
+
+    // What comes back is at its old place, one attempt older.
+    let leased = desk.lease(b, queue, 9, SHORT).await;
+    assert_eq!(
+        leased.iter().map(|(m, n)| (m.content.as_str(), *n)).collect::<Vec<_>>(),
+        [("2", 2), ("4", 1)]
+    );
+    assert_eq!(desk.acknowledge(&[two]).await, [two]);
+    // Whoever lets it end gets nothing for a late acknowledgement.
+    let (again, attempt) = desk.lease_at_last(a, queue, LONG).await;
+    assert_eq!((again.content.as_str(), attempt), ("2", 3));
+    let late = lease_of(&leased[0]);
+    assert_eq!(desk.acknowledge(&[late]).await, [late]);
+    assert_eq!(desk.acknowledge(&[Lease { attempt: 3, ..late }, three]).await, []);
+    assert_eq!(desk.at_last(async || desk.remove(b, queue, 1).await.pop()).await.content, "4");
+    assert_eq!(desk.counts().await.messages, 0);
+}
+
+pub(crate) async fn an_extended_lease_outlives_its_first_end(desk: Desk<impl Database>) {
+    let client = desk.client().await;
+    let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
+    desk.send(client, client, queue, "x").await;
+    desk.send(client, client, other, "y").await;
+    let extended = lease_of(&desk.lease(client, queue, 1, SHORT).await[0]);
+    desk.lease(client, other, 1, SHORT).await;
+    assert_eq!(desk.extend(&[extended], LONG).await, []);
+    // The one that was not extended is back, so the other one would be, too.
+    desk.at_last(async || desk.remove(client, other, 1).await.pop()).await;
+    assert_eq!(desk.remove(client, queue, 1).await, []);
+    assert_eq!(desk.acknowledge(&[extended]).await, []);
+}
+
+pub(crate) async fn attempts_end_in_the_dead_letters(desk: Desk<impl Database>) {
+    let client = desk.client().await;
+    let last = desk.queue(client).await;
+    let dead = QueueSettings { dead_letters: Some(last), attempts_max: 2, retention: None };
+    let middle = desk.queue_with(client, dead).await;
+    let first = desk.queue_with(client, QueueSettings { dead_letters: Some(middle), ..dead }).await;
+    let for_ever = desk.queue_with(client, QueueSettings { attempts_max: 1, ..settings() }).await;
+    let id = desk.send(client, client, first, "x").await;
+    desk.send(client, client, for_ever, "y").await;
+    // Two attempts in each, one of which ends by itself and one by a release.
+    for (queue, attempts) in [(first, [1, 2]), (middle, [3, 4])] {
+        let (message, attempt) = desk.lease_at_last(client, queue, SHORT).await;
+        assert_eq!((message.id, message.queue, attempt), (id, queue, attempts[0]));
+        let second = desk.lease_at_last(client, queue, LONG).await;
+        assert_eq!(second.1, attempts[1]);
+        assert_eq!(desk.release(&[lease_of(&second)]).await, []);
+        assert_eq!(desk.release(&[lease_of(&second)]).await, [lease_of(&second)]);
+    }
+    assert_eq!(desk.remove(client, first, 1).await, []);
+    for attempt in 1..5 {
+        let leased = desk.lease(client, for_ever, 1, LONG).await;
+        assert_eq!(leased[0].1, attempt);
+        desk.release(&[lease_of(&leased[0])]).await;
+    }
+    assert_eq!(desk.queues(client).await, [last, for_ever]);
+    assert_eq!(desk.remove(client, last, 9).await[0].id, id);
+}
+
+pub(crate) async fn old_messages_are_removed(desk: Desk<impl Database>) {
+    let (a, b) = (desk.client().await, desk.client().await);
+    let kept = desk.queue(a).await;
+    let short = QueueSettings { retention: Some(Duration::from_millis(1)), ..settings() };
+    let queue = desk.queue_with(a, short).await;
+    for n in 0..10 {
+        desk.send(a, [a, b, ANYBODY][n % 3], queue, "x").await;
+        desk.send(a, a, kept, "y").await;
+    }
+    desk.at_last(async || (desk.counts().await.messages == 10).then_some(())).await;
+    assert_eq!(desk.remove(a, queue, 9).await, []);
+    assert_eq!(desk.read(a, kept, 0, 99).await.len(), 10);
+}
+
+pub(crate) async fn a_deleted_queue_is_gone_at_once(desk: Desk<impl Database>) {
+    let client = desk.client().await;
+    let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
+    for n in 0..1500 {
+        let whose = [client, ANYBODY][n % 2];
+        desk.send_all(client, vec![outgoing(whose, queue, "x"), outgoing(whose, other, "y")])
+            .await
+            .unwrap();
+    }
+    let held = lease_of(&desk.lease(client, queue, 1, SHORT).await[0]);
+    assert_eq!(desk.delete(queue).await, Ok(Answer::Done));
+    assert_eq!(desk.counts().await, Counts { messages: 1500, clients: 1, queues: 1 });
+    for request in [
+        read(client, queue),
+        remove(client, queue),
+        lease(client, queue),
+        Request::DeleteQueue { queue },
+        Request::Send { sender: client, messages: vec![outgoing(client, queue, "x")] },
+    ] {
+        not_there(&desk, request, &format!("no queue {queue}")).await;
+    }
+    assert_eq!(desk.queues(client).await, [other]);
+    assert_eq!(desk.acknowledge(&[held]).await, [held]);
+    assert_eq!(desk.release(&[held]).await, [held]);
+    assert!(desk.queue(client).await > queue.max(other), "no number is used twice");
+    assert_eq!(desk.remove(client, other, 2000).await.len(), 1500);
+}
+
+pub(crate) async fn arrivals_are_told_of(desk: Desk<impl Database>) {
+    let (a, b) = (desk.client().await, desk.client().await);
+    let (queue, dead) = (desk.queue(a).await, desk.queue(a).await);
+    let limited = QueueSettings { dead_letters: Some(dead), attempts_max: 2, retention: None };
+    let leased = desk.queue_with(a, limited).await;
+    let mut arrivals = desk.0.arrivals().await.unwrap();
+    for watched in [queue, dead, leased] {
+        desk.0.watch(watched).await.unwrap();
+        desk.0.watch(watched).await.unwrap();
+    }
+    desk.send(b, a, queue, "x").await;
+    told(&mut arrivals, Arrival { queue, receiver: a }).await;
+    desk.send_all(b, vec![outgoing(ANYBODY, leased, "x"), outgoing(b, queue, "y")]).await.unwrap();
+    told(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
+    told(&mut arrivals, Arrival { queue, receiver: b }).await;
+    // What comes back arrives again: because its lease is over, and because it was released.
+    desk.lease(a, leased, 1, SHORT).await;
+    told(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
+    let again = desk.lease(a, leased, 1, LONG).await;
+    desk.release(&[lease_of(&again[0])]).await;
+    told(&mut arrivals, Arrival { queue: dead, receiver: ANYBODY }).await;
+    desk.delete(queue).await.unwrap();
+    told(&mut arrivals, Arrival { queue, receiver: ANYBODY }).await;
+}
+
+async fn told(arrivals: &mut Receiver<Arrival>, expected: Arrival) {
+    let heard = async { while arrivals.recv().await.expect("arrivals") != expected {} };
+    timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{expected:?}"));
+}
+
+pub(crate) async fn everything_is_counted(desk: Desk<impl Database>) {
+    assert_eq!(desk.counts().await, Counts { messages: 0, clients: 0, queues: 0 });
+    let first = desk.ask(Request::RegisterMiddleware).await;
+    let second = desk.ask(Request::RegisterMiddleware).await;
+    assert!(matches!(first, Ok(Answer::Id(_))) && first != second, "{first:?} {second:?}");
+    let (a, b) = (desk.client().await, desk.client().await);
+    assert!(ANYBODY < a && a < b);
+    let queue = desk.queue(a).await;
+    for _ in 0..3 {
+        desk.send(a, b, queue, "x").await;
+    }
+    desk.lease(b, queue, 1, LONG).await;
+    assert_eq!(desk.counts().await, Counts { messages: 3, clients: 2, queues: 1 });
+}
+
+pub(crate) async fn whoever_removes_together_shares_without_loss(desk: Desk<impl Database>) {
+    let desk = Arc::new(desk);
+    let sender = desk.client().await;
+    let queue = desk.queue(sender).await;
+    let mut clients = Vec::new();
+    for n in 0..400 {
+        if n % 100 == 0 {
+            clients.push(desk.client().await);
+        }
+        desk.send(sender, ANYBODY, queue, &n.to_string()).await;
+    }
+    let left = Arc::new(AtomicUsize::new(400));
+    let removers: Vec<_> = clients
+        .into_iter()
+        .map(|client| {
+            let (desk, left) = (Arc::clone(&desk), Arc::clone(&left));
+            tokio::spawn(async move {
+                let mut mine: Vec<Stored> = Vec::new();
+                while left.load(Ordering::Relaxed) > 0 {
+                    let removed = desk.remove(client, queue, 1 + mine.len() as u32 % 3).await;
+                    left.fetch_sub(removed.len(), Ordering::Relaxed);
+                    mine.extend(removed);
+                }
+                mine
+            })
+        })
+        .collect();
+    let mut seen = HashSet::new();
+    for remover in removers {
+        let mine = timeout(PATIENCE, remover).await.expect("none is lost").unwrap();
+        assert!(mine.is_sorted_by_key(|message| message.id), "each in order");
+        seen.extend(mine.iter().map(|message| message.content.clone()));
+    }
+    assert_eq!(seen.len(), 400);
+}
+
+pub(crate) async fn stages_follow_each_other(desk: Desk<impl Database>) {
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let message = Outgoing { receiver: client, queue, content: "x".to_owned() };
+    for request in [Request::Send { sender: client, messages: vec![message] }, read(client, queue)]
+    {
+        let begun = std::time::Instant::now();
+        let mut stages = Stages::default();
+        desk.0.call(request, &mut stages).await.unwrap();
+        let (connected, answered) = (stages.connected.unwrap(), stages.answered.unwrap());
+        assert!(begun <= connected && connected <= answered, "{stages:?}");
+        assert!(answered <= std::time::Instant::now());
+    }
+}

@@ -1,0 +1,3 @@
+//! What tests of databases share.
+
+pub(crate) mod desk;
