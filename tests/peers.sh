@@ -4,13 +4,17 @@
 set -eu
 
 missing=""
+# Debian keeps PostgreSQL's own programs out of PATH, by version.
+postgresql=$(printf '%s:' /usr/lib/postgresql/*/bin)
 need() { # a command, and Debian's package that has it
-    PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+    PATH="$PATH:/usr/sbin:$postgresql" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
 }
 need memcached memcached
 need memccapable libmemcached-tools
 need memcslap libmemcached-tools
 need nutcracker nutcracker
+need initdb postgresql
+need pgbench postgresql
 need redis-server redis-server
 need redis-benchmark redis-tools
 [ -n "$missing" ] || exit 0

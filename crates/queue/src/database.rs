@@ -43,7 +43,7 @@ pub trait Database: Send + Sync + 'static {
 pub const WATCHED: Duration = Duration::from_secs(60);
 
 /// Something that waits in a queue, or a queue that is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// Where.
     pub queue: QueueId,

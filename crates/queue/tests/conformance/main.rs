@@ -8,9 +8,12 @@ mod suite;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use knee_queue::sqlite::{Options, Sqlite};
+use knee_queue::postgres::{Options, Postgres};
+use knee_queue::sqlite::{self, Sqlite};
 
+use crate::harness::cluster::Cluster;
 use crate::harness::desk::Desk;
 
 macro_rules! conforms {
@@ -45,16 +48,39 @@ macro_rules! conforms {
     )* };
 }
 
-conforms!(sqlite_in_memory, sqlite_file);
+conforms!(sqlite_in_memory, sqlite_file, postgres, postgres_combining);
 
 async fn sqlite_in_memory() -> (Sqlite, ()) {
-    (Sqlite::open(&Options { file: None, durable: true }).unwrap(), ())
+    (Sqlite::open(&sqlite::Options { file: None, durable: true }).unwrap(), ())
 }
 
 async fn sqlite_file() -> (Sqlite, Place) {
     let place = Place::new();
     let file = Some(place.0.join("messages.db"));
-    (Sqlite::open(&Options { file, durable: true }).unwrap(), place)
+    (Sqlite::open(&sqlite::Options { file, durable: true }).unwrap(), place)
+}
+
+/// Whose every test has a database of its own, in one cluster.
+async fn postgres() -> (Postgres, Arc<Cluster>) {
+    let cluster = cluster();
+    (cluster.open().await, cluster)
+}
+
+async fn postgres_combining() -> (Postgres, Arc<Cluster>) {
+    let cluster = cluster();
+    let options = Options { connections: 2, combine_max: 16, ..cluster.migrated().await };
+    (Postgres::open(&options).await.unwrap(), cluster)
+}
+
+/// The cluster of the tests that run; gone when none does.
+fn cluster() -> Arc<Cluster> {
+    static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    let mut shared = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let started = Arc::new(Cluster::start(false));
+        *shared = Arc::downgrade(&started);
+        started
+    })
 }
 
 /// A directory that goes with its test.

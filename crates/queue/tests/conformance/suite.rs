@@ -349,8 +349,8 @@ pub(crate) async fn arrivals_are_told_of(desk: Desk<impl Database>) {
     // What comes back arrives again: because its lease is over, and because it was released.
     desk.lease(a, leased, 1, SHORT).await;
     told(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
-    let again = desk.lease(a, leased, 1, LONG).await;
-    desk.release(&[lease_of(&again[0])]).await;
+    let again = desk.lease_at_last(a, leased, LONG).await;
+    desk.release(&[lease_of(&again)]).await;
     told(&mut arrivals, Arrival { queue: dead, receiver: ANYBODY }).await;
     desk.delete(queue).await.unwrap();
     told(&mut arrivals, Arrival { queue, receiver: ANYBODY }).await;

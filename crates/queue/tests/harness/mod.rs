@@ -1,3 +1,7 @@
 //! What tests of databases share.
 
+// Not every one of them needs all.
+#![allow(dead_code)]
+
+pub(crate) mod cluster;
 pub(crate) mod desk;

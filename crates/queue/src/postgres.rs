@@ -1,0 +1,186 @@
+//! Messages in PostgreSQL, through functions that are stored there.
+//!
+//! # Layout
+//!
+//! * `sql/`, `migrate`: the schema and its functions, and how they come there. * `address`: where, and
+//!   as whom. * `pool`, `statements`: connections, and what they have prepared. * `calls`: requests as
+//!   calls of functions. * `combine`: what waits for a connection, put together. * `floors`: where a
+//!   remove begins. * `keeper`: leases that end, retention, deleted queues. * `listen`: arrivals.
+//!   * `failure`: errors.
+
+mod address;
+mod calls;
+mod combine;
+mod failure;
+mod floors;
+mod keeper;
+mod listen;
+mod migrate;
+mod pool;
+mod statements;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::broadcast;
+
+use self::calls::{Told, change, only};
+use self::combine::Combiner;
+use self::floors::Floors;
+use self::listen::{Listener, Unsent};
+use self::pool::Pool;
+use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
+use crate::operation::{Answer, QueueId, Request};
+
+/// One for the keeper, and one for what those who wait need.
+const UPKEEP_CONNECTIONS: usize = 2;
+
+/// How messages are kept.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `postgresql://USER@HOST:PORT/DATABASE`, or as `host=... user=...`; without a password.
+    pub address: String,
+    /// What has the password; otherwise it is in `PGPASSWORD`, or in the file that `PGPASSFILE` names
+    /// or `~/.pgpass`.
+    pub password_file: Option<PathBuf>,
+    /// Connections for requests, at least 1. Beside them there are up to two for upkeep, and one that
+    /// listens while somebody waits.
+    pub connections: usize,
+    /// How long a connection is waited for.
+    pub connection_wait: Duration,
+    /// For how long a connection is kept that nobody uses; one is in any case.
+    pub idle_max: Option<Duration>,
+    /// Requests that wait for a connection and are made one call, at most; with 1, each is its own.
+    pub combine_max: usize,
+}
+
+/// Installs the schema, or what is missing of it, and answers what that was.
+///
+/// # Errors
+/// When it is of a later program or another one, and when the database cannot be reached or altered.
+pub async fn migrate(options: &Options) -> Result<Vec<String>, Failure> {
+    migrate::migrate(&address::address(&options.address, options.password_file.as_deref())?).await
+}
+
+/// A database in PostgreSQL. Its tasks end when it is dropped.
+#[derive(Debug)]
+pub struct Postgres {
+    inner: Arc<Inner>,
+    combiner: Option<Arc<Combiner>>,
+}
+
+/// What the tasks share.
+#[derive(Debug)]
+struct Inner {
+    /// For requests.
+    pool: Arc<Pool>,
+    /// For what nobody asks for, so that it takes no connection from those who ask.
+    upkeep: Arc<Pool>,
+    floors: Arc<Floors>,
+    listener: Listener,
+}
+
+impl Postgres {
+    /// Looks whether the database is there and has the schema.
+    ///
+    /// # Errors
+    /// When it is not, or has not; when it refuses its user.
+    pub async fn open(options: &Options) -> Result<Postgres, Failure> {
+        let config = address::address(&options.address, options.password_file.as_deref())?;
+        migrate::check(&config).await?;
+        let floors = Arc::new(Floors::default());
+        let pool = |connections| {
+            let Options { connection_wait, idle_max, .. } = *options;
+            let floors = Arc::clone(&floors);
+            Pool::new(config.clone(), connections, connection_wait, idle_max, floors)
+        };
+        let (pool, upkeep) = (pool(options.connections), pool(UPKEEP_CONNECTIONS));
+        let (listener, unsent) = Listener::new(config);
+        let inner = Arc::new(Inner { pool, upkeep, floors, listener });
+        tokio::spawn(keeper::keep(Arc::downgrade(&inner)));
+        tokio::spawn(tell_others(Arc::clone(&inner.upkeep), unsent));
+        let combiner = (options.combine_max > 1)
+            .then(|| Arc::new(Combiner::new(Arc::clone(&inner), options.combine_max)));
+        Ok(Postgres { inner, combiner })
+    }
+}
+
+impl Database for Postgres {
+    async fn call(&self, request: Request, stages: &mut Stages) -> Result<Answer, Failure> {
+        if let Some(combiner) = &self.combiner
+            && combine::can_combine(&request)
+        {
+            return combiner.call(request, stages).await;
+        }
+        self.inner.call(&request, stages).await
+    }
+
+    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
+        self.inner.listener.arrivals().await
+    }
+
+    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
+        self.inner.watch(queue).await
+    }
+}
+
+impl Inner {
+    async fn call(&self, request: &Request, stages: &mut Stages) -> Result<Answer, Failure> {
+        let mut done = self.call_once(request, stages).await;
+        // A connection may have been lost while nobody used it. What only reads can be asked again.
+        if calls::only_reads(request) && matches!(done, Err(Failure::Unavailable(_))) {
+            done = self.call_once(request, stages).await;
+        }
+        let done = done?;
+        self.tell(done.arrivals);
+        Ok(done.answer)
+    }
+
+    async fn call_once(
+        &self,
+        request: &Request,
+        stages: &mut Stages,
+    ) -> Result<calls::Done, Failure> {
+        let held = self.pool.take().await?;
+        stages.connected = Some(Instant::now());
+        let done = calls::answer(&held, &self.floors, request).await;
+        stages.answered = Some(Instant::now());
+        done
+    }
+
+    /// The database has to know for twice as long as it is remembered here.
+    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
+        if self.listener.watches(queue) {
+            return Ok(());
+        }
+        let number = calls::queue_number(queue)?;
+        let seconds = i32::try_from(2 * WATCHED.as_secs()).unwrap_or(i32::MAX);
+        let since = Instant::now();
+        let held = self.upkeep.take().await?;
+        let functions = held.statements();
+        let rows = change(&held, &functions.watch, &[&number, &seconds]).await?;
+        if !only(&rows)?.get::<_, bool>(0) {
+            return Err(Failure::no_queue(queue));
+        }
+        // Those who did not see that yet may be about to commit.
+        change(&held, &functions.settle, &[&number]).await?;
+        self.listener.watched(queue, since);
+        Ok(())
+    }
+
+    fn tell(&self, told: Vec<Told>) {
+        if !told.is_empty() {
+            self.listener.tell(told);
+        }
+    }
+}
+
+/// Tells other servers, as long as the database is open.
+async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent) {
+    while let Some(text) = unsent.next().await {
+        // Without a connection nobody can be told, and nobody hears: they look when they are back.
+        let Ok(held) = pool.take().await else { continue };
+        let _ = change(&held, &held.statements().tell, &[&text]).await;
+    }
+}

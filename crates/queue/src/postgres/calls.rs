@@ -1,0 +1,407 @@
+//! Requests as calls of stored functions, and their rows as answers.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
+
+use super::failure;
+use super::floors::{Begun, Floors};
+use super::pool::Held;
+use crate::database::{Arrival, Failure};
+use crate::operation::{
+    ANYBODY, Answer, ClientId, Counts, Lease, MessageId, Outgoing, QueueId, QueueSettings, Request,
+    Stored,
+};
+
+/// An answer, and what it lets others have.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) answer: Answer,
+    pub(super) arrivals: Vec<Told>,
+}
+
+/// An arrival, and whether others than this server's clients may wait for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    pub(super) arrival: Arrival,
+    pub(super) watched: bool,
+}
+
+impl From<Answer> for Done {
+    fn from(answer: Answer) -> Done {
+        Done { answer, arrivals: Vec::new() }
+    }
+}
+
+/// Whether a request may be made again when its answer is lost.
+pub(super) fn only_reads(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::ListQueues { .. }
+            | Request::Read { .. }
+            | Request::ReadFrom { .. }
+            | Request::Counts
+    )
+}
+
+pub(super) async fn answer(
+    held: &Held,
+    floors: &Floors,
+    request: &Request,
+) -> Result<Done, Failure> {
+    let functions = held.statements();
+    match request {
+        Request::RegisterMiddleware => {
+            let row = change(held, &functions.register_middleware, &[]).await?;
+            Ok(Answer::Id(id(&only(&row)?.get::<_, i32>(0))).into())
+        }
+        Request::RegisterClient { middleware } => {
+            let middleware = middleware.cast_signed();
+            let row = change(held, &functions.register_client, &[&middleware]).await?;
+            Ok(Answer::Id(id(&only(&row)?.get::<_, i32>(0))).into())
+        }
+        Request::CreateQueue { creator, settings } => create(held, *creator, settings).await,
+        Request::DeleteQueue { queue } => {
+            let rows = change(held, &functions.delete_queue, &[&queue_number(*queue)?]).await?;
+            let row = only(&rows)?;
+            there(row)?;
+            let arrival = Arrival { queue: *queue, receiver: ANYBODY };
+            let told = Told { arrival, watched: row.get(2) };
+            Ok(Done { answer: Answer::Done, arrivals: vec![told] })
+        }
+        Request::Send { sender, messages } => send(held, *sender, messages).await,
+        Request::ListQueues { receiver } => {
+            let receiver = client_number(*receiver)?;
+            let rows = read(held, &functions.list_queues, &[&receiver]).await?;
+            there(first(&rows)?)?;
+            let queues = rows.iter().filter_map(|row| row.get::<_, Option<i32>>(2));
+            Ok(Answer::Queues(queues.map(|queue| id(&queue)).collect()).into())
+        }
+        &Request::Read { receiver, queue, after, count, content_bytes_max } => {
+            let rows = read(
+                held,
+                &functions.read,
+                &[
+                    &client_number(receiver)?,
+                    &queue_number(queue)?,
+                    &i64::try_from(after).unwrap_or(i64::MAX),
+                    &i32::try_from(count).unwrap_or(i32::MAX),
+                    &i64::try_from(content_bytes_max).unwrap_or(i64::MAX),
+                ],
+            )
+            .await?;
+            there(first(&rows)?)?;
+            Ok(Answer::Messages(stored(&rows, 2, |_| queue)).into())
+        }
+        Request::ReadFrom { receiver, sender } => {
+            let whose = [client_number(*receiver)?, client_number(*sender)?];
+            let rows = read(held, &functions.read_from, &[&whose[0], &whose[1]]).await?;
+            there(first(&rows)?)?;
+            let queue = |row: &Row| id(&row.get::<_, i32>(7));
+            Ok(Answer::Messages(stored(&rows, 2, queue)).into())
+        }
+        &Request::Remove { receiver, queue, count, content_bytes_max } => {
+            let taken = take(held, floors, receiver, queue, count, content_bytes_max, None).await?;
+            Ok(Answer::Messages(taken.into_iter().map(|(message, _)| message).collect()).into())
+        }
+        &Request::Lease { receiver, queue, count, content_bytes_max, visibility } => {
+            let lease = Some(visibility);
+            take(held, floors, receiver, queue, count, content_bytes_max, lease)
+                .await
+                .map(|leased| Answer::Leased(leased).into())
+        }
+        Request::Acknowledge { leases } => {
+            let (messages, attempts) = numbers(leases);
+            let rows = change(held, &functions.acknowledge, &[&messages, &attempts]).await?;
+            Ok(Answer::Ended(ended(leases, &rows)).into())
+        }
+        Request::Extend { leases, visibility } => {
+            let (messages, attempts) = numbers(leases);
+            let until = micros(*visibility);
+            let rows = change(held, &functions.extend, &[&messages, &attempts, &until]).await?;
+            Ok(Answer::Ended(ended(leases, &rows)).into())
+        }
+        Request::Release { leases } => {
+            let (messages, attempts) = numbers(leases);
+            let rows = change(held, &functions.release, &[&messages, &attempts]).await?;
+            Ok(Done { answer: Answer::Ended(ended(leases, &rows)), arrivals: put_back(&rows) })
+        }
+        Request::Counts => {
+            let rows = read(held, &functions.counts, &[]).await?;
+            let row = only(&rows)?;
+            let number = |column| row.get::<_, i64>(column).unsigned_abs();
+            let (messages, clients, queues) = (number(0), number(1), number(2));
+            Ok(Answer::Counts(Counts { messages, clients, queues }).into())
+        }
+    }
+}
+
+type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
+
+/// Calls a function that alters something.
+pub(super) async fn change(
+    held: &Held,
+    function: &Statement,
+    values: Values<'_>,
+) -> Result<Vec<Row>, Failure> {
+    held.query(function, values).await.map_err(|error| failure::calling(&error, false))
+}
+
+/// Calls a function that alters nothing, or nothing that matters.
+pub(super) async fn read(
+    held: &Held,
+    function: &Statement,
+    values: Values<'_>,
+) -> Result<Vec<Row>, Failure> {
+    held.query(function, values).await.map_err(|error| failure::calling(&error, true))
+}
+
+pub(super) fn only(rows: &[Row]) -> Result<&Row, Failure> {
+    match rows {
+        [row] => Ok(row),
+        _ => Err(Failure::Broken(format!("{} rows where one is meant", rows.len()))),
+    }
+}
+
+fn first(rows: &[Row]) -> Result<&Row, Failure> {
+    rows.first().ok_or_else(|| Failure::Broken("no row where one is meant".to_owned()))
+}
+
+/// Whether a row, whose first columns are `problem` and `about`, says that somebody is not there.
+pub(super) fn there(row: &Row) -> Result<(), Failure> {
+    match row.get(0) {
+        0 => Ok(()),
+        1 => Err(Failure::no_client(id(&row.get::<_, i32>(1)))),
+        2 => Err(Failure::no_queue(id(&row.get::<_, i32>(1)))),
+        other => Err(Failure::Broken(format!("an unknown problem {other}"))),
+    }
+}
+
+fn id(number: &i32) -> u32 {
+    number.cast_unsigned()
+}
+
+pub(super) fn client_number(client: ClientId) -> Result<i32, Failure> {
+    i32::try_from(client).map_err(|_| Failure::no_client(client))
+}
+
+pub(super) fn queue_number(queue: QueueId) -> Result<i32, Failure> {
+    i32::try_from(queue).map_err(|_| Failure::no_queue(queue))
+}
+
+fn micros(duration: Duration) -> i64 {
+    /// A hundred years, which timestamps can take.
+    const MAX: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
+    i64::try_from(duration.as_micros()).unwrap_or(MAX).min(MAX)
+}
+
+async fn create(held: &Held, creator: ClientId, settings: &QueueSettings) -> Result<Done, Failure> {
+    let dead_letters = settings.dead_letters.map(queue_number).transpose()?;
+    let attempts_max = i32::try_from(settings.attempts_max).unwrap_or(i32::MAX);
+    let retention = settings.retention.map(micros);
+    let rows = change(
+        held,
+        &held.statements().create_queue,
+        &[&client_number(creator)?, &dead_letters, &attempts_max, &retention],
+    )
+    .await?;
+    let row = only(&rows)?;
+    there(row)?;
+    Ok(Answer::Id(id(&row.get::<_, i32>(2))).into())
+}
+
+async fn send(held: &Held, sender: ClientId, messages: &[Outgoing]) -> Result<Done, Failure> {
+    if let [message] = messages {
+        let rows = change(
+            held,
+            &held.statements().send,
+            &[
+                &client_number(sender)?,
+                &client_number(message.receiver)?,
+                &queue_number(message.queue)?,
+                &message.content,
+            ],
+        )
+        .await?;
+        return sent(&rows, messages);
+    }
+    let mut columns = Columns::default();
+    columns.add(0, sender, messages)?;
+    let rows = columns.send(held).await?;
+    sent(&rows, messages)
+}
+
+/// The messages of some calls, as `send_all` takes them.
+#[derive(Debug, Default)]
+pub(super) struct Columns<'c> {
+    calls: Vec<i32>,
+    senders: Vec<i32>,
+    receivers: Vec<i32>,
+    queues: Vec<i32>,
+    contents: Vec<&'c str>,
+}
+
+impl<'c> Columns<'c> {
+    /// Adds a call's messages, or nothing.
+    pub(super) fn add(
+        &mut self,
+        call: i32,
+        sender: ClientId,
+        messages: &'c [Outgoing],
+    ) -> Result<(), Failure> {
+        let sender = client_number(sender)?;
+        for message in messages {
+            client_number(message.receiver)?;
+            queue_number(message.queue)?;
+        }
+        for Outgoing { receiver, queue, content } in messages {
+            self.calls.push(call);
+            self.senders.push(sender);
+            self.receivers.push(receiver.cast_signed());
+            self.queues.push(queue.cast_signed());
+            self.contents.push(content);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn send(&self, held: &Held) -> Result<Vec<Row>, Failure> {
+        let Columns { calls, senders, receivers, queues, contents } = self;
+        let values: Values<'_> = &[calls, senders, receivers, queues, contents];
+        change(held, &held.statements().send_all, values).await
+    }
+}
+
+/// What the rows of a call say: `problem`, `about`, `id`, `watched`.
+pub(super) fn sent<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    messages: &[Outgoing],
+) -> Result<Done, Failure> {
+    let (mut ids, mut arrivals) = (Vec::new(), Vec::new());
+    for row in rows {
+        there(row)?;
+        ids.push((row.get::<_, i64>(2).unsigned_abs(), row.get::<_, bool>(3)));
+    }
+    if ids.len() != messages.len() {
+        let text = format!("{} numbers for {} messages", ids.len(), messages.len());
+        return Err(Failure::Broken(text));
+    }
+    // They grow in the order of the messages.
+    ids.sort_unstable();
+    for (message, &(_, watched)) in messages.iter().zip(&ids) {
+        let arrival = Arrival { queue: message.queue, receiver: message.receiver };
+        arrivals.push(Told { arrival, watched });
+    }
+    Ok(Done { answer: Answer::Sent(ids.into_iter().map(|(id, _)| id).collect()), arrivals })
+}
+
+async fn take(
+    held: &Held,
+    floors: &Floors,
+    receiver: ClientId,
+    queue: QueueId,
+    count: u32,
+    content_bytes_max: u64,
+    lease: Option<Duration>,
+) -> Result<Vec<(Stored, u32)>, Failure> {
+    let begun = floors.begin(queue, receiver);
+    let rows = change(
+        held,
+        &held.statements().take,
+        &[
+            &client_number(receiver)?,
+            &queue_number(queue)?,
+            &i32::try_from(count).unwrap_or(i32::MAX),
+            &i64::try_from(content_bytes_max).unwrap_or(i64::MAX),
+            &lease.map(micros),
+            &begun.own.id,
+            &begun.nobodys.id,
+            &begun.epoch(),
+        ],
+    )
+    .await?;
+    taken(&rows, floors, &begun, receiver, queue)
+}
+
+/// What the rows of `take` say.
+pub(super) fn taken<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    floors: &Floors,
+    begun: &Begun,
+    receiver: ClientId,
+    queue: QueueId,
+) -> Result<Vec<(Stored, u32)>, Failure> {
+    let mut messages = Vec::new();
+    let mut seen = None;
+    for row in rows {
+        there(row)?;
+        seen = Some((row.get(2), row.get(3), row.get(4)));
+        if let Some(message) = one(row, 5, queue) {
+            messages.push((message, id(&row.get::<_, i32>(9))));
+        }
+    }
+    let (epoch, first, first_nobodys) =
+        seen.ok_or_else(|| Failure::Broken("no row where one is meant".to_owned()))?;
+    floors.raise(queue, receiver, begun, epoch, first, first_nobodys);
+    messages.sort_unstable_by_key(|(message, _)| message.id);
+    Ok(messages)
+}
+
+/// The messages in rows whose columns from `at` on are `id, sender, receiver, arrived_at`, and then
+/// `content`.
+fn stored(rows: &[Row], at: usize, queue: impl Fn(&Row) -> QueueId) -> Vec<Stored> {
+    let there = rows.iter().filter(|row| row.get::<_, Option<i64>>(at).is_some());
+    there.filter_map(|row| message(row, at, at + 4, queue(row))).collect()
+}
+
+/// The message in a row of `take`, which has the attempt before the content.
+fn one(row: &Row, at: usize, queue: QueueId) -> Option<Stored> {
+    message(row, at, at + 5, queue)
+}
+
+fn message(row: &Row, at: usize, content: usize, queue: QueueId) -> Option<Stored> {
+    let number: i64 = row.get::<_, Option<i64>>(at)?;
+    let arrived: SystemTime = row.get(at + 3);
+    let since = arrived.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(Stored {
+        id: number.unsigned_abs(),
+        sender: id(&row.get::<_, i32>(at + 1)),
+        receiver: id(&row.get::<_, i32>(at + 2)),
+        queue,
+        arrived_at_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+        content: row.get(content),
+    })
+}
+
+/// Leases as columns, in one order for everybody: two who share some must not wait for each other.
+fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
+    let mut pairs: Vec<_> = leases
+        .iter()
+        .filter_map(|lease| {
+            Some((i64::try_from(lease.message).ok()?, i32::try_from(lease.attempt).ok()?))
+        })
+        .collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs.into_iter().unzip()
+}
+
+/// Those of which there is no row that begins with message and attempt.
+fn ended(leases: &[Lease], rows: &[Row]) -> Vec<Lease> {
+    let found: std::collections::HashSet<(MessageId, u32)> = rows
+        .iter()
+        .map(|row| (row.get::<_, i64>(0).unsigned_abs(), id(&row.get::<_, i32>(1))))
+        .collect();
+    let missing = |lease: &&Lease| !found.contains(&(lease.message, lease.attempt));
+    leases.iter().filter(missing).copied().collect()
+}
+
+/// The arrivals in rows of `put_back`.
+pub(super) fn put_back(rows: &[Row]) -> Vec<Told> {
+    rows.iter()
+        .map(|row| {
+            let (queue, receiver) = (id(&row.get::<_, i32>(2)), id(&row.get::<_, i32>(3)));
+            Told { arrival: Arrival { queue, receiver }, watched: row.get(4) }
+        })
+        .collect()
+}

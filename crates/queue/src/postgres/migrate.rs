@@ -1,0 +1,117 @@
+//! The schema, in versions that follow each other.
+
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::failure;
+use crate::database::Failure;
+
+/// A version of the schema.
+struct Migration {
+    number: i32,
+    name: &'static str,
+    sql: &'static str,
+}
+
+/// In their order. What was released is not changed any more: a change is a further one.
+const MIGRATIONS: &[Migration] =
+    &[Migration { number: 1, name: "messages", sql: include_str!("sql/001_messages.sql") }];
+
+/// Held by whoever migrates: one at a time.
+const LOCK: i64 = 0x6b6e_6565_0001;
+
+/// Installs what is missing, and answers the names of that. Each migration is a transaction.
+pub(super) async fn migrate(config: &Config) -> Result<Vec<String>, Failure> {
+    let mut client = connect(config).await?;
+    let calling = |error| failure::calling(&error, false);
+    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(calling)?;
+    client
+        .batch_execute(
+            "CREATE SCHEMA IF NOT EXISTS knee_queue;
+             CREATE TABLE IF NOT EXISTS knee_queue.migration (
+                 number integer PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL,
+                 installed_at timestamptz NOT NULL DEFAULT now())",
+        )
+        .await
+        .map_err(calling)?;
+    let installed = check_known(&client).await?;
+    let mut done = Vec::new();
+    for migration in MIGRATIONS.iter().skip(installed) {
+        let transaction = client.transaction().await.map_err(calling)?;
+        transaction
+            .batch_execute(&format!("SET LOCAL search_path = knee_queue; {}", migration.sql))
+            .await
+            .map_err(|error| in_migration(migration, &error))?;
+        transaction
+            .execute(
+                "INSERT INTO knee_queue.migration (number, name, checksum) VALUES ($1, $2, $3)",
+                &[&migration.number, &migration.name, &checksum(migration)],
+            )
+            .await
+            .map_err(|error| in_migration(migration, &error))?;
+        transaction.commit().await.map_err(|error| in_migration(migration, &error))?;
+        done.push(format!("{:03}_{}", migration.number, migration.name));
+    }
+    Ok(done)
+}
+
+/// Whether the schema is the one that this server needs.
+pub(super) async fn check(config: &Config) -> Result<(), Failure> {
+    let client = connect(config).await?;
+    let there = client
+        .query_one("SELECT to_regclass('knee_queue.migration') IS NOT NULL", &[])
+        .await
+        .map_err(|error| failure::calling(&error, true))?;
+    let installed = if there.get(0) { check_known(&client).await? } else { 0 };
+    if installed == MIGRATIONS.len() {
+        return Ok(());
+    }
+    Err(Failure::NotMigrated(format!(
+        "the database has {installed} of the {} migrations that this server needs: run \
+         `knee-queue migrate`",
+        MIGRATIONS.len()
+    )))
+}
+
+async fn connect(config: &Config) -> Result<Client, Failure> {
+    let (client, connection) =
+        config.connect(NoTls).await.map_err(|error| failure::connecting(&error))?;
+    // Its errors are those of the calls.
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// How many migrations are installed, which must be the first of ours, unchanged.
+async fn check_known(client: &Client) -> Result<usize, Failure> {
+    let rows = client
+        .query("SELECT number, name, checksum FROM knee_queue.migration ORDER BY number", &[])
+        .await
+        .map_err(|error| failure::calling(&error, true))?;
+    for (place, row) in rows.iter().enumerate() {
+        let (number, name): (i32, String) = (row.get(0), row.get(1));
+        let Some(ours) = MIGRATIONS.get(place).filter(|ours| ours.number == number) else {
+            return Err(Failure::NotMigrated(format!(
+                "the database has migration {number:03}_{name}, which this program does not know: it \
+                 needs a later one"
+            )));
+        };
+        if row.get::<_, i64>(2) != checksum(ours) {
+            return Err(Failure::NotMigrated(format!(
+                "the database has another migration {number:03}_{name} than this program: they are of \
+                 different builds"
+            )));
+        }
+    }
+    Ok(rows.len())
+}
+
+fn checksum(migration: &Migration) -> i64 {
+    i64::from(crc32c::crc32c(migration.sql.as_bytes()))
+}
+
+fn in_migration(migration: &Migration, error: &tokio_postgres::Error) -> Failure {
+    let Migration { number, name, .. } = migration;
+    match failure::calling(error, false) {
+        Failure::Broken(text) => Failure::Broken(format!("migration {number:03}_{name}: {text}")),
+        other => other,
+    }
+}

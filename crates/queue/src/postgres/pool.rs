@@ -1,0 +1,152 @@
+//! Connections to the database: so many at most, for whoever has waited longest.
+//!
+//! A pool of its own, because who waits here is also who is put together into one call (see `combine`),
+//! and because the floors must be forgotten with any connection that is lost.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::failure;
+use super::floors::Floors;
+use super::statements::Statements;
+use crate::database::Failure;
+
+/// Connections, open or to be opened.
+#[derive(Debug)]
+pub(super) struct Pool {
+    config: Config,
+    /// Gives turns in the order in which they were asked for.
+    turns: Arc<Semaphore>,
+    /// How long a turn is waited for.
+    wait: Duration,
+    /// The last one given back is the next one taken, so that those that are too many grow old.
+    idle: Mutex<Vec<Idle>>,
+    floors: Arc<Floors>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Connection {
+    client: Client,
+    statements: Statements,
+}
+
+impl Pool {
+    pub(super) fn new(
+        config: Config,
+        connections: usize,
+        wait: Duration,
+        idle_max: Option<Duration>,
+        floors: Arc<Floors>,
+    ) -> Arc<Pool> {
+        let turns = Arc::new(Semaphore::new(connections));
+        let pool = Arc::new(Pool { config, turns, wait, idle: Mutex::default(), floors });
+        if let Some(idle_max) = idle_max {
+            tokio::spawn(close_idle(Arc::downgrade(&pool), idle_max));
+        }
+        pool
+    }
+
+    /// A connection, when there is one.
+    ///
+    /// # Errors
+    /// When none came free in time, or none can be opened.
+    pub(super) async fn take(self: &Arc<Pool>) -> Result<Held, Failure> {
+        let turn = timeout(self.wait, Arc::clone(&self.turns).acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else {
+            return Err(Failure::TooLate(format!(
+                "no connection to the database came free within {:?}",
+                self.wait
+            )));
+        };
+        let connection = match self.reuse() {
+            Some(connection) => connection,
+            None => self.open().await?,
+        };
+        Ok(Held { connection: Some(connection), pool: Arc::clone(self), _turn: turn })
+    }
+
+    fn reuse(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(Idle { connection, .. }) = idle.pop() {
+            if !connection.client.is_closed() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    async fn open(&self) -> Result<Connection, Failure> {
+        let (client, connection) =
+            self.config.connect(NoTls).await.map_err(|error| failure::connecting(&error))?;
+        let floors = Arc::clone(&self.floors);
+        tokio::spawn(async move {
+            // What ended it is told to those who use it.
+            let _ = connection.await;
+            floors.forget();
+        });
+        let statements =
+            Statements::prepare(&client).await.map_err(|error| failure::calling(&error, true))?;
+        Ok(Connection { client, statements })
+    }
+}
+
+/// A connection, and a turn to use it.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// There until it is given back.
+    connection: Option<Connection>,
+    pool: Arc<Pool>,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Held {
+    fn connection(&self) -> &Connection {
+        self.connection.as_ref().expect("it is given back last")
+    }
+
+    pub(super) fn statements(&self) -> &Statements {
+        &self.connection().statements
+    }
+}
+
+impl Deref for Held {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.connection().client
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // One whose call was dropped in the middle is of use: the next call waits behind it.
+        let Some(connection) = self.connection.take().filter(|c| !c.client.is_closed()) else {
+            return;
+        };
+        let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(Idle { connection, since: Instant::now() });
+    }
+}
+
+/// Closes what nobody has used for long, but for one.
+async fn close_idle(pool: Weak<Pool>, idle_max: Duration) {
+    loop {
+        sleep(idle_max / 2).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let mut idle = pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = idle.iter().take_while(|idle| idle.since.elapsed() >= idle_max).count();
+        let kept = usize::from(old == idle.len());
+        idle.drain(..old - kept.min(old));
+    }
+}

@@ -1,0 +1,580 @@
+-- Knee's messages. Every access is a call of one of the functions below, which is a transaction of
+-- its own. What they answer is read by crates/queue/src/postgres/calls.rs.
+
+-- Numbers are never used twice. A send takes its messages' while it lasts, one by one: a message whose
+-- send was answered before another's began has the lower one. So no CACHE.
+CREATE SEQUENCE message_id AS bigint;
+CREATE SEQUENCE middleware_id AS integer;
+
+CREATE TABLE client (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    middleware integer NOT NULL
+);
+
+CREATE TABLE queue (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    creator integer NOT NULL,
+    dead_letters integer,
+    attempts_max integer NOT NULL,
+    retention interval,
+    -- Counts how often messages were put back: where they are ready again is not known to those who
+    -- have kept a floor.
+    epoch bigint NOT NULL DEFAULT 0,
+    watched_until timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+
+-- Queues that are gone and whose messages are not, yet; and the first transaction that knew.
+CREATE TABLE deleted_queue (
+    id integer PRIMARY KEY,
+    known_to xid8
+);
+
+-- No foreign keys: each would lock the rows of client and queue that everybody shares.
+CREATE TABLE message (
+    id bigint NOT NULL,
+    queue integer NOT NULL,
+    sender integer NOT NULL,
+    receiver integer NOT NULL,
+    arrived_at timestamptz NOT NULL,
+    leased_until timestamptz,
+    -- Leases it has had, and how many of them elsewhere, before it came to the dead letters.
+    attempts integer NOT NULL DEFAULT 0,
+    attempts_elsewhere integer NOT NULL DEFAULT 0,
+    content text NOT NULL
+);
+
+CREATE INDEX ready ON message (receiver, queue, id) WHERE leased_until IS NULL;
+CREATE INDEX ready_from ON message (receiver, sender, id) WHERE leased_until IS NULL;
+CREATE INDEX leased ON message (id) WHERE leased_until IS NOT NULL;
+CREATE INDEX leased_until ON message (leased_until) WHERE leased_until IS NOT NULL;
+
+-- What an answer's `problem` says: 0 nothing, 1 there is no such client, 2 there is no such queue; and
+-- `about`, which.
+
+CREATE FUNCTION register_middleware() RETURNS integer
+LANGUAGE sql VOLATILE AS $$ SELECT nextval('knee_queue.middleware_id')::integer $$;
+
+CREATE FUNCTION register_client(p_middleware integer) RETURNS integer
+LANGUAGE sql VOLATILE AS $$
+    INSERT INTO knee_queue.client (middleware) VALUES (p_middleware) RETURNING id
+$$;
+
+CREATE FUNCTION create_queue(
+    p_creator integer, p_dead_letters integer, p_attempts_max integer, p_retention_us bigint,
+    OUT problem integer, OUT about integer, OUT id integer)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    problem := 0;
+    IF p_creator <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_creator) THEN
+        problem := 1; about := p_creator; RETURN;
+    END IF;
+    IF p_dead_letters IS NOT NULL
+       AND NOT EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = p_dead_letters) THEN
+        problem := 2; about := p_dead_letters; RETURN;
+    END IF;
+    INSERT INTO knee_queue.queue AS q (creator, dead_letters, attempts_max, retention)
+    VALUES (p_creator, p_dead_letters, p_attempts_max, p_retention_us * interval '1 microsecond')
+    RETURNING q.id INTO create_queue.id;
+END $$;
+
+-- The queue is gone at once; its messages go later, by remove_left_behind.
+CREATE FUNCTION delete_queue(p_queue integer, OUT problem integer, OUT about integer, OUT watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    DELETE FROM knee_queue.queue q WHERE q.id = p_queue RETURNING q.watched_until > now() INTO watched;
+    IF NOT FOUND THEN
+        problem := 2; about := p_queue; RETURN;
+    END IF;
+    problem := 0;
+    INSERT INTO knee_queue.deleted_queue VALUES (p_queue);
+END $$;
+
+-- Sends one message. Its transaction has a number before the message has: what horizon() relies on.
+-- The lock is shared by all who send there; settle() waits for them.
+CREATE FUNCTION send(
+    p_sender integer, p_receiver integer, p_queue integer, p_content text,
+    OUT problem integer, OUT about integer, OUT id bigint, OUT watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    sender_there boolean;
+    receiver_there boolean;
+    until timestamptz;
+BEGIN
+    PERFORM pg_current_xact_id();
+    PERFORM pg_advisory_xact_lock_shared(1263420741, p_queue);
+    SELECT p_sender = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_sender),
+           p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
+           (SELECT q.watched_until FROM knee_queue.queue q WHERE q.id = p_queue)
+    INTO sender_there, receiver_there, until;
+    problem := 0;
+    IF NOT sender_there THEN
+        problem := 1; about := p_sender; RETURN;
+    ELSIF NOT receiver_there THEN
+        problem := 1; about := p_receiver; RETURN;
+    ELSIF until IS NULL THEN
+        problem := 2; about := p_queue; RETURN;
+    END IF;
+    watched := until > now();
+    id := nextval('knee_queue.message_id');
+    INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+    VALUES (id, p_queue, p_sender, p_receiver, now(), p_content);
+END $$;
+
+-- Sends what several calls want to have sent: each call's messages all or none. The messages of a call
+-- have its number and follow each other. One row for each message, in their order; `problem` is its
+-- call's.
+CREATE FUNCTION send_all(
+    p_calls integer[], p_senders integer[], p_receivers integer[], p_queues integer[], p_contents text[])
+RETURNS TABLE (call integer, problem integer, about integer, id bigint, watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_current_xact_id();
+    -- In one order for everybody, or those who begin to wait could make a deadlock of them.
+    PERFORM pg_advisory_xact_lock_shared(1263420741, o.q)
+    FROM (SELECT DISTINCT q FROM unnest(p_queues) q ORDER BY q) o;
+    RETURN QUERY
+    WITH item AS MATERIALIZED (
+        SELECT u.*,
+            CASE WHEN u.sender <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.sender)
+                    THEN 1
+                 WHEN u.receiver <> 0
+                    AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.receiver) THEN 3
+                 WHEN q.id IS NULL THEN 2 ELSE 0 END AS wrong,
+            q.watched_until > now() AS watch
+        FROM unnest(p_calls, p_senders, p_receivers, p_queues, p_contents)
+             WITH ORDINALITY u (n, sender, receiver, queue, content, place)
+        LEFT JOIN knee_queue.queue q ON q.id = u.queue
+    ), refused AS MATERIALIZED (
+        SELECT DISTINCT ON (i.n) i.n, CASE i.wrong WHEN 2 THEN 2 ELSE 1 END AS wrong,
+            CASE i.wrong WHEN 1 THEN i.sender WHEN 2 THEN i.queue ELSE i.receiver END AS what
+        FROM item i WHERE i.wrong <> 0 ORDER BY i.n, i.place
+    ), numbered AS MATERIALIZED (
+        SELECT o.*, nextval('knee_queue.message_id') AS number
+        FROM (SELECT * FROM item i WHERE i.n NOT IN (SELECT r.n FROM refused r) ORDER BY i.place) o
+    ), inserted AS (
+        INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+        SELECT m.number, m.queue, m.sender, m.receiver, now(), m.content FROM numbered m
+    )
+    SELECT m.n, 0, NULL::integer, m.number, m.watch FROM numbered m
+    UNION ALL
+    SELECT r.n, r.wrong, r.what, NULL, NULL FROM refused r;
+END $$;
+
+-- Removes the first messages of a queue that a client may have, its own and nobody's, in the order of
+-- their numbers, or hides them for so many microseconds. Messages that others are removing are passed
+-- over. Those below the floors are not looked at, where the epoch is still the caller's.
+--
+-- At least one row: the first of each kind that is to be seen ready, by somebody who waits for nobody,
+-- bounds the next floors.
+CREATE FUNCTION take(
+    p_receiver integer, p_queue integer, p_count integer, p_bytes bigint, p_lease_us bigint,
+    p_floor bigint, p_floor_nobodys bigint, p_epoch bigint)
+RETURNS TABLE (
+    problem integer, about integer, epoch bigint, first bigint, first_nobodys bigint,
+    id bigint, sender integer, receiver integer, arrived_at timestamptz, attempt integer, content text)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    there boolean;
+    now_epoch bigint;
+    head bigint;
+    head_nobodys bigint;
+    own bigint;
+    nobodys bigint;
+    whose integer;
+    low bigint;
+    high bigint;
+    taken integer := 0;
+    bytes bigint := 0;
+    tids tid[];
+    t record;
+    ready refcursor;
+BEGIN
+    -- One statement: epoch and heads are of one snapshot.
+    SELECT p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
+           e.epoch,
+           (SELECT m.id FROM knee_queue.message m
+            WHERE m.receiver = p_receiver AND m.queue = p_queue AND m.leased_until IS NULL
+              AND m.id >= CASE e.epoch WHEN p_epoch THEN p_floor ELSE 0 END
+            ORDER BY m.id LIMIT 1),
+           (SELECT m.id FROM knee_queue.message m
+            WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
+              AND m.id >= CASE e.epoch WHEN p_epoch THEN p_floor_nobodys ELSE 0 END
+            ORDER BY m.id LIMIT 1)
+    INTO there, now_epoch, head, head_nobodys
+    FROM (SELECT (SELECT q.epoch FROM knee_queue.queue q WHERE q.id = p_queue) AS epoch) e;
+    IF NOT there THEN
+        RETURN QUERY SELECT 1, p_receiver, 0::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            NULL::integer, NULL::integer, NULL::timestamptz, NULL::integer, NULL::text;
+        RETURN;
+    ELSIF now_epoch IS NULL THEN
+        RETURN QUERY SELECT 2, p_queue, 0::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            NULL::integer, NULL::integer, NULL::timestamptz, NULL::integer, NULL::text;
+        RETURN;
+    END IF;
+    own := head;
+    nobodys := CASE WHEN p_receiver <> 0 THEN head_nobodys END;
+    -- From the one to the other as their numbers alternate: only what is taken may be locked, or others
+    -- would pass over what stays.
+    WHILE taken < p_count AND (taken = 0 OR bytes < p_bytes) AND (own IS NOT NULL OR nobodys IS NOT NULL)
+    LOOP
+        IF nobodys IS NULL OR own < nobodys THEN
+            whose := p_receiver; low := own; high := coalesce(nobodys, 9223372036854775807);
+        ELSE
+            whose := 0; low := nobodys; high := coalesce(own, 9223372036854775807);
+        END IF;
+        tids := '{}';
+        IF p_count = 1 THEN
+            tids := ARRAY(SELECT m.ctid FROM knee_queue.message m
+                WHERE m.receiver = whose AND m.queue = p_queue AND m.leased_until IS NULL
+                  AND m.id >= low AND m.id < high
+                ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED);
+        ELSE
+            -- One by one: how many there will be depends on their sizes.
+            OPEN ready NO SCROLL FOR SELECT m.ctid AS tid, octet_length(m.content) AS size
+                FROM knee_queue.message m
+                WHERE m.receiver = whose AND m.queue = p_queue AND m.leased_until IS NULL
+                  AND m.id >= low AND m.id < high
+                ORDER BY m.id FOR UPDATE SKIP LOCKED;
+            WHILE taken + cardinality(tids) < p_count
+                AND (taken + cardinality(tids) = 0 OR bytes < p_bytes)
+            LOOP
+                FETCH ready INTO t;
+                EXIT WHEN NOT FOUND;
+                tids := tids || t.tid;
+                bytes := bytes + t.size;
+            END LOOP;
+            CLOSE ready;
+        END IF;
+        IF cardinality(tids) > 0 THEN
+            IF p_lease_us IS NULL THEN
+                RETURN QUERY DELETE FROM knee_queue.message m WHERE m.ctid = ANY (tids)
+                    RETURNING 0, NULL::integer, now_epoch, head, head_nobodys, m.id, m.sender,
+                        m.receiver, m.arrived_at, m.attempts, m.content;
+            ELSE
+                RETURN QUERY UPDATE knee_queue.message m
+                    SET leased_until = now() + p_lease_us * interval '1 microsecond',
+                        attempts = m.attempts + 1
+                    WHERE m.ctid = ANY (tids)
+                    RETURNING 0, NULL::integer, now_epoch, head, head_nobodys, m.id, m.sender,
+                        m.receiver, m.arrived_at, m.attempts, m.content;
+            END IF;
+            taken := taken + cardinality(tids);
+        END IF;
+        EXIT WHEN taken >= p_count;
+        IF whose = p_receiver THEN
+            own := (SELECT m.id FROM knee_queue.message m
+                WHERE m.receiver = p_receiver AND m.queue = p_queue AND m.leased_until IS NULL
+                  AND m.id > high ORDER BY m.id LIMIT 1);
+        ELSE
+            nobodys := (SELECT m.id FROM knee_queue.message m
+                WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
+                  AND m.id > high ORDER BY m.id LIMIT 1);
+        END IF;
+    END LOOP;
+    IF taken = 0 THEN
+        RETURN QUERY SELECT 0, NULL::integer, now_epoch, head, head_nobodys, NULL::bigint,
+            NULL::integer, NULL::integer, NULL::timestamptz, NULL::integer, NULL::text;
+    END IF;
+END $$;
+
+-- What several calls want to have taken, each one message; they are counted from 1.
+CREATE FUNCTION take_each(
+    p_receivers integer[], p_queues integer[], p_lease_us bigint[],
+    p_floors bigint[], p_floors_nobodys bigint[], p_epochs bigint[])
+RETURNS TABLE (
+    call integer,
+    problem integer, about integer, epoch bigint, first bigint, first_nobodys bigint,
+    id bigint, sender integer, receiver integer, arrived_at timestamptz, attempt integer, content text)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    FOR n IN 1 .. cardinality(p_receivers) LOOP
+        RETURN QUERY SELECT n, t.* FROM knee_queue.take(p_receivers[n], p_queues[n], 1, 1,
+            p_lease_us[n], p_floors[n], p_floors_nobodys[n], p_epochs[n]) t;
+    END LOOP;
+END $$;
+
+-- Messages from above a number on; at least one row, which says who is not there.
+CREATE FUNCTION read(p_receiver integer, p_queue integer, p_after bigint, p_count integer, p_bytes bigint)
+RETURNS TABLE (
+    problem integer, about integer,
+    id bigint, sender integer, receiver integer, arrived_at timestamptz, content text)
+LANGUAGE sql STABLE AS $$
+    SELECT c.problem, CASE c.problem WHEN 1 THEN p_receiver WHEN 2 THEN p_queue END,
+           h.id, h.sender, h.receiver, h.arrived_at, h.content
+    FROM (SELECT CASE
+            WHEN p_receiver <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver)
+            THEN 1
+            WHEN NOT EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = p_queue) THEN 2
+            ELSE 0 END AS problem) c
+    LEFT JOIN (
+        SELECT *, sum(octet_length(f.content)) OVER (ORDER BY f.id) - octet_length(f.content) AS before
+        FROM (
+            (SELECT m.* FROM knee_queue.message m
+             WHERE m.receiver = p_receiver AND m.queue = p_queue AND m.leased_until IS NULL
+               AND m.id > p_after ORDER BY m.id LIMIT p_count)
+            UNION ALL
+            (SELECT m.* FROM knee_queue.message m
+             WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
+               AND m.id > p_after AND p_receiver <> 0 ORDER BY m.id LIMIT p_count)
+            ORDER BY id LIMIT p_count) f
+    ) h ON c.problem = 0 AND (h.before = 0 OR h.before < p_bytes)
+    ORDER BY h.id
+$$;
+
+-- The oldest message from a sender.
+CREATE FUNCTION read_from(p_receiver integer, p_sender integer)
+RETURNS TABLE (
+    problem integer, about integer,
+    id bigint, sender integer, receiver integer, arrived_at timestamptz, content text, queue integer)
+LANGUAGE sql STABLE AS $$
+    SELECT c.problem, c.about, h.id, h.sender, h.receiver, h.arrived_at, h.content, h.queue
+    FROM (SELECT CASE WHEN w.who IS NULL THEN 0 ELSE 1 END AS problem, w.who AS about
+          FROM (SELECT (SELECT u.who FROM unnest(ARRAY[p_receiver, p_sender]) u (who)
+                WHERE u.who <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.who)
+                LIMIT 1) AS who) w) c
+    LEFT JOIN (
+        (SELECT m.* FROM knee_queue.message m
+         WHERE m.receiver = p_receiver AND m.sender = p_sender AND m.leased_until IS NULL
+           AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue) ORDER BY m.id LIMIT 1)
+        UNION ALL
+        (SELECT m.* FROM knee_queue.message m
+         WHERE m.receiver = 0 AND m.sender = p_sender AND m.leased_until IS NULL
+           AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue) ORDER BY m.id LIMIT 1)
+        ORDER BY id LIMIT 1
+    ) h ON c.problem = 0
+$$;
+
+-- The queues with messages for a client, as many steps through the index as there are queues, however
+-- many messages; at least one row.
+CREATE FUNCTION list_queues(p_receiver integer)
+RETURNS TABLE (problem integer, about integer, queue integer)
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE step (whose, queue) AS (
+        SELECT w.whose, (SELECT m.queue FROM knee_queue.message m
+            WHERE m.receiver = w.whose AND m.leased_until IS NULL
+            ORDER BY m.queue, m.id LIMIT 1)
+        FROM (SELECT DISTINCT unnest(ARRAY[p_receiver, 0])) w (whose)
+        UNION ALL
+        SELECT s.whose, (SELECT m.queue FROM knee_queue.message m
+            WHERE m.receiver = s.whose AND m.leased_until IS NULL AND m.queue > s.queue
+            ORDER BY m.queue, m.id LIMIT 1)
+        FROM step s WHERE s.queue IS NOT NULL
+    )
+    SELECT c.problem, CASE c.problem WHEN 1 THEN p_receiver END, l.queue
+    FROM (SELECT CASE
+            WHEN p_receiver <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver)
+            THEN 1 ELSE 0 END AS problem) c
+    LEFT JOIN (SELECT DISTINCT s.queue FROM step s
+               WHERE EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = s.queue)) l ON c.problem = 0
+    ORDER BY l.queue
+$$;
+
+-- Counted one by one.
+CREATE FUNCTION counts(OUT messages bigint, OUT clients bigint, OUT queues bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT (SELECT count(*) FROM knee_queue.message m JOIN knee_queue.queue q ON q.id = m.queue),
+           (SELECT count(*) FROM knee_queue.client), (SELECT count(*) FROM knee_queue.queue)
+$$;
+
+-- The leases among the given ones that had not ended; their messages are gone.
+CREATE FUNCTION acknowledge(p_messages bigint[], p_attempts integer[])
+RETURNS TABLE (message bigint, attempt integer)
+LANGUAGE sql VOLATILE AS $$
+    DELETE FROM knee_queue.message m USING unnest(p_messages, p_attempts) l (message, attempt)
+    WHERE m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+      AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
+    RETURNING m.id, m.attempts
+$$;
+
+-- The leases among the given ones that had not ended; they end later now.
+CREATE FUNCTION extend(p_messages bigint[], p_attempts integer[], p_lease_us bigint)
+RETURNS TABLE (message bigint, attempt integer)
+LANGUAGE sql VOLATILE AS $$
+    UPDATE knee_queue.message m SET leased_until = now() + p_lease_us * interval '1 microsecond'
+    FROM unnest(p_messages, p_attempts) l (message, attempt)
+    WHERE m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+      AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
+    RETURNING m.id, m.attempts
+$$;
+
+-- Lets others have leased messages, which the caller has locked: at their old place or, after their
+-- queue's last attempt, in its queue of dead letters. Raises the epochs of the queues where they are now.
+-- Messages whose queue is gone go as well, and are not answered.
+CREATE FUNCTION put_back(p_messages bigint[])
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH target AS MATERIALIZED (
+        SELECT m.id, m.attempts, m.receiver, q.id AS old,
+               CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
+                    THEN coalesce(d.id, q.id) ELSE q.id END AS new
+        FROM unnest(p_messages) p (id)
+        JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
+        LEFT JOIN knee_queue.queue q ON q.id = m.queue
+        LEFT JOIN knee_queue.queue d ON d.id = q.dead_letters
+    ), gone AS (
+        DELETE FROM knee_queue.message m USING target t
+        WHERE t.new IS NULL AND m.id = t.id AND m.leased_until IS NOT NULL
+    ), back AS (
+        UPDATE knee_queue.message m
+        SET leased_until = NULL, queue = t.new,
+            attempts_elsewhere = CASE t.new WHEN t.old THEN m.attempts_elsewhere ELSE m.attempts END
+        FROM target t WHERE m.id = t.id AND m.leased_until IS NOT NULL AND t.new IS NOT NULL
+    ), raised AS (
+        -- In one order for everybody: none waits for one who waits for him.
+        UPDATE knee_queue.queue q SET epoch = q.epoch + 1
+        FROM (SELECT l.id FROM knee_queue.queue l
+              WHERE l.id IN (SELECT t.new FROM target t) ORDER BY l.id FOR UPDATE) l
+        WHERE q.id = l.id
+        RETURNING q.id, q.watched_until > now() AS watched
+    )
+    SELECT t.id, t.attempts, t.new, t.receiver, coalesce(r.watched, false)
+    FROM target t LEFT JOIN raised r ON r.id = t.new
+    WHERE t.new IS NOT NULL;
+END $$;
+
+-- The leases among the given ones that had not ended; their messages are put back.
+CREATE FUNCTION release(p_messages bigint[], p_attempts integer[])
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM knee_queue.put_back(ARRAY(
+        SELECT m.id FROM unnest(p_messages, p_attempts) l (message, attempt)
+        JOIN knee_queue.message m
+          ON m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+        ORDER BY m.id FOR UPDATE OF m));
+END $$;
+
+-- From here on, what keepers call: every middleware is one, and one at a time does it.
+
+-- Puts back what was leased for too long.
+CREATE FUNCTION end_leases(p_count integer)
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF pg_try_advisory_xact_lock(1263420742, 1) THEN
+        RETURN QUERY SELECT * FROM knee_queue.put_back(ARRAY(
+            SELECT m.id FROM knee_queue.message m WHERE m.leased_until <= now()
+            ORDER BY m.leased_until LIMIT p_count FOR UPDATE SKIP LOCKED));
+    END IF;
+END $$;
+
+-- The pairs of receiver and queue with ready messages, in as many steps as there are pairs.
+CREATE FUNCTION pairs() RETURNS TABLE (receiver integer, queue integer)
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE pair (receiver, queue) AS (
+        (SELECT m.receiver, m.queue FROM knee_queue.message m WHERE m.leased_until IS NULL
+         ORDER BY m.receiver, m.queue, m.id LIMIT 1)
+        UNION ALL
+        SELECT n.receiver, n.queue FROM pair p CROSS JOIN LATERAL (
+            SELECT m.receiver, m.queue FROM knee_queue.message m
+            WHERE m.leased_until IS NULL AND (m.receiver, m.queue) > (p.receiver, p.queue)
+            ORDER BY m.receiver, m.queue, m.id LIMIT 1) n
+    )
+    SELECT receiver, queue FROM pair
+$$;
+
+-- Removes ready messages that are older than their queue keeps them; answers how many.
+CREATE FUNCTION remove_old(p_count integer) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    removed bigint := 0;
+    more bigint;
+    p record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM knee_queue.queue q WHERE q.retention IS NOT NULL)
+       OR NOT pg_try_advisory_xact_lock(1263420742, 2) THEN
+        RETURN 0;
+    END IF;
+    FOR p IN SELECT r.receiver, r.queue, now() - q.retention AS before
+             FROM knee_queue.pairs() r JOIN knee_queue.queue q ON q.id = r.queue
+             WHERE q.retention IS NOT NULL
+    LOOP
+        -- The oldest are at the head.
+        DELETE FROM knee_queue.message m WHERE m.leased_until IS NULL AND m.ctid = ANY (ARRAY(
+            SELECT h.tid FROM (
+                SELECT o.ctid AS tid, o.arrived_at FROM knee_queue.message o
+                WHERE o.receiver = p.receiver AND o.queue = p.queue AND o.leased_until IS NULL
+                ORDER BY o.id LIMIT p_count) h
+            WHERE h.arrived_at < p.before));
+        GET DIAGNOSTICS more = ROW_COUNT;
+        removed := removed + more;
+        EXIT WHEN removed >= p_count;
+    END LOOP;
+    RETURN removed;
+END $$;
+
+-- Removes ready messages of queues that are gone; answers how many. What is leased there goes when its
+-- lease is over. A queue is forgotten when nobody can send to it any more who has not seen it go.
+CREATE FUNCTION remove_left_behind(p_count integer) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    removed bigint := 0;
+    more bigint;
+    settled xid8 := pg_snapshot_xmin(pg_current_snapshot());
+    p record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM knee_queue.deleted_queue)
+       OR NOT pg_try_advisory_xact_lock(1263420742, 3) THEN
+        RETURN 0;
+    END IF;
+    FOR p IN SELECT r.receiver, r.queue FROM knee_queue.pairs() r
+             WHERE r.queue IN (SELECT d.id FROM knee_queue.deleted_queue d)
+    LOOP
+        DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
+            SELECT o.ctid FROM knee_queue.message o
+            WHERE o.receiver = p.receiver AND o.queue = p.queue AND o.leased_until IS NULL
+            ORDER BY o.id LIMIT p_count - removed FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS more = ROW_COUNT;
+        removed := removed + more;
+        EXIT WHEN removed >= p_count;
+    END LOOP;
+    IF removed = 0 THEN
+        DELETE FROM knee_queue.deleted_queue d
+        WHERE d.known_to <= settled AND d.id NOT IN (SELECT r.queue FROM knee_queue.pairs() r);
+        -- Whoever has a number from now on sees that the queue is gone.
+        UPDATE knee_queue.deleted_queue d SET known_to = pg_current_xact_id() WHERE d.known_to IS NULL;
+    END IF;
+    RETURN removed;
+END $$;
+
+-- What is to be known of messages that are still to come: all whose numbers are up to `last` were sent
+-- by transactions before `next`, in a log that is written as far as `logged`. Those before `settled` have
+-- ended, and the log is on the disk as far as `flushed`. The order of these statements matters: whoever
+-- has a number for a message has one for its transaction, and whoever reads it finds it in the log.
+CREATE FUNCTION horizon(
+    OUT settled bigint, OUT flushed bigint, OUT last bigint, OUT next bigint, OUT logged bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    settled := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    flushed := pg_current_wal_flush_lsn() - '0/0'::pg_lsn;
+    last := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END
+             FROM knee_queue.message_id s);
+    next := pg_current_xact_id()::text::bigint;
+    logged := pg_current_wal_insert_lsn() - '0/0'::pg_lsn;
+END $$;
+
+-- From its end on, those who send to the queue learn that it is watched; those who began before may not
+-- have: settle() waits for them. It need not survive a crash, which ends the watching, too.
+CREATE FUNCTION watch(p_queue integer, p_seconds integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE knee_queue.queue q SET watched_until = now() + p_seconds * interval '1 second'
+    WHERE q.id = p_queue;
+    RETURN FOUND;
+END $$;
+
+CREATE FUNCTION settle(p_queue integer) RETURNS void
+LANGUAGE sql VOLATILE AS $$ SELECT pg_advisory_xact_lock(1263420741, p_queue) $$;
+
+-- Tells those who listen of arrivals: "NAME:QUEUE RECEIVER,QUEUE RECEIVER", with the name of who tells.
+CREATE FUNCTION tell(p_arrivals text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_notify('knee_queue', p_arrivals);
+END $$;

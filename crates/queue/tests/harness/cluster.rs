@@ -1,0 +1,179 @@
+//! A PostgreSQL of a test's own: in a directory of its own, on a free port of the loopback, gone with the
+//! test.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use knee_queue::postgres::{self, Options, Postgres};
+use tokio_postgres::{Client, NoTls};
+
+/// How a cluster is ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stop {
+    /// As an administrator does.
+    Fast,
+    /// As a crash does.
+    Immediate,
+}
+
+/// A cluster that runs.
+pub(crate) struct Cluster {
+    place: PathBuf,
+    port: u16,
+    /// Of its log's writes wait for the disk.
+    durable: bool,
+    server: Option<Child>,
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Cluster {
+    /// Makes one and starts it; with or without waiting for the disk.
+    pub(crate) fn start(durable: bool) -> Cluster {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let place = PathBuf::from(format!("/tmp/knee-postgres-{}-{number}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        if let Some((user, group)) = owner() {
+            std::os::unix::fs::chown(&place, Some(user), Some(group)).unwrap();
+        }
+        let made = program("initdb")
+            .args(["--no-sync", "--auth=trust", "--username=knee", "--encoding=UTF8"])
+            .args(["--locale=C", "-D"])
+            .arg(place.join("data"))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let mut cluster = Cluster { place, port: free_port(), durable, server: None };
+        cluster.restart();
+        cluster
+    }
+
+    /// Starts it again.
+    pub(crate) fn restart(&mut self) {
+        let fsync = if self.durable { "on" } else { "off" };
+        let log =
+            fs::File::options().create(true).append(true).open(self.place.join("log")).unwrap();
+        let mut server = program("postgres");
+        server
+            .arg("-D")
+            .arg(self.place.join("data"))
+            .args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "unix_socket_directories=", "-c", "max_connections=50"])
+            .args(["-c", "shared_buffers=64MB", "-c", &format!("fsync={fsync}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.server = Some(server.spawn().unwrap());
+        let begun = Instant::now();
+        while !self.answers() {
+            let log = || fs::read_to_string(self.place.join("log")).unwrap_or_default();
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not start: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn answers(&self) -> bool {
+        let asked = program("pg_isready")
+            .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .status();
+        asked.is_ok_and(|status| status.success())
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(&mut self, how: Stop) {
+        let Some(mut server) = self.server.take() else { return };
+        let signal = match how {
+            Stop::Fast => libc::SIGINT,
+            Stop::Immediate => libc::SIGQUIT,
+        };
+        // SAFETY: a process that this one has started and not waited for.
+        unsafe { libc::kill(server.id().cast_signed(), signal) };
+        server.wait().unwrap();
+    }
+
+    pub(crate) fn options(&self, database: &str) -> Options {
+        Options {
+            address: format!("postgresql://knee@127.0.0.1:{}/{database}", self.port),
+            password_file: None,
+            connections: 4,
+            connection_wait: Duration::from_secs(10),
+            idle_max: None,
+            combine_max: 1,
+        }
+    }
+
+    /// A connection past the product.
+    pub(crate) async fn connect(&self, database: &str) -> Client {
+        let address = self.options(database).address;
+        let (client, connection) = tokio_postgres::connect(&address, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    /// A new database, without anything in it.
+    pub(crate) async fn database(&self) -> String {
+        let name = format!("test{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let client = self.connect("postgres").await;
+        client.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        name
+    }
+
+    /// A new database that has the schema.
+    pub(crate) async fn migrated(&self) -> Options {
+        let options = self.options(&self.database().await);
+        postgres::migrate(&options).await.unwrap();
+        options
+    }
+
+    pub(crate) async fn open(&self) -> Postgres {
+        Postgres::open(&self.migrated().await).await.unwrap()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop(Stop::Immediate);
+        let _ = fs::remove_dir_all(&self.place);
+    }
+}
+
+/// Who PostgreSQL's processes belong to where the tests are root's, as whom it refuses to run.
+fn owner() -> Option<(u32, u32)> {
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let found = users.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(':').collect();
+        (fields[0] == "postgres").then(|| (fields[2].parse().unwrap(), fields[3].parse().unwrap()))
+    });
+    Some(found.expect("a user `postgres`, whom Debian's package makes"))
+}
+
+/// One of PostgreSQL's programs, which Debian keeps out of PATH.
+fn program(name: &str) -> Command {
+    let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path().join("bin").join(name)))
+        .filter(|path| path.exists())
+        .collect();
+    versions.sort();
+    let path = versions.pop().unwrap_or_else(|| Path::new(name).to_owned());
+    let mut command = Command::new(path);
+    command.current_dir("/");
+    if let Some((user, group)) = owner() {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
