@@ -5,9 +5,16 @@
 //! * [`operation`]: what clients may ask, and what they are answered.
 //! * [`database`]: the trait of whatever keeps the messages. [`postgres`], [`sqlite`],
 //!   [`null`]: those that do.
+//! * [`grpc`]: `knee.queue.v1` in front of one. `workers`: who asks it, first come, first served.
+//!   `waiting`: who waits for a message, and who is woken when one arrives.
+//! * [`cli`]: the program.
 
+pub mod cli;
 pub mod database;
+pub mod grpc;
 pub mod null;
 pub mod operation;
 pub mod postgres;
 pub mod sqlite;
+mod waiting;
+mod workers;

@@ -1,0 +1,405 @@
+//! The command line: flags in, JSON lines out.
+//!
+//! Without a subcommand it serves. `migrate` makes a PostgreSQL database ready for that.
+
+mod target;
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use knee_reactor::{bind, process};
+use knee_serving::{Limits, Shards, Trace, runtime};
+use knee_telemetry::{Broker, Reporter, Stats, tell};
+use tokio::runtime::Runtime;
+
+use self::target::Target;
+use crate::database::{Database, Failure};
+use crate::grpc::{self, Serving, Settings, StartError, Telemetry};
+use crate::null::Null;
+use crate::postgres::{self, Postgres};
+use crate::sqlite::{self, Sqlite};
+
+const PROGRAM: &str = "knee-queue";
+
+/// Longer times than these thirty years are a mistake, and would overflow the clock.
+const SECONDS_MAX: u64 = 1_000_000_000;
+/// Threads that make sense to ask for.
+const THREADS_MAX: u64 = 256;
+/// Descriptors that are neither clients' nor the database's connections.
+const DESCRIPTORS_OWN: u64 = 64;
+const MIB: u64 = 1 << 20;
+/// What all messages may take unless somebody says otherwise, and so many of the largest ones.
+const MEMORY_BYTES_MIN: usize = 512 << 20;
+const MESSAGES_MIN: usize = 4;
+
+/// Who says nothing from the beginning on is left after so long.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Calls that go on when the server is to end have so long.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A message queue over a database: PostgreSQL, SQLite, or none.
+#[derive(Debug, Parser)]
+#[command(name = PROGRAM, version, args_conflicts_with_subcommands = true)]
+struct Flags {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Migrate(Migrate),
+}
+
+/// Makes a PostgreSQL database ready for knee-queue, or a newer one.
+#[derive(Debug, Args)]
+struct Migrate {
+    /// The database: postgresql://USER@HOST:PORT/NAME.
+    #[arg(long, value_name = "DATABASE", value_parser = target::parse)]
+    database: Target,
+    /// File with the password; without it, PGPASSWORD, PGPASSFILE and ~/.pgpass are looked at.
+    #[arg(long, value_name = "FILE")]
+    database_password_file: Option<PathBuf>,
+    /// End when the parent process, which has this id, does.
+    #[arg(long, value_name = "PID")]
+    tied_to_parent: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Address to serve; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3265", value_parser = address)]
+    listen: SocketAddr,
+    /// What keeps the messages: postgresql://USER@HOST:PORT/NAME; sqlite:FILE, or sqlite, which is in
+    /// memory; null, which keeps none.
+    #[arg(long, value_name = "DATABASE", default_value = "sqlite", value_parser = target::parse)]
+    database: Target,
+    /// File with the password of PostgreSQL; without it, PGPASSWORD, PGPASSFILE and ~/.pgpass are
+    /// looked at.
+    #[arg(long, value_name = "FILE")]
+    database_password_file: Option<PathBuf>,
+    /// Connections to PostgreSQL, for requests. [default: one for each worker]
+    #[arg(long, value_name = "C", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    connections: Option<u32>,
+    /// How long a request may wait for a connection, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    connection_wait_ms: u64,
+    /// A connection to PostgreSQL that nobody uses for so many seconds is closed, but for one; 0 keeps
+    /// them.
+    #[arg(long, value_name = "S", default_value_t = 600,
+          value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
+    connection_idle_max_s: u64,
+    /// Requests that wait for a connection and are made one call of PostgreSQL, at most; with 1, each
+    /// is its own.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    combine: u32,
+    /// When SQLite's file has a change: `always`, before it is answered, also when the power fails;
+    /// `none`, whenever the system likes.
+    #[arg(long, value_name = "WHEN", default_value = "always")]
+    durability: Durability,
+    /// Requests that ask the database at a time.
+    #[arg(long, value_name = "W", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    workers: u32,
+    /// Requests that may wait for a worker; further ones are refused.
+    #[arg(long, value_name = "N", default_value_t = 16 * 1024,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    waiting_max: u32,
+    /// Requests that may wait for a message; further ones are refused.
+    #[arg(long, value_name = "N", default_value_t = 16 * 1024,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    waiters_max: u32,
+    /// Threads that serve clients. [default: one for each processor]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    threads: Option<u64>,
+    /// Clients' connections at a time; further ones wait.
+    #[arg(long, value_name = "C", default_value_t = 16 * 1024,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    clients_max: u64,
+    /// Clients that ask nothing, and take nothing of an answer, for so many seconds are disconnected;
+    /// 0 keeps them.
+    #[arg(long, value_name = "S", default_value_t = 600,
+          value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
+    idle_max_s: u64,
+    /// Largest content of a message, in bytes.
+    #[arg(long, value_name = "B", default_value_t = MIB,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
+    message_bytes_max: u64,
+    /// What the messages of all calls may take together, in MiB; what is beyond it is refused.
+    /// [default: 512, or four of the largest]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    memory_mb: Option<u64>,
+    /// Serve Prometheus text at `GET /metrics` there.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    admin: Option<SocketAddr>,
+    /// What is printed on standard output.
+    #[arg(long, value_name = "WHAT", default_value = "json")]
+    stats: Output,
+    /// Tells of each request on standard error, on one line.
+    #[arg(long)]
+    trace: bool,
+    /// End when the parent process, which has this id, does.
+    #[arg(long, value_name = "PID")]
+    tied_to_parent: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    Always,
+    None,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Output {
+    Json,
+    None,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it is an IP address and a port, as in 127.0.0.1:3265".into())
+}
+
+/// Why the program did not run, and the exit code that says so.
+struct Refusal {
+    message: String,
+    code: u8,
+}
+
+impl Refusal {
+    fn start(what: &str, error: &io::Error) -> Refusal {
+        Refusal { message: format!("{what}: {error}"), code: 1 }
+    }
+
+    fn database(failure: &Failure) -> Refusal {
+        Refusal { message: format!("cannot use --database: {failure}"), code: 1 }
+    }
+}
+
+/// Parses the arguments, runs until told to stop, returns the exit code.
+pub fn main() -> ExitCode {
+    let flags = Flags::parse();
+    let outcome = match &flags.command {
+        None => run(&flags.serve),
+        Some(Command::Migrate(migrate)) => migrate.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Refusal { message, code }) => {
+            tell(PROGRAM, message);
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(flags: &Serve) -> Result<(), Refusal> {
+    tie(flags.tied_to_parent)?;
+    let settings = settings(flags)?;
+    raise_open_files_limit(flags)?;
+    let listener = listen("--listen", flags.listen)?;
+    let stats = match flags.stats {
+        Output::Json => Stats::Json,
+        Output::None => Stats::None,
+    };
+    let mut reporter = Reporter::<Broker>::new(PROGRAM, stats)
+        .map_err(|error| Refusal::start("cannot print", &error))?;
+    if let Some(admin) = flags.admin {
+        reporter
+            .serve_admin(listen("--admin", admin)?)
+            .map_err(|error| Refusal::start("cannot serve the admin address", &error))?;
+    }
+    let trace = flags.trace.then(|| Trace::start(PROGRAM)).transpose();
+    let trace = trace.map_err(|error| Refusal::start("cannot start the trace", &error))?;
+    let threads = threads(flags);
+    let recorders = grpc::recorders(&mut reporter, threads, flags.workers);
+    let shards = Arc::new(Shards::new(threads, recorders));
+    let runtime = runtime(&shards, |builder| builder)
+        .map_err(|error| Refusal::start("cannot start its threads", &error))?;
+    let telemetry = Telemetry { shards, trace: trace.clone() };
+    let front = Front { settings, runtime, listener, telemetry };
+    let serving = match &flags.database {
+        Target::Null => front.serve(Null::default()),
+        Target::Sqlite(file) => {
+            let durable = flags.durability == Durability::Always;
+            let options = sqlite::Options { file: file.clone(), durable };
+            let opened = Sqlite::open(&options);
+            front.serve(opened.map_err(|failure| Refusal::database(&failure))?)
+        }
+        Target::Postgres(address) => {
+            let options = flags.postgres(address);
+            let opened = front.runtime.block_on(Postgres::open(&options));
+            front.serve(opened.map_err(|failure| Refusal::database(&failure))?)
+        }
+    }?;
+    let shutdown = serving.shutdown();
+    // Whoever reads the ready line may end it at once.
+    process::on_signals(move || shutdown.begin())
+        .map_err(|error| Refusal::start("cannot wait for signals", &error))?;
+    reporter.ready(Some(serving.address()));
+    let reporting = reporter.start().map_err(|error| Refusal::start("cannot report", &error))?;
+    let ended = serving.join();
+    reporting.finish(|_| ());
+    if let Some(trace) = trace {
+        trace.finish();
+    }
+    ended.map_err(|error| Refusal::start("the server failed", &error))
+}
+
+fn tie(parent: Option<u32>) -> Result<(), Refusal> {
+    let Some(parent) = parent else { return Ok(()) };
+    process::tie_to_parent(parent)
+        .map_err(|error| Refusal::start("cannot be tied to its parent", &error))
+}
+
+impl Migrate {
+    fn run(&self) -> Result<(), Refusal> {
+        tie(self.tied_to_parent)?;
+        let Target::Postgres(address) = &self.database else {
+            let message =
+                "--database names none of PostgreSQL: others need no migration".to_owned();
+            return Err(Refusal { message, code: 2 });
+        };
+        let options = postgres::Options {
+            address: address.clone(),
+            password_file: self.database_password_file.clone(),
+            connections: 1,
+            connection_wait: Duration::ZERO,
+            idle_max: None,
+            combine_max: 1,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Refusal::start("cannot start", &error))?;
+        let installed = runtime.block_on(postgres::migrate(&options));
+        let installed = installed.map_err(|failure| Refusal::database(&failure))?;
+        for name in &installed {
+            tell(PROGRAM, format_args!("installed {name}"));
+        }
+        if installed.is_empty() {
+            tell(PROGRAM, "nothing to install: the schema is there");
+        }
+        Ok(())
+    }
+}
+
+/// What serves whichever database it is.
+struct Front {
+    settings: Settings,
+    runtime: Runtime,
+    listener: TcpListener,
+    telemetry: Telemetry,
+}
+
+impl Front {
+    fn serve<D: Database>(self, database: D) -> Result<Serving, Refusal> {
+        let Front { settings, runtime, listener, telemetry } = self;
+        let started = Serving::start(&settings, runtime, database, listener, telemetry);
+        started.map_err(|error| match error {
+            StartError::Database(failure) => Refusal::database(&failure),
+            StartError::Io(error) => Refusal::start("cannot start", &error),
+        })
+    }
+}
+
+impl Serve {
+    fn postgres(&self, address: &str) -> postgres::Options {
+        let idle_max_s = self.connection_idle_max_s;
+        postgres::Options {
+            address: address.to_owned(),
+            password_file: self.database_password_file.clone(),
+            connections: self.connections.unwrap_or(self.workers) as usize,
+            connection_wait: Duration::from_millis(self.connection_wait_ms),
+            idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s)),
+            combine_max: self.combine as usize,
+        }
+    }
+}
+
+fn threads(flags: &Serve) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    flags.threads.map_or_else(processors, |threads| threads as usize)
+}
+
+fn settings(flags: &Serve) -> Result<Settings, Refusal> {
+    let settings = Settings {
+        workers: flags.workers as usize,
+        waiting_max: flags.waiting_max as usize,
+        waiters_max: flags.waiters_max as usize,
+        content_bytes_max: flags.message_bytes_max as usize,
+        messages_bytes_max: 0,
+        limits: Limits {
+            connections_max: flags.clients_max as usize,
+            silence_max: SILENCE_MAX,
+            idle_max: (flags.idle_max_s > 0).then(|| Duration::from_secs(flags.idle_max_s)),
+        },
+        grace: GRACE,
+    };
+    let request_bytes_max = settings.request_bytes_max();
+    let default = MEMORY_BYTES_MIN.max(MESSAGES_MIN * request_bytes_max);
+    let messages_bytes_max =
+        flags.memory_mb.map_or(default, |mebibytes| (mebibytes * MIB) as usize);
+    // Two, so that one can come while another one is answered.
+    let bytes_min = 2 * request_bytes_max;
+    if messages_bytes_max < bytes_min {
+        return Err(Refusal {
+            message: format!(
+                "--memory-mb {} is too little for messages of --message-bytes-max {}: it takes at \
+                 least {}",
+                messages_bytes_max as u64 / MIB,
+                flags.message_bytes_max,
+                (bytes_min as u64).div_ceil(MIB)
+            ),
+            code: 2,
+        });
+    }
+    Ok(Settings { messages_bytes_max, ..settings })
+}
+
+fn raise_open_files_limit(flags: &Serve) -> Result<(), Refusal> {
+    let files = process::raise_open_files_limit()
+        .map_err(|error| Refusal::start("cannot raise the limit of open files", &error))?;
+    if files < flags.clients_max + DESCRIPTORS_OWN {
+        let message = format_args!(
+            "the limit of {files} open files is less than --clients-max {} needs: clients beyond it \
+             wait until others leave",
+            flags.clients_max
+        );
+        tell(PROGRAM, message);
+    }
+    Ok(())
+}
+
+fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Refusal> {
+    bind(address).map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "end what listens there, or name another address",
+            ErrorKind::AddrNotAvailable => "name an address that this machine has",
+            ErrorKind::PermissionDenied => "name a port from 1024 on",
+            _ => "name another address",
+        };
+        Refusal {
+            message: format!("cannot listen on {address}: {error}; {remedy} by {flag}"),
+            code: 1,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Flags::command().debug_assert();
+    }
+}

@@ -1,0 +1,70 @@
+//! A turn for a worker, and then the database.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tonic::Status;
+
+use super::meter::{Call, Doing, Meter};
+use super::refusal::{overloaded, unanswered};
+use crate::database::{Database, Failure, Stages};
+use crate::operation::{Answer, Request};
+use crate::workers::{Worker, Workers};
+
+/// The workers of a middleware and their database.
+#[derive(Debug)]
+pub(super) struct Asking<D> {
+    pub(super) database: Arc<D>,
+    pub(super) workers: Workers,
+    pub(super) meter: Arc<Meter>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Unasked {
+    /// No worker could be waited for.
+    Refused(Status),
+    /// The database said so.
+    Failed(Failure),
+}
+
+impl From<Unasked> for Status {
+    fn from(unasked: Unasked) -> Status {
+        match unasked {
+            Unasked::Refused(status) => status,
+            Unasked::Failed(failure) => unanswered(failure),
+        }
+    }
+}
+
+impl<D: Database> Asking<D> {
+    /// Asks on behalf of a call that came just now.
+    pub(super) async fn ask(&self, call: &mut Call, request: Request) -> Result<Answer, Status> {
+        let since = call.received;
+        Ok(self.ask_since(call, since, request).await?)
+    }
+
+    /// Asks on behalf of a call that has wanted to since then.
+    pub(super) async fn ask_since(
+        &self,
+        call: &mut Call,
+        since: Instant,
+        request: Request,
+    ) -> Result<Answer, Unasked> {
+        let _worker = self.worker().await?;
+        let _working = self.meter.does(Doing::Working);
+        call.dequeued(since);
+        let mut stages = Stages::default();
+        let outcome = self.database.call(request, &mut stages).await;
+        call.was_answered(stages);
+        outcome.map_err(Unasked::Failed)
+    }
+
+    async fn worker(&self) -> Result<Worker<'_>, Unasked> {
+        if let Some(worker) = self.workers.free() {
+            return Ok(worker);
+        }
+        let _queueing = self.meter.does(Doing::Queueing);
+        self.workers.turn().await.map_err(|full| Unasked::Refused(overloaded(full)))
+    }
+}

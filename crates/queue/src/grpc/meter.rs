@@ -1,0 +1,247 @@
+//! What is told of calls: the windows of the process, and a trace where one is asked for.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use knee_rpc::Message;
+use knee_serving::{CALL_BYTES, Shards, Share, Trace};
+use knee_telemetry::{
+    Broker, BrokerGauges, BrokerTimes, Level, Moment, Op, Recorder, Reporter, Sample, elapsed_ns,
+};
+use tonic::{Code, Request, Response, Status};
+
+use super::message::Question;
+use crate::database::Stages;
+
+/// What a server records with.
+#[derive(Debug)]
+pub struct Telemetry {
+    /// Where; see [`recorders`].
+    pub shards: Arc<Shards<Broker>>,
+    /// Each call is a line of it.
+    pub trace: Option<Trace>,
+}
+
+/// The recorders of a server with so many threads and worker slots.
+pub fn recorders(
+    reporter: &mut Reporter<Broker>,
+    threads: usize,
+    workers: u32,
+) -> Vec<Recorder<Broker>> {
+    let now = Instant::now();
+    // The slots are no thread's: one of them tells of all.
+    let slots = |index| if index == 0 { workers } else { 0 };
+    knee_serving::recorders(reporter, threads, |index| BrokerGauges::new(now, slots(index)))
+}
+
+/// The recorders of a server, and how they are used.
+#[derive(Debug)]
+pub(super) struct Meter {
+    started: Moment,
+    telemetry: Telemetry,
+}
+
+/// What a request does for a time.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Doing {
+    /// It waits for a worker.
+    Queueing,
+    /// It has one.
+    Working,
+    /// It waits for a message.
+    Awaiting,
+}
+
+impl Doing {
+    fn level(self, gauges: &mut BrokerGauges) -> &mut Level {
+        match self {
+            Doing::Queueing => &mut gauges.middleware.queue_length,
+            Doing::Working => &mut gauges.middleware.busy,
+            Doing::Awaiting => &mut gauges.awaiting,
+        }
+    }
+}
+
+/// A request does something, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Does<'a> {
+    meter: &'a Meter,
+    doing: Doing,
+}
+
+impl Drop for Does<'_> {
+    fn drop(&mut self) {
+        self.meter.change(self.doing, -1);
+    }
+}
+
+impl Meter {
+    pub(super) fn new(telemetry: Telemetry) -> Meter {
+        Meter { started: Moment::now(), telemetry }
+    }
+
+    /// A request does something from now on.
+    pub(super) fn does(&self, doing: Doing) -> Does<'_> {
+        self.change(doing, 1);
+        Does { meter: self, doing }
+    }
+
+    fn change(&self, doing: Doing, change: i64) {
+        self.telemetry.shards.record(|recorder| {
+            doing.level(&mut recorder.gauges).add(Instant::now(), change);
+        });
+    }
+
+    /// A call comes.
+    pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
+        let (_, mut extensions, question) = request.into_parts();
+        let traced = self.telemetry.trace.as_ref().map(|_| {
+            let name = if op == Op::Other { Q::NAME } else { op.name() };
+            format!("{name}{}", question.about())
+        });
+        let call = Call {
+            meter: Arc::clone(self),
+            op,
+            received: Instant::now(),
+            times: BrokerTimes::default(),
+            dequeued: None,
+            code: Code::Cancelled,
+            messages: 0,
+            bytes_in: question.encoded_len() as u64,
+            bytes_out: 0,
+            traced,
+            share: extensions.remove(),
+        };
+        (call, question)
+    }
+
+    /// Hands over the rest of what was recorded. The runtime's threads have ended.
+    pub(super) fn finish(&self) {
+        self.telemetry.shards.finish();
+    }
+}
+
+/// A call that goes on; it is counted when this is dropped, as one that was given up unless it was
+/// answered.
+#[derive(Debug)]
+pub(super) struct Call {
+    meter: Arc<Meter>,
+    op: Op,
+    pub(super) received: Instant,
+    times: BrokerTimes,
+    /// Since when a worker asks the database for it.
+    dequeued: Option<Instant>,
+    code: Code,
+    /// Messages that it brought or took.
+    messages: u32,
+    bytes_in: u64,
+    bytes_out: u64,
+    traced: Option<String>,
+    /// What its messages take; where nobody counts that, none.
+    share: Option<Arc<Share>>,
+}
+
+impl Call {
+    /// It has a worker, for which it had waited since `since`.
+    pub(super) fn dequeued(&mut self, since: Instant) {
+        let now = Instant::now();
+        self.times.queueing_ns += elapsed_ns(since, now);
+        self.dequeued = Some(now);
+    }
+
+    /// The database has answered.
+    pub(super) fn was_answered(&mut self, stages: Stages) {
+        let Some(dequeued) = self.dequeued.take() else { return };
+        let answered = stages.answered.unwrap_or_else(Instant::now);
+        // Without a connection all of it was the wait for one.
+        let connected = stages.connected.unwrap_or(answered);
+        self.times.connection_ns += elapsed_ns(dequeued, connected);
+        self.times.service_ns += elapsed_ns(dequeued, answered);
+    }
+
+    /// It is about so many messages more.
+    pub(super) fn carries(&mut self, messages: usize) {
+        let messages = u32::try_from(messages).unwrap_or(u32::MAX);
+        self.messages = self.messages.saturating_add(messages);
+    }
+
+    /// Part of its answer takes so many bytes.
+    pub(super) fn answers(&mut self, bytes: usize) -> Result<(), Status> {
+        // A small one is part of what every call takes.
+        if let Some(share) = &self.share
+            && bytes > CALL_BYTES
+        {
+            share.take(bytes)?;
+        }
+        self.bytes_out += bytes as u64;
+        Ok(())
+    }
+
+    /// It has this answer.
+    pub(super) fn answered<A: Message>(
+        mut self,
+        outcome: Result<A, Status>,
+    ) -> Result<Response<A>, Status> {
+        let outcome = outcome.and_then(|answer| {
+            self.answers(answer.encoded_len())?;
+            Ok(Response::new(answer))
+        });
+        self.ends(outcome.as_ref().err());
+        outcome
+    }
+
+    /// It ends with this status, or well unless it has ended already.
+    pub(super) fn ends(&mut self, status: Option<&Status>) {
+        match status {
+            Some(status) => self.code = status.code(),
+            None if self.code == Code::Cancelled => self.code = Code::Ok,
+            None => {}
+        }
+    }
+
+    /// Whether it is one that may find nothing.
+    fn looks_for_messages(&self) -> bool {
+        matches!(self.op, Op::ReadAll | Op::ReadFrom | Op::Remove | Op::Lease)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        if let Some(dequeued) = self.dequeued {
+            self.times.service_ns += elapsed_ns(dequeued, now);
+        }
+        self.times.response_ns = elapsed_ns(self.received, now);
+        let has_looked = self.looks_for_messages() && self.code == Code::Ok;
+        let sample = Sample {
+            times: self.times,
+            items: self.messages,
+            hits: u32::from(has_looked && self.messages > 0),
+            misses: u32::from(has_looked && self.messages == 0),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            error: self.code != Code::Ok,
+        };
+        let Meter { started, telemetry } = &*self.meter;
+        telemetry.shards.record(|recorder| recorder.record(self.op, &sample));
+        if let (Some(trace), Some(traced)) = (&telemetry.trace, &self.traced) {
+            let received_us = started.unix_ns_at(self.received) / 1000;
+            let BrokerTimes { queueing_ns, connection_ns, service_ns, response_ns } = self.times;
+            let us = |ns: u64| ns as f64 / 1000.0;
+            trace.tell(format_args!(
+                "{traced} received={}.{:06} bytes_in={} bytes_out={} messages={} status={:?} \
+                 queued={:.1}us connecting={:.1}us asking={:.1}us total={:.1}us",
+                received_us / 1_000_000,
+                received_us % 1_000_000,
+                self.bytes_in,
+                self.bytes_out,
+                self.messages,
+                self.code,
+                us(queueing_ns),
+                us(connection_ns),
+                us(service_ns.saturating_sub(connection_ns)),
+                us(response_ns),
+            ));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! All messages of a queue, as fast as their reader takes them: between two parts it holds neither a
+//! worker nor a connection to the database.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use knee_rpc::Message;
+use knee_rpc::queue::ReadAllResponse;
+use tonic::Status;
+
+use super::asking::Asking;
+use super::message::{Page, stored};
+use super::meter::Call;
+use super::refusal::beside_the_point;
+use crate::database::Database;
+use crate::operation::Answer;
+
+/// The parts of a call's answer, from `first` on. That is there already: why there is none is told at
+/// once.
+pub(super) async fn pages<D: Database>(
+    asking: Arc<Asking<D>>,
+    call: Call,
+    first: Page,
+) -> Result<impl Stream<Item = Result<ReadAllResponse, Status>> + use<D>, Status> {
+    let received = call.received;
+    let mut pages = Pages { asking, call, next: None };
+    let part = pages.part(first, received).await?;
+    Ok(unfold((pages, Some(part)), |(mut pages, first)| async move {
+        if let Some(first) = first {
+            return Some((Ok(first), (pages, None)));
+        }
+        let Some(page) = pages.next.take() else {
+            pages.call.ends(None);
+            return None;
+        };
+        let part = pages.part(page, Instant::now()).await;
+        Some((part, (pages, None)))
+    }))
+}
+
+#[derive(Debug)]
+struct Pages<D> {
+    asking: Arc<Asking<D>>,
+    call: Call,
+    /// The next one; nothing behind the last.
+    next: Option<Page>,
+}
+
+impl<D: Database> Pages<D> {
+    /// A part, for which its reader has waited since then.
+    async fn part(&mut self, page: Page, since: Instant) -> Result<ReadAllResponse, Status> {
+        let part = self.read(page, since).await;
+        part.inspect_err(|status| self.call.ends(Some(status)))
+    }
+
+    async fn read(&mut self, page: Page, since: Instant) -> Result<ReadAllResponse, Status> {
+        let answer = self.asking.ask_since(&mut self.call, since, page.request()).await?;
+        let Answer::Messages(messages) = answer else { return Err(beside_the_point()) };
+        self.next = page.next(&messages);
+        self.call.carries(messages.len());
+        let part = ReadAllResponse { messages: messages.into_iter().map(stored).collect() };
+        self.call.answers(part.encoded_len())?;
+        Ok(part)
+    }
+}

@@ -1,0 +1,207 @@
+//! The service on a port, from start to end.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use knee_rpc::queue::queue_server::QueueServer;
+use knee_serving::{Budget, Limits, connections};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Server;
+
+use super::asking::Asking;
+use super::awaiting::Awaiting;
+use super::meter::{Meter, Telemetry};
+use super::service::Service;
+use crate::database::{Database, Failure, Stages};
+use crate::operation::{Answer, Request};
+use crate::workers::Workers;
+
+/// Room that a request has beside its content.
+const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
+/// Room that a batch has, at least.
+const BATCH_BYTES: usize = 4 << 20;
+/// Calls of one connection that are served at a time; further ones wait at the client.
+const STREAMS_MAX: u32 = 256;
+
+/// A connection without traffic is asked whether it is there so often, and is gone if it does not say
+/// so in time: then nobody waits for messages on it any longer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How to serve.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Requests that ask the database at a time, at least 1.
+    pub workers: usize,
+    /// Requests that may wait for a worker; further ones are refused.
+    pub waiting_max: usize,
+    /// Requests that may wait for a message; further ones are refused.
+    pub waiters_max: usize,
+    /// Longer content is refused.
+    pub content_bytes_max: usize,
+    /// What the messages of all calls take together, from the first byte of a request to the last one
+    /// of its answer; what is beyond it is refused.
+    pub messages_bytes_max: usize,
+    /// Who is served, and for how long one who does nothing.
+    pub limits: Limits,
+    /// Calls that go on when the server is to end have so long.
+    pub grace: Duration,
+}
+
+impl Settings {
+    /// The largest request.
+    #[must_use]
+    pub fn request_bytes_max(&self) -> usize {
+        BATCH_BYTES.max(self.content_bytes_max) + MESSAGE_OVERHEAD_BYTES
+    }
+}
+
+/// A handle that ends a server.
+#[derive(Debug, Clone)]
+pub struct Shutdown(watch::Sender<bool>);
+
+impl Shutdown {
+    /// No more calls are taken; those that go on have the time of grace, those that wait for messages
+    /// are told.
+    pub fn begin(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Why a server could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The database does not take it.
+    Database(Failure),
+    /// The system refused the listener.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Database(failure) => failure.fmt(f),
+            StartError::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Serving {
+    runtime: Runtime,
+    served: JoinHandle<Result<(), tonic::transport::Error>>,
+    shutdown: Shutdown,
+    ending: watch::Receiver<bool>,
+    meter: Arc<Meter>,
+    address: SocketAddr,
+    grace: Duration,
+}
+
+impl Serving {
+    /// Serves a database on `listener`, on the threads of `runtime` (see [`knee_serving::runtime`]),
+    /// and records that with `telemetry`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start<D: Database>(
+        settings: &Settings,
+        runtime: Runtime,
+        database: D,
+        listener: std::net::TcpListener,
+        telemetry: Telemetry,
+    ) -> Result<Serving, StartError> {
+        let address = listener.local_addr().map_err(StartError::Io)?;
+        listener.set_nonblocking(true).map_err(StartError::Io)?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener).map_err(StartError::Io)?
+        };
+        let register = async {
+            let answer = database.call(Request::RegisterMiddleware, &mut Stages::default()).await?;
+            let Answer::Id(middleware) = answer else {
+                return Err(Failure::Broken("the database gave this server no number".into()));
+            };
+            Ok(middleware)
+        };
+        let middleware = runtime.block_on(register).map_err(StartError::Database)?;
+        let shards = Arc::clone(&telemetry.shards);
+        let incoming = connections(listener, settings.limits, Arc::clone(&shards.connections));
+        runtime.spawn(shards.cut_every_second());
+        let meter = Arc::new(Meter::new(telemetry));
+        let (ended, ending) = watch::channel(false);
+        let asking = Arc::new(Asking {
+            database: Arc::new(database),
+            workers: Workers::new(settings.workers, settings.waiting_max),
+            meter: Arc::clone(&meter),
+        });
+        let service = Service {
+            awaiting: Awaiting::new(Arc::clone(&asking), settings.waiters_max, ending.clone()),
+            asking,
+            middleware,
+            content_bytes_max: settings.content_bytes_max,
+        };
+        let service =
+            QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
+        let router = Server::builder()
+            .max_concurrent_streams(STREAMS_MAX)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .add_service(Budget::new(settings.messages_bytes_max, "--memory-mb").bound(service));
+        let mut asked = ending.clone();
+        let served = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
+            // An error says that nobody can ask any more.
+            let _ = asked.wait_for(|ends| *ends).await;
+        }));
+        let shutdown = Shutdown(ended);
+        let grace = settings.grace;
+        Ok(Serving { runtime, served, shutdown, ending, meter, address, grace })
+    }
+
+    /// The address that is served.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle that ends it.
+    #[must_use]
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// Waits until it has ended: then nothing of it holds the database any more.
+    ///
+    /// # Errors
+    /// When it did not end as it was asked to.
+    pub fn join(self) -> io::Result<()> {
+        let Serving { runtime, mut served, mut ending, meter, grace, .. } = self;
+        let outcome = runtime.block_on(async {
+            tokio::select! {
+                outcome = &mut served => return Some(outcome),
+                _ = ending.wait_for(|ends| *ends) => {}
+            }
+            tokio::time::timeout(grace, &mut served).await.ok()
+        });
+        let was_asked = *ending.borrow();
+        // Whoever has not taken his answer by now is cut off.
+        runtime.shutdown_timeout(grace);
+        meter.finish();
+        match outcome {
+            Some(Ok(Ok(()))) if !was_asked => {
+                Err(io::Error::other("it ended though nobody had asked it to"))
+            }
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(io::Error::other(error)),
+            Some(Err(error)) => Err(io::Error::other(error)),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The gRPC front, through the network, over a database that the tests have in their hands.
+
+#![allow(clippy::unwrap_used)]
+
+mod calls;
+mod ledger;
+mod refusals;
+mod server;
+mod waiting;
+mod workers;

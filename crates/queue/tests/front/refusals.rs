@@ -1,0 +1,105 @@
+//! What cannot be asked, and what the database cannot answer: a clear status.
+
+use knee_queue::database::Failure;
+use knee_rpc::queue::{
+    AcknowledgeRequest, CountsRequest, CreateQueueRequest, LeaseId, LeaseRequest,
+    ListQueuesRequest, Outgoing, ReadAllRequest, RemoveRequest, SendRequest,
+};
+use tonic::{Code, Status};
+
+use crate::ledger::Ledger;
+use crate::server::{Server, create, register, remove, send};
+
+fn is_refused(status: Result<impl std::fmt::Debug, Status>, code: Code, message: &str) {
+    let status = status.expect_err("it is refused");
+    assert_eq!((status.code(), status.message()), (code, message));
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_are_refused_without_asking_the_database() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let mut client = server.client().await;
+    let me = register(&mut client).await;
+    let queue = create(&mut client, me).await;
+    let before = ledger.ever();
+    let invalid = Code::InvalidArgument;
+    let nobody = |name| format!("{name} 0 is nobody: it is to be a registered client's number");
+    let outcome = send(&mut client, (0, me, queue), "content").await;
+    is_refused(outcome, invalid, &nobody("sender"));
+    let outcome = client.list_queues(ListQueuesRequest { receiver: 0 }).await;
+    is_refused(outcome, invalid, &nobody("receiver"));
+    let outcome = client.read_all(ReadAllRequest { receiver: 0, queue }).await;
+    is_refused(outcome.map(|_| ()), invalid, &nobody("receiver"));
+    let outcome = send(&mut client, (me, me, queue), "x".repeat((1 << 20) + 1)).await;
+    let message = "the content has 1048577 bytes, more than 1048576: see --message-bytes-max";
+    is_refused(outcome, invalid, message);
+    let outcome = send(&mut client, (me, me, queue), "before\0behind").await;
+    let message = "the content has a character U+0000, which no database takes in texts";
+    is_refused(outcome, invalid, message);
+    let outcome = client.send(SendRequest { sender: me, messages: Vec::new() }).await;
+    is_refused(outcome, invalid, "0 messages are not from 1 to 1000");
+    let messages = vec![Outgoing { receiver: me, queue, content: String::new() }; 1001];
+    let outcome = client.send(SendRequest { sender: me, messages }).await;
+    is_refused(outcome, invalid, "1001 messages are not from 1 to 1000");
+    let removal = RemoveRequest { receiver: me, queue, count: 1001, wait_ms: 0 };
+    is_refused(client.remove(removal).await, invalid, "count 1001 is more than 1000");
+    let removal = RemoveRequest { count: 1, wait_ms: 3_600_001, ..removal };
+    is_refused(client.remove(removal).await, invalid, "wait_ms 3600001 is more than 3600000");
+    let lease = LeaseRequest { visibility_ms: u64::MAX, queue, receiver: me, ..Default::default() };
+    let message = format!("visibility_ms {} is more than 43200000", u64::MAX);
+    is_refused(client.lease(lease).await, invalid, &message);
+    let leases = vec![LeaseId::default(); 1001];
+    let outcome = client.acknowledge(AcknowledgeRequest { leases }).await;
+    is_refused(outcome, invalid, "1001 leases are not from 1 to 1000");
+    for (settings, message) in [
+        (
+            CreateQueueRequest { attempts_max: Some(0), ..Default::default() },
+            "attempts_max 0 is not from 1 to 1000000",
+        ),
+        (
+            CreateQueueRequest { retention_ms: Some(0), ..Default::default() },
+            "retention_ms 0 would keep no message",
+        ),
+        (CreateQueueRequest::default(), nobody("creator").as_str()),
+    ] {
+        is_refused(client.create_queue(settings).await, invalid, message);
+    }
+    assert_eq!(ledger.ever(), before);
+    send(&mut client, (me, me, queue), "x".repeat(1 << 20)).await.unwrap();
+}
+
+#[tokio::test]
+async fn queues_that_are_not_there_are_told_of() {
+    let server = Server::start(Ledger::open());
+    let mut client = server.client().await;
+    let me = register(&mut client).await;
+    let message = "queue 77 is not there";
+    is_refused(send(&mut client, (me, me, 77), "x").await, Code::NotFound, message);
+    is_refused(remove(&mut client, (me, 77), 0).await, Code::NotFound, message);
+    is_refused(remove(&mut client, (me, 77), 1000).await, Code::NotFound, message);
+    let outcome = client.read_all(ReadAllRequest { receiver: me, queue: 77 }).await;
+    is_refused(outcome.map(|_| ()), Code::NotFound, message);
+}
+
+#[tokio::test]
+async fn failures_of_the_database_have_a_status_each() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let mut client = server.client().await;
+    type Kind = fn(String) -> Failure;
+    let rows: [(Kind, Code); 8] = [
+        (Failure::Invalid, Code::InvalidArgument),
+        (Failure::NotThere, Code::NotFound),
+        (Failure::NotMigrated, Code::FailedPrecondition),
+        (Failure::Full, Code::ResourceExhausted),
+        (Failure::Unavailable, Code::Unavailable),
+        (Failure::Unknown, Code::Unknown),
+        (Failure::TooLate, Code::ResourceExhausted),
+        (Failure::Broken, Code::Internal),
+    ];
+    for (failure, code) in rows {
+        ledger.fail(failure("why it is".into()));
+        is_refused(client.counts(CountsRequest {}).await, code, "why it is");
+    }
+}

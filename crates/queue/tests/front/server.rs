@@ -1,0 +1,129 @@
+//! A server in this process, and clients of it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use knee_queue::database::Database;
+use knee_queue::grpc::{Serving, Settings, Telemetry};
+use knee_rpc::queue::queue_client::QueueClient;
+use knee_rpc::queue::{
+    CreateQueueRequest, Outgoing, RegisterClientRequest, RemoveRequest, SendRequest, Stored,
+};
+use knee_serving::{Limits, Shards, runtime};
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) type Client = QueueClient<Channel>;
+
+/// Nothing that is waited for here takes nearly as long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// As long as a call may wait for a message, as far as the tests are concerned.
+pub(crate) const LONG_MS: u64 = 600_000;
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        workers: 4,
+        waiting_max: 1000,
+        waiters_max: 1000,
+        content_bytes_max: 1 << 20,
+        messages_bytes_max: 256 << 20,
+        limits: Limits { connections_max: 1000, silence_max: PATIENCE, idle_max: None },
+        grace: Duration::from_millis(500),
+    }
+}
+
+/// A running server, which ends with the test.
+pub(crate) struct Server(Option<Serving>);
+
+impl Server {
+    pub(crate) fn start(database: impl Database) -> Server {
+        Server::with(settings(), database)
+    }
+
+    pub(crate) fn with(settings: Settings, database: impl Database) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let telemetry = Telemetry { shards: Arc::new(Shards::new(2, Vec::new())), trace: None };
+        // A runtime is not made on a thread of another one.
+        let start = move || {
+            let runtime = runtime(&telemetry.shards, |builder| builder).unwrap();
+            Serving::start(&settings, runtime, database, listener, telemetry).unwrap()
+        };
+        Server(Some(std::thread::spawn(start).join().unwrap()))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.as_ref().unwrap().address()
+    }
+
+    /// A client with a connection of its own.
+    pub(crate) async fn client(&self) -> Client {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address())).unwrap();
+        QueueClient::new(endpoint.tcp_nodelay(true).connect().await.unwrap())
+    }
+
+    pub(crate) fn shut_down(&mut self) {
+        let serving = self.0.take().unwrap();
+        serving.shutdown().begin();
+        std::thread::spawn(|| serving.join()).join().unwrap().unwrap();
+    }
+
+    /// Tells it to end, and does not wait for that.
+    pub(crate) fn begin_to_end(&self) {
+        self.0.as_ref().unwrap().shutdown().begin();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(serving) = self.0.take() {
+            serving.shutdown().begin();
+            let _ = std::thread::spawn(|| serving.join()).join();
+        }
+    }
+}
+
+pub(crate) async fn register(client: &mut Client) -> u32 {
+    client.register_client(RegisterClientRequest {}).await.unwrap().into_inner().client
+}
+
+pub(crate) async fn create(client: &mut Client, creator: u32) -> u32 {
+    let request = CreateQueueRequest { creator, ..CreateQueueRequest::default() };
+    client.create_queue(request).await.unwrap().into_inner().queue
+}
+
+/// Sends one message, and returns its number.
+pub(crate) async fn send(
+    client: &mut Client,
+    (sender, receiver, queue): (u32, u32, u32),
+    content: impl Into<String>,
+) -> Result<u64, Status> {
+    let messages = vec![Outgoing { receiver, queue, content: content.into() }];
+    let response = client.send(SendRequest { sender, messages }).await?;
+    Ok(response.into_inner().ids[0])
+}
+
+pub(crate) fn removal(receiver: u32, queue: u32, wait_ms: u64) -> RemoveRequest {
+    RemoveRequest { receiver, queue, count: 1, wait_ms }
+}
+
+/// Removes one message, and returns its content.
+pub(crate) async fn remove(
+    client: &mut Client,
+    (receiver, queue): (u32, u32),
+    wait_ms: u64,
+) -> Result<Option<String>, Status> {
+    let response = client.remove(removal(receiver, queue, wait_ms)).await?;
+    let mut messages = response.into_inner().messages;
+    assert!(messages.len() <= 1);
+    Ok(messages.pop().map(|Stored { content, .. }| content))
+}
+
+/// Waits until something holds.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

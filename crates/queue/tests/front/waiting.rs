@@ -1,0 +1,188 @@
+//! Waiting for messages.
+
+use std::time::Duration;
+
+use knee_queue::grpc::Settings;
+use knee_rpc::queue::{DeleteQueueRequest, LeaseRequest};
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use crate::ledger::Ledger;
+use crate::server::{Client, LONG_MS, Server, create, register, remove, send, settings, until};
+
+/// A client, its number, and a queue of its own.
+async fn begin(server: &Server) -> (Client, u32, u32) {
+    let mut client = server.client().await;
+    let me = register(&mut client).await;
+    let queue = create(&mut client, me).await;
+    (client, me, queue)
+}
+
+/// Lets so many wait, and returns when all of them do: each has looked twice.
+async fn wait(ledger: &Ledger, server: &Server, receivers: &[(u32, u32)]) -> JoinSet<Outcome> {
+    let mut waiters = JoinSet::new();
+    for (place, &(receiver, queue)) in receivers.iter().enumerate() {
+        let mut client = server.client().await;
+        let before = ledger.ever();
+        waiters
+            .spawn(async move { (place, remove(&mut client, (receiver, queue), LONG_MS).await) });
+        until("it looks twice", || ledger.ever() >= before + 2 && ledger.asked() == 0).await;
+    }
+    waiters
+}
+
+type Outcome = (usize, Result<Option<String>, tonic::Status>);
+
+#[tokio::test]
+async fn a_message_is_waited_for_without_a_worker() {
+    let ledger = Ledger::open();
+    let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let mut waiters = wait(&ledger, &server, &[(me, queue), (me, queue)]).await;
+    send(&mut client, (me, me, queue), "it").await.unwrap();
+    let (first, content) = waiters.join_next().await.unwrap().unwrap();
+    assert_eq!((first, content.unwrap().unwrap().as_str()), (0, "it"));
+    send(&mut client, (me, 0, queue), "for anybody").await.unwrap();
+    let (second, content) = waiters.join_next().await.unwrap().unwrap();
+    assert_eq!((second, content.unwrap().unwrap().as_str()), (1, "for anybody"));
+    assert_eq!(ledger.listeners(), 1);
+}
+
+#[tokio::test]
+async fn nobody_listens_unless_somebody_waits() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    assert_eq!(remove(&mut client, (me, queue), 0).await.unwrap(), None);
+    assert_eq!(ledger.listeners(), 0);
+}
+
+#[tokio::test]
+async fn a_crowd_is_not_woken_for_one_message() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let waiters = wait(&ledger, &server, &[(me, queue); 20]).await;
+    let before = ledger.ever();
+    send(&mut client, (me, me, queue), "one").await.unwrap();
+    until("one has it, and the next look", || ledger.ever() >= before + 3).await;
+    // The message; whoever got it; and the two that he told to look behind it.
+    assert!(ledger.ever() <= before + 4, "{}", ledger.ever() - before);
+    drop(waiters);
+}
+
+#[tokio::test]
+async fn one_arrival_may_stand_for_many_messages() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let other = register(&mut client).await;
+    let receivers = [(me, queue), (other, queue), (me, queue), (other, queue), (me, queue)];
+    let mut waiters = wait(&ledger, &server, &receivers).await;
+    ledger.fall_silent();
+    // Enough for everybody, whoever is the first.
+    for receiver in [me, other, me, 0, 0] {
+        send(&mut client, (me, receiver, queue), "one").await.unwrap();
+    }
+    ledger.tell(queue, 0);
+    for _ in receivers {
+        let (_, content) = waiters.join_next().await.unwrap().unwrap();
+        assert_eq!(content.unwrap().unwrap(), "one");
+    }
+}
+
+#[tokio::test]
+async fn whoever_lags_behind_looks() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let mut waiters = wait(&ledger, &server, &[(me, queue), (me, queue)]).await;
+    ledger.fall_silent();
+    send(&mut client, (me, me, queue), "one").await.unwrap();
+    send(&mut client, (me, me, queue), "two").await.unwrap();
+    // More than it remembers, of a queue that nobody waits in.
+    (0..100).for_each(|_| ledger.tell(queue + 1000, me));
+    for _ in 0..2 {
+        waiters.join_next().await.unwrap().unwrap().1.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_waits_and_leaves_lets_the_next_one_have_it() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let mut gone = wait(&ledger, &server, &[(me, queue); 3]).await;
+    let mut waiters = wait(&ledger, &server, &[(me, queue)]).await;
+    gone.abort_all();
+    while gone.join_next().await.is_some() {}
+    send(&mut client, (me, me, queue), "it").await.unwrap();
+    let (_, content) = waiters.join_next().await.unwrap().unwrap();
+    assert_eq!(content.unwrap().unwrap(), "it");
+}
+
+#[tokio::test]
+async fn all_who_wait_are_told_that_their_queue_is_gone() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let other = register(&mut client).await;
+    let mut waiters = wait(&ledger, &server, &[(me, queue), (other, queue), (me, queue)]).await;
+    client.delete_queue(DeleteQueueRequest { queue }).await.unwrap();
+    while let Some(outcome) = waiters.join_next().await {
+        assert_eq!(outcome.unwrap().1.unwrap_err().code(), Code::NotFound);
+    }
+}
+
+#[tokio::test]
+async fn all_who_wait_are_told_that_the_server_ends() {
+    let ledger = Ledger::open();
+    let mut server = Server::start(ledger.clone());
+    let (_, me, queue) = begin(&server).await;
+    let mut waiters = wait(&ledger, &server, &[(me, queue), (me, queue)]).await;
+    server.shut_down();
+    while let Some(outcome) = waiters.join_next().await {
+        let status = outcome.unwrap().1.unwrap_err();
+        assert_eq!(
+            (status.code(), status.message()),
+            (Code::Unavailable, "the server ends: nothing was done")
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_more_than_allowed_wait() {
+    let ledger = Ledger::open();
+    let server = Server::with(Settings { waiters_max: 2, ..settings() }, ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let waiters = wait(&ledger, &server, &[(me, queue); 2]).await;
+    let status = remove(&mut client, (me, queue), LONG_MS).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    drop(waiters);
+    // Their places are free once they are gone.
+    let wait_ms = 1;
+    while remove(&mut client, (me, queue), wait_ms).await.is_err() {}
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_nothing_when_its_time_is_over() {
+    let server = Server::start(Ledger::open());
+    let (mut client, me, queue) = begin(&server).await;
+    let begun = std::time::Instant::now();
+    assert_eq!(remove(&mut client, (me, queue), 50).await.unwrap(), None);
+    assert!(begun.elapsed() >= Duration::from_millis(50));
+}
+
+#[tokio::test]
+async fn leases_are_waited_for_as_well() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let before = ledger.ever();
+    let mut waiter = server.client().await;
+    let lease = LeaseRequest { receiver: me, queue, wait_ms: LONG_MS, ..LeaseRequest::default() };
+    let leased = tokio::spawn(async move { waiter.lease(lease).await });
+    until("it looks twice", || ledger.ever() >= before + 2 && ledger.asked() == 0).await;
+    send(&mut client, (me, me, queue), "it").await.unwrap();
+    assert_eq!(leased.await.unwrap().unwrap().into_inner().leases.len(), 1);
+}

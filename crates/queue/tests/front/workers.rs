@@ -1,0 +1,74 @@
+//! Who asks the database, and when.
+
+use knee_queue::grpc::Settings;
+use knee_rpc::queue::CountsRequest;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use crate::ledger::Ledger;
+use crate::server::{Server, settings, until};
+
+#[tokio::test]
+async fn no_more_requests_than_workers_ask_the_database_and_no_more_than_allowed_wait() {
+    let ledger = Ledger::held();
+    let server =
+        Server::with(Settings { workers: 3, waiting_max: 5, ..settings() }, ledger.clone());
+    let client = server.client().await;
+    let mut calls = JoinSet::new();
+    for _ in 0..12 {
+        let mut client = client.clone();
+        calls.spawn(async move { client.counts(CountsRequest {}).await });
+    }
+    // Those that are too many are told at once.
+    for _ in 0..4 {
+        let status = calls.join_next().await.unwrap().unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let message = "5 requests wait for a worker already: nothing was done";
+        assert!(status.message().starts_with(message), "{status}");
+    }
+    assert_eq!((ledger.asked(), ledger.ever()), (3, 3));
+    ledger.answer(2);
+    for _ in 0..2 {
+        calls.join_next().await.unwrap().unwrap().unwrap();
+    }
+    until("two more ask", || ledger.ever() == 5).await;
+    assert_eq!(ledger.asked(), 3);
+    ledger.answer(6);
+    while let Some(outcome) = calls.join_next().await {
+        outcome.unwrap().unwrap();
+    }
+    assert_eq!(ledger.ever(), 8);
+}
+
+#[tokio::test]
+async fn who_leaves_gives_up_the_worker_and_the_place_in_the_queue() {
+    let ledger = Ledger::held();
+    let server =
+        Server::with(Settings { workers: 1, waiting_max: 1, ..settings() }, ledger.clone());
+    let mut calls = JoinSet::new();
+    for _ in 0..2 {
+        let mut client = server.client().await;
+        calls.spawn(async move { client.counts(CountsRequest {}).await });
+    }
+    until("one asks", || ledger.asked() == 1).await;
+    let mut client = server.client().await;
+    // The other one may not be there yet.
+    while calls.len() == 2 && client.counts(CountsRequest {}).await.is_ok() {}
+    calls.abort_all();
+    ledger.answer(100);
+    until("nobody asks", || ledger.asked() == 0).await;
+    client.counts(CountsRequest {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_under_way_is_answered_before_the_end() {
+    let ledger = Ledger::held();
+    let mut server = Server::start(ledger.clone());
+    let mut client = server.client().await;
+    let call = tokio::spawn(async move { client.counts(CountsRequest {}).await });
+    until("it asks", || ledger.asked() == 1).await;
+    server.begin_to_end();
+    ledger.answer(1);
+    call.await.unwrap().unwrap();
+    server.shut_down();
+}
