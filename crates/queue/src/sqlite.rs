@@ -123,22 +123,13 @@ fn connect(file: Option<&Path>) -> Result<Connection, Failure> {
     Ok(connection)
 }
 
-/// Makes the tables where there are none, and refuses those it does not know.
+/// Makes the tables where there are none, and refuses those it does not know, unaltered.
 fn prepare(connection: &mut Connection, options: &Options) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "journal_mode", "wal")?;
-    let synchronous = if options.durable { "full" } else { "off" };
-    connection.pragma_update(None, "synchronous", synchronous)?;
-    connection.set_prepared_statement_cache_capacity(64);
-    let transaction = connection.transaction()?;
-    let number = |name| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);
     let tables: i64 =
-        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if tables == 0 {
-        transaction.execute_batch(include_str!("sqlite/schema.sql"))?;
-        transaction.pragma_update(None, "application_id", APPLICATION)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
-    } else if application != APPLICATION || version != VERSION {
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if tables > 0 && (application != APPLICATION || version != VERSION) {
         return Err(rusqlite::Error::SqliteFailure(
             ffi::Error::new(ffi::SQLITE_NOTADB),
             Some(format!(
@@ -147,7 +138,18 @@ fn prepare(connection: &mut Connection, options: &Options) -> rusqlite::Result<(
             )),
         ));
     }
-    transaction.commit()
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    let synchronous = if options.durable { "full" } else { "off" };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    if tables == 0 {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(include_str!("sqlite/schema.sql"))?;
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+        transaction.commit()?;
+    }
+    Ok(())
 }
 
 /// What an error of SQLite's means to who asked. Its transaction is rolled back.

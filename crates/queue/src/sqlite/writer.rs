@@ -2,7 +2,7 @@
 //! a request that fails undoes only itself.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior};
@@ -20,7 +20,19 @@ const KEEPING: Duration = Duration::from_millis(100);
 /// The thread, which ends with this.
 #[derive(Debug)]
 pub(super) struct Writer {
-    jobs: Sender<Job>,
+    /// There until it is dropped, which ends the thread.
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of its was told by those jobs that had no answer.
+            let _ = thread.join();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -47,11 +59,11 @@ impl Writer {
         arrivals: broadcast::Sender<Arrival>,
     ) -> Result<Writer, Failure> {
         let (jobs, waiting) = mpsc::channel();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("sqlite-writer".to_owned())
             .spawn(move || run(connection, &waiting, &arrivals))
             .map_err(|error| Failure::Unavailable(format!("cannot start a thread: {error}")))?;
-        Ok(Writer { jobs })
+        Ok(Writer { jobs: Some(jobs), thread: Some(thread) })
     }
 
     pub(super) async fn call(
@@ -73,7 +85,8 @@ impl Writer {
         let (reply, answered) = oneshot::channel();
         // A thread that has panicked takes no jobs, and drops those that it has.
         let ended = || Failure::Unknown("the thread that writes to SQLite has ended".to_owned());
-        self.jobs.send(Job { task, reply }).map_err(|_| ended())?;
+        let jobs = self.jobs.as_ref().ok_or_else(ended)?;
+        jobs.send(Job { task, reply }).map_err(|_| ended())?;
         answered.await.map_err(|_| ended())
     }
 }

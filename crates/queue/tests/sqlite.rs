@@ -1,0 +1,82 @@
+//! What is SQLite's own: its file.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod harness;
+
+use std::fs;
+use std::path::PathBuf;
+
+use knee_queue::database::Failure;
+use knee_queue::sqlite::{Options, Sqlite};
+
+use crate::harness::desk::{Desk, LONG, contents};
+
+/// A directory that goes with its test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("knee-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Place(path)
+    }
+
+    fn options(&self) -> Options {
+        Options { file: Some(self.0.join("messages.db")), durable: true }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn messages_are_there_when_the_file_is_opened_again() {
+    let place = Place::new("sqlite-again");
+    let desk = Desk(Sqlite::open(&place.options()).unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut last = 0;
+    for content in ["1", "2", "3"] {
+        last = desk.send(client, client, queue, content).await;
+    }
+    desk.lease(client, queue, 1, LONG).await;
+    assert_eq!(desk.remove(client, queue, 1).await.len(), 1);
+
+    // As long as somebody has it, nobody else may.
+    let Err(Failure::Unavailable(told)) = Sqlite::open(&place.options()) else {
+        panic!("it opens")
+    };
+    assert!(told.contains("in use by another process"), "{told}");
+    drop(desk);
+    let desk = Desk(Sqlite::open(&place.options()).unwrap());
+    assert_eq!(contents(&desk.read(client, queue, 0, 9).await), ["3"]);
+    assert_eq!(desk.counts().await.messages, 2);
+    desk.remove(client, queue, 9).await;
+    assert!(desk.send(client, client, queue, "4").await > last, "no number is used twice");
+}
+
+#[tokio::test]
+async fn what_is_not_a_queue_of_this_version_is_left_alone() {
+    let place = Place::new("sqlite-other");
+    let file = place.options().file.unwrap();
+    for other in
+        ["this is not a database, however long it goes on ", "SQLite format 3\0 and no more"]
+    {
+        let text = other.repeat(100);
+        fs::write(&file, &text).unwrap();
+        let failed = Sqlite::open(&place.options()).unwrap_err();
+        assert!(matches!(&failed, Failure::NotMigrated(_) | Failure::Broken(_)), "{failed:?}");
+        assert_eq!(fs::read(&file).unwrap(), text.as_bytes());
+    }
+    fs::remove_file(&file).unwrap();
+    let foreign = rusqlite::Connection::open(&file).unwrap();
+    foreign.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
+    drop(foreign);
+    let failed = Sqlite::open(&place.options()).unwrap_err();
+    assert!(failed.to_string().contains("not a message queue of this version"), "{failed}");
+    assert!(!file.with_extension("db-wal").exists(), "it is as it was");
+}
