@@ -15,9 +15,10 @@ use crate::database::Failure;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long what was sent may stay unacknowledged by the server's machine.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
-/// What every session is set to. Plans are made once, when the tables may be empty: they must be those
-/// for full ones. No call takes long.
-const SESSION: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c jit=off \
+/// What every session is set to. Plans are made once, or PostgreSQL would plan anew in each call what it
+/// thinks depends on the numbers; and as for full tables, though they may be empty then. No call takes long.
+const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
+    -c enable_seqscan=off -c enable_bitmapscan=off \
     -c statement_timeout=30s -c client_encoding=UTF8";
 
 /// Reads an address, `postgresql://USER@HOST:PORT/DATABASE` or `host=... user=...`, and finds its

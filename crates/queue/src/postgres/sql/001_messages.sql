@@ -190,7 +190,7 @@ DECLARE
     t record;
     ready refcursor;
 BEGIN
-    -- One statement: epoch and heads are of one snapshot.
+    -- One statement: epoch and heads are of one snapshot. OFFSET lets the queue be looked up once.
     SELECT p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
            e.epoch,
            (SELECT m.id FROM knee_queue.message m
@@ -202,7 +202,7 @@ BEGIN
               AND m.id >= CASE e.epoch WHEN p_epoch THEN p_floor_nobodys ELSE 0 END
             ORDER BY m.id LIMIT 1)
     INTO there, now_epoch, head, head_nobodys
-    FROM (SELECT (SELECT q.epoch FROM knee_queue.queue q WHERE q.id = p_queue) AS epoch) e;
+    FROM (SELECT (SELECT q.epoch FROM knee_queue.queue q WHERE q.id = p_queue) AS epoch OFFSET 0) e;
     IF NOT there THEN
         RETURN QUERY SELECT 1, p_receiver, 0::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
             NULL::integer, NULL::integer, NULL::timestamptz, NULL::integer, NULL::text;
