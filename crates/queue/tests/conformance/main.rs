@@ -7,8 +7,8 @@ mod harness;
 mod suite;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use knee_queue::postgres::{Options, Postgres};
 use knee_queue::sqlite::{self, Sqlite};
@@ -62,25 +62,14 @@ async fn sqlite_file() -> (Sqlite, Place) {
 
 /// Whose every test has a database of its own, in one cluster.
 async fn postgres() -> (Postgres, Arc<Cluster>) {
-    let cluster = cluster();
+    let cluster = Cluster::shared();
     (cluster.open().await, cluster)
 }
 
 async fn postgres_combining() -> (Postgres, Arc<Cluster>) {
-    let cluster = cluster();
+    let cluster = Cluster::shared();
     let options = Options { connections: 2, combine_max: 16, ..cluster.migrated().await };
     (Postgres::open(&options).await.unwrap(), cluster)
-}
-
-/// The cluster of the tests that run; gone when none does.
-fn cluster() -> Arc<Cluster> {
-    static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-    let mut shared = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let started = Arc::new(Cluster::start(false));
-        *shared = Arc::downgrade(&started);
-        started
-    })
 }
 
 /// A directory that goes with its test.

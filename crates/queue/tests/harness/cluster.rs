@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use knee_queue::postgres::{self, Options, Postgres};
@@ -25,7 +26,7 @@ pub(crate) enum Stop {
 pub(crate) struct Cluster {
     place: PathBuf,
     port: u16,
-    /// Of its log's writes wait for the disk.
+    /// Whether it waits for the disk.
     durable: bool,
     server: Option<Child>,
 }
@@ -53,6 +54,17 @@ impl Cluster {
         cluster
     }
 
+    /// That of all tests that run, without waiting for the disk; gone when none does.
+    pub(crate) fn shared() -> Arc<Cluster> {
+        static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut shared = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(Cluster::start(false));
+            *shared = Arc::downgrade(&started);
+            started
+        })
+    }
+
     /// Starts it again.
     pub(crate) fn restart(&mut self) {
         let fsync = if self.durable { "on" } else { "off" };
@@ -63,7 +75,7 @@ impl Cluster {
             .arg("-D")
             .arg(self.place.join("data"))
             .args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"])
-            .args(["-c", "unix_socket_directories=", "-c", "max_connections=50"])
+            .args(["-c", "unix_socket_directories=", "-c", "max_connections=200"])
             .args(["-c", "shared_buffers=64MB", "-c", &format!("fsync={fsync}")])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -105,6 +117,15 @@ impl Cluster {
             idle_max: None,
             combine_max: 1,
         }
+    }
+
+    /// Asks a user for a password from now on.
+    pub(crate) fn let_in_by_password(&mut self, user: &str) {
+        let rules = self.place.join("data/pg_hba.conf");
+        let others = fs::read_to_string(&rules).unwrap();
+        fs::write(&rules, format!("host all {user} 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
+        self.stop(Stop::Fast);
+        self.restart();
     }
 
     /// A connection past the product.

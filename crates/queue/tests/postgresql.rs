@@ -1,0 +1,244 @@
+//! What is PostgreSQL's own: migrations, who is let in, connections, and several servers on one database.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod harness;
+
+use std::time::{Duration, Instant};
+
+use knee_queue::database::{Arrival, Database, Failure};
+use knee_queue::operation::{ANYBODY, Answer, Request};
+use knee_queue::postgres::{self, Options, Postgres};
+use tokio::time::{sleep, timeout};
+
+use crate::harness::cluster::{Cluster, Stop};
+use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of};
+
+fn name(options: &Options) -> &str {
+    options.address.rsplit('/').next().unwrap()
+}
+
+#[tokio::test]
+async fn migrations_are_installed_once_and_known_again() {
+    let cluster = Cluster::shared();
+    let options = cluster.options(&cluster.database().await);
+    let Err(Failure::NotMigrated(told)) = Postgres::open(&options).await else {
+        panic!("it opens")
+    };
+    assert!(told.contains("knee-queue migrate"), "{told}");
+    // Two at once: one does it, the other one finds it done.
+    let (one, two) = tokio::join!(postgres::migrate(&options), postgres::migrate(&options));
+    let mut done = [one.unwrap(), two.unwrap()].concat();
+    assert_eq!(done, ["001_messages"]);
+    done = postgres::migrate(&options).await.unwrap();
+    assert!(done.is_empty(), "{done:?}");
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    desk.client().await;
+
+    let client = cluster.connect(name(&options)).await;
+    for (change, named) in [
+        ("UPDATE knee_queue.migration SET checksum = 1", "different builds"),
+        ("INSERT INTO knee_queue.migration VALUES (999, 'later', 0)", "999_later"),
+    ] {
+        client.batch_execute(&format!("BEGIN; {change}; COMMIT")).await.unwrap();
+        for failed in
+            [postgres::migrate(&options).await.err(), Postgres::open(&options).await.err()]
+        {
+            let Some(Failure::NotMigrated(told)) = failed else { panic!("{failed:?}") };
+            assert!(told.contains(named), "{told}");
+        }
+        client.batch_execute("DROP SCHEMA knee_queue CASCADE").await.unwrap();
+        postgres::migrate(&options).await.unwrap();
+    }
+    // A schema that is lost while the server runs.
+    client.batch_execute("DROP SCHEMA knee_queue CASCADE").await.unwrap();
+    let failed = desk.ask(Request::Counts).await;
+    assert!(matches!(&failed, Err(Failure::NotMigrated(_))), "{failed:?}");
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_so_without_his_password() {
+    let mut cluster = Cluster::start(false);
+    let options = cluster.migrated().await;
+    let client = cluster.connect("postgres").await;
+    client.batch_execute("CREATE ROLE guest LOGIN PASSWORD 'right-one'").await.unwrap();
+    drop(client);
+    cluster.let_in_by_password("guest");
+    let place = std::env::temp_dir().join(format!("knee-password-{}", std::process::id()));
+    let guest = Options {
+        address: options.address.replace("knee@", "guest@"),
+        password_file: Some(place.clone()),
+        ..options.clone()
+    };
+    std::fs::write(&place, "wrong-one\n").unwrap();
+    let failed = Postgres::open(&guest).await.unwrap_err();
+    assert!(matches!(&failed, Failure::Unavailable(_)), "{failed:?}");
+    assert!(failed.to_string().contains("guest") && !failed.to_string().contains("wrong-one"));
+    std::fs::write(&place, "right-one\n").unwrap();
+    // Let in, but without any rights.
+    let failed = Postgres::open(&guest).await.unwrap_err();
+    assert!(failed.to_string().contains("permission denied"), "{failed}");
+    std::fs::remove_file(&place).unwrap();
+
+    cluster.stop(Stop::Fast);
+    let failed = Postgres::open(&options).await.unwrap_err();
+    assert!(matches!(&failed, Failure::Unavailable(_)), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_read_only_database_answers_reads_and_says_so() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    desk.send(client, client, queue, "x").await;
+    let read_only = Options {
+        address: format!("{}?options=-cdefault_transaction_read_only=on", options.address),
+        ..options
+    };
+    let desk = Desk(Postgres::open(&read_only).await.unwrap());
+    let failed = desk.send_all(client, vec![harness::desk::outgoing(client, queue, "y")]).await;
+    let Err(Failure::Unavailable(told)) = failed else { panic!("{failed:?}") };
+    assert!(told.contains("read-only"), "{told}");
+    assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let client = cluster.connect(name(&options)).await;
+    for combine_max in [1, 4] {
+        let options = Options {
+            connections: 1,
+            connection_wait: Duration::from_millis(100),
+            combine_max,
+            ..options.clone()
+        };
+        let desk = Desk(Postgres::open(&options).await.unwrap());
+        let a = desk.client().await;
+        let queue = desk.queue(a).await;
+        // Whoever sends there waits for whoever has this lock.
+        client
+            .batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock(1263420741, {queue})"))
+            .await
+            .unwrap();
+        let outgoing = || vec![harness::desk::outgoing(a, queue, "x")];
+        let (first, second) = tokio::join!(desk.send_all(a, outgoing()), async {
+            sleep(Duration::from_millis(20)).await;
+            let second = desk.send_all(a, outgoing()).await;
+            client.batch_execute("COMMIT").await.unwrap();
+            second
+        });
+        assert!(first.is_ok(), "{first:?}");
+        assert!(matches!(&second, Err(Failure::TooLate(_))), "{second:?}");
+        // What was too late was not done, nor is it later.
+        assert_eq!(desk.remove(a, queue, 9).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn connections_that_nobody_uses_are_closed_but_for_one() {
+    let cluster = Cluster::shared();
+    let options =
+        Options { idle_max: Some(Duration::from_millis(100)), ..cluster.migrated().await };
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    tokio::join!(desk.counts(), desk.counts(), desk.counts(), desk.counts());
+    let client = cluster.connect("postgres").await;
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1
+                 AND query LIKE '%counts%'";
+    desk.at_last(async || {
+        let open: i64 = client.query_one(count, &[&name(&options)]).await.unwrap().get(0);
+        (open == 1).then_some(())
+    })
+    .await;
+    desk.counts().await;
+}
+
+#[tokio::test]
+async fn servers_tell_each_other_of_what_arrives_where_somebody_watches() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let one = Desk(Postgres::open(&options).await.unwrap());
+    let two = Desk(Postgres::open(&options).await.unwrap());
+    let client = one.client().await;
+    let (queue, other) = (one.queue(client).await, one.queue(client).await);
+    let mut arrivals = two.0.arrivals().await.unwrap();
+    two.0.watch(queue).await.unwrap();
+    one.send(client, client, other, "nobody watches").await;
+    one.send(client, ANYBODY, queue, "x").await;
+    let first = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(first, Arrival { queue, receiver: ANYBODY });
+    let leased = one.lease(client, queue, 1, LONG).await;
+    one.release(&[lease_of(&leased[0])]).await;
+    let second = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(second, Arrival { queue, receiver: ANYBODY });
+    // Who listens learns that he may have missed something, and can listen again.
+    let client = cluster.connect(name(&options)).await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE query LIKE 'LISTEN%' AND datname = current_database()";
+    client.query(cut, &[]).await.unwrap();
+    let ended = async { while arrivals.recv().await.is_ok() {} };
+    timeout(PATIENCE, ended).await.expect("it ends");
+    two.0.arrivals().await.unwrap();
+}
+
+/// Who begins to wait while somebody sends is told, or finds the message when he looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_arrival_is_missed_by_who_begins_to_wait() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let one = Desk(Postgres::open(&options).await.unwrap());
+    let two = Desk(Postgres::open(&options).await.unwrap());
+    let client = one.client().await;
+    let mut arrivals = two.0.arrivals().await.unwrap();
+    for round in 0..40 {
+        let queue = one.queue(client).await;
+        let send = async {
+            sleep(Duration::from_micros(100 * round)).await;
+            one.send(client, client, queue, "x").await;
+        };
+        let wait = async {
+            two.0.watch(queue).await.unwrap();
+            while two.remove(client, queue, 1).await.is_empty() {
+                while arrivals.recv().await.unwrap().queue != queue {}
+            }
+        };
+        timeout(PATIENCE, async { tokio::join!(send, wait) }).await.expect("it is not missed");
+    }
+}
+
+/// A put back message is below every floor.
+#[tokio::test]
+async fn floors_do_not_hide_what_comes_back() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let one = Desk(Postgres::open(&options).await.unwrap());
+    let two = Desk(Postgres::open(&options).await.unwrap());
+    let client = one.client().await;
+    let queue = one.queue(client).await;
+    for n in 0..20 {
+        one.send(client, [client, ANYBODY][n % 2], queue, &n.to_string()).await;
+    }
+    let leased = one.lease(client, queue, 2, LONG).await;
+    let begun = Instant::now();
+    let mut next = 2;
+    // The other server's floors rise over the leased ones.
+    while begun.elapsed() < Duration::from_millis(900) {
+        if next < 20 {
+            assert_eq!(two.remove(client, queue, 1).await[0].content, next.to_string());
+            next += 1;
+        } else {
+            assert!(two.remove(client, queue, 1).await.is_empty());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert_eq!(one.release(&[lease_of(&leased[1])]).await, []);
+    assert_eq!(two.remove(client, queue, 2).await[0].content, "1");
+    let lease =
+        one.ask(Request::Extend { leases: vec![lease_of(&leased[0])], visibility: Duration::ZERO });
+    assert_eq!(lease.await, Ok(Answer::Ended(Vec::new())));
+    let back = two.at_last(async || two.remove(client, queue, 1).await.pop()).await;
+    assert_eq!(back.content, "0");
+}
