@@ -162,6 +162,19 @@ pub enum Request {
     Counts,
 }
 
+impl Request {
+    /// Whether it alters nothing, so that it may be made again when its answer is lost.
+    pub(crate) fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Request::ListQueues { .. }
+                | Request::Read { .. }
+                | Request::ReadFrom { .. }
+                | Request::Counts
+        )
+    }
+}
+
 /// What a request is answered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {

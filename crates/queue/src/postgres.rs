@@ -129,7 +129,7 @@ impl Inner {
     async fn call(&self, request: &Request, stages: &mut Stages) -> Result<Answer, Failure> {
         let mut done = self.call_once(request, stages).await;
         // A connection may have been lost while nobody used it. What only reads can be asked again.
-        if calls::only_reads(request) && matches!(done, Err(Failure::Unavailable(_))) {
+        if request.only_reads() && matches!(done, Err(Failure::Unavailable(_))) {
             done = self.call_once(request, stages).await;
         }
         let done = done?;

@@ -76,7 +76,7 @@ impl Sqlite {
 impl Database for Sqlite {
     async fn call(&self, request: Request, stages: &mut Stages) -> Result<Answer, Failure> {
         match &self.readers {
-            Some(readers) if reads::only_reads(&request) => readers.call(request, stages).await,
+            Some(readers) if request.only_reads() => readers.call(request, stages).await,
             _ => self.writer.call(request, stages).await,
         }
     }

@@ -34,17 +34,6 @@ impl From<Answer> for Done {
     }
 }
 
-/// Whether a request may be made again when its answer is lost.
-pub(super) fn only_reads(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::ListQueues { .. }
-            | Request::Read { .. }
-            | Request::ReadFrom { .. }
-            | Request::Counts
-    )
-}
-
 pub(super) async fn answer(
     held: &Held,
     floors: &Floors,

@@ -9,17 +9,7 @@ use crate::operation::{ANYBODY, Answer, ClientId, Counts, MessageId, QueueId, Re
 /// The columns of a message, as [`stored`] reads them.
 pub(super) const COLUMNS: &str = "id, sender, receiver, queue, arrived_at_us, content";
 
-pub(super) fn only_reads(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::ListQueues { .. }
-            | Request::Read { .. }
-            | Request::ReadFrom { .. }
-            | Request::Counts
-    )
-}
-
-/// Answers one of the requests that [`only_reads`] lets through.
+/// Answers one of the requests of which [`Request::only_reads`] holds.
 pub(super) fn answer(connection: &Connection, request: &Request) -> Result<Answer, Failure> {
     match *request {
         Request::ListQueues { receiver } => {
