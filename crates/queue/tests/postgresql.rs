@@ -242,3 +242,36 @@ async fn floors_do_not_hide_what_comes_back() {
     let back = two.at_last(async || two.remove(client, queue, 1).await.pop()).await;
     assert_eq!(back.content, "0");
 }
+
+/// Whoever has a number, and takes his time, is found below those who were quicker.
+#[tokio::test]
+async fn floors_do_not_hide_who_sends_late() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let late = cluster.connect(name(&options)).await;
+    // Alone; among others; and among others who come when it has been looked what is decided.
+    let (never, always, later) = (Duration::MAX, Duration::ZERO, Duration::from_millis(600));
+    for others_after in [never, always, later] {
+        late.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+        let row = late.query_one("SELECT nextval('knee_queue.message_id')", &[]).await.unwrap();
+        let id: i64 = row.get(0);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1200) {
+            if begun.elapsed() >= others_after {
+                desk.send(client, client, queue, "quick").await;
+                assert_eq!(desk.remove(client, queue, 1).await.len(), 1);
+            }
+            assert_eq!(desk.remove(client, queue, 1).await, []);
+            sleep(Duration::from_millis(20)).await;
+        }
+        let insert = format!(
+            "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+             VALUES ({id}, {queue}, {client}, {client}, now(), 'late'); COMMIT"
+        );
+        late.batch_execute(&insert).await.unwrap();
+        assert_eq!(desk.remove(client, queue, 1).await[0].content, "late");
+    }
+}
