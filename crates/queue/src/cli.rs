@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 
 use self::target::Target;
 use crate::database::{Database, Failure};
-use crate::grpc::{self, Serving, Settings, StartError, Telemetry};
+use crate::grpc::{self, Serving, Settings, StartError, Telemetry, Tls};
 use crate::null::Null;
 use crate::postgres::{self, Postgres};
 use crate::sqlite::{self, Sqlite};
@@ -137,6 +137,15 @@ struct Serve {
     /// [default: 512, or four of the largest]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: Option<u64>,
+    /// File with the server's certificate, as PEM: serves over TLS only.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// File with the certificate's key, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// File with certificates, as PEM: clients without one of their own from these are not let in.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_client_ca: Option<PathBuf>,
     /// Serve Prometheus text at `GET /metrics` there.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     admin: Option<SocketAddr>,
@@ -304,6 +313,11 @@ impl Front {
         let started = Serving::start(&settings, runtime, database, listener, telemetry);
         started.map_err(|error| match error {
             StartError::Database(failure) => Refusal::database(&failure),
+            StartError::Tls(why) => {
+                let message =
+                    format!("cannot use --tls-certificate, --tls-key or --tls-client-ca: {why}");
+                Refusal { message, code: 1 }
+            }
             StartError::Io(error) => Refusal::start("cannot start", &error),
         })
     }
@@ -340,6 +354,7 @@ fn settings(flags: &Serve) -> Result<Settings, Refusal> {
             silence_max: SILENCE_MAX,
             idle_max: (flags.idle_max_s > 0).then(|| Duration::from_secs(flags.idle_max_s)),
         },
+        tls: tls(flags)?,
         grace: GRACE,
     };
     let request_bytes_max = settings.request_bytes_max();
@@ -361,6 +376,18 @@ fn settings(flags: &Serve) -> Result<Settings, Refusal> {
         });
     }
     Ok(Settings { messages_bytes_max, ..settings })
+}
+
+fn tls(flags: &Serve) -> Result<Option<Tls>, Refusal> {
+    let (Some(certificate), Some(key)) = (&flags.tls_certificate, &flags.tls_key) else {
+        return Ok(None);
+    };
+    let read = |file: &PathBuf| {
+        std::fs::read(file)
+            .map_err(|error| Refusal::start(&format!("cannot read {}", file.display()), &error))
+    };
+    let client_ca = flags.tls_client_ca.as_ref().map(read).transpose()?;
+    Ok(Some(Tls { certificate: read(certificate)?, key: read(key)?, client_ca }))
 }
 
 fn raise_open_files_limit(flags: &Serve) -> Result<(), Refusal> {

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::transport::Server;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use super::asking::Asking;
 use super::awaiting::Awaiting;
@@ -34,6 +34,38 @@ const STREAMS_MAX: u32 = 256;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Who a server is, and whom it lets in; all of it as PEM.
+#[derive(Clone)]
+pub struct Tls {
+    /// Its certificate, and those between that and what clients trust.
+    pub certificate: Vec<u8>,
+    /// The certificate's key.
+    pub key: Vec<u8>,
+    /// Whoever has no certificate from one of these is not let in; without them, anybody is.
+    pub client_ca: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Tls {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clients_have_certificates = self.client_ca.is_some();
+        f.debug_struct("Tls")
+            .field("clients_have_certificates", &clients_have_certificates)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    fn config(&self, handshake_max: Duration) -> ServerTlsConfig {
+        let identity = Identity::from_pem(&self.certificate, &self.key);
+        let config = ServerTlsConfig::new().identity(identity).timeout(handshake_max);
+        match &self.client_ca {
+            Some(client_ca) => config.client_ca_root(Certificate::from_pem(client_ca)),
+            None => config,
+        }
+    }
+}
+
 /// How to serve.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -50,6 +82,8 @@ pub struct Settings {
     pub messages_bytes_max: usize,
     /// Who is served, and for how long one who does nothing.
     pub limits: Limits,
+    /// Without it, whoever is on the way reads along.
+    pub tls: Option<Tls>,
     /// Calls that go on when the server is to end have so long.
     pub grace: Duration,
 }
@@ -79,6 +113,8 @@ impl Shutdown {
 pub enum StartError {
     /// The database does not take it.
     Database(Failure),
+    /// The certificates or their key are of no use.
+    Tls(String),
     /// The system refused the listener.
     Io(io::Error),
 }
@@ -87,6 +123,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Database(failure) => failure.fmt(f),
+            StartError::Tls(why) => f.write_str(why),
             StartError::Io(error) => error.fmt(f),
         }
     }
@@ -119,6 +156,11 @@ impl Serving {
         listener: std::net::TcpListener,
         telemetry: Telemetry,
     ) -> Result<Serving, StartError> {
+        let mut server = Server::builder();
+        if let Some(tls) = &settings.tls {
+            let config = tls.config(settings.limits.silence_max);
+            server = server.tls_config(config).map_err(|error| StartError::Tls(why(&error)))?;
+        }
         let address = listener.local_addr().map_err(StartError::Io)?;
         listener.set_nonblocking(true).map_err(StartError::Io)?;
         let listener = {
@@ -151,7 +193,7 @@ impl Serving {
         };
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
-        let router = Server::builder()
+        let router = server
             .max_concurrent_streams(STREAMS_MAX)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
@@ -204,4 +246,13 @@ impl Serving {
             Some(Err(error)) => Err(io::Error::other(error)),
         }
     }
+}
+
+/// What is at the bottom of an error: the layers above it say no more than that it is one.
+fn why(error: &dyn std::error::Error) -> String {
+    let mut bottom = error;
+    while let Some(source) = bottom.source() {
+        bottom = source;
+    }
+    bottom.to_string()
 }

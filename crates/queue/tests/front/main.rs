@@ -4,7 +4,9 @@
 
 mod calls;
 mod ledger;
+mod limits;
 mod refusals;
 mod server;
+mod tls;
 mod waiting;
 mod workers;

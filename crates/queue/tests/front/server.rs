@@ -29,6 +29,7 @@ pub(crate) fn settings() -> Settings {
         content_bytes_max: 1 << 20,
         messages_bytes_max: 256 << 20,
         limits: Limits { connections_max: 1000, silence_max: PATIENCE, idle_max: None },
+        tls: None,
         grace: Duration::from_millis(500),
     }
 }
@@ -60,6 +61,16 @@ impl Server {
     pub(crate) async fn client(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address())).unwrap();
         QueueClient::new(endpoint.tcp_nodelay(true).connect().await.unwrap())
+    }
+
+    /// The same, by an endpoint of one's own.
+    pub(crate) async fn client_with(
+        &self,
+        with: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Client, tonic::transport::Error> {
+        let address = format!("https://localhost:{}", self.address().port());
+        let endpoint = with(Endpoint::from_shared(address).unwrap());
+        Ok(QueueClient::new(endpoint.connect().await?))
     }
 
     pub(crate) fn shut_down(&mut self) {

@@ -46,18 +46,18 @@ async fn who_leaves_gives_up_the_worker_and_the_place_in_the_queue() {
     let server =
         Server::with(Settings { workers: 1, waiting_max: 1, ..settings() }, ledger.clone());
     let mut calls = JoinSet::new();
-    for _ in 0..2 {
+    for _ in 0..3 {
         let mut client = server.client().await;
         calls.spawn(async move { client.counts(CountsRequest {}).await });
     }
-    until("one asks", || ledger.asked() == 1).await;
-    let mut client = server.client().await;
-    // The other one may not be there yet.
-    while calls.len() == 2 && client.counts(CountsRequest {}).await.is_ok() {}
+    // The third one is told so; by then one asks, and one waits.
+    let status = calls.join_next().await.unwrap().unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
     calls.abort_all();
-    ledger.answer(100);
+    let mut client = server.client().await;
     until("nobody asks", || ledger.asked() == 0).await;
-    client.counts(CountsRequest {}).await.unwrap();
+    ledger.answer(100);
+    while client.counts(CountsRequest {}).await.is_err() {}
 }
 
 #[tokio::test]
