@@ -6,16 +6,18 @@ mod program;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use program::{KV, LOAD, PROXY, Program, free_address, wait};
+use program::{KV, LOAD, PROXY, Program, QUEUE, free_address, wait};
 
 /// Each program with flags that let it run for long.
-fn programs(store: &Program, grpc: &str) -> [(&'static str, String); 4] {
+fn programs(store: &Program, grpc: &str, queue: &str) -> [(&'static str, String); 6] {
     let store = store.address();
     [
         (KV, "--listen 127.0.0.1:0".to_owned()),
         (PROXY, format!("--listen 127.0.0.1:0 --server {store} --workers 2")),
         (LOAD, format!("memcached --server {store} --seconds 600 --think-ms 100")),
         (LOAD, format!("kv --server {grpc} --seconds 600 --think-ms 100")),
+        (QUEUE, "--listen 127.0.0.1:0".to_owned()),
+        (LOAD, format!("queue --server {queue} --seconds 600 --think-ms 100")),
     ]
 }
 
@@ -23,7 +25,8 @@ fn programs(store: &Program, grpc: &str) -> [(&'static str, String); 4] {
 fn ends_at_once_when_the_parent_is_gone() {
     let grpc = free_address();
     let store = Program::serve(KV, &["--grpc", &grpc]);
-    for (program, flags) in programs(&store, &grpc) {
+    let queue = Program::serve(QUEUE, &["--database", "null"]);
+    for (program, flags) in programs(&store, &grpc, queue.address()) {
         // Process 1 is not the parent of a test's children.
         let mut child = Command::new(program)
             .args(flags.split(' '))
@@ -40,7 +43,8 @@ fn ends_at_once_when_the_parent_is_gone() {
 fn ends_in_order_when_the_parent_is_killed() {
     let grpc = free_address();
     let store = Program::serve(KV, &["--grpc", &grpc]);
-    for (program, flags) in programs(&store, &grpc) {
+    let queue = Program::serve(QUEUE, &["--database", "null"]);
+    for (program, flags) in programs(&store, &grpc, queue.address()) {
         // A shell that starts the program and waits.
         let script = format!("{program} {flags} --tied-to-parent $$ & wait");
         let mut shell =

@@ -2,6 +2,7 @@
 
 mod kv;
 mod memcached;
+mod queue;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -42,6 +43,8 @@ enum System {
     Memcached(Box<memcached::Memcached>),
     /// Reads, writes and scans of knee-kv, over gRPC or the memcached text protocol.
     Kv(Box<kv::Kv>),
+    /// Messages through knee-queue.
+    Queue(Box<queue::Queue>),
 }
 
 /// What every kind of load has.
@@ -130,6 +133,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().system {
         System::Memcached(flags) => flags.run(),
         System::Kv(flags) => flags.run(),
+        System::Queue(flags) => flags.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,9 +8,11 @@
 //! * `workload`: one client's stream of sets and gets, and whether an answer is right; made of
 //!   `mix` (sets and gets), `keys` (with `zipf`) and `items` (with `values`), on `knee-random`.
 //! * `kv`: the same for the operations of a versioned store.
+//! * `queue`: what clients of a message queue ask, one thing after the other.
 //! * `schedule`: thinking, and arrival times.
 //!
-//! When it is sent is decided on `knee-reactor`'s event loop, or, over gRPC, by `kv::grpc`:
+//! When it is sent is decided on `knee-reactor`'s event loop, or, over gRPC, by `kv::grpc` and
+//! `queue::thread`:
 //!
 //! * `run`: connect everything, start together, sum up (with `bottleneck`).
 //! * `clients`: the clients of one thread, and what exactly is measured; `traffic`: what they say.
@@ -30,6 +32,7 @@ mod kv;
 mod mix;
 mod open_loop;
 mod populate;
+mod queue;
 mod run;
 mod schedule;
 mod traffic;

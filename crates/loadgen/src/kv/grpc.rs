@@ -9,10 +9,10 @@
 //! * `message`: an operation as a call, and what its answer says.
 //! * `populate`: the phase that only fills the stores. `init`: the one in which they load a file.
 
-mod alarm;
-mod connection;
+pub(crate) mod alarm;
+pub(crate) mod connection;
 mod init;
-mod link;
+pub(crate) mod link;
 mod message;
 mod populate;
 mod thread;
@@ -21,7 +21,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use knee_telemetry::{Load, LoadGauges, Moment, Reporter};
+use knee_telemetry::{Load, LoadGauges, Moment, Recorder, Reporter};
 use tokio::sync::watch;
 
 pub(crate) use init::init;
@@ -44,11 +44,11 @@ pub(crate) struct OverGrpc {
 
 /// What the threads are told.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+pub(crate) struct Told {
     /// The run's start is known.
-    starts: bool,
+    pub(crate) starts: bool,
     /// It ends before its time.
-    ends: bool,
+    pub(crate) ends: bool,
 }
 
 struct Threads {
@@ -65,26 +65,40 @@ impl Driver for OverGrpc {
     ) -> Result<Box<dyn Driving>, Error> {
         let OverGrpc { workload, request_ids } = self;
         let workload = Arc::new(workload);
-        let (told, telling) = watch::channel(Told::default());
-        let now = Moment::now();
         // A second run of a seed does not repeat the requests of the first: their ids must differ.
         let process = request_ids.then(|| RandomState::new().hash_one(std::process::id()));
-        let mut threads = Vec::new();
-        for number in 0..run.plan.threads {
-            let name = format!("load-{number}");
-            let recorder = reporter.recorder(name.as_str(), LoadGauges::default(), now);
-            let run = Arc::clone(run);
-            let (workload, telling) = (Arc::clone(&workload), telling.clone());
-            let thread = std::thread::Builder::new()
-                .name(name)
-                .spawn(move || thread::run(run, workload, recorder, number, process, telling))
-                .map_err(Error::System)?;
-            threads.push(thread);
-        }
-        let end = told.clone();
-        end_with(parent, move || end.send_modify(|told| told.ends = true))?;
-        Ok(Box::new(Threads { told, threads }))
+        start_threads(run, reporter, parent, move |run, recorder, number, told| {
+            thread::run(run, Arc::clone(&workload), recorder, number, process, told)
+        })
     }
+}
+
+/// Starts the plan's threads: each is `live`, with its recorder and its number.
+pub(crate) fn start_threads(
+    run: &Arc<Run>,
+    reporter: &mut Reporter<Load>,
+    parent: Option<u32>,
+    live: impl Fn(Arc<Run>, Recorder<Load>, usize, watch::Receiver<Told>) -> Result<(), Error>
+    + Clone
+    + Send
+    + 'static,
+) -> Result<Box<dyn Driving>, Error> {
+    let (told, telling) = watch::channel(Told::default());
+    let now = Moment::now();
+    let mut threads = Vec::new();
+    for number in 0..run.plan.threads {
+        let name = format!("load-{number}");
+        let recorder = reporter.recorder(name.as_str(), LoadGauges::default(), now);
+        let (run, live, telling) = (Arc::clone(run), live.clone(), telling.clone());
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || live(run, recorder, number, telling))
+            .map_err(Error::System)?;
+        threads.push(thread);
+    }
+    let end = told.clone();
+    end_with(parent, move || end.send_modify(|told| told.ends = true))?;
+    Ok(Box::new(Threads { told, threads }))
 }
 
 impl Driving for Threads {

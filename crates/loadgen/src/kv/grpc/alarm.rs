@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 
 /// Wakes tasks of one thread at instants. The runtime's own timers count in whole milliseconds.
 #[derive(Debug)]
-pub(super) struct Alarms {
+pub(crate) struct Alarms {
     alarm: AsyncFd<knee_reactor::Alarm>,
     waiting: RefCell<BinaryHeap<Reverse<Waiting>>>,
 }
@@ -26,7 +26,7 @@ struct Waiting {
 
 impl Alarms {
     /// None yet; made within the runtime.
-    pub(super) fn new() -> io::Result<Alarms> {
+    pub(crate) fn new() -> io::Result<Alarms> {
         let alarm = knee_reactor::Alarm::new()?;
         // SAFETY: an alarm owns its one descriptor, which is open as long as it lives.
         let alarm = unsafe { AsyncFd::register_with_interest(alarm, Interest::READABLE)? };
@@ -34,7 +34,7 @@ impl Alarms {
     }
 
     /// Waits until `at`.
-    pub(super) async fn until(&self, at: Instant) {
+    pub(crate) async fn until(&self, at: Instant) {
         let mut waits = false;
         std::future::poll_fn(|context| {
             if at <= Instant::now() {
@@ -55,7 +55,7 @@ impl Alarms {
     }
 
     /// Wakes whoever's time has come, for ever.
-    pub(super) async fn ring(&self) -> io::Result<()> {
+    pub(crate) async fn ring(&self) -> io::Result<()> {
         loop {
             // The alarm is not read: setting it again resets it.
             self.alarm.readable().await?.clear_ready();

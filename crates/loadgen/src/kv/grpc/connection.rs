@@ -24,7 +24,7 @@ const WINDOW_BYTES: u32 = 16 << 20;
 
 /// A connection that makes calls. Its clones make theirs on the same one.
 #[derive(Debug, Clone)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     streams: SendRequest<Bytes>,
     lost: Arc<AtomicBool>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Begins to speak on `stream`. A task of the runtime moves the frames, until the connection is
     /// lost or of no more use to anybody.
-    pub(super) async fn on(stream: TcpStream) -> Result<Connection, h2::Error> {
+    pub(crate) async fn on(stream: TcpStream) -> Result<Connection, h2::Error> {
         let (streams, frames) = Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
@@ -52,7 +52,7 @@ impl Connection {
     /// Whether nothing can be asked for any more: it is lost, or the server has said that it goes
     /// away (RFC 9113, section 6.8), or no number is left for a stream. What was asked for before may
     /// still be answered.
-    pub(super) fn is_lost(&mut self) -> bool {
+    pub(crate) fn is_lost(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.lost.load(Ordering::Relaxed)
             || matches!(self.streams.poll_ready(&mut context), Poll::Ready(Err(_)))
@@ -101,7 +101,7 @@ async fn send(mut stream: SendStream<Bytes>, body: tonic::body::Body) -> Result<
 
 /// The message or messages of an answer, and what ends it.
 #[derive(Debug)]
-pub(super) struct Answer(RecvStream);
+pub(crate) struct Answer(RecvStream);
 
 impl Body for Answer {
     type Data = Bytes;

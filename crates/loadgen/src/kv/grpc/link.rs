@@ -89,12 +89,12 @@ async fn first_call(address: SocketAddr) -> Result<Standing, String> {
 }
 
 /// What a server said.
-pub(super) fn told(status: &tonic::Status) -> String {
+pub(crate) fn told(status: &tonic::Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }
 
 /// What is at the bottom of an error: the layers above it say no more than that it is one.
-pub(super) fn why(error: &dyn Error) -> String {
+pub(crate) fn why(error: &dyn Error) -> String {
     let mut bottom = error;
     while let Some(source) = bottom.source() {
         bottom = source;

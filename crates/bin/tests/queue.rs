@@ -1,0 +1,177 @@
+//! `knee-queue` and `knee-load queue` as programs.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use std::io::{Read, Write};
+use std::process::Command;
+
+use program::{End, LOAD, Program, QUEUE, refused};
+use serde_json::Value;
+
+/// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Runs `knee-load queue` to its end; its summary.
+fn load(server: &Program, flags: &str) -> Value {
+    let output = Command::new(LOAD)
+        .args(["queue", "--server", server.address()])
+        .args(flags.split(' '))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let summary: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["type"], "summary");
+    summary
+}
+
+/// Ends a server as a terminal does; its summary.
+fn ended(server: Program) -> Value {
+    server.signal(libc::SIGTERM);
+    let End { code, lines, errors } = server.end();
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    lines.last().unwrap().clone()
+}
+
+fn count(summary: &Value, op: &str) -> u64 {
+    let count = &summary["ops"][op]["count"];
+    if count.is_null() { 0 } else { count.as_u64().unwrap() }
+}
+
+#[test]
+fn both_loops_are_served_and_counted_alike() {
+    let cases = [
+        ("send-list-read-remove", "self", &["send", "list_queues", "read_all", "remove"][..]),
+        ("send-list-read-remove", "any", &["send", "list_queues", "read_all", "remove"]),
+        ("list-receive-send", "self", &["send", "list_queues", "remove"]),
+    ];
+    for (round, receivers, ops) in cases {
+        let server = Program::serve(QUEUE, &["--workers", "2"]);
+        let flags = format!(
+            "--clients 4 --threads 2 --seconds 1 --verify --loop {round} --receivers {receivers} \
+             --characters 300"
+        );
+        let load = load(&server, &flags);
+        let server = ended(server);
+        assert_eq!(load["wrong_values"], 0);
+        assert_eq!((&server["role"], &server["workers"]), (&"middleware".into(), &2.into()));
+        for op in ops {
+            assert!(count(&load, op) > 10, "{round}: {op}");
+            assert_eq!(count(&load, op), count(&server, op), "{round}: {op}");
+            assert_eq!(load["ops"][op]["errors"], 0);
+            // Each stage is within the one that it is a part of.
+            let ns = |stage: &str| server["ops"][op][format!("{stage}_sum_ns")].as_u64().unwrap();
+            assert!(ns("connection") <= ns("service"));
+            assert!(ns("queueing") + ns("service") <= ns("response"));
+        }
+    }
+}
+
+#[test]
+fn an_open_loop_sends_what_is_due() {
+    let server = Program::serve(QUEUE, &["--database", "null"]);
+    let load = load(&server, "--clients 5 --seconds 1 --rate 400 --arrivals constant");
+    let all: u64 = ["send", "list_queues"].iter().map(|op| count(&load, op)).sum();
+    assert_eq!((all, &load["unsent"]), (400, &0.into()));
+    ended(server);
+}
+
+#[test]
+fn a_backlog_is_there_after_a_restart_of_the_server() {
+    let directory = std::env::temp_dir().join(format!("knee-queue-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let database = format!("sqlite:{}", directory.join("messages.db").display());
+    let server = Program::serve(QUEUE, &["--database", &database, "--durability", "none"]);
+    let summary = load(&server, "--backlog 2500 --characters 100");
+    assert_eq!(summary["populate"]["messages"], 2500);
+    ended(server);
+    let server = Program::serve(QUEUE, &["--database", &database]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let counts = runtime.block_on(async {
+        let address = format!("http://{}", server.address());
+        let mut client =
+            knee_rpc::queue::queue_client::QueueClient::connect(address).await.unwrap();
+        client.counts(knee_rpc::queue::CountsRequest {}).await.unwrap().into_inner()
+    });
+    assert_eq!((counts.messages, counts.clients, counts.queues), (2500, 10, 10));
+    ended(server);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn ten_thousand_connections_are_served() {
+    let server = Program::serve(QUEUE, &["--database", "null", "--admin", "127.0.0.1:0"]);
+    knee_reactor::process::raise_open_files_limit().unwrap();
+    let mut clients: Vec<_> = (0..10_000).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.write_all(PREFACE).unwrap();
+    }
+    // Each of them has been taken, and has the server's settings.
+    for client in &mut clients {
+        client.read_exact(&mut [0; 9]).unwrap();
+    }
+    load(&server, "--clients 10 --seconds 0.5");
+    server.wait_for_metric("knee_connections{role=\"middleware\"} 10000");
+    drop(clients);
+    ended(server);
+}
+
+#[test]
+fn each_request_is_a_line_of_the_trace() {
+    let server = Program::serve(QUEUE, &["--database", "null", "--trace"]);
+    load(&server, "--seconds 0.2 --rate 50");
+    server.signal(libc::SIGINT);
+    let errors = server.end().errors;
+    for (op, what) in [("register_client", ""), ("create_queue", " creator="), ("send", " sender=")]
+    {
+        let begins = format!("knee-queue: trace {op}{what}");
+        let line = errors.lines().find(|line| line.starts_with(&begins));
+        let line = line.unwrap_or_else(|| panic!("no {begins:?} in {errors}"));
+        for part in ["received=", "status=Ok", "queued=", "connecting=", "asking=", "total="] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_told_of_and_passwords_are_not() {
+    let rows = [
+        (
+            vec!["--database", "postgresql://me:hunter2@127.0.0.1/messages"],
+            1,
+            "the database's address has a password",
+        ),
+        (vec!["--database", "postgresql://me@127.0.0.1:1/messages"], 1, "cannot connect"),
+        (vec!["--database", "sqlite:/nonexistent/messages.db"], 1, "cannot open"),
+        (vec!["--database", "hunter2"], 2, "it is one of postgresql://USER@HOST:PORT/NAME"),
+        (vec!["--tls-certificate", "/nonexistent"], 2, "--tls-key"),
+        (
+            vec!["--tls-certificate", "/nonexistent", "--tls-key", "/nonexistent"],
+            1,
+            "cannot read /nonexistent",
+        ),
+        (
+            vec!["--tls-certificate", "/dev/null", "--tls-key", "/dev/null"],
+            1,
+            "cannot use --tls-certificate",
+        ),
+        (
+            vec!["--message-bytes-max", "10000000", "--memory-mb", "5"],
+            2,
+            "--memory-mb 5 is too little for messages of --message-bytes-max 10000000: it takes at \
+             least 20",
+        ),
+        (vec!["migrate", "--database", "sqlite"], 2, "others need no migration"),
+    ];
+    for (flags, code, said) in rows {
+        let output = refused(QUEUE, &flags);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{flags:?}: {errors}");
+        assert!(errors.contains(said), "{flags:?}: {errors}");
+        let is_shown = flags.contains(&"hunter2");
+        assert!(is_shown || !errors.contains("hunter2"), "{errors}");
+        assert!(output.stdout.is_empty());
+    }
+}

@@ -1,0 +1,50 @@
+//! `knee-load queue`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Common, Failure, seconds};
+use crate::queue::{Backlog, CHARACTERS_MAX, OverQueue, Receivers, Round, Workload, backlog};
+use crate::run;
+
+#[derive(Args, Debug)]
+pub(super) struct Queue {
+    #[command(flatten)]
+    common: Common,
+    /// How long to ask.
+    #[arg(long, value_name = "S", required_unless_present = "backlog", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// What each client does, over and over.
+    #[arg(long = "loop", value_enum, default_value_t = Round::SendListReadRemove)]
+    round: Round,
+    /// Whom a client sends to.
+    #[arg(long, value_enum, default_value_t = Receivers::Itself)]
+    receivers: Receivers,
+    /// Length of the messages.
+    #[arg(long, value_name = "N", default_value_t = 200,
+          value_parser = clap::value_parser!(u32).range(1..=CHARACTERS_MAX as i64))]
+    characters: u32,
+    /// Only store so many messages through the first server, from and to clients of its own, and exit.
+    #[arg(long, value_name = "N",
+          conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
+    backlog: Option<u64>,
+}
+
+impl Queue {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let common = &self.common;
+        let parent = common.tied_to_parent;
+        let characters = self.characters as usize;
+        if let (Some(messages), Some(server)) = (self.backlog, common.server.first()) {
+            let stored = Backlog { messages, characters, seed: common.seed };
+            common.print(&backlog(*server, stored, parent)?);
+            return Ok(());
+        }
+        let Queue { round, receivers, .. } = *self;
+        let plan = common.plan(self.seconds, None);
+        let driver = OverQueue(Workload { round, receivers, characters });
+        run::run(plan, driver, parent, common.reporter()?)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Requests as calls of `knee.queue.v1`.
+
+use std::error::Error as _;
+use std::net::SocketAddr;
+
+use knee_rpc::Message as _;
+use knee_rpc::queue::queue_client::QueueClient;
+use knee_rpc::queue::{CreateQueueRequest, ReadAllResponse, RegisterClientRequest, Stored};
+use tokio::net::TcpStream;
+use tonic::codegen::http::Uri;
+use tonic::codegen::http::uri::InvalidUri;
+use tonic::{Code, Status};
+
+use super::talk::Request;
+use crate::kv::grpc::ANSWER_BYTES_MAX;
+use crate::kv::grpc::connection::Connection;
+use crate::kv::grpc::link::{told, why};
+use crate::run::CONNECT_TIMEOUT;
+
+/// What stands before every message.
+const PREFIX_BYTES: u64 = 5;
+
+pub(super) type Client = QueueClient<Connection>;
+
+/// A connection that stands, or was not seen to be lost yet.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    pub(super) client: Client,
+    connection: Connection,
+}
+
+impl Standing {
+    /// Whether nothing can be asked for over it any more.
+    pub(super) fn is_lost(&mut self) -> bool {
+        self.connection.is_lost()
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server said something else.
+    Refused { code: Code, said: String },
+    /// The connection is of no more use.
+    Lost(String),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Failure {
+        // What the server says has no further cause here.
+        match status.source() {
+            None => Failure::Refused { code: status.code(), said: told(&status) },
+            Some(_) => Failure::Lost(why(&status)),
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn text(self) -> String {
+        match self {
+            Failure::Refused { said, .. } => format!("it answered {said}"),
+            Failure::Lost(why) => why,
+        }
+    }
+}
+
+/// Connects.
+pub(super) async fn connect(address: SocketAddr) -> Result<Standing, String> {
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, begin(address)).await;
+    connected.unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))
+}
+
+async fn begin(address: SocketAddr) -> Result<Standing, String> {
+    let origin: Uri =
+        format!("http://{address}").parse().map_err(|error: InvalidUri| why(&error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| why(&error))?;
+    stream.set_nodelay(true).map_err(|error| why(&error))?;
+    let connection = Connection::on(stream).await.map_err(|error| why(&error))?;
+    let client = QueueClient::with_origin(connection.clone(), origin);
+    Ok(Standing { client: client.max_decoding_message_size(ANSWER_BYTES_MAX), connection })
+}
+
+/// Connects, registers a client, and makes it a queue of its own: their numbers.
+pub(super) async fn introduce(address: SocketAddr) -> Result<(Standing, u32, u32), String> {
+    let mut standing = connect(address).await?;
+    let register = async {
+        let client = &mut standing.client;
+        let me = client.register_client(RegisterClientRequest {}).await?.into_inner().client;
+        let request = CreateQueueRequest { creator: me, ..CreateQueueRequest::default() };
+        let own = client.create_queue(request).await?.into_inner().queue;
+        Ok((me, own))
+    };
+    let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;
+    let registered = registered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+    let (me, own) = registered.map_err(|status| Failure::from(status).text())?;
+    Ok((standing, me, own))
+}
+
+/// What a request was answered.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Of a list.
+    pub(super) queues: Vec<u32>,
+    /// Of whatever asks for messages.
+    pub(super) messages: Vec<Stored>,
+    /// Bytes of the messages of gRPC.
+    pub(super) bytes: u64,
+}
+
+/// Its length on the way, without what HTTP/2 puts around it.
+pub(super) fn bytes(request: &Request) -> u64 {
+    let length = match request {
+        Request::Send(request) => request.encoded_len(),
+        Request::List(request) => request.encoded_len(),
+        Request::ReadAll(request) => request.encoded_len(),
+        Request::Remove(request) => request.encoded_len(),
+    };
+    length as u64 + PREFIX_BYTES
+}
+
+/// Asks.
+pub(super) async fn ask(client: &mut Client, request: Request) -> Result<Answer, Failure> {
+    let mut answer = Answer::default();
+    match request {
+        Request::Send(request) => {
+            let response = client.send(request).await?.into_inner();
+            answer.bytes = response.encoded_len() as u64 + PREFIX_BYTES;
+        }
+        Request::List(request) => {
+            let response = client.list_queues(request).await?.into_inner();
+            answer.bytes = response.encoded_len() as u64 + PREFIX_BYTES;
+            answer.queues = response.queues;
+        }
+        Request::ReadAll(request) => {
+            let mut parts = client.read_all(request).await?.into_inner();
+            while let Some(part) = parts.message().await? {
+                answer.bytes += part.encoded_len() as u64 + PREFIX_BYTES;
+                let ReadAllResponse { messages } = part;
+                answer.messages.extend(messages);
+            }
+        }
+        Request::Remove(request) => {
+            let response = client.remove(request).await?.into_inner();
+            answer.bytes = response.encoded_len() as u64 + PREFIX_BYTES;
+            answer.messages = response.messages;
+        }
+    }
+    Ok(answer)
+}

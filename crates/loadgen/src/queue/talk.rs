@@ -1,0 +1,231 @@
+//! What one client asks next, and what it makes of the answers.
+
+use std::collections::HashMap;
+
+use clap::ValueEnum;
+use knee_random::Random;
+use knee_rpc::queue::{
+    ListQueuesRequest, Outgoing, ReadAllRequest, RemoveRequest, SendRequest, Stored,
+};
+use knee_telemetry::Op;
+
+use super::Workload;
+use super::content::{content, is_of};
+
+/// What a client does, over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Round {
+    /// It sends a message, lists the queues with messages for it, reads all of one of them, and
+    /// removes the first of those.
+    SendListReadRemove,
+    /// It lists the queues with messages for it, receives (removes) one message, and sends one.
+    ListReceiveSend,
+}
+
+impl Round {
+    fn steps(self) -> &'static [Op] {
+        match self {
+            Round::SendListReadRemove => &[Op::Send, Op::ListQueues, Op::ReadAll, Op::Remove],
+            Round::ListReceiveSend => &[Op::ListQueues, Op::Remove, Op::Send],
+        }
+    }
+}
+
+/// Whom a client sends to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Receivers {
+    /// Itself.
+    #[value(name = "self")]
+    Itself,
+    /// Any client of this process, drawn anew for each message.
+    Any,
+}
+
+/// A request.
+#[derive(Debug, Clone)]
+pub(super) enum Request {
+    Send(SendRequest),
+    List(ListQueuesRequest),
+    ReadAll(ReadAllRequest),
+    Remove(RemoveRequest),
+}
+
+impl Request {
+    pub(super) fn op(&self) -> Op {
+        match self {
+            Request::Send(_) => Op::Send,
+            Request::List(_) => Op::ListQueues,
+            Request::ReadAll(_) => Op::ReadAll,
+            Request::Remove(_) => Op::Remove,
+        }
+    }
+}
+
+/// What a client knows.
+#[derive(Debug)]
+pub(super) struct Talk {
+    workload: Workload,
+    /// Its number, and that of its own queue.
+    me: u32,
+    own: u32,
+    random: Random,
+    step: usize,
+    sent: u64,
+    /// The queue with messages for it that it chose when it last asked.
+    chosen: Option<u32>,
+    /// The last message that it removed, by queue: what comes behind it has a higher number.
+    removed: HashMap<u32, u64>,
+}
+
+impl Talk {
+    pub(super) fn new(workload: Workload, me: u32, own: u32, random: Random) -> Talk {
+        let (step, sent, chosen, removed) = Default::default();
+        Talk { workload, me, own, random, step, sent, chosen, removed }
+    }
+
+    /// What it asks next. What is about a queue is left out where there is none.
+    pub(super) fn next(&mut self, everybody: &[u32]) -> Request {
+        let receiver = self.me;
+        loop {
+            let steps = self.workload.round.steps();
+            let step = steps[self.step % steps.len()];
+            self.step += 1;
+            match (step, self.chosen) {
+                (Op::Send, _) => return Request::Send(self.message(everybody)),
+                (Op::ListQueues, _) => return Request::List(ListQueuesRequest { receiver }),
+                (Op::ReadAll, Some(queue)) => {
+                    return Request::ReadAll(ReadAllRequest { receiver, queue });
+                }
+                (Op::Remove, Some(queue)) => {
+                    let (count, wait_ms) = (1, 0);
+                    return Request::Remove(RemoveRequest { receiver, queue, count, wait_ms });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn message(&mut self, everybody: &[u32]) -> SendRequest {
+        let receiver = match self.workload.receivers {
+            Receivers::Any if !everybody.is_empty() => {
+                everybody[self.random.below(everybody.len() as u64) as usize]
+            }
+            _ => self.me,
+        };
+        self.sent += 1;
+        let content = content(self.me, self.sent, self.workload.characters);
+        SendRequest {
+            sender: self.me,
+            messages: vec![Outgoing { receiver, queue: self.own, content }],
+        }
+    }
+
+    /// The queues with messages for it are these.
+    pub(super) fn listed(&mut self, queues: &[u32]) {
+        let drawn = |random: &mut Random| queues[random.below(queues.len() as u64) as usize];
+        self.chosen = (!queues.is_empty()).then(|| drawn(&mut self.random));
+    }
+
+    /// Why these messages are no answer to a request, if they are none. Answers come `in_turn` where a
+    /// client has one request in flight at a time.
+    pub(super) fn fault(
+        &mut self,
+        request: &Request,
+        messages: &[Stored],
+        in_turn: bool,
+    ) -> Option<&'static str> {
+        let (asked, is_removed) = match request {
+            Request::ReadAll(request) => (request.queue, false),
+            Request::Remove(request) => (request.queue, true),
+            _ => return None,
+        };
+        let mut last = 0;
+        for message in messages {
+            let Stored { id, sender, receiver, queue, ref content, .. } = *message;
+            if queue != asked {
+                return Some("a message is of another queue");
+            }
+            if receiver != self.me && receiver != 0 {
+                return Some("a message is somebody else's");
+            }
+            if id <= std::mem::replace(&mut last, id) {
+                return Some("messages are not in the order of their numbers");
+            }
+            if !is_of(content, sender, self.workload.characters) {
+                return Some("a message does not say what its sender says");
+            }
+        }
+        let before = if is_removed && in_turn { last } else { 0 };
+        let removed = self.removed.entry(asked).or_default();
+        let goes_back = before > 0 && before <= *removed;
+        *removed = before.max(*removed);
+        goes_back.then_some("a message was removed after one that arrived behind it, or twice")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn talk(round: Round, receivers: Receivers) -> Talk {
+        let workload = Workload { round, receivers, characters: 20 };
+        Talk::new(workload, 3, 9, Random::stream(1, 2))
+    }
+
+    fn ops(talk: &mut Talk, count: usize) -> Vec<Op> {
+        (0..count).map(|_| talk.next(&[3, 4]).op()).collect()
+    }
+
+    #[test]
+    fn what_is_about_a_queue_is_left_out_where_there_is_none() {
+        let mut seed = talk(Round::SendListReadRemove, Receivers::Itself);
+        assert_eq!(ops(&mut seed, 4), [Op::Send, Op::ListQueues, Op::Send, Op::ListQueues]);
+        seed.listed(&[7]);
+        let rest = [Op::ReadAll, Op::Remove, Op::Send, Op::ListQueues];
+        assert_eq!(ops(&mut seed, 4), rest);
+        let mut seed = talk(Round::ListReceiveSend, Receivers::Itself);
+        assert_eq!(ops(&mut seed, 2), [Op::ListQueues, Op::Send]);
+        seed.listed(&[7]);
+        assert_eq!(ops(&mut seed, 3), [Op::ListQueues, Op::Remove, Op::Send]);
+        seed.listed(&[]);
+        assert_eq!(ops(&mut seed, 2), [Op::ListQueues, Op::Send]);
+    }
+
+    #[test]
+    fn messages_go_to_oneself_or_to_anybody() {
+        let receivers = |receivers| {
+            let mut talk = talk(Round::ListReceiveSend, receivers);
+            let message = |_| talk.message(&[3, 4]).messages[0].receiver;
+            let mut receivers: Vec<_> = (0..50).map(message).collect();
+            receivers.sort_unstable();
+            receivers.dedup();
+            receivers
+        };
+        assert_eq!(receivers(Receivers::Itself), [3]);
+        assert_eq!(receivers(Receivers::Any), [3, 4]);
+    }
+
+    #[test]
+    fn messages_are_checked() {
+        let removal = RemoveRequest { receiver: 3, queue: 9, count: 1, wait_ms: 0 };
+        let removal = Request::Remove(removal);
+        let mut talk = talk(Round::ListReceiveSend, Receivers::Itself);
+        let message = Stored {
+            id: 5,
+            sender: 4,
+            receiver: 3,
+            queue: 9,
+            arrived_at_us: 0,
+            content: content(4, 1, 20),
+        };
+        let mut fault = |message: Stored| talk.fault(&removal, &[message], true);
+        assert_eq!(fault(message.clone()), None);
+        assert!(fault(message.clone()).is_some_and(|fault| fault.ends_with("or twice")));
+        assert!(fault(Stored { id: 4, ..message.clone() }).is_some());
+        let next = Stored { id: 6, ..message };
+        assert!(fault(Stored { receiver: 4, ..next.clone() }).is_some());
+        assert!(fault(Stored { queue: 8, ..next.clone() }).is_some());
+        assert!(fault(Stored { content: "something else".into(), ..next.clone() }).is_some());
+        assert_eq!(fault(next), None);
+    }
+}

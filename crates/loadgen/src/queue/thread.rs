@@ -1,0 +1,500 @@
+//! The clients of one thread: connecting, asking when it is time, counting what comes back.
+//!
+//! A request's time begins when it is due and ends when its client has the answer, all of it. A
+//! request whose connection is lost is an error and not made again: nobody knows whether it was done.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use knee_random::Random;
+use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, watch};
+use tokio::task::spawn_local;
+
+use super::call::{self, Answer, Failure, Standing, connect, introduce};
+use super::talk::{Request, Talk};
+use super::{Everybody, Workload};
+use crate::error::Error;
+use crate::kv::grpc::Told;
+use crate::kv::grpc::alarm::Alarms;
+use crate::open_loop::{self, Destination};
+use crate::run::{BACKOFF_MAX, BACKOFF_MIN, DRAIN, Pace, Run};
+use crate::schedule::{self, Think};
+
+/// Streams of what clients draw, apart from those of when they ask.
+const TALK_STREAMS: u64 = 1 << 61;
+
+/// A client.
+struct Speaker {
+    server: usize,
+    address: SocketAddr,
+    talk: RefCell<Talk>,
+    /// `None` while it is known to be lost.
+    standing: RefCell<Option<Standing>>,
+    in_flight: Cell<usize>,
+}
+
+/// The clients of one thread. What its tasks share is theirs alone: they take turns on the thread.
+struct Thread {
+    run: Arc<Run>,
+    /// The number of its first client.
+    first: u64,
+    /// `None` once the last window was handed over.
+    recorder: RefCell<Option<Recorder<Load>>>,
+    alarms: Alarms,
+    speakers: Vec<Speaker>,
+    everybody: Vec<u32>,
+    /// By server; empty in a closed loop.
+    destinations: RefCell<Vec<Destination>>,
+    /// By server: something of a connection has become free.
+    freed: Vec<Notify>,
+    runs: Cell<bool>,
+    start: Instant,
+    in_flight: Cell<u64>,
+    /// After the end: the last request has its answer.
+    drained: Notify,
+    timed_sends: Cell<u64>,
+    own_late_sends: Cell<u64>,
+}
+
+/// Runs the clients of thread number `number`.
+///
+/// # Errors
+/// When the system refuses something.
+pub(super) fn run(
+    run: Arc<Run>,
+    workload: Workload,
+    everybody: Arc<Everybody>,
+    recorder: Recorder<Load>,
+    number: usize,
+    told: watch::Receiver<Told>,
+) -> Result<(), Error> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    runtime.map_err(Error::System)?.block_on(live(run, workload, everybody, recorder, number, told))
+}
+
+async fn live(
+    run: Arc<Run>,
+    workload: Workload,
+    everybody: Arc<Everybody>,
+    mut recorder: Recorder<Load>,
+    number: usize,
+    mut told: watch::Receiver<Told>,
+) -> Result<(), Error> {
+    let mut ends = told.clone();
+    // Who tells lives longer than who is told.
+    let ends = async { drop(ends.wait_for(|told| told.ends).await) };
+    tokio::pin!(ends);
+    let met = tokio::select! {
+        met = meet(&run, workload, &everybody, number) => met,
+        () = &mut ends => {
+            run.interrupted.store(true, Ordering::Relaxed);
+            Err(Error::Interrupted)
+        }
+    };
+    let (met, speakers) = match met {
+        Ok(speakers) => (Ok(()), speakers),
+        Err(error) => (Err(error), Vec::new()),
+    };
+    let stands = met.is_ok();
+    // Without a receiver the run is being given up already.
+    let _ = run.standing.send(met);
+    if !stands {
+        return Ok(());
+    }
+    recorder.connections = speakers.len() as u64;
+    tokio::select! {
+        _ = told.wait_for(|told| told.starts) => {}
+        () = &mut ends => {
+            run.interrupted.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+    }
+    // It was set before that was told; and by then everybody is there.
+    let start = run.start.get().copied().unwrap_or_else(Instant::now);
+    let everybody = everybody.lock().clone();
+    let thread = Thread::new(run, speakers, everybody, recorder, number, start);
+    let thread = Rc::new(thread.map_err(Error::System)?);
+    let ringing = Rc::clone(&thread);
+    spawn_local(async move { ringing.alarms.ring().await });
+    tokio::select! {
+        () = thread.alarms.until(start) => {}
+        () = &mut ends => {
+            thread.run.interrupted.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+    }
+    let end = start + thread.run.plan.length;
+    thread.begin();
+    let cutting = Rc::clone(&thread);
+    spawn_local(async move { cutting.cut_every_second().await });
+    tokio::select! {
+        () = thread.alarms.until(end) => {}
+        () = ends => thread.run.interrupted.store(true, Ordering::Relaxed),
+    }
+    thread.drain(Instant::now().min(end)).await;
+    thread.finish();
+    Ok(())
+}
+
+/// Connects and registers all clients of a thread.
+async fn meet(
+    run: &Run,
+    workload: Workload,
+    everybody: &Everybody,
+    number: usize,
+) -> Result<Vec<Speaker>, Error> {
+    let plan = &run.plan;
+    let opening: Vec<_> = plan
+        .clients_of(number)
+        .map(|number| {
+            let server = open_loop::server_of(number, plan.servers.len());
+            let address = plan.servers[server];
+            (number, server, address, tokio::spawn(introduce(address)))
+        })
+        .collect();
+    let mut speakers = Vec::with_capacity(opening.len());
+    for (number, server, address, opened) in opening {
+        let opened = opened.await.unwrap_or_else(|error| Err(error.to_string()));
+        let (standing, me, own) = opened.map_err(|why| Error::Connect { server: address, why })?;
+        everybody.lock().push(me);
+        let random = Random::stream(plan.seed, TALK_STREAMS | number);
+        speakers.push(Speaker {
+            server,
+            address,
+            talk: RefCell::new(Talk::new(workload, me, own, random)),
+            standing: RefCell::new(Some(standing)),
+            in_flight: Cell::default(),
+        });
+    }
+    Ok(speakers)
+}
+
+impl Thread {
+    fn new(
+        run: Arc<Run>,
+        speakers: Vec<Speaker>,
+        everybody: Vec<u32>,
+        recorder: Recorder<Load>,
+        number: usize,
+        start: Instant,
+    ) -> std::io::Result<Thread> {
+        let plan = &run.plan;
+        let (numbers, servers) = (plan.clients_of(number), plan.servers.len());
+        let first = numbers.start;
+        let destinations = match plan.pace {
+            Pace::Closed(_) => Vec::new(),
+            Pace::Open(rate) => {
+                let (length, seed) = (plan.length, plan.seed);
+                Destination::of_clients(servers, rate, length, seed, numbers, plan.clients)
+            }
+        };
+        Ok(Thread {
+            alarms: Alarms::new()?,
+            first,
+            recorder: RefCell::new(Some(recorder)),
+            speakers,
+            everybody,
+            destinations: RefCell::new(destinations),
+            freed: (0..servers).map(|_| Notify::new()).collect(),
+            runs: Cell::new(true),
+            start,
+            in_flight: Cell::default(),
+            drained: Notify::new(),
+            timed_sends: Cell::default(),
+            own_late_sends: Cell::default(),
+            run,
+        })
+    }
+
+    fn begin(self: &Rc<Self>) {
+        self.record(|recorder| recorder.begin(Moment::now()));
+        match self.run.plan.pace {
+            Pace::Closed(think) => {
+                for speaker in 0..self.speakers.len() {
+                    spawn_local(Rc::clone(self).ask_in_turn(speaker, think));
+                }
+            }
+            Pace::Open(_) => {
+                for speaker in 0..self.speakers.len() {
+                    self.has_room(speaker, self.start);
+                }
+                for server in 0..self.run.plan.servers.len() {
+                    spawn_local(Rc::clone(self).ask_on_schedule(server));
+                }
+            }
+        }
+    }
+
+    /// Closed loop: a client's requests, one after the other.
+    async fn ask_in_turn(self: Rc<Self>, speaker: usize, think: Think) {
+        let mut random = schedule::thinking(self.run.plan.seed, self.first + speaker as u64);
+        let mut due = self.start.max(Instant::now());
+        let mut thought = think.remainder(&mut random);
+        loop {
+            if !thought.is_zero() {
+                due += thought;
+                self.alarms.until(due).await;
+                let late_ns = elapsed_ns(due, Instant::now());
+                self.sent_late(late_ns, late_ns);
+            }
+            if !self.runs.get() || !self.stands(speaker).await {
+                return;
+            }
+            let request = self.speakers[speaker].talk.borrow_mut().next(&self.everybody);
+            self.asks();
+            self.ask(speaker, speaker, request, due).await;
+            due = Instant::now();
+            thought = think.next(&mut random);
+            if !thought.is_zero() {
+                self.record(|recorder| recorder.gauges.thought(thought.as_nanos() as u64));
+            }
+        }
+    }
+
+    /// Open loop: asks one server what is due, when it is due or there is room.
+    async fn ask_on_schedule(self: Rc<Self>, server: usize) {
+        while let Some(due) = self.next_due(server) {
+            self.alarms.until(due).await;
+            // At the end nothing is due that was not before.
+            if self.next_due(server) != Some(due) {
+                continue;
+            }
+            let Some(via) = self.room(server) else {
+                // The next answer makes room.
+                self.freed[server].notified().await;
+                continue;
+            };
+            let (speaker, room_since) = {
+                let destination = &mut self.destinations.borrow_mut()[server];
+                let Some((_, speaker)) = destination.arrivals.pop() else { return };
+                (speaker as usize, destination.room_since.unwrap_or(due))
+            };
+            let now = Instant::now();
+            self.sent_late(elapsed_ns(due, now), elapsed_ns(due.max(room_since), now));
+            let request = self.speakers[speaker].talk.borrow_mut().next(&self.everybody);
+            let thread = Rc::clone(&self);
+            let in_flight = &self.speakers[via].in_flight;
+            in_flight.set(in_flight.get() + 1);
+            self.asks();
+            spawn_local(async move {
+                thread.ask(via, speaker, request, due).await;
+                let in_flight = &thread.speakers[via].in_flight;
+                in_flight.set(in_flight.get() - 1);
+                if thread.stands(via).await {
+                    thread.has_room(via, Instant::now());
+                }
+            });
+        }
+    }
+
+    fn next_due(&self, server: usize) -> Option<Instant> {
+        let next = self.destinations.borrow()[server].arrivals.next_due();
+        next.map(|due| self.start + due)
+    }
+
+    /// Open loop: the connection for the next request to a server.
+    fn room(&self, server: usize) -> Option<usize> {
+        let pipeline = self.run.plan.pipeline;
+        let room = |connection: u32, below: usize| {
+            let speaker = &self.speakers[connection as usize];
+            speaker.in_flight.get() < below && speaker.standing.borrow().is_some()
+        };
+        let destination = &mut self.destinations.borrow_mut()[server];
+        let via = destination.room.take(|via| room(via, 1), |via| room(via, pipeline));
+        if via.is_none() {
+            destination.room_since = None;
+        }
+        via.map(|via| via as usize)
+    }
+
+    /// Open loop: something of a connection has become free, or it stands again.
+    fn has_room(&self, via: usize, now: Instant) {
+        let speaker = &self.speakers[via];
+        let destination = &mut self.destinations.borrow_mut()[speaker.server];
+        if speaker.in_flight.get() == 0 {
+            destination.room.is_idle(via as u32);
+        }
+        if destination.room_since.is_none() {
+            destination.room_since = Some(now);
+            self.freed[speaker.server].notify_one();
+        }
+    }
+
+    /// Whether a connection stands; one that was lost is opened again first, unless the end comes.
+    async fn stands(&self, via: usize) -> bool {
+        let speaker = &self.speakers[via];
+        let is_lost = speaker.standing.borrow_mut().as_mut().is_some_and(Standing::is_lost);
+        if is_lost && speaker.standing.take().is_some() {
+            self.record(|recorder| recorder.connections -= 1);
+            let address = speaker.address;
+            self.run.complaints.tell(format!("lost a connection to {address}"));
+            self.reconnect(speaker).await;
+        }
+        speaker.standing.borrow().is_some()
+    }
+
+    async fn reconnect(&self, speaker: &Speaker) {
+        let mut backoff = BACKOFF_MIN;
+        while self.runs.get() {
+            self.alarms.until(Instant::now() + backoff).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+            let address = speaker.address;
+            match connect(address).await {
+                Ok(standing) => {
+                    *speaker.standing.borrow_mut() = Some(standing);
+                    return self.record(|recorder| {
+                        recorder.connections += 1;
+                        recorder.gauges.reconnects += 1;
+                    });
+                }
+                Err(why) => self.run.complaints.tell(format!("no connection to {address}: {why}")),
+            }
+        }
+    }
+
+    /// A request is on its way from now on.
+    fn asks(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    /// Asks on the connection of `via` what `speaker` wants to know, and counts what comes of it.
+    async fn ask(&self, via: usize, speaker: usize, request: Request, due: Instant) {
+        let (op, bytes) = (request.op(), call::bytes(&request));
+        let standing = self.speakers[via].standing.borrow().clone();
+        let outcome = match standing {
+            Some(mut standing) => call::ask(&mut standing.client, request.clone()).await,
+            None => Err(Failure::Lost("its connection was lost before".into())),
+        };
+        let now = Instant::now();
+        self.in_flight.set(self.in_flight.get() - 1);
+        match outcome {
+            Ok(answer) => {
+                self.record_answer(op, bytes, due, now, Some(&answer));
+                self.heard(via, speaker, &request, &answer);
+            }
+            Err(failure) => {
+                self.record_answer(op, bytes, due, now, None);
+                let matter =
+                    format!("{} did not answer a {}", self.speakers[via].address, op.name());
+                let kind = match &failure {
+                    Failure::Refused { code, .. } => format!("{matter} but with {code}"),
+                    Failure::Lost(_) => matter.clone(),
+                };
+                self.run.complaints.tell_of(kind, &format!("{matter}: {}", failure.text()));
+            }
+        }
+        if !self.runs.get() && self.is_drained() {
+            self.drained.notify_one();
+        }
+    }
+
+    /// What a client makes of an answer.
+    fn heard(&self, via: usize, speaker: usize, request: &Request, answer: &Answer) {
+        let talk = &mut *self.speakers[speaker].talk.borrow_mut();
+        if request.op() == Op::ListQueues {
+            talk.listed(&answer.queues);
+        }
+        // Answers of an open loop need not come in the order in which they were asked for.
+        if self.run.plan.verify
+            && let Some(fault) = talk.fault(request, &answer.messages, self.is_closed())
+        {
+            self.record(|recorder| recorder.gauges.wrong_values += 1);
+            let (address, op) = (self.speakers[via].address, request.op().name());
+            let message = format!("{address} answered a {op} wrongly: {fault}");
+            self.run.complaints.tell_of(message.clone(), &message);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.run.plan.pace, Pace::Closed(_))
+    }
+
+    fn record(&self, record: impl FnOnce(&mut Recorder<Load>)) {
+        if let Some(recorder) = &mut *self.recorder.borrow_mut() {
+            record(recorder);
+        }
+    }
+
+    /// An answer came, or none does.
+    fn record_answer(
+        &self,
+        op: Op,
+        bytes_out: u64,
+        due: Instant,
+        now: Instant,
+        answer: Option<&Answer>,
+    ) {
+        let messages = answer.map_or(0, |answer| answer.messages.len() as u32);
+        let looks = matches!(op, Op::ReadAll | Op::Remove) && answer.is_some();
+        let sample = Sample {
+            times: LoadTimes { response_ns: elapsed_ns(due, now) },
+            items: if op == Op::Send { 1 } else { messages },
+            hits: u32::from(looks && messages > 0),
+            misses: u32::from(looks && messages == 0),
+            bytes_in: answer.map_or(0, |answer| answer.bytes),
+            bytes_out,
+            error: answer.is_none(),
+        };
+        self.record(|recorder| recorder.record(op, &sample));
+    }
+
+    /// Counts a send that had an intended time: how late it was, and how much of that was this
+    /// process's own fault.
+    fn sent_late(&self, late_ns: u64, own_late_ns: u64) {
+        self.timed_sends.set(self.timed_sends.get() + 1);
+        let own = u64::from(own_late_ns > LATE_NS);
+        self.own_late_sends.set(self.own_late_sends.get() + own);
+        self.record(|recorder| recorder.gauges.sent(late_ns));
+    }
+
+    async fn cut_every_second(&self) {
+        let mut now = Moment::now();
+        loop {
+            self.alarms.until(now.next_second()).await;
+            now = Moment::now();
+            self.record(|recorder| {
+                recorder.gauges.in_flight = self.in_flight.get();
+                recorder.cut(now);
+            });
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        let nothing_due = |server: &Destination| server.arrivals.next_due().is_none();
+        self.in_flight.get() == 0 && self.destinations.borrow().iter().all(nothing_due)
+    }
+
+    /// From `now` on nothing becomes due; what is due already is still sent, and answers are waited
+    /// for, but not for ever.
+    async fn drain(&self, now: Instant) {
+        self.runs.set(false);
+        for destination in &mut *self.destinations.borrow_mut() {
+            destination.arrivals.stop_at(now.saturating_duration_since(self.start));
+        }
+        if self.is_drained() {
+            return;
+        }
+        tokio::select! {
+            () = self.drained.notified() => {}
+            () = self.alarms.until(now + DRAIN) => self.run.complain_of_unanswered(self.in_flight.get()),
+        }
+    }
+
+    fn finish(&self) {
+        let mut destinations = self.destinations.borrow_mut();
+        let unsent: u64 = destinations.iter_mut().map(|server| server.arrivals.abandon()).sum();
+        self.run.unsent.fetch_add(unsent, Ordering::Relaxed);
+        self.run.timed_sends.fetch_add(self.timed_sends.get(), Ordering::Relaxed);
+        self.run.own_late_sends.fetch_add(self.own_late_sends.get(), Ordering::Relaxed);
+        if let Some(mut recorder) = self.recorder.take() {
+            recorder.gauges.in_flight = self.in_flight.get();
+            recorder.finish(Moment::now());
+        }
+    }
+}
