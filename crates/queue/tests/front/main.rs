@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod ledger;
 mod limits;
+mod postgres;
 mod refusals;
 mod server;
 mod tls;
