@@ -165,8 +165,8 @@ impl Call {
         self.messages = self.messages.saturating_add(messages);
     }
 
-    /// Part of its answer takes so many bytes.
-    pub(super) fn answers(&mut self, bytes: usize) -> Result<(), Status> {
+    /// Part of its answer takes so many bytes, unless there is no room for that.
+    pub(super) fn shows(&mut self, bytes: usize) -> Result<(), Status> {
         // A small one is part of what every call takes.
         if let Some(share) = &self.share
             && bytes > CALL_BYTES
@@ -177,17 +177,22 @@ impl Call {
         Ok(())
     }
 
-    /// It has this answer.
+    /// It has this answer, and has it whatever that takes: messages that were removed for it are
+    /// nowhere else. There are no more such answers at a time than workers.
     pub(super) fn answered<A: Message>(
         mut self,
         outcome: Result<A, Status>,
     ) -> Result<Response<A>, Status> {
-        let outcome = outcome.and_then(|answer| {
-            self.answers(answer.encoded_len())?;
-            Ok(Response::new(answer))
-        });
         self.ends(outcome.as_ref().err());
-        outcome
+        let answer = outcome?;
+        let bytes = answer.encoded_len();
+        if let Some(share) = &self.share
+            && bytes > CALL_BYTES
+        {
+            share.overdraw(bytes);
+        }
+        self.bytes_out += bytes as u64;
+        Ok(Response::new(answer))
     }
 
     /// It ends with this status, or well unless it has ended already.

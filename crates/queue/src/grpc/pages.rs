@@ -61,7 +61,7 @@ impl<D: Database> Pages<D> {
         self.next = page.next(&messages);
         self.call.carries(messages.len());
         let part = ReadAllResponse { messages: messages.into_iter().map(stored).collect() };
-        self.call.answers(part.encoded_len())?;
+        self.call.shows(part.encoded_len())?;
         Ok(part)
     }
 }

@@ -93,3 +93,20 @@ async fn a_client_that_never_reads_its_answers_is_left_and_holds_up_nobody() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[tokio::test]
+async fn what_was_removed_is_answered_even_where_there_is_no_room_for_it() {
+    let ledger = Ledger::open();
+    let roomy = Server::start(ledger.clone());
+    let tight = Server::with(Settings { messages_bytes_max: 40 << 10, ..settings() }, ledger);
+    let mut client = roomy.client().await;
+    let me = register(&mut client).await;
+    let queue = create(&mut client, me).await;
+    let content = "x".repeat(100 << 10);
+    send(&mut client, (me, me, queue), content.as_str()).await.unwrap();
+    let mut client = tight.client().await;
+    // It stays where it is: that can be refused.
+    let status = client.read_all(ReadAllRequest { receiver: me, queue }).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(remove(&mut client, (me, queue), 0).await.unwrap().unwrap(), content);
+}
