@@ -6,6 +6,7 @@ Every server gets its own address; every key is on every store, so that a read m
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +27,24 @@ class Command:
 
     process  what it is called in lines, logs and tables: "store-0"
     serves   for a program that does not say that it is ready: the address at which to ask it
+    asks     in which protocol: "memcached" or "postgresql"
     answers  for a program that does: which of the addresses in its `ready` line is asked
+    ends_by  the signal that it is asked to end by
+    grace_s  seconds that it then has
+    is_family  its work is done by processes that it starts
+    cpus     processors that they have together; all of the host's unless given
     """
 
     process: str
     role: str
     argv: tuple[str, ...]
     serves: str | None = None
+    asks: str = "memcached"
     answers: str = "listen"
+    ends_by: signal.Signals = signal.SIGTERM
+    grace_s: float = 5.0
+    is_family: bool = False
+    cpus: float | None = None
 
 
 def store(
@@ -66,7 +77,7 @@ def store(
         *_versions(tier, process, room),
         *([] if workload is None or workload.graph is None else _loadable(workload.graph, room)),
         *(["--trace"] if tier.trace else []),
-        *_life(),
+        *life(),
     ]
     return Command(process, "store", tuple(argv), answers="grpc" if over_grpc else "listen")
 
@@ -94,7 +105,7 @@ def _loadable(graph: Graph, room: Scratch | None) -> list[str]:
 def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
     """Writes a graph as a file that stores load."""
     argv = [
-        *_tied(),
+        *tied(),
         str(programs.find("knee-kv")),
         "graph",
         "--users",
@@ -111,14 +122,14 @@ def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
 
 def init(process: str, server: str, graph: Path) -> Command:
     """A client that has a store load a file, and exits."""
-    argv = [str(programs.find("knee-load")), "kv", "--server", server, "--init", graph.name, *_life()]
+    argv = [str(programs.find("knee-load")), "kv", "--server", server, "--init", graph.name, *life()]
     return Command(process, "init", tuple(argv))
 
 
 def _memcached(process: str, tier: Store, address: str, connections: int) -> Command:
     host, _, port = address.rpartition(":")
     argv = [
-        *_tied(),
+        *tied(),
         str(programs.find_foreign("memcached", "memcached")),
         "-l",
         host,
@@ -146,7 +157,7 @@ def middleware(process: str, tier: Middleware, host: str, stores: Sequence[str],
         str(programs.find("knee-proxy")),
         "--listen",
         f"{host}:0",
-        *_servers(stores),
+        *addressed_to(stores),
         *mode,
         "--threads",
         str(tier.threads),
@@ -154,7 +165,7 @@ def middleware(process: str, tier: Middleware, host: str, stores: Sequence[str],
         tier.multiget,
         "--connections-max",
         str(clients + _CONNECTIONS_SPARE),
-        *_life(),
+        *life(),
     ]
     return Command(process, "middleware", tuple(argv))
 
@@ -173,13 +184,13 @@ def populate(process: str, configuration: Configuration, servers: Sequence[str],
     argv = [
         str(programs.find("knee-load")),
         *_protocol(workload),
-        *_servers(servers),
+        *addressed_to(servers),
         *_data(configuration),
         "--populate",
         str(workload.populated),
         "--seed",
         str(seed),
-        *_life(),
+        *life(),
     ]
     return Command(process, "populate", tuple(argv))
 
@@ -196,7 +207,7 @@ def load(
     argv = [
         str(programs.find("knee-load")),
         *_protocol(workload),
-        *_servers([*servers[first:], *servers[:first]]),
+        *addressed_to([*servers[first:], *servers[:first]]),
         "--clients",
         str(configuration.clients // tier.hosts),
         "--threads",
@@ -207,13 +218,13 @@ def load(
         str(start_at),
         "--seed",
         str(seed + index),
-        *_loop(workload, tier.hosts),
+        *pacing(workload, tier.hosts),
         *(_operations(workload, index, tier.hosts, seed) if workload.protocol == "kv" else _commands(workload)),
         *_data(configuration),
         "--key-choice",
         workload.key_choice,
         *(["--verify"] if workload.verify else []),
-        *_life(),
+        *life(),
     ]
     return Command(f"load-{index}", "load", tuple(argv))
 
@@ -248,7 +259,8 @@ def _load_threads(tier: Load, clients: int) -> int:
     return min(tier.threads, clients // tier.hosts)
 
 
-def _loop(workload: Workload, hosts: int) -> list[str]:
+def pacing(workload: Workload, hosts: int) -> list[str]:
+    """How the clients of one of so many load hosts wait: for their next request, or for nobody."""
     if workload.rate is not None:
         return ["--rate", repr(workload.rate / hosts), "--arrivals", workload.arrivals]
     return ["--think-ms", repr(workload.think_ms), "--think", workload.think]
@@ -263,16 +275,17 @@ def _data(configuration: Configuration) -> list[str]:
     return [*names, "--keys", str(configuration.key_count), "--value-bytes", str(workload.value_bytes), *expiry]
 
 
-def _servers(addresses: Sequence[str]) -> list[str]:
+def addressed_to(addresses: Sequence[str]) -> list[str]:
+    """Whom a program asks."""
     return [part for address in addresses for part in ("--server", address)]
 
 
-def _life() -> list[str]:
+def life() -> list[str]:
     """Every program of ours prints JSON lines and ends with the lab."""
     return ["--stats", "json", "--tied-to-parent", str(os.getpid())]
 
 
-def _tied() -> list[str]:
+def tied() -> list[str]:
     """For a program that does not end with its parent: setpriv (util-linux) asks the kernel to see to it."""
     return [str(programs.find_foreign("setpriv", "util-linux")), "--pdeathsig", "KILL", "--"]
 

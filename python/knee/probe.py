@@ -9,7 +9,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -23,8 +24,11 @@ Sample = dict[str, Any]
 class Probe:
     """Samples the host and some processes, aligned to wall-clock seconds, from `start` to `stop`."""
 
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        self._processes = {name: psutil.Process(pid) for name, pid in {**pids, "knee": os.getpid()}.items()}
+    def __init__(self, pids: Mapping[str, int], families: Collection[str] = ()) -> None:
+        """`families`: those whose children, and theirs, are part of them."""
+        self._processes = {
+            name: _Family(pid) if name in families else _One(pid) for name, pid in {**pids, "knee": os.getpid()}.items()
+        }
         self._samples: list[Sample] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
@@ -54,7 +58,7 @@ class Probe:
         totals = {"host": _host_totals()}
         for name, process in list(self._processes.items()):
             try:
-                totals[name] = _process_totals(process)
+                totals[name] = process.totals()
             except psutil.Error:
                 del self._processes[name]
         return totals
@@ -100,6 +104,48 @@ def _host_totals() -> Sample:
         totals["disk_read_bytes"] = disk.read_bytes
         totals["disk_write_bytes"] = disk.write_bytes
     return totals
+
+
+class _One:
+    """A process."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+
+    def totals(self) -> Sample:
+        """Raises psutil.Error when it has ended."""
+        return _process_totals(self._process)
+
+
+class _Family:
+    """A process and all that descend from it. What those that have ended had used remains used."""
+
+    def __init__(self, pid: int) -> None:
+        self._parent = psutil.Process(pid)
+        self._used: dict[psutil.Process, Sample] = {}
+
+    def totals(self) -> Sample:
+        """Raises psutil.Error when the first of them has ended."""
+        self._used[self._parent] = _process_totals(self._parent)
+        members, shared_bytes = [self._parent], 0
+        for child in self._parent.children(recursive=True):
+            with suppress(psutil.Error):
+                self._used[child] = _process_totals(child)
+                members.append(child)
+        own_bytes = 0
+        for member in members:
+            with suppress(psutil.Error):
+                memory = member.memory_info()
+                # What several of them have mapped is there once.
+                own_bytes += memory.rss - memory.shared
+                shared_bytes = max(shared_bytes, memory.shared)
+        summed = {name: sum(used[name] for used in self._used.values()) for name in _FAMILY_SUMS}
+        threads = {thread: cpu_s for used in self._used.values() for thread, cpu_s in used["threads"].items()}
+        living = sum(self._used[member]["cpu_count"] for member in members)
+        return {**summed, "cpu_count": living, "threads": threads, "rss_bytes": own_bytes + shared_bytes}
+
+
+_FAMILY_SUMS = ("cpu_user_s", "cpu_system_s", "disk_read_bytes", "disk_write_bytes")
 
 
 def _process_totals(process: psutil.Process) -> Sample:

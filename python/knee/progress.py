@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from knee.dataset import Outcome
+from knee.deployment import Progress
 from knee.design import Run
-from knee.run import Progress
 
 
 class PlainProgress(Progress):

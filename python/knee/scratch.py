@@ -2,11 +2,13 @@
 
 .UTC-TIME.scratch/          beside the run folder, on its disk; gone when the lab is
     graph.txt               what stores load, made once
+    password                of the databases that are started here, readable by nobody else
     data/STORE/             a store's directory, made anew for every run and removed after it
 """
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +21,9 @@ from knee.spec import Spec
 
 _DATA = "data"
 _GRAPH = "graph.txt"
+_PASSWORD = "password"
 _DURABILITY = "store.durability"
+_KIND = "store.kind"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,11 @@ class Scratch:
         """Where the graph goes."""
         return self.path / _GRAPH
 
+    @property
+    def password_path(self) -> Path:
+        """The file with the password of every database that is started here."""
+        return self.path / _PASSWORD
+
     def data_path(self, process: str) -> Path:
         """A store's directory, which it makes itself."""
         return self.path / _DATA / process
@@ -40,6 +49,8 @@ class Scratch:
     def remove_data(self) -> None:
         """Remove all stores' directories: no run finds what another one stored."""
         _remove(self.path / _DATA)
+        with writing(self.path):
+            (self.path / _DATA).mkdir()
 
 
 @contextmanager
@@ -52,6 +63,8 @@ def scratch(path: Path) -> Iterator[Scratch]:
     try:
         with writing(path):
             (path / _DATA).mkdir(parents=True)
+            (path / _PASSWORD).touch(mode=0o600)
+            (path / _PASSWORD).write_text(secrets.token_urlsafe(24), encoding="ascii")
         yield Scratch(path)
     finally:
         _remove(path)
@@ -59,7 +72,10 @@ def scratch(path: Path) -> Iterator[Scratch]:
 
 def keeps_data(spec: Spec) -> bool:
     """Whether stores keep their data on disk at any point."""
-    points = [spec.base, *(spec.at({_DURABILITY: level}) for level in spec.factors.get(_DURABILITY, ()))]
+    points = [
+        spec.base,
+        *(spec.at({name: level}) for name in (_DURABILITY, _KIND) for level in spec.factors.get(name, ())),
+    ]
     return any(point.system.store is not None and point.system.store.on_disk for point in points)
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from knee import spec
 from knee.dataset import Outcome, RunFolder
+from knee.deployment import Progress, Throughput, populating_s
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProgramError
 from knee.hosts.local import LocalHost
 from knee.progress import duration, name_of
-from knee.run import PROVENANCE, Lab, Progress, Throughput, check_programs, new_manifest, populating_s, resumed_manifest
+from knee.run import PROVENANCE, Lab, check_programs, new_manifest, resumed_manifest
 
 TEXT = """\
 [experiment]

@@ -27,7 +27,8 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             CACHE,
             '"memcached"',
             '"memcache"',
-            "x.toml:8: store.kind: should be 'knee-kv' or 'memcached', not 'memcache'; did you mean \"memcached\"?",
+            "x.toml:8: store.kind: should be 'knee-kv', 'memcached', 'postgresql', 'sqlite' or 'null', "
+            "not 'memcache'; did you mean \"memcached\"?",
         ),
         # Wrong types and ranges, where they stand.
         (CACHE, "keys = 10_000", 'keys = "many"', "x.toml:13: workload.keys: should be a valid integer, not 'many'"),

@@ -1,4 +1,4 @@
-"""Where processes run, behind one protocol. Only this package and :mod:`knee.run` start any.
+"""Where processes run, behind one protocol. Only this package starts any, at :mod:`knee.deployment`'s word.
 
 :class:`~knee.hosts.local.LocalHost` runs them on this machine. A host that is a network namespace or a
 machine of a cluster has to offer the same: start a command, say when it is ready and at which address
@@ -52,6 +52,8 @@ class Host(Protocol):
     """A place where processes run."""
 
     emulates_links: bool
+    shares_cpus: bool
+    """Whether a process can have any share of the processors; where not, it has whole ones."""
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> Process:
         """Start a command; its JSON lines go to one file, its standard error to the other.

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -27,6 +28,7 @@ from knee.commands import Command
 from knee.dataset import writing
 from knee.errors import ProcessError, StorageError
 from knee.hosts import OnLine
+from knee.hosts.cpu_share import CpuShare, shares_cpus
 from knee.interrupts import interrupts_deferred
 
 _STDERR_LINES_KEPT = 5
@@ -62,6 +64,7 @@ class LocalProcess:
             raise ProcessError(f"{command.process}: {command.argv[0]} cannot be started: {error.strerror}") from error
         assert self._popen.stdout is not None and self._popen.stderr is not None
         self.pid = self._popen.pid
+        self._share = None if command.cpus is None else CpuShare(self.pid, command.cpus)
         self._pumps = [
             threading.Thread(target=self._pump_lines, args=(self._popen.stdout, lines_file), daemon=True),
             threading.Thread(target=self._pump_log, args=(self._popen.stderr, log_file), daemon=True),
@@ -78,7 +81,7 @@ class LocalProcess:
             if self.command.serves is None:
                 if self._ready.wait(_POLL_S):
                     return self._listen
-            elif _answers_version(self.command.serves):
+            elif _ANSWERS[self.command.asks](self.command.serves):
                 return self.command.serves
             else:
                 time.sleep(_POLL_S)
@@ -101,11 +104,13 @@ class LocalProcess:
             raise ProcessError(f"{self.command.process} did not end within {timeout_s:.0f} s") from None
         for pump in self._pumps:
             pump.join()
+        if self._share is not None:
+            self._share.close()
         return code
 
     def stop(self, grace_s: float) -> int:
         """See Process."""
-        self._popen.send_signal(signal.SIGTERM)
+        self._popen.send_signal(self.command.ends_by)
         try:
             self._popen.wait(grace_s)
         except subprocess.TimeoutExpired:
@@ -176,6 +181,7 @@ class LocalHost:
     emulates_links = False
 
     def __init__(self) -> None:
+        self.shares_cpus = shares_cpus()
         self._processes: list[LocalProcess] = []
         self._addresses: set[str] = set()
 
@@ -253,12 +259,26 @@ def _cpu_model() -> str | None:
     return None
 
 
-def _answers_version(address: str) -> bool:
+def _answers_memcached(address: str) -> bool:
     """Whether a memcached answers at an address: a bound port alone does not mean that it serves."""
+    return _answer(address, b"version\r\n").startswith(b"VERSION ")
+
+
+def _answers_postgresql(address: str) -> bool:
+    """Whether a PostgreSQL asks who is there. One that still recovers refuses instead."""
+    said = struct.pack(">I", 196_608) + b"user\0knee\0\0"
+    return _answer(address, struct.pack(">I", 4 + len(said)) + said).startswith(b"R")
+
+
+def _answer(address: str, said: bytes) -> bytes:
+    """The beginning of what is answered at an address; nothing if nobody is there."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1) as connection:
-            connection.sendall(b"version\r\n")
-            return connection.recv(64).startswith(b"VERSION ")
+            connection.sendall(said)
+            return connection.recv(64)
     except OSError:
-        return False
+        return b""
+
+
+_ANSWERS = {"memcached": _answers_memcached, "postgresql": _answers_postgresql}

@@ -6,34 +6,56 @@ from collections import Counter
 from collections.abc import Iterator
 
 from knee.spec.positions import Path
-from knee.spec.tables import Configuration, Graph, Store, Workload
+from knee.spec.tables import Configuration, Graph, Store, System, Workload
 
 _OF_MEMCACHED = {
     "set_get": "mix says what is asked for",
     "multiget": "each of its reads is of one key",
     "pipeline": "each of its clients has one request in flight",
 }
+_OF_ITEMS = ("value_bytes", "keys", "populated", "ttl_s", "key_choice", "verify")
 _OF_KV = ("interface", "mix", "own_keys", "key_draws", "scan_keys", "bulk_keys", "large_bytes", "graph")
-_OF_KNEE_KV = ("durability", "consistency", "history_s", "trace")
+_OF_QUEUE = ("loop", "characters", "receivers", "backlog")
+_OF_KNEE_KV = ("consistency", "history_s", "trace")
+_DURABLE = ("knee-kv", "postgresql", "sqlite")
+_DATABASES = ("postgresql", "sqlite", "null")
 _OF_GRPC = ("scan", "atomic_scan", "bulk_put")
 
 Problem = tuple[Path, str]
 
 
 def check_applicable(point: Configuration) -> Iterator[Problem]:
-    """The fields of a point that do not apply to its protocol or its store, and what protocol "kv" needs."""
+    """The fields of a point that do not apply to its protocol or its store, and what its protocol needs."""
     system, workload = point.system, point.workload
-    given = workload.model_fields_set
+    yield from _check_fields(workload)
     if system.store is not None:
         yield from _check_store(system.store)
-    if workload.protocol == "memcached":
-        for field in _OF_KV:
+    if workload.protocol == "kv":
+        yield from _check_kv(point)
+    if workload.protocol == "queue":
+        yield from _check_queue(point)
+    else:
+        yield from _check_no_database(system)
+
+
+def _check_fields(workload: Workload) -> Iterator[Problem]:
+    given, protocol = workload.model_fields_set, workload.protocol
+    for name, fields in (("kv", _OF_KV), ("queue", _OF_QUEUE)):
+        for field in fields:
+            if field in given and protocol != name:
+                yield ("workload", field), f'applies to protocol = "{name}" alone'
+    if protocol == "kv":
+        for field, reason in _OF_MEMCACHED.items():
             if field in given:
-                yield ("workload", field), 'applies to protocol = "kv" alone'
-        return
-    for field, reason in _OF_MEMCACHED.items():
-        if field in given:
-            yield ("workload", field), f'does not apply to protocol = "kv": {reason}'
+                yield ("workload", field), f'does not apply to protocol = "kv": {reason}'
+    if protocol == "queue":
+        for field in (*_OF_MEMCACHED, *_OF_ITEMS):
+            if field in given:
+                yield ("workload", field), 'does not apply to protocol = "queue": its clients pass messages'
+
+
+def _check_kv(point: Configuration) -> Iterator[Problem]:
+    system, workload = point.system, point.workload
     if system.middleware is not None:
         yield ("system", "middleware"), 'cannot stand before protocol = "kv": its clients talk to the stores themselves'
     if system.store is not None and system.store.kind != "knee-kv":
@@ -43,14 +65,58 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
         yield from _check_graph(workload, workload.graph, system.store)
 
 
+def _check_queue(point: Configuration) -> Iterator[Problem]:
+    system, workload = point.system, point.workload
+    middleware, store = system.middleware, system.store
+    if middleware is None:
+        yield ("system", "middleware"), 'missing: protocol = "queue" is answered by middlewares'
+        return
+    if store is None or middleware.address is not None:
+        return
+    for field in ("pipelined", "multiget"):
+        if field in middleware.model_fields_set:
+            yield ("system", "middleware", field), 'does not apply to protocol = "queue"'
+    kind: Path = ("system", "store", "kind")
+    if store.kind not in _DATABASES:
+        names = ", ".join(f'"{name}"' for name in _DATABASES[:-1])
+        yield kind, f'should be {names} or "{_DATABASES[-1]}" with protocol = "queue", not "{store.kind}"'
+        return
+    if store.kind != "postgresql":
+        if middleware.connections is not None:
+            yield ("system", "middleware", "connections"), f'are those to PostgreSQL: "{store.kind}" has none'
+        if store.address is not None:
+            yield ("system", "store", "address"), f'cannot be given: "{store.kind}" is within the middleware'
+    if store.kind == "sqlite" and middleware.hosts > 1:
+        yield ("system", "middleware", "hosts"), 'should be 1: a file of "sqlite" is one middleware\'s'
+    if store.hosts > 1:
+        yield ("system", "store", "hosts"), "should be 1: all middlewares share one database"
+    if workload.backlog and store.kind == "null":
+        yield ("workload", "backlog"), 'cannot be kept by "null"'
+
+
+def _check_no_database(system: System) -> Iterator[Problem]:
+    if system.store is not None and system.store.kind in _DATABASES:
+        yield ("system", "store", "kind"), f'"{system.store.kind}" needs protocol = "queue"'
+    for field in ("connections", "combine"):
+        if system.middleware is not None and field in system.middleware.model_fields_set:
+            yield ("system", "middleware", field), 'applies to protocol = "queue" alone'
+
+
 def _check_store(store: Store) -> Iterator[Problem]:
-    for field in _OF_KNEE_KV:
+    for field in (*_OF_KNEE_KV, "durability", "cpus"):
         if field not in store.model_fields_set:
             continue
-        if store.kind != "knee-kv":
-            yield ("system", "store", field), f'applies to kind = "knee-kv" alone, not to "{store.kind}"'
+        kinds = ("postgresql",) if field == "cpus" else _DURABLE if field == "durability" else ("knee-kv",)
+        if store.kind not in kinds:
+            names = " or ".join(f'"{kind}"' for kind in kinds)
+            yield ("system", "store", field), f'applies to kind = {names} alone, not to "{store.kind}"'
         elif store.address is not None:
             yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
+    durability: Path = ("system", "store", "durability")
+    if store.durability is not None and store.durability.startswith("interval") and store.kind != "knee-kv":
+        yield durability, f'should be "always" or "none" with kind = "{store.kind}", not "{store.durability}"'
+    if store.durability == "memory" and store.kind == "postgresql":
+        yield durability, 'should be "always" or "none" with kind = "postgresql", not "memory"'
 
 
 def _check_mix(workload: Workload) -> Iterator[Problem]:

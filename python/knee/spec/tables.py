@@ -17,6 +17,12 @@ TIERS = ("load", "middleware", "store")
 OPERATIONS = ("read", "insert", "update", "put", "append", "delete", "scan", "atomic_scan", "bulk_put")
 """What a mix of protocol "kv" may hold."""
 
+LOOPS = {
+    "send-list-read-remove": ("send", "list_queues", "read_all", "remove"),
+    "list-receive-send": ("list_queues", "remove", "send"),
+}
+"""What each client of protocol "queue" asks for, again and again: by the loop's name."""
+
 _SHARE = rf"({'|'.join(OPERATIONS)}):[0-9]{{1,6}}"
 _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
@@ -53,9 +59,17 @@ class Middleware(Table):
     """The middlewares between clients and stores.
 
     workers   worker slots of each, with one request in flight per slot
+    address   middlewares that already run elsewhere; the lab starts none
+
+    Of the memcached protocol:
+
     pipelined every thread shares one pipelined connection per store, instead of worker slots
     multiget  a multi-get goes to one store whole, or is sharded over all of them
-    address   middlewares that already run elsewhere; the lab starts none
+
+    Of protocol "queue":
+
+    connections each has so many to its database: as many as workers unless given
+    combine     so many requests that wait for a connection go to the database as one, at most
     """
 
     hosts: _Hosts = 1
@@ -63,6 +77,8 @@ class Middleware(Table):
     workers: Annotated[int, Field(ge=1, le=65_536)] | None = None
     pipelined: bool = False
     multiget: Literal["whole", "sharded"] = "whole"
+    connections: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    combine: Annotated[int, Field(ge=1, le=10_000)] = 1
     link_mbit: _Link | None = None
     address: _Addresses | None = None
 
@@ -70,9 +86,12 @@ class Middleware(Table):
 class Store(Table):
     """The stores, each of which holds every key.
 
-    kind        the embedded server, or Debian's memcached
+    kind        the embedded server, or Debian's memcached; of protocol "queue" Debian's PostgreSQL, a file of the
+                middleware's, or nothing, to measure the middleware alone
+    memory_mb   of a cache its limit, of PostgreSQL its shared buffers
     address     stores that already run elsewhere; the lab starts none
     durability  when a write is on the disk; "memory": never, what is stored is gone with the process
+    cpus        processors that a PostgreSQL has, as a share of the machine's
     consistency what versions order: all writes, or each key's
     history_s   for how long old versions are kept: seconds, or "all"
     trace       a line for every request in the store's log
@@ -82,18 +101,21 @@ class Store(Table):
 
     hosts: _Hosts = 1
     threads: _Threads = 1
-    kind: Literal["knee-kv", "memcached"] = "knee-kv"
+    kind: Literal["knee-kv", "memcached", "postgresql", "sqlite", "null"] = "knee-kv"
     memory_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
     durability: Annotated[str, Field(pattern=r"^(memory|always|none|interval:[1-9][0-9]{0,8})$")] | None = None
     consistency: Literal["linearizable", "sequential"] | None = None
     history_s: Annotated[int, Field(ge=0, le=1_000_000_000)] | Literal["all"] | None = None
     trace: bool = False
+    cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
     link_mbit: _Link | None = None
     address: _Addresses | None = None
 
     @property
     def on_disk(self) -> bool:
         """Whether it keeps its data in a directory."""
+        if self.kind == "postgresql":
+            return self.address is None
         return self.durability not in (None, "memory")
 
 
@@ -143,9 +165,16 @@ class Workload(Table):
     bulk_keys   keys of a bulk put
     large_bytes reads of at least so many bytes count as a type of their own
     graph       what the stores hold instead of keys that are set before each point
+
+    Of protocol "queue", whose clients pass messages to each other:
+
+    loop        what each client asks for, again and again: a request of each type in turn
+    characters  of a message
+    receivers   whom a client sends to: itself, or any client
+    backlog     messages that are in the queues before each point
     """
 
-    protocol: Literal["memcached", "kv"] = "memcached"
+    protocol: Literal["memcached", "kv", "queue"] = "memcached"
     interface: Literal["grpc", "memcached"] = "grpc"
     mix: Annotated[str, Field(pattern=rf"^{_SHARE}(,{_SHARE})*$")] = "read:90,put:10"
     own_keys: bool = False
@@ -154,6 +183,10 @@ class Workload(Table):
     bulk_keys: Annotated[int, Field(ge=1, le=1000)] = 10
     large_bytes: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     graph: Graph | None = None
+    loop: Literal["send-list-read-remove", "list-receive-send"] = "send-list-read-remove"
+    characters: Annotated[int, Field(ge=1, le=1_000_000)] = 200
+    receivers: Literal["self", "any"] = "any"
+    backlog: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
     multiget: Annotated[int, Field(ge=1, le=1000)] = 1
     value_bytes: (
@@ -255,6 +288,12 @@ class Spec(Table):
         return any(tier is not None and tier.link_mbit is not None for tier in tiers) or any(
             name.endswith(".link_mbit") for name in self.factors
         )
+
+    @property
+    def wants_shares(self) -> bool:
+        """Whether a store is to have a share of the processors at any point."""
+        store = self.base.system.store
+        return "store.cpus" in self.factors or (store is not None and store.cpus is not None)
 
 
 def _size(tier: Middleware | Store | None) -> int:

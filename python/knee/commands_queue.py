@@ -1,0 +1,164 @@
+"""The command line of every process of a system that passes messages. Pure."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from knee import programs
+from knee.commands import Command, addressed_to, life, pacing, tied
+from knee.spec import Configuration, Middleware, Store, Workload
+
+_CONNECTIONS_SPARE = 64
+"""Connections beside the clients': populating and reconnecting."""
+_DATABASE_CONNECTIONS_SPARE = 16
+"""Of a PostgreSQL: who listens, keeps order, migrates and probes."""
+_CHECKPOINT_S = 60.0
+"""Seconds that a PostgreSQL may need to write its shared buffers."""
+_USER = "knee"
+_DATABASE = "postgres"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A private PostgreSQL cluster: its files, and the file with the password of its only user."""
+
+    data: Path
+    password: Path
+
+
+def initdb(process: str, cluster: Cluster) -> Command:
+    """Makes the files of a cluster. Raises ProgramError when PostgreSQL is not installed."""
+    argv = [
+        *_as_nobody_in_particular(),
+        str(programs.find_postgresql("initdb")),
+        *("--pgdata", str(cluster.data), "--username", _USER, "--pwfile", str(cluster.password)),
+        *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-instructions"),
+        # Whatever is in it is made anew for each run.
+        "--no-sync",
+    ]
+    return Command(process, "initdb", tuple(argv))
+
+
+def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connections: int) -> Command:
+    """Serves a cluster at an address. It has to take so many connections.
+
+    Raises ProgramError when PostgreSQL is not installed.
+    """
+    host, _, port = address.rpartition(":")
+    settings = {
+        "listen_addresses": host,
+        "port": port,
+        "unix_socket_directories": "",
+        "max_connections": str(connections + _DATABASE_CONNECTIONS_SPARE),
+        "shared_buffers": f"{tier.memory_mb}MB",
+        "synchronous_commit": "off" if tier.durability == "none" else "on",
+    }
+    argv = [
+        *_as_nobody_in_particular(),
+        *tied(),
+        str(programs.find_postgresql("postgres")),
+        *("-D", str(cluster.data)),
+        *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
+    ]
+    return Command(
+        process,
+        "store",
+        tuple(argv),
+        serves=address,
+        asks="postgresql",
+        # Asked so it cuts off its clients, and writes what is in memory.
+        ends_by=signal.SIGINT,
+        grace_s=_CHECKPOINT_S,
+        is_family=True,
+        cpus=tier.cpus,
+    )
+
+
+def database_url(kind: str, address: str | None, data: Path | None) -> str:
+    """What a middleware is told of its database."""
+    if kind == "postgresql":
+        return f"postgresql://{_USER}@{address}/{_DATABASE}"
+    if kind == "sqlite" and data is not None:
+        return f"sqlite:{data}"
+    return kind
+
+
+def migrate(process: str, url: str, password: Path | None) -> Command:
+    """Installs what middlewares need in a database, and exits."""
+    argv = [str(programs.find("knee-queue")), "migrate", *_database(url, password), *life()[2:]]
+    return Command(process, "migrate", tuple(argv))
+
+
+def middleware(
+    process: str, tier: Middleware, store: Store, host: str, url: str, password: Path | None, clients: int
+) -> Command:
+    """A middleware on a port of its own choice, in front of a database."""
+    connections = tier.connections or tier.workers
+    argv = [
+        str(programs.find("knee-queue")),
+        *("--listen", f"{host}:0"),
+        *_database(url, password),
+        *("--workers", str(tier.workers), "--threads", str(tier.threads)),
+        *(["--connections", str(connections), "--combine", str(tier.combine)] if store.kind == "postgresql" else []),
+        *(
+            ["--durability", store.durability]
+            if store.kind == "sqlite" and store.durability in ("always", "none")
+            else []
+        ),
+        *("--clients-max", str(clients + _CONNECTIONS_SPARE)),
+        *life(),
+    ]
+    return Command(process, "middleware", tuple(argv))
+
+
+def _database(url: str, password: Path | None) -> list[str]:
+    return ["--database", url, *([] if password is None else ["--database-password-file", str(password)])]
+
+
+def backlog(process: str, workload: Workload, server: str, seed: int) -> Command:
+    """A client that sends the messages which are there from the beginning, and exits."""
+    argv = [
+        str(programs.find("knee-load")),
+        "queue",
+        *addressed_to([server]),
+        *("--backlog", str(workload.backlog), "--characters", str(workload.characters), "--seed", str(seed)),
+        *life(),
+    ]
+    return Command(process, "populate", tuple(argv))
+
+
+def load(
+    index: int, configuration: Configuration, servers: Sequence[str], start_at: int, seconds: int, seed: int
+) -> Command:
+    """The clients of one load host, dealt to the middlewares in turn, each host beginning with another one."""
+    tier, workload = configuration.system.load, configuration.workload
+    first, clients = index % len(servers), configuration.clients // tier.hosts
+    argv = [
+        str(programs.find("knee-load")),
+        "queue",
+        *addressed_to([*servers[first:], *servers[:first]]),
+        *("--clients", str(clients), "--threads", str(min(tier.threads, clients))),
+        *("--seconds", str(seconds), "--start-at", str(start_at), "--seed", str(seed + index)),
+        *pacing(workload, tier.hosts),
+        *("--loop", workload.loop, "--characters", str(workload.characters), "--receivers", workload.receivers),
+        *life(),
+    ]
+    return Command(f"load-{index}", "load", tuple(argv))
+
+
+def connections_of_database(configuration: Configuration) -> int:
+    """How many connections all middlewares have to their database, at most."""
+    tier = configuration.system.middleware
+    return 0 if tier is None else configuration.middlewares * (tier.connections or tier.workers or 0)
+
+
+def _as_nobody_in_particular() -> list[str]:
+    """PostgreSQL refuses to run as root, who is somebody else in a namespace of his own. The files stay root's."""
+    if os.geteuid() != 0:
+        return []
+    unshare = str(programs.find_foreign("unshare", "util-linux"))
+    return [unshare, "--user", "--map-user=1", "--map-group=1", "--"]

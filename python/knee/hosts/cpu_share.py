@@ -1,0 +1,79 @@
+"""A share of this machine's processors for a process and what it starts, where cgroups(7) allow one."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_PERIOD_US = 100_000
+"""The kernel's own: the share is had in every tenth of a second."""
+_QUOTA_MIN_US = 1000
+
+
+class CpuShare:
+    """A control group of the lab's; without one, as many whole processors as the share is at least."""
+
+    def __init__(self, pid: int, cpus: float) -> None:
+        """Confine a process, and all that it starts from now on."""
+        self._group = _made(f"knee-{os.getpid()}-{pid}", cpus)
+        if self._group is not None:
+            _write(self._group / "cgroup.procs", pid)
+        else:
+            allowed = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(pid, allowed[: math.ceil(cpus)])
+
+    def close(self) -> None:
+        """Remove the group, when nothing is in it any more."""
+        if self._group is not None:
+            # Whoever is left in it keeps it; it costs nothing.
+            with suppress(OSError):
+                self._group.rmdir()
+
+
+def shares_cpus() -> bool:
+    """Whether a share may be any number, and not whole processors alone."""
+    group = _made(f"knee-{os.getpid()}", 1)
+    if group is not None:
+        group.rmdir()
+    return group is not None
+
+
+def _made(name: str, cpus: float) -> Path | None:
+    """A new group with a share; None where nobody lets us make one."""
+    quota_us = max(_QUOTA_MIN_US, round(cpus * _PERIOD_US))
+    ours = _ours()
+    for parent, settings in (
+        (_ROOT / "cpu" / ours.get("cpu", ""), {"cpu.cfs_period_us": _PERIOD_US, "cpu.cfs_quota_us": quota_us}),
+        (_ROOT / ours.get("", ""), {"cpu.max": f"{quota_us} {_PERIOD_US}"}),
+    ):
+        group = parent / name
+        # Where groups are made by others, or have no share of the processors to give.
+        with suppress(OSError):
+            group.mkdir()
+            try:
+                for file, value in settings.items():
+                    _write(group / file, value)
+            except OSError:
+                group.rmdir()
+                raise
+            return group
+    return None
+
+
+def _ours() -> dict[str, str]:
+    """The path of the lab's own group, by controller; that of the one hierarchy of version 2 by no name."""
+    groups = {}
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            groups[controller] = path.lstrip("/")
+    return groups
+
+
+def _write(file: Path, value: int | str) -> None:
+    # A file that is not there is not to be made: where /sys/fs/cgroup is a plain directory it would be.
+    with file.open("r+", encoding="ascii") as opened:
+        opened.write(str(value))

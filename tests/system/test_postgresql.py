@@ -1,0 +1,100 @@
+"""A private PostgreSQL cluster: made, served, watched with all of its processes, and gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from knee import commands_queue
+from knee.commands_queue import Cluster
+from knee.hosts.cpu_share import shares_cpus
+from knee.hosts.local import LocalHost, LocalProcess
+from knee.probe import Probe
+from knee.scratch import scratch
+from knee.spec import Store
+
+
+@pytest.fixture
+def host() -> LocalHost:
+    return LocalHost()
+
+
+def start(host: LocalHost, room: Path, cluster: Cluster, cpus: float | None = None) -> LocalProcess:
+    lines, log = room / "lines", room / "log"
+    made = host.start(commands_queue.initdb("initdb", cluster), lines, log, lambda *_: None)
+    assert made.wait(30) == 0, made.describe()
+    tier = Store(kind="postgresql", memory_mb=16, cpus=cpus)
+    command = commands_queue.postgresql("store-0", tier, cluster, host.free_address(), 4)
+    return host.start(command, lines, log, lambda *_: None)
+
+
+def test_a_cluster_is_served_and_leaves_nothing_behind(host: LocalHost, tmp_path: Path) -> None:
+    with scratch(tmp_path / "room") as room:
+        cluster = Cluster(room.data_path("store-0"), room.password_path)
+        process = start(host, tmp_path, cluster)
+        try:
+            assert process.wait_ready(30) == process.command.serves
+            family = psutil.Process(process.pid).children(recursive=True)
+            assert family, "PostgreSQL works in processes of its own"
+            probe = Probe({"store-0": process.pid}, {"store-0"})
+            probe.start()
+            time.sleep(1.3)
+            (sample, *_) = [one for one in probe.stop() if one["target"] == "store-0"]
+            assert sample["cpu_count"] > 1
+            assert sample["rss_bytes"] > psutil.Process(process.pid).memory_info().rss
+            assert process.stop(process.command.grace_s) == 0, process.describe()
+        finally:
+            host.close(0)
+    assert not any(one.is_running() for one in family)
+    assert not room.path.exists()
+
+
+def test_a_cluster_ends_with_the_lab(host: LocalHost, tmp_path: Path) -> None:
+    with scratch(tmp_path / "room") as room:
+        process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path))
+        process.wait_ready(30)
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        _, alive = psutil.wait_procs(family, timeout=30)
+        assert not alive
+        host.close(0)
+
+
+def test_only_who_has_the_password_may_enter(host: LocalHost, tmp_path: Path) -> None:
+    with scratch(tmp_path / "room") as room:
+        assert room.password_path.stat().st_mode & 0o077 == 0
+        cluster = Cluster(room.data_path("store-0"), room.password_path)
+        process = start(host, tmp_path, cluster)
+        try:
+            process.wait_ready(30)
+            methods = [
+                line.split()[-1]
+                for line in (cluster.data / "pg_hba.conf").read_text(encoding="utf-8").splitlines()
+                if line and not line.startswith("#")
+            ]
+            assert set(methods) == {"scram-sha-256"}
+        finally:
+            host.close(5)
+
+
+@pytest.mark.skipif(not shares_cpus(), reason="nobody may make control groups here")
+def test_a_share_of_the_processors_is_all_that_a_cluster_gets(host: LocalHost, tmp_path: Path) -> None:
+    with scratch(tmp_path / "room") as room:
+        process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path), cpus=0.25)
+        try:
+            process.wait_ready(30)
+            groups = {Path(f"/proc/{one.pid}/cgroup").read_text(encoding="utf-8") for one in family_of(process)}
+            assert len(groups) == 1 and f"knee-{os.getpid()}-{process.pid}" in groups.pop()
+        finally:
+            host.close(5)
+        assert not list(Path("/sys/fs/cgroup").rglob(f"knee-{os.getpid()}-*"))
+
+
+def family_of(process: LocalProcess) -> list[psutil.Process]:
+    """PostgreSQL's processes."""
+    first = psutil.Process(process.pid)
+    return [first, *first.children(recursive=True)]

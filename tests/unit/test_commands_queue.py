@@ -1,0 +1,91 @@
+"""Command lines of middlewares, databases and clients that pass messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knee import commands_queue, spec
+from knee.commands_queue import Cluster
+
+TEXT = """\
+[experiment]
+name = "x"
+[system]
+load = { clients = 4, hosts = 2 }
+middleware = { workers = 8, hosts = 2 }
+store = { kind = "postgresql" }
+[workload]
+protocol = "queue"
+"""
+
+CLUSTER = Cluster(Path("/room/data/store-0"), Path("/room/password"))
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("knee-queue", "knee-load", "initdb", "postgres", "setpriv", "unshare"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def point(*overrides: str) -> spec.Configuration:
+    return spec.parse(TEXT, "x.toml", spec.parse_overrides(overrides)).base
+
+
+def middleware(*overrides: str) -> str:
+    system = point(*overrides).system
+    assert system.middleware is not None and system.store is not None
+    url = commands_queue.database_url(system.store.kind, "127.0.0.1:5433", CLUSTER.data)
+    password = CLUSTER.password if system.store.kind == "postgresql" else None
+    command = commands_queue.middleware("middleware-0", system.middleware, system.store, "127.0.0.1", url, password, 4)
+    return " ".join(command.argv[1:])
+
+
+def postgresql(*overrides: str) -> str:
+    configuration = point(*overrides)
+    assert configuration.system.store is not None
+    connections = commands_queue.connections_of_database(configuration)
+    command = commands_queue.postgresql("store-0", configuration.system.store, CLUSTER, "127.0.0.1:5433", connections)
+    return " ".join(command.argv)
+
+
+def load(*overrides: str, index: int = 0) -> str:
+    servers = ["h:1", "h:2"]
+    command = commands_queue.load(index, point(*overrides), servers, start_at=1_700_000_000, seconds=70, seed=5)
+    return " ".join(command.argv[1:])
+
+
+def test_a_middleware_has_as_many_connections_as_workers_unless_told_otherwise() -> None:
+    assert "--workers 8" in middleware() and "--connections 8" in middleware()
+    assert "--connections 3" in middleware("middleware.connections=3")
+    assert "--combine 16" in middleware("middleware.combine=16")
+
+
+def test_no_password_is_on_any_command_line() -> None:
+    assert (
+        "--database postgresql://knee@127.0.0.1:5433/postgres --database-password-file /room/password" in middleware()
+    )
+
+
+def test_a_database_takes_what_all_middlewares_need() -> None:
+    assert "max_connections=32" in postgresql()
+    assert "max_connections=26" in postgresql("middleware.connections=5")
+
+
+def test_how_safe_a_message_is_is_the_databases_to_say() -> None:
+    assert "synchronous_commit=on" in postgresql()
+    assert "synchronous_commit=off" in postgresql("store.durability=none")
+    within = ("store.kind=sqlite", "middleware.hosts=1")
+    assert "--database sqlite:/room/data/store-0" in middleware(*within, "store.durability=always")
+    assert "--durability always" in middleware(*within, "store.durability=always")
+    assert "--durability" not in middleware("store.kind=null")
+
+
+def test_each_load_host_begins_with_another_middleware() -> None:
+    assert "--server h:1 --server h:2 --clients 2" in load()
+    assert "--server h:2 --server h:1 --clients 2" in load(index=1)
+    assert "--loop send-list-read-remove --characters 200 --receivers any" in load()
+    assert "--rate 50.0 --arrivals poisson" in load("workload.rate=100")

@@ -1,0 +1,94 @@
+"""The experiment file of clients that pass messages: what applies, and what is refused, where."""
+
+from __future__ import annotations
+
+import pytest
+
+from knee import spec
+from knee.errors import SpecError
+from knee.scratch import keeps_data
+
+GOOD = """\
+[experiment]
+name = "messages"
+
+[system]
+load = { clients = 4 }
+middleware = { workers = 8 }
+store = { kind = "postgresql" }
+
+[workload]
+protocol = "queue"
+characters = 2000
+
+[factors]
+"middleware.connections" = [4, 8]
+"""
+
+
+def read(text: str, *overrides: str) -> spec.Spec:
+    return spec.parse(text, "x.toml", spec.parse_overrides(overrides))
+
+
+def problems(*overrides: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        read(GOOD, *overrides)
+    return [problem.split(": ", 1)[1] for problem in str(caught.value).splitlines()]
+
+
+def test_clients_that_pass_messages_are_read_whole() -> None:
+    good = read(GOOD, "workload.loop=list-receive-send", "workload.backlog=300000", "store.cpus=0.5")
+    point = good.at({"middleware.connections": 8})
+    assert point.system.middleware is not None and point.system.middleware.connections == 8
+    assert (point.workload.characters, point.workload.backlog) == (2000, 300_000)
+    assert keeps_data(good)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "null"])
+def test_a_store_within_the_middleware_keeps_nothing_unless_told_to(kind: str) -> None:
+    factors = GOOD[: GOOD.index("[factors]")]
+    assert not keeps_data(read(factors, f"store.kind={kind}"))
+
+
+def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
+    factors = GOOD[: GOOD.index("[factors]")]
+    assert keeps_data(read(factors, "store.kind=sqlite", "store.durability=always"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("store.kind=knee-kv", 'store.kind: should be "postgresql", "sqlite" or "null" with protocol = "queue"'),
+        ("store.kind=sqlite", 'middleware.connections: are those to PostgreSQL: "sqlite" has none'),
+        ("store.hosts=2", "store.hosts: should be 1: all middlewares share one database"),
+        ("store.durability=interval:5", 'store.durability: should be "always" or "none" with kind = "postgresql"'),
+        ("store.durability=memory", 'store.durability: should be "always" or "none" with kind = "postgresql"'),
+        ("store.history_s=1", 'store.history_s: applies to kind = "knee-kv" alone, not to "postgresql"'),
+        ("middleware.multiget=sharded", 'middleware.multiget: does not apply to protocol = "queue"'),
+        ("workload.keys=5", 'workload.keys: does not apply to protocol = "queue": its clients pass messages'),
+        ("workload.set_get=1:1", 'workload.set_get: does not apply to protocol = "queue": its clients pass messages'),
+        ("workload.own_keys=true", 'workload.own_keys: applies to protocol = "kv" alone'),
+        ("workload.characters=0", "workload.characters: should be greater than or equal to 1, not 0"),
+        ("workload.loop=send", "workload.loop: should be 'send-list-read-remove' or 'list-receive-send', not 'send'"),
+    ],
+)
+def test_a_problem_is_named_with_its_reason(override: str, expected: str) -> None:
+    found = problems(override)
+    assert any(problem.startswith(expected) for problem in found), found
+
+
+def test_there_is_one_file_for_one_middleware() -> None:
+    found = problems("store.kind=sqlite", "middleware.hosts=2")
+    assert 'middleware.hosts: should be 1: a file of "sqlite" is one middleware\'s' in found
+
+
+def test_a_database_is_for_messages_alone() -> None:
+    with pytest.raises(SpecError) as caught:
+        read(GOOD.replace('protocol = "queue"', 'protocol = "memcached"'))
+    found = [problem.split(": ", 1)[1] for problem in str(caught.value).splitlines()]
+    for expected in (
+        'workload.characters: applies to protocol = "queue" alone',
+        'middleware.connections: applies to protocol = "queue" alone',
+        'store.kind: "postgresql" needs protocol = "queue"',
+    ):
+        assert expected in found
