@@ -97,7 +97,7 @@ def middleware(
     process: str, tier: Middleware, store: Store, host: str, url: str, password: Path | None, clients: int
 ) -> Command:
     """A middleware on a port of its own choice, in front of a database."""
-    connections = tier.connections or tier.workers
+    connections = tier.workers if tier.connections is None else tier.connections // tier.hosts
     argv = [
         str(programs.find("knee-queue")),
         *("--listen", f"{host}:0"),
@@ -153,7 +153,7 @@ def load(
 def connections_of_database(configuration: Configuration) -> int:
     """How many connections all middlewares have to their database, at most."""
     tier = configuration.system.middleware
-    return 0 if tier is None else configuration.middlewares * (tier.connections or tier.workers or 0)
+    return 0 if tier is None else tier.connections or configuration.middlewares * (tier.workers or 0)
 
 
 def _as_nobody_in_particular() -> list[str]:

@@ -60,7 +60,7 @@ def load(*overrides: str, index: int = 0) -> str:
 
 def test_a_middleware_has_as_many_connections_as_workers_unless_told_otherwise() -> None:
     assert "--workers 8" in middleware() and "--connections 8" in middleware()
-    assert "--connections 3" in middleware("middleware.connections=3")
+    assert "--connections 3" in middleware("middleware.connections=6")
     assert "--combine 16" in middleware("middleware.combine=16")
 
 
@@ -72,7 +72,7 @@ def test_no_password_is_on_any_command_line() -> None:
 
 def test_a_database_takes_what_all_middlewares_need() -> None:
     assert "max_connections=32" in postgresql()
-    assert "max_connections=26" in postgresql("middleware.connections=5")
+    assert "max_connections=22" in postgresql("middleware.connections=6")
 
 
 def test_how_safe_a_message_is_is_the_databases_to_say() -> None:

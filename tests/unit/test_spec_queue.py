@@ -82,6 +82,21 @@ def test_there_is_one_file_for_one_middleware() -> None:
     assert 'middleware.hosts: should be 1: a file of "sqlite" is one middleware\'s' in found
 
 
+def test_connections_are_dealt_evenly() -> None:
+    found = problems("middleware.hosts=3", "middleware.connections=4")
+    assert "middleware.connections: should divide evenly over 3 middlewares, not 4" in found
+
+
+def test_pgbench_asks_the_database_itself() -> None:
+    alone = GOOD.replace("middleware = { workers = 8 }\n", "").replace("load = {", 'load = { kind = "pgbench",')
+    alone = alone[: alone.index("[factors]")]
+    assert read(alone, "workload.level=0", 'store.indexes=["needed", "none"]').base.workload.level == 0
+    with pytest.raises(SpecError, match='workload.think_ms: does not apply to kind = "pgbench"'):
+        read(alone, "workload.think_ms=1")
+    with pytest.raises(SpecError, match='should be "postgresql", started here, with kind = "pgbench"'):
+        read(alone, "store.kind=null")
+
+
 def test_a_database_is_for_messages_alone() -> None:
     with pytest.raises(SpecError) as caught:
         read(GOOD.replace('protocol = "queue"', 'protocol = "memcached"'))

@@ -15,8 +15,10 @@ _OF_MEMCACHED = {
 }
 _OF_ITEMS = ("value_bytes", "keys", "populated", "ttl_s", "key_choice", "verify")
 _OF_KV = ("interface", "mix", "own_keys", "key_draws", "scan_keys", "bulk_keys", "large_bytes", "graph")
-_OF_QUEUE = ("loop", "characters", "receivers", "backlog")
+_OF_QUEUE = ("loop", "characters", "receivers", "backlog", "level")
+_OF_KNEE_LOAD = ("loop", "receivers", "rate", "think_ms", "think", "arrivals")
 _OF_KNEE_KV = ("consistency", "history_s", "trace")
+_OF_POSTGRESQL = ("cpus", "indexes")
 _DURABLE = ("knee-kv", "postgresql", "sqlite")
 _DATABASES = ("postgresql", "sqlite", "null")
 _OF_GRPC = ("scan", "atomic_scan", "bulk_put")
@@ -68,6 +70,11 @@ def _check_kv(point: Configuration) -> Iterator[Problem]:
 def _check_queue(point: Configuration) -> Iterator[Problem]:
     system, workload = point.system, point.workload
     middleware, store = system.middleware, system.store
+    if system.load.kind == "pgbench":
+        yield from _check_pgbench(system, workload)
+        return
+    if "level" in workload.model_fields_set:
+        yield ("workload", "level"), 'is for kind = "pgbench": what knee-load asks for is its loop'
     if middleware is None:
         yield ("system", "middleware"), 'missing: protocol = "queue" is answered by middlewares'
         return
@@ -88,25 +95,42 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
             yield ("system", "store", "address"), f'cannot be given: "{store.kind}" is within the middleware'
     if store.kind == "sqlite" and middleware.hosts > 1:
         yield ("system", "middleware", "hosts"), 'should be 1: a file of "sqlite" is one middleware\'s'
+    if middleware.connections is not None and middleware.connections % middleware.hosts:
+        connections: Path = ("system", "middleware", "connections")
+        yield connections, f"should divide evenly over {middleware.hosts} middlewares, not {middleware.connections}"
     if store.hosts > 1:
         yield ("system", "store", "hosts"), "should be 1: all middlewares share one database"
     if workload.backlog and store.kind == "null":
         yield ("workload", "backlog"), 'cannot be kept by "null"'
 
 
+def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
+    if system.middleware is not None:
+        yield ("system", "middleware"), 'cannot stand before kind = "pgbench", which asks the database itself'
+    if system.load.hosts > 1:
+        yield ("system", "load", "hosts"), 'should be 1 with kind = "pgbench"'
+    if system.store is not None and (system.store.kind != "postgresql" or system.store.address is not None):
+        yield ("system", "store", "kind"), 'should be "postgresql", started here, with kind = "pgbench"'
+    for field in _OF_KNEE_LOAD:
+        if field in workload.model_fields_set:
+            yield ("workload", field), 'does not apply to kind = "pgbench": it asks for its level, again and again'
+
+
 def _check_no_database(system: System) -> Iterator[Problem]:
     if system.store is not None and system.store.kind in _DATABASES:
         yield ("system", "store", "kind"), f'"{system.store.kind}" needs protocol = "queue"'
+    if system.load.kind == "pgbench":
+        yield ("system", "load", "kind"), '"pgbench" needs protocol = "queue"'
     for field in ("connections", "combine"):
         if system.middleware is not None and field in system.middleware.model_fields_set:
             yield ("system", "middleware", field), 'applies to protocol = "queue" alone'
 
 
 def _check_store(store: Store) -> Iterator[Problem]:
-    for field in (*_OF_KNEE_KV, "durability", "cpus"):
+    for field in (*_OF_KNEE_KV, "durability", *_OF_POSTGRESQL):
         if field not in store.model_fields_set:
             continue
-        kinds = ("postgresql",) if field == "cpus" else _DURABLE if field == "durability" else ("knee-kv",)
+        kinds = ("postgresql",) if field in _OF_POSTGRESQL else _DURABLE if field == "durability" else ("knee-kv",)
         if store.kind not in kinds:
             names = " or ".join(f'"{kind}"' for kind in kinds)
             yield ("system", "store", field), f'applies to kind = {names} alone, not to "{store.kind}"'

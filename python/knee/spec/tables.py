@@ -45,11 +45,13 @@ class Experiment(Table):
 class Load(Table):
     """The load hosts: one client process each.
 
+    kind      ours, or Debian's pgbench, which asks a PostgreSQL itself, without a middleware
     clients   virtual clients over all load hosts, dealt evenly
     threads   OS threads of each client process
     """
 
     hosts: _Hosts = 1
+    kind: Literal["knee-load", "pgbench"] = "knee-load"
     threads: _Threads = 1
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     link_mbit: _Link | None = None
@@ -68,7 +70,7 @@ class Middleware(Table):
 
     Of protocol "queue":
 
-    connections each has so many to its database: as many as workers unless given
+    connections of all middlewares to their database, dealt evenly: as many as workers unless given
     combine     so many requests that wait for a connection go to the database as one, at most
     """
 
@@ -92,6 +94,7 @@ class Store(Table):
     address     stores that already run elsewhere; the lab starts none
     durability  when a write is on the disk; "memory": never, what is stored is gone with the process
     cpus        processors that a PostgreSQL has, as a share of the machine's
+    indexes     of a PostgreSQL's messages: those that are needed, none, or one more on the time of arrival
     consistency what versions order: all writes, or each key's
     history_s   for how long old versions are kept: seconds, or "all"
     trace       a line for every request in the store's log
@@ -108,6 +111,7 @@ class Store(Table):
     history_s: Annotated[int, Field(ge=0, le=1_000_000_000)] | Literal["all"] | None = None
     trace: bool = False
     cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
+    indexes: Literal["needed", "none", "arrival"] = "needed"
     link_mbit: _Link | None = None
     address: _Addresses | None = None
 
@@ -172,6 +176,8 @@ class Workload(Table):
     characters  of a message
     receivers   whom a client sends to: itself, or any client
     backlog     messages that are in the queues before each point
+    level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows; 3 sends
+                ten messages to one queue or removes its top, by chance, so that it grows
     """
 
     protocol: Literal["memcached", "kv", "queue"] = "memcached"
@@ -187,6 +193,7 @@ class Workload(Table):
     characters: Annotated[int, Field(ge=1, le=1_000_000)] = 200
     receivers: Literal["self", "any"] = "any"
     backlog: Annotated[int, Field(ge=0, le=100_000_000)] = 0
+    level: Annotated[int, Field(ge=0, le=3)] = 2
     set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
     multiget: Annotated[int, Field(ge=1, le=1000)] = 1
     value_bytes: (

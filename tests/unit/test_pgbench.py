@@ -1,0 +1,42 @@
+"""What pgbench logs, read as what a load generator prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knee.errors import ProcessError
+from knee.hdr import Histogram
+from knee.pgbench import OPERATION, lines
+
+
+def test_transactions_are_counted_in_the_second_in_which_they_end(tmp_path: Path) -> None:
+    first, second = tmp_path / "log.1", tmp_path / "log.1.1"
+    first.write_text("0 0 1500 0 1700000000 250000\n0 1 2500 0 1700000001 1\n")
+    second.write_text("1 0 failed 0 1700000001 999999\n")
+    *windows, summary = lines([first, second], clients=2, started_unix_s=1_700_000_000.2, seconds=3)
+    assert [window["second"] for window in windows] == [1_700_000_000, 1_700_000_001, 1_700_000_002]
+    assert windows[0]["ops"][OPERATION]["response_sum_ns"] == 1_500_000
+    assert (windows[1]["ops"][OPERATION]["count"], windows[1]["ops"][OPERATION]["errors"]) == (2, 1)
+    assert windows[2]["ops"] == {}
+    assert (summary["clients"], summary["ops"][OPERATION]["count"]) == (2, 3)
+    histogram = Histogram.decode(summary["histograms"][0]["hdr"])
+    assert histogram.total == 2
+    assert histogram.percentile(100) == pytest.approx(2_500_000, rel=1e-3)
+
+
+def test_late_starts_of_a_rate_are_no_part_of_what_it_took(tmp_path: Path) -> None:
+    log = tmp_path / "log.1"
+    log.write_text("0 0 1500 0 1700000000 250000 77\n")
+    window, _ = lines([log], clients=1, started_unix_s=1_700_000_000, seconds=1)
+    assert window["ops"][OPERATION]["response_sum_ns"] == 1_500_000
+
+
+@pytest.mark.parametrize("text", ["", "not a log\n"])
+def test_what_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log.1").write_text(text)
+    with pytest.raises(ProcessError, match=r"log\.1"):
+        list(lines([tmp_path / "log.1"], clients=1, started_unix_s=0, seconds=1))
+    with pytest.raises(ProcessError, match="no transaction"):
+        list(lines([], clients=1, started_unix_s=0, seconds=1))
