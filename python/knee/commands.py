@@ -33,6 +33,7 @@ class Command:
     grace_s  seconds that it then has
     is_family  its work is done by processes that it starts
     cpus     processors that they have together; all of the host's unless given
+    environment  what it finds in its environment beside the lab's
     """
 
     process: str
@@ -45,6 +46,7 @@ class Command:
     grace_s: float = 5.0
     is_family: bool = False
     cpus: float | None = None
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 def store(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from knee import programs
 from knee.commands import Command, addressed_to, life, pacing, tied
+from knee.scratch import Scratch
 from knee.spec import Configuration, Middleware, Store, Workload
 
 _CONNECTIONS_SPARE = 64
@@ -150,8 +151,34 @@ def load(
     return Command(f"load-{index}", "load", tuple(argv))
 
 
+def psql(process: str, url: str, pgpass: Path, script: Path) -> Command:
+    """Runs a script in a database, up to its first error."""
+    argv = [
+        *tied(),
+        str(programs.find_postgresql("psql")),
+        *("--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", url, "--file", str(script)),
+    ]
+    return Command(process, "prepare", tuple(argv), environment=(("PGPASSFILE", str(pgpass)),))
+
+
+def pgbench(process: str, configuration: Configuration, url: str, room: Scratch, seconds: int, seed: int) -> Command:
+    """Debian's pgbench, with a connection for each client, which logs each transaction."""
+    tier, clients = configuration.system.load, configuration.clients
+    argv = [
+        *tied(),
+        str(programs.find_postgresql("pgbench")),
+        *("--no-vacuum", "--protocol", "prepared", "--file", str(room.script_path)),
+        *("--client", str(clients), "--jobs", str(min(tier.threads, clients)), "--time", str(seconds)),
+        *("--log", "--log-prefix", str(room.pgbench_log_path), "--random-seed", str(seed)),
+        url,
+    ]
+    return Command(process, "load", tuple(argv), environment=(("PGPASSFILE", str(room.pgpass_path)),))
+
+
 def connections_of_database(configuration: Configuration) -> int:
-    """How many connections all middlewares have to their database, at most."""
+    """How many connections all middlewares, or those who do without, have to their database, at most."""
+    if configuration.system.load.kind == "pgbench":
+        return configuration.clients
     tier = configuration.system.middleware
     return 0 if tier is None else tier.connections or configuration.middlewares * (tier.workers or 0)
 

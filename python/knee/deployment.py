@@ -7,6 +7,7 @@ which start after it.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -15,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from knee import commands, commands_queue
+from knee import commands, commands_queue, pgbench
 from knee.commands import Command
-from knee.dataset import Outcome, RunFolder
+from knee.dataset import Outcome, RunFolder, writing
 from knee.design import Run
 from knee.errors import ProcessError
 from knee.hosts import Host, Process
@@ -103,14 +104,7 @@ class Deployment:
         configuration = self._run.configuration
         stores, middlewares, targets = self._start_servers(configuration)
         start_at = math.ceil(time.time() + lead_s)
-        clients = [
-            self._start(self._load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed))
-            for index in range(configuration.system.load.hosts)
-        ]
-        for client in clients:
-            client.wait_ready(_READY_TIMEOUT_S + lead_s)
-        if time.time() >= start_at:
-            raise LateStartError
+        clients = self._start_clients(configuration, targets, start_at, lead_s)
         processes = [*clients, *middlewares, *stores]
         samples = self._watch(clients, [*middlewares, *stores], start_at, progress)
         self._finish(clients, [*middlewares, *stores])
@@ -122,6 +116,19 @@ class Deployment:
         )
 
     _load = staticmethod(commands.load)
+
+    def _start_clients(
+        self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
+    ) -> list[Process]:
+        clients = [
+            self._start(self._load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed))
+            for index in range(configuration.system.load.hosts)
+        ]
+        for client in clients:
+            client.wait_ready(_READY_TIMEOUT_S + lead_s)
+        if time.time() >= start_at:
+            raise LateStartError
+        return clients
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
         """Stores, middlewares, and the addresses that clients ask."""
@@ -243,9 +250,13 @@ class Deployment:
         progress.second(time.monotonic() - starts, self._throughput.latest())
         return samples
 
+    def _collect(self, clients: list[Process]) -> None:
+        """Clients of ours have said everything when they end."""
+
     def _finish(self, clients: list[Process], servers: list[Process]) -> None:
         """Stop the servers from the outside inwards, and see that everyone ended well and said all."""
         codes = [client.wait(_DRAIN_S) for client in clients]
+        self._collect(clients)
         codes += [server.stop(server.command.grace_s) for server in servers]
         for process, code in zip([*clients, *servers], codes, strict=True):
             process.check()
@@ -309,8 +320,51 @@ class QueueDeployment(Deployment):
             self._populated(process, _READY_TIMEOUT_S + paced_s)
 
 
+class PgbenchDeployment(QueueDeployment):
+    """The processes of a run in which pgbench asks a database itself."""
+
+    _began_unix_s = 0.0
+
+    def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
+        store, workload = configuration.system.store, configuration.workload
+        assert store is not None and self._room is not None, "the experiment file was checked"
+        databases, url, _ = self._start_database(configuration, store)
+        with writing(self._room.script_path):
+            self._room.script_path.write_text(
+                pgbench.preparation(configuration.clients, workload, store.indexes), encoding="ascii"
+            )
+        prepare = commands_queue.psql("prepare", url, self._room.pgpass_path, self._room.script_path)
+        self._finished(self._start(prepare), _READY_TIMEOUT_S + workload.backlog / _POPULATE_KEYS_PER_S)
+        with writing(self._room.script_path):
+            self._room.script_path.write_text(pgbench.script(workload), encoding="ascii")
+        return databases, [], [url]
+
+    def _start_clients(
+        self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
+    ) -> list[Process]:
+        """It waits for nobody: it is started when it is to begin."""
+        assert self._room is not None, "it was started on"
+        time.sleep(max(0.0, start_at - time.time()))
+        (url,), seconds = targets, self._spec.measure.seconds
+        self._began_unix_s = time.time()
+        return [self._start(commands_queue.pgbench("load-0", configuration, url, self._room, seconds, self._seed))]
+
+    def _collect(self, clients: list[Process]) -> None:
+        (client,) = clients
+        assert self._room is not None, "it was started on"
+        configuration, seconds = self._run.configuration, self._spec.measure.seconds
+        logs = sorted(self._room.pgbench_log_path.parent.glob(f"{self._room.pgbench_log_path.name}.*"))
+        path = self._folder.lines_path(self._run, client.command.process)
+        said = list(pgbench.lines(logs, configuration.clients, self._began_unix_s, seconds))
+        with writing(path):
+            path.write_text("".join(json.dumps(line) + "\n" for line in said), encoding="ascii")
+        self._summaries[client.command.process] = said[-1]
+
+
 def deployment_of(configuration: Configuration) -> type[Deployment]:
     """How a configuration is deployed."""
+    if configuration.system.load.kind == "pgbench":
+        return PgbenchDeployment
     return QueueDeployment if configuration.workload.protocol == "queue" else Deployment
 
 

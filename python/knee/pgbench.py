@@ -1,4 +1,4 @@
-"""What pgbench logs of its transactions, as the windows and the summary that load generators print. Pure.
+"""What pgbench asks a database of messages for, and what it logs of that, as load generators print it. Pure.
 
 pgbench (PostgreSQL documentation, "Per-Transaction Logging") writes a file for each of its threads, with a line for
 each transaction: client, its number there, microseconds that it took, script, and the second and microsecond at which
@@ -17,12 +17,67 @@ import polars as pl
 
 from knee.errors import ProcessError
 from knee.hdr import Histogram, bucket_of
+from knee.spec import Workload
 
 OPERATION = "transaction"
 """What a script is counted as: pgbench times none of its statements alone."""
 
 _COLUMNS = ("client", "number", "took_us", "script", "ended_s", "ended_us")
 _Line = dict[str, Any]
+
+
+_SEND = "SELECT * FROM knee_queue.send(:me, :me, :queue, '{content}');"
+_LIST = "SELECT * FROM knee_queue.list_queues(:me);"
+_READ = "SELECT * FROM knee_queue.read(:me, :queue, 0, 1000, 262144);"
+_REMOVE = "SELECT * FROM knee_queue.take(:me, :queue, 1, 1, NULL, 0, 0, 0);"
+_LEVELS = ((_SEND,), (_SEND, _LIST), (_SEND, _LIST, _READ, _REMOVE))
+_GROWS = 3
+_SENT_TOGETHER = 10
+
+
+def preparation(clients: int, workload: Workload, indexes: str) -> str:
+    """SQL that registers the clients, makes a queue for each of them, stores the backlog, dealt to them in turn, and
+    has no other indexes of messages than are wanted."""
+    everybody = f"generate_series(1, {clients})"
+    statements = [
+        f"SELECT knee_queue.register_client(0) FROM {everybody};",
+        f"SELECT knee_queue.create_queue(n, NULL, 1, NULL) FROM {everybody} n;",
+    ]
+    if workload.backlog:
+        content = "x" * workload.characters
+        statements.append(
+            "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content) "
+            f"SELECT nextval('knee_queue.message_id'), 1 + n % {clients}, 1 + n % {clients}, 1 + n % {clients}, now(), "
+            f"'{content}' FROM generate_series(1, {workload.backlog}) n;"
+        )
+    if indexes == "none":
+        statements += [f"DROP INDEX knee_queue.{name};" for name in ("ready", "ready_from", "leased", "leased_until")]
+    if indexes == "arrival":
+        statements.append("CREATE INDEX arrival ON knee_queue.message (arrived_at);")
+    return "\n".join([*statements, "VACUUM ANALYZE knee_queue.message;", ""])
+
+
+def script(workload: Workload) -> str:
+    """What each client does again and again, as pgbench reads it: sends to itself, in its own queue."""
+    send = _SEND.format(content="x" * workload.characters)
+    if workload.level != _GROWS:
+        statements = [statement.replace(_SEND, send) for statement in _LEVELS[workload.level]]
+        return "\n".join(["\\set me :client_id + 1", "\\set queue :me", *statements, ""])
+    sends = [send] * _SENT_TOGETHER
+    return "\n".join(
+        [
+            # One queue, and one client that sends to itself.
+            "\\set me 1",
+            "\\set queue 1",
+            "\\set grows random(0, 1)",
+            "\\if :grows",
+            *sends,
+            "\\else",
+            _REMOVE,
+            "\\endif",
+            "",
+        ]
+    )
 
 
 def lines(logs: Iterable[Path], clients: int, started_unix_s: float, seconds: int) -> Iterator[_Line]:

@@ -2,7 +2,9 @@
 
 .UTC-TIME.scratch/          beside the run folder, on its disk; gone when the lab is
     graph.txt               what stores load, made once
-    password                of the databases that are started here, readable by nobody else
+    password, pgpass        of the databases that are started here, readable by nobody else: as it is, and as
+                            PostgreSQL's own programs read it
+    script.sql              what pgbench asks for
     data/STORE/             a store's directory, made anew for every run and removed after it
 """
 
@@ -22,6 +24,9 @@ from knee.spec import Spec
 _DATA = "data"
 _GRAPH = "graph.txt"
 _PASSWORD = "password"
+_PGPASS = "pgpass"
+_SCRIPT = "script.sql"
+_PGBENCH = "pgbench"
 _DURABILITY = "store.durability"
 _KIND = "store.kind"
 
@@ -41,6 +46,21 @@ class Scratch:
     def password_path(self) -> Path:
         """The file with the password of every database that is started here."""
         return self.path / _PASSWORD
+
+    @property
+    def pgpass_path(self) -> Path:
+        """The same as PostgreSQL's own programs read it (PGPASSFILE)."""
+        return self.path / _PGPASS
+
+    @property
+    def script_path(self) -> Path:
+        """Where a script of pgbench's goes."""
+        return self.path / _SCRIPT
+
+    @property
+    def pgbench_log_path(self) -> Path:
+        """What the names of pgbench's logs begin with: gone with the data."""
+        return self.path / _DATA / _PGBENCH
 
     def data_path(self, process: str) -> Path:
         """A store's directory, which it makes itself."""
@@ -63,8 +83,10 @@ def scratch(path: Path) -> Iterator[Scratch]:
     try:
         with writing(path):
             (path / _DATA).mkdir(parents=True)
-            (path / _PASSWORD).touch(mode=0o600)
-            (path / _PASSWORD).write_text(secrets.token_urlsafe(24), encoding="ascii")
+            password = secrets.token_urlsafe(24)
+            for name, text in ((_PASSWORD, password), (_PGPASS, f"*:*:*:*:{password}\n")):
+                (path / name).touch(mode=0o600)
+                (path / name).write_text(text, encoding="ascii")
         yield Scratch(path)
     finally:
         _remove(path)

@@ -8,7 +8,8 @@ import pytest
 
 from knee.errors import ProcessError
 from knee.hdr import Histogram
-from knee.pgbench import OPERATION, lines
+from knee.pgbench import OPERATION, lines, preparation, script
+from knee.spec import Workload
 
 
 def test_transactions_are_counted_in_the_second_in_which_they_end(tmp_path: Path) -> None:
@@ -40,3 +41,22 @@ def test_what_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
         list(lines([tmp_path / "log.1"], clients=1, started_unix_s=0, seconds=1))
     with pytest.raises(ProcessError, match="no transaction"):
         list(lines([], clients=1, started_unix_s=0, seconds=1))
+
+
+def test_a_script_asks_for_more_at_each_level() -> None:
+    asked = [script(Workload(protocol="queue", level=level, characters=3)).count("SELECT") for level in range(3)]
+    assert asked == [1, 2, 4]
+    assert "'xxx'" in script(Workload(protocol="queue", level=0, characters=3))
+
+
+def test_what_grows_sends_ten_or_removes_one() -> None:
+    branches = script(Workload(protocol="queue", level=3)).split("\\else")
+    assert [branch.count("SELECT") for branch in branches] == [10, 1]
+
+
+def test_a_database_is_prepared_with_the_indexes_that_are_wanted() -> None:
+    workload = Workload(protocol="queue", backlog=300)
+    assert "generate_series(1, 300)" in preparation(4, workload, "needed")
+    assert "DROP INDEX knee_queue.ready;" in preparation(4, workload, "none")
+    assert "(arrived_at)" in preparation(4, workload, "arrival")
+    assert "INDEX" not in preparation(4, workload, "needed")

@@ -91,7 +91,7 @@ def test_pgbench_asks_the_database_itself() -> None:
     alone = GOOD.replace("middleware = { workers = 8 }\n", "").replace("load = {", 'load = { kind = "pgbench",')
     alone = alone[: alone.index("[factors]")]
     assert read(alone, "workload.level=0", 'store.indexes=["needed", "none"]').base.workload.level == 0
-    with pytest.raises(SpecError, match='workload.think_ms: does not apply to kind = "pgbench"'):
+    with pytest.raises(SpecError, match=r'workload\.think_ms: does not apply to kind = "pgbench"'):
         read(alone, "workload.think_ms=1")
     with pytest.raises(SpecError, match='should be "postgresql", started here, with kind = "pgbench"'):
         read(alone, "store.kind=null")

@@ -57,6 +57,7 @@ class LocalProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 process_group=0,
+                env={**os.environ, **dict(command.environment)} if command.environment else None,
             )
         except OSError as error:
             lines_file.close()

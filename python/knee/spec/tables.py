@@ -176,8 +176,8 @@ class Workload(Table):
     characters  of a message
     receivers   whom a client sends to: itself, or any client
     backlog     messages that are in the queues before each point
-    level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows; 3 sends
-                ten messages to one queue or removes its top, by chance, so that it grows
+    level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
+                3 sends ten messages to one queue or removes its top, by chance, so that it grows
     """
 
     protocol: Literal["memcached", "kv", "queue"] = "memcached"
