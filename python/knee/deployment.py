@@ -358,7 +358,8 @@ class PgbenchDeployment(QueueDeployment):
         said = list(pgbench.lines(logs, configuration.clients, self._began_unix_s, seconds))
         with writing(path):
             path.write_text("".join(json.dumps(line) + "\n" for line in said), encoding="ascii")
-        self._summaries[client.command.process] = said[-1]
+        for line in said:
+            self._note(client.command, line)
 
 
 def deployment_of(configuration: Configuration) -> type[Deployment]:
