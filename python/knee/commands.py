@@ -296,6 +296,8 @@ def _port_zero(address: str) -> str:
     return address.rpartition(":")[0] + ":0"
 
 
-def start_lead_s(clients: int) -> float:
-    """Seconds that the clients get at least, from being started to the start second: room to connect."""
-    return 0.5 + clients / 5000
+def start_lead_s(configuration: Configuration) -> float:
+    """Seconds that the clients get at least, from being started to the start second: room to connect, and to register
+    where a database has to keep that."""
+    clients = configuration.clients
+    return 1.0 + clients / 100 if configuration.workload.protocol == "queue" else 0.5 + clients / 5000

@@ -121,7 +121,7 @@ class Lab:
         return outcome
 
     def _measure(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
-        lead_s = commands.start_lead_s(run.configuration.clients)
+        lead_s = commands.start_lead_s(run.configuration)
         for _ in range(_STARTS_MAX):
             started[:] = self._common
             deployment = deployment_of(run.configuration)(
