@@ -19,6 +19,8 @@ _DATABASE_CONNECTIONS_SPARE = 16
 """Of a PostgreSQL: who listens, keeps order, migrates and probes."""
 _CHECKPOINT_S = 60.0
 """Seconds that a PostgreSQL may need to write its shared buffers."""
+_SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
+"""What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
 _USER = "knee"
 _DATABASE = "postgres"
 
@@ -172,7 +174,8 @@ def pgbench(process: str, configuration: Configuration, url: str, room: Scratch,
         *("--log", "--log-prefix", str(room.pgbench_log_path), "--random-seed", str(seed)),
         url,
     ]
-    return Command(process, "load", tuple(argv), environment=(("PGPASSFILE", str(room.pgpass_path)),))
+    environment = (("PGPASSFILE", str(room.pgpass_path)), ("PGOPTIONS", _SESSION))
+    return Command(process, "load", tuple(argv), environment=environment)
 
 
 def connections_of_database(configuration: Configuration) -> int:
