@@ -171,6 +171,7 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Requests over the whole run. Both outer tiers live for one run only, and populating goes past the middlewares.
 
     Stores are populated, which is over before the start: where one tells of both in a single line, nobody can tell.
+    What clients do before they count, such as registering, is "other" to a middleware, and nothing to them.
     """
 
     def total(role: str, counted: pl.Expr) -> pl.Expr:
@@ -180,10 +181,12 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     begun = (pl.col("role") != "store") | (pl.col("elapsed_s") >= 0)
     across = ~begun & (pl.col("elapsed_s") + pl.col("seconds") > _LINE_OVERHANG_S)
     direct = (pl.col("middlewares") == 0).all()
+    other = pl.col("op") == "other"
+    asked = ((pl.col("role") == "load") & other).any().over(RUN)
     return (
         windows.join(points.select(*RUN, "middlewares"), on=RUN)
         .with_columns(across.any().over(RUN).alias("_across"))
-        .filter(begun)
+        .filter(begun, (pl.col("role") != "middleware") | ~other | asked)
         .group_by(RUN)
         .agg(
             total("load", pl.lit(value=True)),

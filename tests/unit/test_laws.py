@@ -195,6 +195,29 @@ def test_an_open_loop_is_not_judged(dataset: Dataset, table: pl.DataFrame) -> No
     assert "open loop" in report.sentences[0] and "Little's law" in report.sentences[0]
 
 
+def test_what_a_middleware_adds_to_a_long_way_is_not_held_to_the_error_of_the_way(table: pl.DataFrame) -> None:
+    """Half a per cent of a cycle is many times what such a middleware takes."""
+    clients = check_laws(table.with_columns(throughput=pl.col("throughput") * 1.005)).interactive
+    quick = table.with_columns(
+        throughput=pl.col("throughput") * 1.005,
+        middleware_throughput=pl.col("middleware_throughput") * 1.005,
+        middleware_response_ms=pl.col("response_ms") / 300,
+    )
+    assert {check.verdict for check in clients if check.view == "client"} == {"holds"}
+    (seen,) = {check.verdict for check in check_laws(quick).interactive if check.view == "middleware"}
+    assert seen == "holds"
+    assert not any(check.judges_response for check in check_laws(quick).interactive if check.view == "middleware")
+
+
+def test_what_clients_do_before_they_count_is_no_request() -> None:
+    """Registering with a middleware, which counts it as another request."""
+    dataset = synthetic_dataset(System(), (8,))
+    registered = dataset.windows.filter(role="middleware", op="get").with_columns(op=pl.lit("other"), count=pl.lit(50))
+    assert registered.height
+    dataset.windows = pl.concat([dataset.windows, registered.cast(dataset.windows.schema)])
+    assert {check.verdict for check in check_laws(observations(dataset)).conservation} == {"holds"}
+
+
 def test_requests_that_bypass_the_middleware_break_conservation(table: pl.DataFrame) -> None:
     report = check_laws(table.with_columns(middleware_total=(pl.col("middleware_total") * 0.99).cast(pl.Int64)))
     assert {check.verdict for check in report.conservation} == {"violated"}

@@ -37,6 +37,9 @@ _COLUMNS: Mapping[View, tuple[str, str]] = {
     "middleware": ("middleware_throughput", "middleware_response_ms"),
 }
 
+_OF_CYCLE_MIN = 0.1
+"""A middleware's response time is judged where it is such a share of its clients' cycle."""
+
 _OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "observed_s")
 """What a run's request types share."""
 
@@ -46,7 +49,8 @@ class InteractiveCheck:
     """The law in both directions at one point, for one view and one request type (None: all requests together).
 
     Where nobody declared how often a type occurs, its own response time is not judged: it is what remains of a cycle
-    that may be a hundred times as long, and so is what the law of all requests is apart by.
+    that may be a hundred times as long, and so is what the law of all requests is apart by. Nor is that of a middleware
+    judged which is less than a tenth of its clients' cycle.
 
     From the middleware's view the client's think time is Z plus the round trip that the middleware does not see,
     client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`:
@@ -67,12 +71,12 @@ class InteractiveCheck:
     @property
     def judges_response(self) -> bool:
         """Whether the verdict is about the response time, too."""
-        return _judges_response(self.request_type, self.visits_declared)
+        return _judges_response(self.response_ms, self.think_ms, self.view, self.request_type, self.visits_declared)
 
     @property
     def residual(self) -> float:
         """The worst mean residual of the directions that are judged, in absolute terms; NaN where none has one."""
-        judged = _judged(self.throughput, self.response_ms, self.request_type, self.visits_declared)
+        judged = (self.throughput, self.response_ms) if self.judges_response else (self.throughput,)
         known = (abs(comparison.residual.estimate) for comparison in judged)
         return max(filter(math.isfinite, known), default=math.nan)
 
@@ -251,7 +255,11 @@ def _checks(
             verdict=worst(
                 *(
                     judge(one.residual, tolerance, one.rounding)
-                    for one in _judged(of_throughput, of_response, request_type, declared)
+                    for one in (
+                        (of_throughput, of_response)
+                        if _judges_response(of_response, interval, view, request_type, declared)
+                        else (of_throughput,)
+                    )
                 )
             ),
             causes=(),
@@ -266,15 +274,15 @@ def _checks(
     ]
 
 
-def _judged(
-    of_throughput: Comparison, of_response: Comparison, request_type: str | None, visits_declared: bool
-) -> tuple[Comparison, ...]:
-    """The directions of which a check takes its verdict."""
-    return (of_throughput, of_response) if _judges_response(request_type, visits_declared) else (of_throughput,)
-
-
-def _judges_response(request_type: str | None, visits_declared: bool) -> bool:
-    return request_type is None or visits_declared
+def _judges_response(
+    response_ms: Comparison, think_ms: Interval, view: View, request_type: str | None, visits_declared: bool
+) -> bool:
+    """Whether a check takes its verdict of the response time, too."""
+    if request_type is not None and not visits_declared:
+        return False
+    cycle_ms = response_ms.measured.estimate + think_ms.estimate
+    # What remains of a cycle has the whole cycle's error.
+    return view == "client" or not response_ms.measured.estimate < _OF_CYCLE_MIN * cycle_ms
 
 
 def _think_ms(of: Mapping[str, Floats]) -> Floats:
