@@ -130,10 +130,17 @@ impl Store {
         self.0.clearing.unfinished.load(Ordering::Acquire)
     }
 
-    /// From which commit on every key that was ever taken away says so itself; `None` while some do not.
-    pub(super) fn all_say_so_from(&self) -> Option<Sequence> {
+    /// Up to which commit all keys that were taken away say so themselves, to who sees commits from `horizon`
+    /// on and no others; not behind that.
+    pub(super) fn said_by_keys(&self, horizon: Sequence) -> Sequence {
+        let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let is_done = self.clearing() == 0;
-        is_done.then(|| self.0.clearing.finished_by.load(Ordering::Relaxed))
+        let finished = finished.load(Ordering::Acquire);
+        match finished_by.load(Ordering::Relaxed) {
+            by if by > horizon => 0,
+            _ if is_done => horizon,
+            _ => finished.min(horizon),
+        }
     }
 
     /// From which commit on the log says what such a record says, of the commit `cleared`, without it;
@@ -380,5 +387,26 @@ mod tests {
         }
         drop(store);
         std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn clears_that_are_done_are_forgotten_while_others_are_not() {
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 1,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let store = Store::in_memory(options, 1 << 20).unwrap();
+        store.retain(Sequence::MAX);
+        for _ in 0..20 {
+            put(&store, b"key", b"old");
+            store.clear(1, 1).unwrap();
+            store.finish_clearing(1, &AtomicBool::new(false)).unwrap();
+            put(&store, b"key", b"new");
+            store.clear(1, 1).unwrap();
+            store.sweep();
+        }
+        assert!(store.stripe(0).clears() <= 4, "{} are remembered", store.stripe(0).clears());
     }
 }

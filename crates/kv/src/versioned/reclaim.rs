@@ -128,11 +128,9 @@ impl Store {
 
     /// To be called once all keys of a stripe have been pruned.
     fn forget_clears(&self, table: &mut Table, horizon: Sequence) {
-        // Until all is done of the last one, some keys do not say themselves that they are gone; and what those
-        // say that do has not been pruned where it came behind the horizon.
-        if self.all_say_so_from().is_some_and(|from| from <= horizon) {
-            table.forget_clears(horizon);
-        }
+        // Until all is done of one, some keys do not say themselves that they are gone; and what those say
+        // that do has not been pruned where it came behind the horizon.
+        table.forget_clears(self.said_by_keys(horizon));
     }
 
     /// Deletes the keys whose time is over. Nobody sees them any more, but they take space.

@@ -484,6 +484,12 @@ impl Table {
         self.cleared.drain(..first);
     }
 
+    /// How many are remembered.
+    #[cfg(test)]
+    pub(crate) fn clears(&self) -> usize {
+        self.cleared.len()
+    }
+
     /// Whether this record is what the slot's key is.
     pub(crate) fn is_there_at(&self, slot: SlotId, at: Location) -> bool {
         let Slot { newest, deleted, .. } = self.slots[slot.0 as usize];
