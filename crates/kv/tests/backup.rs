@@ -221,7 +221,8 @@ fn of_several_copies_to_one_place_one_is_made() {
         assert_eq!(made, 1, "{round}: {outcomes:?}");
         let is_other =
             |error: &BackupError| matches!(error, BackupError::InUse(_) | BackupError::Occupied(_));
-        assert!(outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(is_other));
+        let refused = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+        assert!(refused.clone().all(is_other), "{round}: {:?}", refused.collect::<Vec<_>>());
         assert_eq!(open(&to, Consistency::Linearizable).keys(), 100, "{round}");
     }
 }

@@ -206,6 +206,16 @@ impl Store {
                 BackupError::Directory(DirectoryError::InUse(_)) => {
                     BackupError::InUse(path.to_owned())
                 }
+                // Somebody else took what was not locked yet for what nobody makes, and makes it himself.
+                BackupError::Directory(DirectoryError::Io(file, cause))
+                    if file.starts_with(&partial)
+                        && matches!(
+                            cause.kind(),
+                            io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                        ) =>
+                {
+                    BackupError::InUse(path.to_owned())
+                }
                 error => error,
             }
         })?;
