@@ -275,3 +275,30 @@ async fn floors_do_not_hide_who_sends_late() {
         assert_eq!(desk.remove(client, queue, 1).await[0].content, "late");
     }
 }
+
+/// A floor rises to what is known to be given: a number too many hides a message that is still to come.
+#[tokio::test]
+async fn no_message_has_yet_to_come_below_what_is_known_of_their_numbers() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let (giver, looker) =
+        tokio::join!(cluster.connect(name(&options)), cluster.connect(name(&options)));
+    let last = async || -> i64 {
+        let last = "SELECT last FROM knee_queue.horizon()";
+        looker.query_one(last, &[]).await.unwrap().get(0)
+    };
+    assert_eq!(last().await, 0, "none was given");
+    let give = "DO $$ BEGIN FOR n IN 1 .. 400000 LOOP
+        PERFORM nextval('knee_queue.message_id'); END LOOP; END $$";
+    // What was known at one time is never less at another, unless it was too much.
+    let look = "DO $$ DECLARE before bigint := 0; now bigint; BEGIN
+        WHILE before < 400000 LOOP
+            now := (SELECT last FROM knee_queue.horizon());
+            IF now < before THEN RAISE '% comes behind %', now, before; END IF;
+            before := now;
+        END LOOP; END $$";
+    let (given, looked) = tokio::join!(giver.batch_execute(give), looker.batch_execute(look));
+    given.unwrap();
+    looked.unwrap();
+    assert_eq!(last().await, 400_000);
+}

@@ -545,14 +545,16 @@ END $$;
 -- by transactions before `next`, in a log that is written as far as `logged`. Those before `settled` have
 -- ended, and the log is on the disk as far as `flushed`. The order of these statements matters: whoever
 -- has a number for a message has one for its transaction, and whoever reads it finds it in the log.
+--
+-- The sequence is not read as a table: while it writes to the log, nextval() has in the row a number that
+-- lies ahead of those given, and SELECT, which does not wait for it, would see that. NULL: none was given.
 CREATE FUNCTION horizon(
     OUT settled bigint, OUT flushed bigint, OUT last bigint, OUT next bigint, OUT logged bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     settled := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
     flushed := pg_current_wal_flush_lsn() - '0/0'::pg_lsn;
-    last := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END
-             FROM knee_queue.message_id s);
+    last := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
     next := pg_current_xact_id()::text::bigint;
     logged := pg_current_wal_insert_lsn() - '0/0'::pg_lsn;
 END $$;
