@@ -96,12 +96,14 @@ impl Database for Sqlite {
 
 /// Takes the file for this process: SQLite itself would let others write to it in between.
 fn lock(path: &Path) -> Result<File, Failure> {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-lock");
     let told =
         |error: io::Error| Failure::Unavailable(format!("cannot open {}: {error}", path.display()));
-    let file =
-        OpenOptions::new().create(true).truncate(false).write(true).open(name).map_err(told)?;
+    let open = |path: &Path| OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    // By the one name that it has whatever links lead there, which has to be there for that.
+    let resolved = path.canonicalize().or_else(|_| open(path).and_then(|_| path.canonicalize()));
+    let mut name = resolved.map_err(told)?.into_os_string();
+    name.push("-lock");
+    let file = open(Path::new(&name)).map_err(told)?;
     // SAFETY: a call with a descriptor that is open.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
         return Ok(file);

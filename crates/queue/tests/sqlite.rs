@@ -5,6 +5,7 @@
 mod harness;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use knee_queue::database::Failure;
@@ -51,6 +52,11 @@ async fn messages_are_there_when_the_file_is_opened_again() {
         panic!("it opens")
     };
     assert!(told.contains("in use by another process"), "{told}");
+    // Nor by another name.
+    let link = Options { file: Some(place.0.join("other.db")), durable: true };
+    symlink(place.options().file.unwrap(), link.file.as_ref().unwrap()).unwrap();
+    let refused = Sqlite::open(&link);
+    assert!(matches!(refused, Err(Failure::Unavailable(_))), "{refused:?}");
     drop(desk);
     let desk = Desk(Sqlite::open(&place.options()).unwrap());
     assert_eq!(contents(&desk.read(client, queue, 0, 9).await), ["3"]);
