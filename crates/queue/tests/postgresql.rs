@@ -4,18 +4,51 @@
 
 mod harness;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knee_queue::database::{Arrival, Database, Failure};
 use knee_queue::operation::{ANYBODY, Answer, Request};
 use knee_queue::postgres::{self, Options, Postgres};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
 
 use crate::harness::cluster::{Cluster, Stop};
-use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of};
+use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of, outgoing};
+use crate::harness::proxy::Proxy;
 
 fn name(options: &Options) -> &str {
     options.address.rsplit('/').next().unwrap()
+}
+
+/// Whoever sends to the queue waits, until `COMMIT`.
+async fn hold_up_senders(client: &Client, queue: u32) {
+    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock(1263420741, {queue})");
+    client.batch_execute(&lock).await.unwrap();
+}
+
+/// Returns when so many senders are held up.
+async fn held_up<D: Database>(desk: &Desk<D>, client: &Client, senders: i64) {
+    let count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    desk.at_last(async || {
+        let held_up: i64 = client.query_one(count, &[]).await.unwrap().get(0);
+        (held_up == senders).then_some(())
+    })
+    .await;
+}
+
+/// Sends a message from a client to itself.
+fn sending(desk: &Arc<Desk<Postgres>>, client: u32, queue: u32) -> JoinHandle<()> {
+    let desk = Arc::clone(desk);
+    tokio::spawn(async move {
+        desk.send(client, client, queue, "x").await;
+    })
+}
+
+async fn ends(sending: JoinHandle<()>) {
+    timeout(PATIENCE, sending).await.expect("it is answered").unwrap();
 }
 
 #[tokio::test]
@@ -98,7 +131,7 @@ async fn a_read_only_database_answers_reads_and_says_so() {
         ..options
     };
     let desk = Desk(Postgres::open(&read_only).await.unwrap());
-    let failed = desk.send_all(client, vec![harness::desk::outgoing(client, queue, "y")]).await;
+    let failed = desk.send_all(client, vec![outgoing(client, queue, "y")]).await;
     let Err(Failure::Unavailable(told)) = failed else { panic!("{failed:?}") };
     assert!(told.contains("read-only"), "{told}");
     assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
@@ -119,12 +152,8 @@ async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
         let desk = Desk(Postgres::open(&options).await.unwrap());
         let a = desk.client().await;
         let queue = desk.queue(a).await;
-        // Whoever sends there waits for whoever has this lock.
-        client
-            .batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock(1263420741, {queue})"))
-            .await
-            .unwrap();
-        let outgoing = || vec![harness::desk::outgoing(a, queue, "x")];
+        hold_up_senders(&client, queue).await;
+        let outgoing = || vec![outgoing(a, queue, "x")];
         let (first, second) = tokio::join!(desk.send_all(a, outgoing()), async {
             sleep(Duration::from_millis(20)).await;
             let second = desk.send_all(a, outgoing()).await;
@@ -136,6 +165,40 @@ async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
         // What was too late was not done, nor is it later.
         assert_eq!(desk.remove(a, queue, 9).await.len(), 1);
     }
+}
+
+/// Though whoever has a connection first takes others along, who came earlier.
+#[tokio::test]
+async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let options = Options { connections: 3, combine_max: 2, ..options };
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    // Two of three that may be open are being opened, for as long as this test likes.
+    let connections = async |count| {
+        desk.at_last(async || (proxy.connections() == count).then_some(())).await;
+    };
+    // The first looked at the schema, one keeps, and one asked for client and queue.
+    connections(3).await;
+    let lock = cluster.connect(name(&options)).await;
+    hold_up_senders(&lock, queue).await;
+    let held = sending(&desk, client, queue);
+    held_up(&desk, &lock, 1).await;
+    proxy.hold(true);
+    let first = sending(&desk, client, queue);
+    connections(4).await;
+    let second = sending(&desk, client, queue);
+    connections(5).await;
+    let third = sending(&desk, client, queue);
+    // It has the connection that comes free, while both others come before it.
+    lock.batch_execute("COMMIT").await.unwrap();
+    ends(held).await;
+    ends(third).await;
+    proxy.hold(false);
+    ends(first).await;
+    ends(second).await;
 }
 
 #[tokio::test]

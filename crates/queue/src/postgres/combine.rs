@@ -1,8 +1,7 @@
 //! What waits for a connection, put together into one call: one exchange with the database and one
 //! commit for all of it. Each request is answered by itself.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -20,16 +19,19 @@ use crate::operation::{Answer, Outgoing, Request};
 pub(super) struct Combiner {
     inner: Arc<Inner>,
     most: usize,
-    sends: Waiting,
-    removes: Waiting,
-    jobs: AtomicU64,
+    sends: Mutex<Waiting>,
+    removes: Mutex<Waiting>,
 }
 
-type Waiting = Arc<Mutex<VecDeque<Job>>>;
+/// By number, in the order in which they came.
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: BTreeMap<u64, Job>,
+    next: u64,
+}
 
 #[derive(Debug)]
 struct Job {
-    number: u64,
     request: Request,
     reply: oneshot::Sender<Reply>,
 }
@@ -48,7 +50,7 @@ pub(super) fn can_combine(request: &Request) -> bool {
 impl Combiner {
     pub(super) fn new(inner: Arc<Inner>, most: usize) -> Combiner {
         let (sends, removes) = Default::default();
-        Combiner { inner, most, sends, removes, jobs: AtomicU64::new(0) }
+        Combiner { inner, most, sends, removes }
     }
 
     /// Waits for a connection, or for somebody who had one earlier and took this request along.
@@ -62,8 +64,7 @@ impl Combiner {
             _ => &self.removes,
         };
         let (reply, mut replied) = oneshot::channel();
-        let number = self.jobs.fetch_add(1, Ordering::Relaxed);
-        lock(waiting).push_back(Job { number, request, reply });
+        let claim = Claim::new(waiting, Job { request, reply });
         let held = tokio::select! {
             biased;
             reply = &mut replied => return self.finish(reply, stages),
@@ -72,7 +73,7 @@ impl Combiner {
         let held = match held {
             Ok(held) => held,
             Err(failed) => {
-                if self.withdraw(waiting, number) {
+                if claim.withdraw().is_some() {
                     return Err(failed);
                 }
                 return self.finish(replied.await, stages);
@@ -80,30 +81,8 @@ impl Combiner {
         };
         // Not by this future, which may be dropped: others are in it, too. Where the request is taken
         // along in this moment, the call may have nothing to do.
-        let jobs = self.next(waiting);
-        tokio::spawn(answer(Arc::clone(&self.inner), held, jobs));
+        tokio::spawn(answer(Arc::clone(&self.inner), held, claim.jobs(self.most)));
         self.finish(replied.await, stages)
-    }
-
-    /// Whether nobody has taken a job, nor will.
-    fn withdraw(&self, waiting: &Waiting, number: u64) -> bool {
-        let mut waiting = lock(waiting);
-        let place = waiting.iter().position(|job| job.number == number);
-        place.and_then(|place| waiting.remove(place)).is_some()
-    }
-
-    fn next(&self, waiting: &Waiting) -> Vec<Job> {
-        let mut waiting = lock(waiting);
-        let mut jobs = Vec::new();
-        while jobs.len() < self.most
-            && let Some(job) = waiting.pop_front()
-        {
-            // Who has gone may have thought that it was not done.
-            if !job.reply.is_closed() {
-                jobs.push(job);
-            }
-        }
-        jobs
     }
 
     fn finish(
@@ -121,7 +100,49 @@ impl Combiner {
     }
 }
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, VecDeque<Job>> {
+/// A job that waits, or has been taken along. Whoever has one waits for a connection, too, so that no job
+/// waits without; when this is dropped, the job is not done any more.
+#[derive(Debug)]
+struct Claim<'w> {
+    waiting: &'w Mutex<Waiting>,
+    number: u64,
+}
+
+impl Claim<'_> {
+    fn new(waiting: &Mutex<Waiting>, job: Job) -> Claim<'_> {
+        let mut jobs = lock(waiting);
+        let number = jobs.next;
+        jobs.next += 1;
+        jobs.jobs.insert(number, job);
+        Claim { waiting, number }
+    }
+
+    /// The job, if nobody has taken it.
+    fn withdraw(&self) -> Option<Job> {
+        lock(self.waiting).jobs.remove(&self.number)
+    }
+
+    /// So many jobs at most, in their order: this one, whose turn is used up, and the first of the others.
+    fn jobs(&self, most: usize) -> Vec<Job> {
+        let mut waiting = lock(self.waiting);
+        let mut taken: Vec<_> = waiting.jobs.remove_entry(&self.number).into_iter().collect();
+        while taken.len() < most
+            && let Some(job) = waiting.jobs.pop_first()
+        {
+            taken.push(job);
+        }
+        taken.sort_unstable_by_key(|&(number, _)| number);
+        taken.into_iter().map(|(_, job)| job).collect()
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

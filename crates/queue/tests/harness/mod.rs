@@ -5,3 +5,4 @@
 
 pub(crate) mod cluster;
 pub(crate) mod desk;
+pub(crate) mod proxy;

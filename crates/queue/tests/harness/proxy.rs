@@ -1,0 +1,90 @@
+//! What stands between a server and its database: it counts connections, keeps new ones waiting, and cuts
+//! those that begin to listen.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use knee_queue::postgres::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// A proxy, which ends with its test.
+pub(crate) struct Proxy {
+    connections: AtomicUsize,
+    /// Whether connections that are made now wait.
+    holds: watch::Sender<bool>,
+    cuts_listeners: AtomicBool,
+}
+
+impl Proxy {
+    /// And how the database is reached through it.
+    pub(crate) async fn start(options: &Options) -> (Arc<Proxy>, Options) {
+        let (_, address) = options.address.split_once('@').unwrap();
+        let (database, name) = address.split_once('/').unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own = listener.local_addr().unwrap();
+        let proxy = Arc::new(Proxy {
+            connections: AtomicUsize::new(0),
+            holds: watch::Sender::new(false),
+            cuts_listeners: AtomicBool::new(false),
+        });
+        tokio::spawn(Arc::clone(&proxy).accept(listener, database.to_owned()));
+        let address = format!("postgresql://knee@{own}/{name}");
+        (proxy, Options { address, ..options.clone() })
+    }
+
+    /// How many there have ever been.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Lets new connections wait from now on, or no longer.
+    pub(crate) fn hold(&self, holds: bool) {
+        self.holds.send_replace(holds);
+    }
+
+    /// Cuts each connection right behind the answer to its LISTEN from now on, or no longer.
+    pub(crate) fn cut_listeners(&self, cuts: bool) {
+        self.cuts_listeners.store(cuts, Ordering::SeqCst);
+    }
+
+    async fn accept(self: Arc<Proxy>, listener: TcpListener, database: String) {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            self.connections.fetch_add(1, Ordering::SeqCst);
+            let (proxy, mut holds) = (Arc::clone(&self), self.holds.subscribe());
+            let database = database.clone();
+            tokio::spawn(async move {
+                holds.wait_for(|holds| !holds).await.unwrap();
+                let database = TcpStream::connect(database).await.unwrap();
+                // Whichever end is lost, the other one is as well.
+                let _ = proxy.pass(client, database).await;
+            });
+        }
+    }
+
+    async fn pass(&self, mut client: TcpStream, mut database: TcpStream) -> std::io::Result<()> {
+        let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+        let mut listens = false;
+        loop {
+            tokio::select! {
+                length = client.read(&mut asked) => {
+                    let asked = &asked[..length?];
+                    if asked.is_empty() {
+                        return Ok(());
+                    }
+                    listens |= asked.windows(6).any(|word| word == b"LISTEN");
+                    database.write_all(asked).await?;
+                }
+                length = database.read(&mut answered) => {
+                    let answered = &answered[..length?];
+                    client.write_all(answered).await?;
+                    if answered.is_empty() || listens && self.cuts_listeners.load(Ordering::SeqCst) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
