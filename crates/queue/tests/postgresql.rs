@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use knee_queue::database::{Arrival, Database, Failure};
 use knee_queue::operation::{ANYBODY, Answer, Request};
 use knee_queue::postgres::{self, Options, Postgres};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
@@ -245,6 +246,27 @@ async fn servers_tell_each_other_of_what_arrives_where_somebody_watches() {
     let ended = async { while arrivals.recv().await.is_ok() {} };
     timeout(PATIENCE, ended).await.expect("it ends");
     two.0.arrivals().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen_again() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    proxy.cut_listeners(true);
+    // It may be lost before there is an answer, or behind it.
+    if let Ok(mut arrivals) = desk.0.arrivals().await {
+        let told = timeout(PATIENCE, arrivals.recv()).await.expect("it ends");
+        assert_eq!(told, Err(RecvError::Closed));
+    }
+    proxy.cut_listeners(false);
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut arrivals = desk.0.arrivals().await.unwrap();
+    desk.0.watch(queue).await.unwrap();
+    desk.send(client, client, queue, "x").await;
+    let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(told, Arrival { queue, receiver: client });
 }
 
 /// Who begins to wait while somebody sends is told, or finds the message when he looks.

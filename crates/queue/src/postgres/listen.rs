@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::{Mutex as AsyncMutex, broadcast, mpsc};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
@@ -31,15 +31,20 @@ pub(super) struct Listener {
     name: u64,
     /// Held while connecting, so that one does.
     connecting: AsyncMutex<()>,
-    listening: Arc<Mutex<Listening>>,
+    /// The last one that was made.
+    listening: Mutex<Option<Listening>>,
     /// To the task that tells other servers.
     outwards: mpsc::UnboundedSender<Arrival>,
 }
 
-#[derive(Debug, Default)]
+/// A connection that listens, which ends with this.
+#[derive(Debug)]
 struct Listening {
-    /// Gone when the connection is: whoever listened learns that he has to look.
-    arrivals: Option<broadcast::Sender<Arrival>>,
+    _client: Client,
+    /// The connection's task has the sender, and nobody else for long: whoever listened learns that the
+    /// connection is gone, and has to look.
+    arrivals: broadcast::WeakSender<Arrival>,
+    since: Instant,
     /// Queues that the database knows to be watched, and since when.
     watched: HashMap<QueueId, Instant>,
 }
@@ -56,7 +61,7 @@ impl Listener {
     /// What arrives from now on. The first call connects.
     pub(super) async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
         let _connecting = self.connecting.lock().await;
-        if let Some(arrivals) = &lock(&self.listening).arrivals {
+        if let Some(arrivals) = self.sender() {
             return Ok(arrivals.subscribe());
         }
         self.connect().await
@@ -65,10 +70,9 @@ impl Listener {
     async fn connect(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
         let (client, mut connection) =
             self.config.connect(NoTls).await.map_err(|error| failure::connecting(&error))?;
-        let (arrivals, receiver) = broadcast::channel(ARRIVALS_MAX);
-        let heard = arrivals.clone();
+        let (heard, receiver) = broadcast::channel(ARRIVALS_MAX);
+        let arrivals = heard.downgrade();
         let own = format!("{:x}:", self.name);
-        let listening = Arc::clone(&self.listening);
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
@@ -81,28 +85,39 @@ impl Listener {
                     let _ = heard.send(arrival);
                 }
             }
-            *lock(&listening) = Listening::default();
         });
         client
             .batch_execute("LISTEN knee_queue")
             .await
             .map_err(|error| failure::calling(&error, true))?;
-        *lock(&self.listening) = Listening { arrivals: Some(arrivals), ..Listening::default() };
-        // A client that is dropped ends its connection: this one is kept with those who listen.
-        tokio::spawn(keep_open(client, Arc::downgrade(&self.listening)));
+        let (since, watched) = (Instant::now(), HashMap::new());
+        *self.lock() = Some(Listening { _client: client, arrivals, since, watched });
         Ok(receiver)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Listening>> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To those who listen, as long as the connection is there.
+    fn sender(&self) -> Option<broadcast::Sender<Arrival>> {
+        self.lock().as_ref()?.arrivals.upgrade()
     }
 
     /// Whether the database knows for long enough that the queue is watched.
     pub(super) fn watches(&self, queue: QueueId) -> bool {
-        let listening = lock(&self.listening);
-        listening.watched.get(&queue).is_some_and(|since| since.elapsed() < WATCHED)
+        let listening = self.lock();
+        let Some(listening) = &*listening else { return false };
+        listening.arrivals.strong_count() > 0
+            && listening.watched.get(&queue).is_some_and(|since| since.elapsed() < WATCHED)
     }
 
-    /// Remembers that the database was told, before `since`.
+    /// Remembers that the database was told, by a call that began at `since`. A database that was told
+    /// before this connection was made may have forgotten it, in a crash.
     pub(super) fn watched(&self, queue: QueueId, since: Instant) {
-        let mut listening = lock(&self.listening);
-        if listening.arrivals.is_some() {
+        if let Some(listening) = &mut *self.lock()
+            && listening.since <= since
+        {
             listening.watched.retain(|_, since| since.elapsed() < WATCHED);
             listening.watched.insert(queue, since);
         }
@@ -110,9 +125,9 @@ impl Listener {
 
     /// Tells those who listen here, and has others told.
     pub(super) fn tell(&self, told: Vec<Told>) {
-        let listening = lock(&self.listening);
+        let arrivals = self.sender();
         for Told { arrival, watched } in told {
-            if let Some(arrivals) = &listening.arrivals {
+            if let Some(arrivals) = &arrivals {
                 let _ = arrivals.send(arrival);
             }
             if watched {
@@ -120,18 +135,6 @@ impl Listener {
                 let _ = self.outwards.send(arrival);
             }
         }
-    }
-}
-
-fn lock(listening: &Mutex<Listening>) -> MutexGuard<'_, Listening> {
-    listening.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn keep_open(client: Client, listening: Weak<Mutex<Listening>>) {
-    /// How long the connection may outlive the database's object.
-    const LOOK: Duration = Duration::from_millis(500);
-    while !client.is_closed() && listening.strong_count() > 1 {
-        tokio::time::sleep(LOOK).await;
     }
 }
 
