@@ -202,6 +202,45 @@ async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
     ends(second).await;
 }
 
+/// It is not opened in vain when its request is answered by another one.
+#[tokio::test]
+async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let options = Options { connections: 2, combine_max: 4, ..options };
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let connections = async |count| {
+        desk.at_last(async || (proxy.connections() == count).then_some(())).await;
+    };
+    // The first looked at the schema, one keeps, and one asked for client and queue.
+    connections(3).await;
+    let lock = cluster.connect(name(&options)).await;
+    hold_up_senders(&lock, queue).await;
+    let held = sending(&desk, client, queue);
+    held_up(&desk, &lock, 1).await;
+    proxy.hold(true);
+    let opens = sending(&desk, client, queue);
+    connections(4).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    ends(held).await;
+    // Whoever comes has the connection that is free, and takes along who still opens one.
+    ends(sending(&desk, client, queue)).await;
+    ends(opens).await;
+    proxy.hold(false);
+    // Both of them are needed.
+    hold_up_senders(&lock, queue).await;
+    let one = sending(&desk, client, queue);
+    held_up(&desk, &lock, 1).await;
+    let two = sending(&desk, client, queue);
+    held_up(&desk, &lock, 2).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    ends(one).await;
+    ends(two).await;
+    assert_eq!(proxy.connections(), 4);
+}
+
 #[tokio::test]
 async fn connections_that_nobody_uses_are_closed_but_for_one() {
     let cluster = Cluster::shared();

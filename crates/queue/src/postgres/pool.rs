@@ -69,11 +69,18 @@ impl Pool {
                 self.wait
             )));
         };
-        let connection = match self.reuse() {
-            Some(connection) => connection,
-            None => self.open().await?,
-        };
-        Ok(Held { connection: Some(connection), pool: Arc::clone(self), _turn: turn })
+        let pool = Arc::clone(self);
+        if let Some(connection) = self.reuse() {
+            return Ok(Held { connection: Some(connection), pool, _turn: turn });
+        }
+        // In a task: where it is not waited for any more, the connection is for who comes next.
+        let opened = tokio::spawn(async move {
+            let connection = Some(pool.open().await?);
+            Ok(Held { connection, pool, _turn: turn })
+        });
+        opened.await.unwrap_or_else(|ended| {
+            Err(Failure::Unavailable(format!("no connection to the database was opened: {ended}")))
+        })
     }
 
     fn reuse(&self) -> Option<Connection> {
