@@ -13,7 +13,8 @@ pub trait Database: Send + Sync + 'static {
     /// Answers a request. What it changed is as safe as the database makes it, and seen by whoever
     /// asks later.
     ///
-    /// A future that is dropped may or may not have done what it was asked to; it does nothing later.
+    /// A future that is dropped may or may not have done what it was asked to, and what it had begun is
+    /// done without it. What arrives by that is told of all the same.
     fn call(
         &self,
         request: Request,

@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
+use tokio::task::JoinError;
 
-use self::calls::{Told, change, only};
+use self::calls::{Done, Told, change, only};
 use self::combine::Combiner;
 use self::floors::Floors;
 use self::listen::{Listener, Unsent};
@@ -113,7 +114,7 @@ impl Database for Postgres {
         {
             return combiner.call(request, stages).await;
         }
-        self.inner.call(&request, stages).await
+        self.inner.call(request, stages).await
     }
 
     async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
@@ -121,39 +122,55 @@ impl Database for Postgres {
     }
 
     async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
-        self.inner.watch(queue).await
+        if self.inner.listener.watches(queue) {
+            return Ok(());
+        }
+        let inner = Arc::clone(&self.inner);
+        ended(tokio::spawn(async move { inner.watch(queue).await }).await)
     }
 }
 
+/// What a task answered, unless it panicked or was ended.
+fn ended<T>(task: Result<Result<T, Failure>, JoinError>) -> Result<T, Failure> {
+    task.unwrap_or_else(|ended| Err(Failure::Unknown(format!("there is no answer: {ended}"))))
+}
+
 impl Inner {
-    async fn call(&self, request: &Request, stages: &mut Stages) -> Result<Answer, Failure> {
-        let mut done = self.call_once(request, stages).await;
+    async fn call(
+        self: &Arc<Inner>,
+        request: Request,
+        stages: &mut Stages,
+    ) -> Result<Answer, Failure> {
+        let request = Arc::new(request);
+        let mut answer = self.call_once(&request, stages).await;
         // A connection may have been lost while nobody used it. What only reads can be asked again.
-        if request.only_reads() && matches!(done, Err(Failure::Unavailable(_))) {
-            done = self.call_once(request, stages).await;
+        if request.only_reads() && matches!(answer, Err(Failure::Unavailable(_))) {
+            answer = self.call_once(&request, stages).await;
         }
-        let done = done?;
-        self.tell(done.arrivals);
-        Ok(done.answer)
+        answer
     }
 
     async fn call_once(
-        &self,
-        request: &Request,
+        self: &Arc<Inner>,
+        request: &Arc<Request>,
         stages: &mut Stages,
-    ) -> Result<calls::Done, Failure> {
+    ) -> Result<Answer, Failure> {
         let held = self.pool.take().await?;
         stages.connected = Some(Instant::now());
-        let done = calls::answer(&held, &self.floors, request).await;
+        let (inner, request) = (Arc::clone(self), Arc::clone(request));
+        // In a task: whoever asked may leave. The database goes on with what it was asked all the same; until
+        // it has ended that has its connection, and then others are told of it.
+        let answered = tokio::spawn(async move {
+            let done = calls::answer(&held, &inner.floors, &request).await;
+            inner.told(done)
+        });
+        let answer = ended(answered.await);
         stages.answered = Some(Instant::now());
-        done
+        answer
     }
 
     /// The database has to know for twice as long as it is remembered here.
     async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
-        if self.listener.watches(queue) {
-            return Ok(());
-        }
         let number = calls::queue_number(queue)?;
         let seconds = i32::try_from(2 * WATCHED.as_secs()).unwrap_or(i32::MAX);
         let since = Instant::now();
@@ -167,6 +184,13 @@ impl Inner {
         change(&held, &functions.settle, &[&number]).await?;
         self.listener.watched(queue, since);
         Ok(())
+    }
+
+    /// The answer of what was done, once others have been told of it.
+    fn told(&self, done: Result<Done, Failure>) -> Result<Answer, Failure> {
+        let Done { answer, arrivals } = done?;
+        self.tell(arrivals);
+        Ok(answer)
     }
 
     fn tell(&self, told: Vec<Told>) {

@@ -241,6 +241,36 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
     assert_eq!(proxy.connections(), 4);
 }
 
+/// What is under way ends, is told of here and elsewhere, and has its connection until then.
+#[tokio::test]
+async fn what_was_sent_by_who_left_is_told_of_and_holds_up_nobody() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let elsewhere = Postgres::open(&options).await.unwrap();
+    let lock = cluster.connect(name(&options)).await;
+    for combine_max in [1, 4] {
+        let options = Options { connections: 2, combine_max, ..options.clone() };
+        let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+        let client = desk.client().await;
+        let queue = desk.queue(client).await;
+        let mut arrivals = [desk.0.arrivals().await.unwrap(), elsewhere.arrivals().await.unwrap()];
+        desk.0.watch(queue).await.unwrap();
+        hold_up_senders(&lock, queue).await;
+        let sending = sending(&desk, client, queue);
+        held_up(&desk, &lock, 1).await;
+        sending.abort();
+        assert!(sending.await.unwrap_err().is_cancelled());
+        // By the other one of the two connections.
+        timeout(PATIENCE, desk.counts()).await.expect("others are answered meanwhile");
+        lock.batch_execute("COMMIT").await.unwrap();
+        for arrivals in &mut arrivals {
+            let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+            assert_eq!(told, Arrival { queue, receiver: client });
+        }
+        assert_eq!(desk.remove(client, queue, 9).await.len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn connections_that_nobody_uses_are_closed_but_for_one() {
     let cluster = Cluster::shared();

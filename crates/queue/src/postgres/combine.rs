@@ -38,7 +38,7 @@ struct Job {
 
 #[derive(Debug)]
 struct Reply {
-    done: Result<Done, Failure>,
+    answer: Result<Answer, Failure>,
     connected: Instant,
     answered: Instant,
 }
@@ -67,7 +67,7 @@ impl Combiner {
         let claim = Claim::new(waiting, Job { request, reply });
         let held = tokio::select! {
             biased;
-            reply = &mut replied => return self.finish(reply, stages),
+            reply = &mut replied => return finish(reply, stages),
             held = self.inner.pool.take() => held,
         };
         let held = match held {
@@ -76,28 +76,25 @@ impl Combiner {
                 if claim.withdraw().is_some() {
                     return Err(failed);
                 }
-                return self.finish(replied.await, stages);
+                return finish(replied.await, stages);
             }
         };
         // Not by this future, which may be dropped: others are in it, too. Where the request is taken
         // along in this moment, the call may have nothing to do.
         tokio::spawn(answer(Arc::clone(&self.inner), held, claim.jobs(self.most)));
-        self.finish(replied.await, stages)
+        finish(replied.await, stages)
     }
+}
 
-    fn finish(
-        &self,
-        reply: Result<Reply, oneshot::error::RecvError>,
-        stages: &mut Stages,
-    ) -> Result<Answer, Failure> {
-        let reply = reply
-            .map_err(|_| Failure::Unknown("a combined call ended without an answer".to_owned()))?;
-        stages.connected = Some(reply.connected);
-        stages.answered = Some(reply.answered);
-        let done = reply.done?;
-        self.inner.tell(done.arrivals);
-        Ok(done.answer)
-    }
+fn finish(
+    reply: Result<Reply, oneshot::error::RecvError>,
+    stages: &mut Stages,
+) -> Result<Answer, Failure> {
+    let reply = reply
+        .map_err(|_| Failure::Unknown("a combined call ended without an answer".to_owned()))?;
+    stages.connected = Some(reply.connected);
+    stages.answered = Some(reply.answered);
+    reply.answer
 }
 
 /// A job that waits, or has been taken along. Whoever has one waits for a connection, too, so that no job
@@ -158,7 +155,9 @@ async fn answer(inner: Arc<Inner>, held: Held, jobs: Vec<Job>) {
     drop(held);
     let answered = Instant::now();
     for (Job { reply, .. }, done) in jobs.into_iter().zip(done.drain(..)) {
-        let _ = reply.send(Reply { done, connected, answered });
+        let answer = inner.told(done);
+        // Whoever asked may have left.
+        let _ = reply.send(Reply { answer, connected, answered });
     }
 }
 

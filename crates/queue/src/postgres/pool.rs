@@ -137,7 +137,6 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // One whose call was dropped in the middle is of use: the next call waits behind it.
         let Some(connection) = self.connection.take().filter(|c| !c.client.is_closed()) else {
             return;
         };
