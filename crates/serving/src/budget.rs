@@ -72,6 +72,15 @@ impl Share {
         self.budget.taken.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
+
+    /// So many of its bytes as a share of their own, or what there is beside that of every call.
+    fn split(&self, bytes: usize) -> Share {
+        let split = |all: usize| bytes.min(all.saturating_sub(CALL_BYTES));
+        let left = |all: usize| Some(all - split(all));
+        let (Ok(all) | Err(all)) =
+            self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+        Share { budget: Arc::clone(&self.budget), bytes: AtomicUsize::new(split(all)) }
+    }
 }
 
 impl Drop for Share {
@@ -199,11 +208,12 @@ pub struct Outgoing {
     activity: Option<Activity>,
 }
 
-/// Part of an answer that waits until its reader has room for it, after all else of the call is gone.
+/// Part of an answer that waits until its reader has room for it. What it takes is given back with it: the
+/// call may go on for long, or have ended.
 #[derive(Debug)]
 struct Waiting {
     part: Bytes,
-    _share: Arc<Share>,
+    _share: Share,
 }
 
 impl AsRef<[u8]> for Waiting {
@@ -228,7 +238,10 @@ impl Body for Outgoing {
         next.map_ok(|frame| {
             frame.map_data(|part| match part.len() {
                 0..CALL_BYTES => part,
-                _ => Bytes::from_owner(Waiting { part, _share: Arc::clone(share) }),
+                length => {
+                    let _share = share.split(length);
+                    Bytes::from_owner(Waiting { part, _share })
+                }
             })
         })
     }
