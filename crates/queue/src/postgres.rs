@@ -19,11 +19,12 @@ mod migrate;
 mod pool;
 mod statements;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::broadcast;
+use tokio::sync::{OnceCell, broadcast};
 use tokio::task::JoinError;
 
 use self::calls::{Done, Told, change, only};
@@ -34,8 +35,10 @@ use self::pool::Pool;
 use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
 use crate::operation::{Answer, QueueId, Request};
 
-/// One for the keeper, and one for what those who wait need.
+/// One for the keeper, and one for telling other servers.
 const UPKEEP_CONNECTIONS: usize = 2;
+/// For those who begin to wait, each of whom may wait for a sender.
+const WATCHING_CONNECTIONS: usize = 2;
 
 /// How messages are kept.
 #[derive(Debug, Clone)]
@@ -45,8 +48,8 @@ pub struct Options {
     /// What has the password; otherwise it is in `PGPASSWORD`, or in the file that `PGPASSFILE` names
     /// or `~/.pgpass`.
     pub password_file: Option<PathBuf>,
-    /// Connections for requests, at least 1. Beside them there are up to two for upkeep, and one that
-    /// listens while somebody waits.
+    /// Connections for requests, at least 1. Beside them there are up to two for upkeep and, while
+    /// somebody waits for a message, one that listens and up to two for who begins to.
     pub connections: usize,
     /// How long a connection is waited for.
     pub connection_wait: Duration,
@@ -71,6 +74,8 @@ pub struct Postgres {
     combiner: Option<Arc<Combiner>>,
 }
 
+type Watch = Arc<OnceCell<Result<(), Failure>>>;
+
 /// What the tasks share.
 #[derive(Debug)]
 struct Inner {
@@ -78,6 +83,10 @@ struct Inner {
     pool: Arc<Pool>,
     /// For what nobody asks for, so that it takes no connection from those who ask.
     upkeep: Arc<Pool>,
+    /// For letting the database know that queues are watched.
+    watching: Arc<Pool>,
+    /// The calls that do so: whoever else begins to wait there waits for the same one.
+    watches: Mutex<HashMap<QueueId, Watch>>,
     floors: Arc<Floors>,
     listener: Listener,
 }
@@ -96,9 +105,11 @@ impl Postgres {
             let floors = Arc::clone(&floors);
             Pool::new(config.clone(), connections, connection_wait, idle_max, floors)
         };
-        let (pool, upkeep) = (pool(options.connections), pool(UPKEEP_CONNECTIONS));
+        let (pool, upkeep, watching) =
+            (pool(options.connections), pool(UPKEEP_CONNECTIONS), pool(WATCHING_CONNECTIONS));
         let (listener, unsent) = Listener::new(config);
-        let inner = Arc::new(Inner { pool, upkeep, floors, listener });
+        let watches = Mutex::default();
+        let inner = Arc::new(Inner { pool, upkeep, watching, watches, floors, listener });
         tokio::spawn(keeper::keep(Arc::downgrade(&inner)));
         tokio::spawn(tell_others(Arc::clone(&inner.upkeep), unsent));
         let combiner = (options.combine_max > 1)
@@ -125,8 +136,7 @@ impl Database for Postgres {
         if self.inner.listener.watches(queue) {
             return Ok(());
         }
-        let inner = Arc::clone(&self.inner);
-        ended(tokio::spawn(async move { inner.watch(queue).await }).await)
+        self.inner.watch(queue).await
     }
 }
 
@@ -169,12 +179,24 @@ impl Inner {
         answer
     }
 
+    /// Waits for the call that is under way, or makes one, which ends though who asked leaves.
+    async fn watch(self: &Arc<Inner>, queue: QueueId) -> Result<(), Failure> {
+        let watch = Arc::clone(lock(&self.watches).entry(queue).or_default());
+        let call = async || {
+            let inner = Arc::clone(self);
+            ended(tokio::spawn(async move { inner.let_know(queue).await }).await)
+        };
+        let watched = watch.get_or_init(call).await.clone();
+        lock(&self.watches).remove(&queue);
+        watched
+    }
+
     /// The database has to know for twice as long as it is remembered here.
-    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
+    async fn let_know(&self, queue: QueueId) -> Result<(), Failure> {
         let number = calls::queue_number(queue)?;
         let seconds = i32::try_from(2 * WATCHED.as_secs()).unwrap_or(i32::MAX);
         let since = Instant::now();
-        let held = self.upkeep.take().await?;
+        let held = self.watching.take().await?;
         let functions = held.statements();
         let rows = change(&held, &functions.watch, &[&number, &seconds]).await?;
         if !only(&rows)?.get::<_, bool>(0) {
@@ -198,6 +220,10 @@ impl Inner {
             self.listener.tell(told);
         }
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tells other servers, as long as the database is open.

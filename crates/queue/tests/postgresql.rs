@@ -338,6 +338,48 @@ async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen
     assert_eq!(told, Arrival { queue, receiver: client });
 }
 
+/// Whoever begins to wait in a queue waits for those who are sending there, and that may take them long.
+#[tokio::test]
+async fn who_begins_to_wait_stops_neither_the_keeper_nor_who_tells() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let elsewhere = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let watched = desk.queue(client).await;
+    let mut arrivals = elsewhere.0.arrivals().await.unwrap();
+    elsewhere.0.watch(watched).await.unwrap();
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let lock = cluster.connect(name(&options)).await;
+    lock.batch_execute("BEGIN").await.unwrap();
+    let mut watches = Vec::new();
+    for held_up_too in 1..=2 {
+        let queue = desk.queue(client).await;
+        let sends = format!("SELECT pg_advisory_xact_lock_shared(1263420741, {queue})");
+        lock.batch_execute(&sends).await.unwrap();
+        // Many of them are one to the database.
+        for _ in 0..10 {
+            let desk = Arc::clone(&desk);
+            watches.push(tokio::spawn(async move { desk.0.watch(queue).await }));
+        }
+        held_up(&desk, &lock, held_up_too).await;
+        if held_up_too == 1 {
+            desk.0.watch(watched).await.unwrap();
+        }
+    }
+    desk.send(client, client, watched, "x").await;
+    let arrival = Arrival { queue: watched, receiver: client };
+    let told = async { while arrivals.recv().await.unwrap() != arrival {} };
+    timeout(PATIENCE, told).await.expect("it is told");
+    drop(elsewhere);
+    desk.lease(client, watched, 1, Duration::ZERO).await;
+    assert_eq!(desk.lease_at_last(client, watched, LONG).await.0.content, "x");
+    lock.batch_execute("COMMIT").await.unwrap();
+    for watch in watches {
+        watch.await.unwrap().unwrap();
+    }
+}
+
 /// Who begins to wait while somebody sends is told, or finds the message when he looks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_arrival_is_missed_by_who_begins_to_wait() {
