@@ -61,7 +61,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct Migrate {
     /// The database: postgresql://USER@HOST:PORT/NAME.
-    #[arg(long, value_name = "DATABASE", value_parser = target::parse)]
+    #[arg(long, value_name = "DATABASE", value_parser = target::Parser)]
     database: Target,
     /// File with the password; without it, PGPASSWORD, PGPASSFILE and ~/.pgpass are looked at.
     #[arg(long, value_name = "FILE")]
@@ -78,7 +78,7 @@ struct Serve {
     listen: SocketAddr,
     /// What keeps the messages: postgresql://USER@HOST:PORT/NAME; sqlite:FILE, or sqlite, which is in
     /// memory; null, which keeps none.
-    #[arg(long, value_name = "DATABASE", default_value = "sqlite", value_parser = target::parse)]
+    #[arg(long, value_name = "DATABASE", default_value = "sqlite", value_parser = target::Parser)]
     database: Target,
     /// File with the password of PostgreSQL; without it, PGPASSWORD, PGPASSFILE and ~/.pgpass are
     /// looked at.

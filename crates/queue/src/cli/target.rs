@@ -1,6 +1,11 @@
 //! What `--database` says.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
+
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error};
 
 /// A database of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,19 +18,36 @@ pub(super) enum Target {
     Null,
 }
 
-/// Reads it. What may be a password is in no message.
-pub(super) fn parse(text: &str) -> Result<Target, String> {
+/// Reads it. What may be a password is in no message: clap's own would repeat what cannot be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parser;
+
+impl TypedValueParser for Parser {
+    type Value = Target;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        _argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Target, Error> {
+        value.to_str().and_then(parse).ok_or_else(|| {
+            let text = "--database is one of postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite and \
+                        null\n";
+            Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
+        })
+    }
+}
+
+fn parse(text: &str) -> Option<Target> {
     if text.starts_with("postgresql://") || text.starts_with("postgres://") {
-        return Ok(Target::Postgres(text.to_owned()));
+        return Some(Target::Postgres(text.to_owned()));
     }
     match text.split_once(':') {
-        None if text == "null" => Ok(Target::Null),
-        None if text == "sqlite" => Ok(Target::Sqlite(None)),
-        Some(("sqlite", file)) if !file.is_empty() => Ok(Target::Sqlite(Some(file.into()))),
-        _ => {
-            Err("it is one of postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite and null"
-                .into())
-        }
+        None if text == "null" => Some(Target::Null),
+        None if text == "sqlite" => Some(Target::Sqlite(None)),
+        Some(("sqlite", file)) if !file.is_empty() => Some(Target::Sqlite(Some(file.into()))),
+        _ => None,
     }
 }
 
@@ -49,7 +71,7 @@ mod tests {
             ("messages.db", None),
             ("", None),
         ] {
-            assert_eq!(parse(text).ok(), target, "{text}");
+            assert_eq!(parse(text), target, "{text}");
         }
     }
 }
