@@ -138,6 +138,34 @@ async fn a_read_only_database_answers_reads_and_says_so() {
     assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
 }
 
+/// Of some errors nobody knows whether they came behind the commit.
+#[tokio::test]
+async fn a_change_is_said_not_to_be_done_only_where_it_is_not() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let database = cluster.connect(name(&options)).await;
+    let fails = "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.content = 'ended' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+            RAISE 'no' USING ERRCODE = NEW.content; END $$;
+        CREATE TRIGGER fails BEFORE INSERT ON knee_queue.message
+            FOR EACH ROW EXECUTE FUNCTION fails()";
+    database.batch_execute(fails).await.unwrap();
+    for (code, is_known) in [
+        ("53100", true),
+        ("58030", true),
+        ("40P01", true),
+        ("08006", false),
+        ("40003", false),
+        ("ended", false),
+    ] {
+        let failed = desk.send_all(client, vec![outgoing(client, queue, code)]).await.unwrap_err();
+        assert_eq!(!matches!(failed, Failure::Unknown(_)), is_known, "{code}: {failed:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
     let cluster = Cluster::shared();

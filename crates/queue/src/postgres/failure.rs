@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity};
 
 use crate::database::Failure;
 
@@ -19,16 +20,21 @@ pub(super) fn calling(error: &Error, reads: bool) -> Failure {
         let text = format!("the connection to the database was lost: {text}");
         return if reads { Failure::Unavailable(text) } else { Failure::Unknown(text) };
     };
+    // What ends its session, or comes from something in between, may have come after the commit: a log
+    // that cannot be written, a server that is shut down. Any other error has undone everything.
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    let ends = matches!(severity, Some(Severity::Fatal | Severity::Panic));
+    if !reads && (ends || code.code().starts_with("08") || code.code() == "40003") {
+        return Failure::Unknown(text);
+    }
     match code.code() {
         "3F000" | "42883" | "42P01" | "42703" => Failure::NotMigrated(format!(
             "the database has not the schema that this server needs ({text}): run \
              `knee-queue migrate`"
         )),
         "53100" => Failure::Full(text),
-        // Shut down or terminated, perhaps between the commit and its answer.
-        "57P01" | "57P02" | "57P05" if !reads => Failure::Unknown(text),
         // Of a read only server, no rights, no resources, a deadlock, a statement that took too long,
-        // or a server that is shut down. An error that is reported is one that undid everything.
+        // or a server that is shut down.
         code if matches!(
             &code[..2],
             "08" | "25" | "28" | "40" | "42" | "53" | "55" | "57" | "58"
