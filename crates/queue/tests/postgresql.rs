@@ -526,3 +526,36 @@ async fn no_message_has_yet_to_come_below_what_is_known_of_their_numbers() {
     looked.unwrap();
     assert_eq!(last().await, 400_000);
 }
+
+/// Its server may have crashed, and give numbers once more that were not on its disk.
+#[tokio::test]
+async fn floors_are_gone_with_a_connection_that_is_lost() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let low = desk.send(client, client, queue, "first").await;
+    let again = format!(
+        "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+         VALUES ({low}, {queue}, {client}, {client}, now(), 'again')"
+    );
+    let database = cluster.connect(name(&options)).await;
+    // Until it is no more looked for down there.
+    desk.at_last(async || {
+        while !desk.remove(client, queue, 1).await.is_empty() {}
+        database.batch_execute(&again).await.unwrap();
+        desk.remove(client, queue, 1).await.is_empty().then_some(())
+    })
+    .await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = 'knee-queue' AND datname = current_database()";
+    database.query(cut, &[]).await.unwrap();
+    let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
+    let remove = || Request::Remove { receiver, queue, count, content_bytes_max };
+    let found = desk.at_last(async || match desk.ask(remove()).await {
+        Ok(Answer::Messages(messages)) => messages.into_iter().next(),
+        _ => None,
+    });
+    assert_eq!(found.await.content, "again");
+}
