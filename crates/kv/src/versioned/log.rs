@@ -5,6 +5,7 @@
 //! made it: [`Log::synced`] says up to where the log is safe.
 
 mod ahead;
+mod commit;
 mod spares;
 mod turns;
 
@@ -14,7 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
-use self::spares::Spares;
+pub(crate) use self::commit::Commit;
+use self::spares::{Spares, is_full};
 use self::turns::{Turn, Turns};
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
@@ -584,58 +586,10 @@ impl Log {
     }
 }
 
-/// Whether the disk has no room.
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
 fn new_segment(directory: Option<&Directory>, id: SegmentId, bytes: usize) -> io::Result<Segment> {
     match directory {
         Some(directory) => directory.create(id, bytes),
         None => Segment::growing(id, 0, bytes),
-    }
-}
-
-/// A commit while it is appended: nobody else appends.
-#[derive(Debug)]
-pub(crate) struct Commit<'a> {
-    /// Its place among all commits.
-    pub(crate) sequence: Sequence,
-    is_begun: bool,
-    /// Whether the active segment knows that there is a request with an id.
-    is_noted: bool,
-    on_disk: OnDisk,
-    head: MutexGuard<'a, Head>,
-    room: &'a AtomicUsize,
-    fresh: std::vec::IntoIter<Arc<Segment>>,
-}
-
-impl Commit<'_> {
-    /// Appends the record of an earlier commit that it was begun for.
-    pub(crate) fn append_moved(&mut self, record: &Record<'_>) -> Location {
-        self.append(&Record { moved: true, more: false, ..*record })
-    }
-
-    /// Appends one of the records that it was begun with, in their order.
-    pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
-        if record.bytes() > self.head.room() {
-            let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
-            let full = std::mem::replace(&mut self.head.active, fresh);
-            if !full.takes_nothing() {
-                full.append(&Record::seal(self.head.last, self.on_disk));
-                self.head.full.push(full);
-            }
-            self.is_noted = false;
-        }
-        if record.request.is_some() && !record.moved && !self.is_noted {
-            self.head.active.note_request();
-            self.is_noted = true;
-        }
-        self.head.ungrouped += 1;
-        let first = !std::mem::replace(&mut self.is_begun, true);
-        let at = self.head.active.append(&Record { first, on_disk: self.on_disk, ..*record });
-        self.room.store(self.head.room(), Ordering::Relaxed);
-        at
     }
 }
 

@@ -15,6 +15,11 @@ use super::{Segment, Unwritable, lock};
 /// which takes some milliseconds, too: the keeper asks as often.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Whether the disk has no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     state: Mutex<State>,
