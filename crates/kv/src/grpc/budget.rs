@@ -5,8 +5,8 @@
 //! two that take what they can a third each. However many hold what they have, something is left
 //! (Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches").
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
 
@@ -25,7 +25,9 @@ pub(super) struct Budget {
 #[derive(Debug)]
 pub(super) struct Account {
     budget: Arc<Budget>,
-    taken: AtomicUsize,
+    /// Locked while somebody looks for room: who finds none has taken nothing meanwhile, for which
+    /// others would be refused.
+    taken: Mutex<usize>,
     /// Parts of large answers that its reader had room for.
     parts: AtomicUsize,
 }
@@ -45,7 +47,7 @@ impl Budget {
 
     /// For another connection.
     pub(super) fn account(self: &Arc<Budget>) -> Arc<Account> {
-        let (taken, parts) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (taken, parts) = (Mutex::new(0), AtomicUsize::new(0));
         Arc::new(Account { budget: Arc::clone(self), taken, parts })
     }
 }
@@ -59,25 +61,31 @@ impl Account {
 
     fn take(&self, bytes: usize) -> Result<(), Status> {
         let Budget { taken, bytes_max } = &*self.budget;
-        let own = self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let mut own_taken = self.taken();
+        let own = own_taken.saturating_add(bytes);
         let sum = |taken: usize| {
             let sum = taken.checked_add(bytes)?;
             bytes_max.checked_sub(sum).is_some_and(|left| own <= left).then_some(sum)
         };
         let room = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        room.map(drop).map_err(|_| {
-            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        room.map_err(|_| {
             Status::resource_exhausted(format!(
                 "the messages of all calls take {bytes_max} bytes, those of a connection no more than \
                  they leave to others, and there is no room for {bytes} more: come again later, or \
                  see --grpc-memory-mb"
             ))
-        })
+        })?;
+        *own_taken = own;
+        Ok(())
     }
 
     fn give_back(&self, bytes: usize) {
-        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        *self.taken() -= bytes;
         self.budget.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn taken(&self) -> MutexGuard<'_, usize> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,6 +133,8 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -161,6 +171,24 @@ mod tests {
         drop(calls);
         drop(other);
         budget.account().share().take(500).unwrap();
+    }
+
+    #[test]
+    fn a_call_is_not_refused_for_another_that_is() {
+        let account = Budget::new(1000).account();
+        let (is_over, both) = (AtomicBool::new(false), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                while !is_over.load(Ordering::Relaxed) {
+                    account.share().take(1000).unwrap_err();
+                }
+            });
+            both.wait();
+            let refused = (0..1_000_000).find(|_| account.share().take(1).is_err());
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(refused, None);
+        });
     }
 
     #[test]
