@@ -40,7 +40,7 @@ impl Log {
     fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
         let taken = self.taken() + (needed * self.segment_bytes) as u64;
         let extra = (beyond * self.segment_bytes) as u64;
-        taken > self.bytes_max.load(Ordering::Relaxed) + extra
+        taken > self.bytes_max.load(Ordering::Relaxed).saturating_add(extra)
     }
 
     /// Spare segments that there must be so that so many can be taken.
