@@ -346,17 +346,22 @@ impl Part {
     /// Writes what is behind this place once more, to the disk. A sync that failed may have left it
     /// in the system's cache alone, where it is read from; the next one would say nothing of that.
     fn write_again(&self, from: usize) -> io::Result<()> {
+        let end = self.scan.end;
         // What nobody waited for is not promised, and what cannot be read is damage anyway.
-        let is_promised = self.scan.lazy.is_none() && self.unreadable.is_empty();
-        if from >= self.scan.end || !is_promised {
+        let is_promised = self.scan.lazy.is_none() && !self.is_unreadable_in(&(from..end));
+        if from >= end || !is_promised {
             return Ok(());
         }
         let file = File::options().write(true).open(&self.path)?;
-        let mut piece = vec![0; READ_BYTES.min(self.scan.end - from)];
-        for at in (from..self.scan.end).step_by(piece.len()) {
-            let piece = &mut piece[..READ_BYTES.min(self.scan.end - at)];
-            self.file.read_exact_at(piece, self.offset(at))?;
-            file.write_all_at(piece, self.offset(at))?;
+        if self.readable.is_empty() {
+            let mut piece = vec![0; READ_BYTES.min(end - from)];
+            for at in (from..end).step_by(piece.len()) {
+                let piece = &mut piece[..READ_BYTES.min(end - at)];
+                self.file.read_exact_at(piece, self.offset(at))?;
+                file.write_all_at(piece, self.offset(at))?;
+            }
+        } else {
+            file.write_all_at(&self.readable[from..end], self.offset(from))?;
         }
         file.sync_all()
     }
