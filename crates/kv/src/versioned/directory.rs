@@ -133,10 +133,9 @@ impl Directory {
             files: BTreeMap::new(),
         };
         let itself = File::open(path).map_err(told(path))?;
-        // Whoever had it before may have ended before it was on the disk what is called MANIFEST.
-        remove_if_there(&path.join("MANIFEST.new"))
-            .and_then(|()| itself.sync_all())
-            .map_err(told(path))?;
+        // Whoever had it before may have ended before it was on the disk what is called MANIFEST. From
+        // here on no crash calls MANIFEST.new so, which keeps its blocks: a full disk has no others.
+        itself.sync_all().map_err(told(path))?;
         let directory = Directory { path: path.to_owned(), lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
             let mut open = directory.state();

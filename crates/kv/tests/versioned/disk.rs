@@ -1,6 +1,7 @@
 //! What a disk cannot read, or may not have although it was written.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -117,4 +118,13 @@ fn written_again(
     let is_again =
         |segment: &PathBuf| segment.metadata().is_ok_and(|is| is.modified().ok() > Some(made));
     segments.iter().map(is_again).collect()
+}
+
+#[test]
+fn the_blocks_of_the_next_manifest_are_kept_from_one_life_to_the_next() {
+    let directory = Directory::new("manifest");
+    drop(open(&directory.0).expect("opens"));
+    let reserved = File::open(directory.0.join("MANIFEST.new")).expect("it is there");
+    drop(open(&directory.0).expect("opens"));
+    assert_eq!(reserved.metadata().expect("it is open").nlink(), 1, "somebody may have them");
 }
