@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::directory::{Directory, DirectoryError, FILE_HEAD_BYTES, Made, Manifest, Reached};
 use super::log::{RESERVED, Recovered};
-use super::record::{self, ALIGN, HEAD_BYTES, Kind, OnDisk, Record, Sequence};
+use super::record::{self, ALIGN, HEAD_BYTES, Kind, OnDisk, Record, Sequence, record_bytes};
 use super::segment::{Location, Segment, SegmentId};
 
 /// So much of a file is read at a time.
@@ -91,6 +91,7 @@ pub(crate) fn read_segments(
             Err(error) => return Err(error),
         }
     }
+    parts.iter().try_for_each(|part| part.fits(segment_bytes))?;
     findings.settled =
         parts.iter().filter_map(|part| part.scan.settled).chain(manifest.reached.settled).max();
     let lazy = parts.iter().filter_map(|part| part.scan.lazy);
@@ -332,6 +333,17 @@ impl Part {
         FILE_HEAD_BYTES + at as u64
     }
 
+    /// Nothing could be done about a record that is too long for the segments that are made now: its
+    /// key would stay for ever, and its segment.
+    fn fits(&self, segment_bytes: usize) -> Result<(), DirectoryError> {
+        let least = self.scan.longest + HEAD_BYTES;
+        let what = format!(
+            "a record in it fits no segments of {segment_bytes} bytes: they have to have {least} bytes"
+        );
+        let told = || DirectoryError::Other(self.path.clone(), what);
+        (least <= segment_bytes).then_some(()).ok_or_else(told)
+    }
+
     /// What of it is in the log.
     fn whole(self) -> Result<Arc<Segment>, DirectoryError> {
         let Part { id, path, file, salt, reserved, scan, readable, .. } = self;
@@ -396,6 +408,8 @@ struct Scan {
     gaps: Vec<Gap>,
     /// The last record that was not moved.
     tail: Option<Tail>,
+    /// Bytes of the longest record, or of one that would change the longest key.
+    longest: usize,
 }
 
 /// A stretch that cannot be read.
@@ -419,6 +433,8 @@ impl Scan {
     fn note(&mut self, at: Location, record: &Record<'_>) {
         let Record { sequence, more, moved, on_disk, .. } = *record;
         self.last = self.last.max(sequence);
+        let change_bytes = record_bytes(Kind::Append, record.key.len(), 0, true);
+        self.longest = self.longest.max(record.bytes()).max(change_bytes);
         self.settled = self.settled.max(on_disk.settled);
         if on_disk.lazy {
             self.lazy = Some(at);

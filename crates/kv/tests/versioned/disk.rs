@@ -128,3 +128,25 @@ fn the_blocks_of_the_next_manifest_are_kept_from_one_life_to_the_next() {
     drop(open(&directory.0).expect("opens"));
     assert_eq!(reserved.metadata().expect("it is open").nlink(), 1, "somebody may have them");
 }
+
+#[test]
+fn a_record_that_fits_no_segment_as_they_are_now_is_named_at_once() {
+    let directory = Directory::new("longer");
+    let smaller = options(Consistency::Linearizable);
+    let opened = |segment_bytes| {
+        let path = directory.0.clone();
+        let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
+        Store::open(StoreOptions { segment_bytes, ..smaller }, &at, 1 << 26)
+    };
+    let store = opened(64 << 10).expect("opens").0;
+    set(&store, &[1; 4000], b"");
+    drop(store);
+    // The record takes that and the key; whoever changes it adds a request's id, and a segment ends.
+    let Err(DirectoryError::Other(file, what)) = opened(4096) else {
+        panic!("it could be neither moved nor deleted")
+    };
+    assert!(file.exists() && what.contains("segments of 4096 bytes"), "{what}");
+    let least = what.rsplit(' ').nth(1).and_then(|least| least.parse().ok());
+    let store = opened(least.expect("it says how many bytes")).expect("opens").0;
+    set(&store, &[1; 4000], b"");
+}
