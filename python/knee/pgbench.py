@@ -2,7 +2,8 @@
 
 pgbench (PostgreSQL documentation, "Per-Transaction Logging") writes a file for each of its threads, with a line for
 each transaction: client, its number there, microseconds that it took, script, and the second and microsecond at which
-it was over; with a rate, also how late it began. A transaction that failed has a word instead of the microseconds.
+it was over; with a rate, also how late it began. A transaction that failed has a word instead of the microseconds. Of
+the last line there may be a part, where pgbench was ended.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ OPERATION = "transaction"
 """What a script is counted as: pgbench times none of its statements alone."""
 
 _COLUMNS = ("client", "number", "took_us", "script", "ended_s", "ended_us")
+_FAILED = "failed"
 _Line = dict[str, Any]
 
 
@@ -81,9 +83,13 @@ def script(workload: Workload) -> str:
 
 
 def lines(logs: Iterable[Path], clients: int, started_unix_s: float, seconds: int) -> Iterator[_Line]:
-    """A window for each second from the start on, and the summary. Raises ProcessError when there is no such log."""
-    transactions = _read(logs)
-    for second in range(math.floor(started_unix_s), math.floor(started_unix_s) + seconds):
+    """A window for each second from the start on, and the summary of what was over in them.
+
+    Raises ProcessError when there is no such log.
+    """
+    first = math.floor(started_unix_s)
+    transactions = _read(logs).filter(pl.col("ended_s").is_between(first, first + seconds, closed="left"))
+    for second in range(first, first + seconds):
         here = transactions.filter(pl.col("ended_s") == second)
         window = {"type": "window", "role": "load", "second": second, "seconds": 1.0, "ops": {}, "connections": clients}
         if here.height:
@@ -93,22 +99,29 @@ def lines(logs: Iterable[Path], clients: int, started_unix_s: float, seconds: in
 
 
 def _read(logs: Iterable[Path]) -> pl.DataFrame:
-    frames = []
-    for log in logs:
-        try:
-            frame = pl.read_csv(log, separator=" ", has_header=False, infer_schema=False, truncate_ragged_lines=True)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise ProcessError(f"{log}: what pgbench logged cannot be read: {error}") from error
-        if frame.width < len(_COLUMNS):
-            raise ProcessError(f"{log}: not a log of pgbench's transactions")
-        frames.append(frame[:, : len(_COLUMNS)].rename(dict(zip(frame.columns, _COLUMNS, strict=False))))
+    """What all of them say: `took_us`, null of a transaction that failed, and `ended_s`."""
+    frames = [_transactions(log) for log in logs]
     if not frames:
         raise ProcessError("pgbench logged no transaction")
-    times = pl.concat(frames).select(
-        pl.col("took_us").cast(pl.Int64, strict=False),
-        pl.col("ended_s", "ended_us").cast(pl.Int64),
-    )
-    return times.sort("ended_s", "ended_us")
+    return pl.concat(frames)
+
+
+def _transactions(log: Path) -> pl.DataFrame:
+    took_us, ended_s = pl.col("took_us"), pl.col("ended_s")
+    try:
+        whole_lines = log.read_bytes().rpartition(b"\n")[0]
+        frame = pl.read_csv(
+            whole_lines, separator=" ", has_header=False, infer_schema=False, truncate_ragged_lines=True
+        )
+        if frame.width < len(_COLUMNS):
+            raise ProcessError(f"{log}: not a log of pgbench's transactions")
+        frame = frame.rename(dict(zip(frame.columns, _COLUMNS, strict=False)))
+        times = frame.select(took_us.replace(_FAILED, None).cast(pl.Int64), ended_s.cast(pl.Int64))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ProcessError(f"{log}: what pgbench logged cannot be read: {error}") from error
+    if times["ended_s"].has_nulls():
+        raise ProcessError(f"{log}: not a log of pgbench's transactions")
+    return times
 
 
 def _counts(transactions: pl.DataFrame) -> _Line:

@@ -34,7 +34,21 @@ def test_late_starts_of_a_rate_are_no_part_of_what_it_took(tmp_path: Path) -> No
     assert window["ops"][OPERATION]["response_sum_ns"] == 1_500_000
 
 
-@pytest.mark.parametrize("text", ["", "not a log\n"])
+def test_what_ends_behind_the_last_window_is_in_no_figure(tmp_path: Path) -> None:
+    log = tmp_path / "log.1"
+    log.write_text("0 0 1500 0 1700000000 250000\n0 1 1500 0 1700000001 2\n")
+    window, summary = lines([log], clients=1, started_unix_s=1_700_000_000, seconds=1)
+    assert window["ops"][OPERATION]["count"] == summary["ops"][OPERATION]["count"] == 1
+
+
+def test_a_line_that_pgbench_was_ended_in_is_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "log.1"
+    log.write_text("0 0 1500 0 1700000000 250000\n0 1 1500 0 17000")
+    window, _ = lines([log], clients=1, started_unix_s=1_700_000_000, seconds=1)
+    assert window["ops"][OPERATION]["count"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "not a log\n", "0 0 1500 0 1 2\n0 1 soon 0 1 2\n", "0 0 1 0 1 2\n0 1 1\n"])
 def test_what_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "log.1").write_text(text)
     with pytest.raises(ProcessError, match=r"log\.1"):
