@@ -166,7 +166,7 @@ def why_the_mean_misleads(found: Sequence[Outcome], clients: int) -> str:
         f"{at} {large.share:.1%} of the reads were very large ones, and they were {large.time_share:.0%} of all the "
         f"time that clients waited for reads. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
         f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. Of all pairs of both the very large one took "
-        f"longer in {large.longer.estimate:.0%}. Without the very large ones the mean would be {number(rest)} ms "
+        f"longer in {_share(large.longer)}. Without the very large ones the mean would be {number(rest)} ms "
         f"instead of {number(whole)} ms."
     )
 
@@ -177,6 +177,13 @@ def _times(times: Interval) -> str:
         return f"{number(times.estimate, 2)} times as long, but how surely cannot be told without repetitions"
     told = f"{number(times.estimate, 2)} times as long ({between(times)})"
     return f"{told}, so whether they differ at all cannot be told" if times.low <= 1 <= times.high else told
+
+
+def _share(share: Interval) -> str:
+    """A share of pairs, with its interval within what a share can be."""
+    if share.low is None or share.high is None:
+        return f"{share.estimate:.0%}"
+    return f"{share.estimate:.0%} ({max(0.0, share.low):.0%} to {min(1.0, share.high):.0%})"
 
 
 def what_clusters_there_are(found: Clusters, clients: int) -> list[str]:

@@ -87,9 +87,12 @@ def what_the_log_took(told: pl.DataFrame) -> str:
     first, second = taken[: taken.height // 2], taken[taken.height // 2 :]
     low, high = (float(getattr(second["file_mb"], end)()) for end in ("min", "max"))
     before, live = float(first["file_mb"].max()), float(second["live_mb"].mean())  # type: ignore[arg-type]
-    grew = f"no more than in the first ({number(before)} MB at most)"
+    grew = "no more than in the first"
+    if high > before:
+        grew = f"{high / before - 1:.1%} more than in the first"
+    grew += f" ({number(before)} MB at most)"
     if high > (1 + _LOG_GROWS) * before:
-        grew = f"{high / before - 1:.0%} more than in the first ({number(before)} MB at most): it may go on growing"
+        grew += ": it may go on growing"
     return (
         f"In the second half of the run the stores' logs took {number(low)} to {number(high)} MB, {grew}. On average "
         f"{number(live)} MB of that were live."

@@ -78,7 +78,10 @@ def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
     sentence = why_the_mean_misleads(outcomes(found)[0], 8)
     assert sentence.startswith("At 8 clients 1.0% of the reads were very large ones, and they were 57% of all the time")
     assert "time that clients waited for reads. They took" in sentence
-    assert "100 times as long (100 to 100). Of all pairs of both the very large one took longer in 100%." in sentence
+    assert (
+        "100 times as long (100 to 100). Of all pairs of both the very large one took longer in 100% (100% to 100%)."
+        in sentence
+    )
     assert "Without the very large ones the mean would be 1.80 ms instead of 4.18" in sentence
     missing = why_the_mean_misleads(outcomes(without(found, "read_large"))[0], 8)
     assert "a read that found nothing took" in missing and missing.endswith("0.50 times as long (0.50 to 0.50).")

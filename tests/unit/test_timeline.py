@@ -16,9 +16,14 @@ from knee.timeline import what_the_log_took
             [min(480.0, 20.0 * second) for second in range(60)],
             "took 480 to 480 MB, no more than in the first (480 MB at most). On average 90.0 MB of that were live.",
         ),
+        # A little more in every half is more, whether it is much or not.
+        (
+            [100.0 + second * 0.1 for second in range(60)],
+            "took 103 to 106 MB, 2.9% more than in the first (103 MB at most). On",
+        ),
         (
             [10.0 * (second + 1) for second in range(60)],
-            "took 310 to 600 MB, 100% more than in the first (300 MB at most): it may go on growing.",
+            "took 310 to 600 MB, 100.0% more than in the first (300 MB at most): it may go on growing.",
         ),
     ],
 )
