@@ -138,6 +138,28 @@ async fn a_read_only_database_answers_reads_and_says_so() {
     assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
 }
 
+/// Whatever somebody has set role or database to; but whoever waits for more than the disk may do so.
+#[tokio::test]
+async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let database = cluster.connect(name(&options)).await;
+    let tells = "CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            NEW.content := current_setting('synchronous_commit'); RETURN NEW; END $$;
+        CREATE TRIGGER tells BEFORE INSERT ON knee_queue.message
+            FOR EACH ROW EXECUTE FUNCTION tells()";
+    database.batch_execute(tells).await.unwrap();
+    for (set, is) in [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")] {
+        let alter = format!("ALTER DATABASE {} SET synchronous_commit = {set}", name(&options));
+        database.batch_execute(&alter).await.unwrap();
+        let desk = Desk(Postgres::open(&options).await.unwrap());
+        let client = desk.client().await;
+        let queue = desk.queue(client).await;
+        desk.send(client, client, queue, "").await;
+        assert_eq!(desk.remove(client, queue, 1).await[0].content, is, "{set}");
+    }
+}
+
 /// Of some errors nobody knows whether they came behind the commit.
 #[tokio::test]
 async fn a_change_is_said_not_to_be_done_only_where_it_is_not() {

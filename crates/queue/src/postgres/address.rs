@@ -21,6 +21,11 @@ const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
     -c enable_seqscan=off -c enable_bitmapscan=off \
     -c statement_timeout=30s -c client_encoding=UTF8";
 
+/// What every session asks for first: a commit that is answered is on the disk, whatever role or database
+/// are set to. Who waits for standbys as well goes on doing so.
+pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off'";
+
 /// Reads an address, `postgresql://USER@HOST:PORT/DATABASE` or `host=... user=...`, and finds its
 /// password: in the given file, in `PGPASSWORD`, or in the file that `PGPASSFILE` names or `~/.pgpass`.
 ///

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Config, NoTls};
 
+use super::address::DURABLE;
 use super::failure;
 use super::floors::Floors;
 use super::statements::Statements;
@@ -102,8 +103,9 @@ impl Pool {
             let _ = connection.await;
             floors.forget();
         });
-        let statements =
-            Statements::prepare(&client).await.map_err(|error| failure::calling(&error, true))?;
+        let prepared =
+            tokio::try_join!(client.batch_execute(DURABLE), Statements::prepare(&client));
+        let ((), statements) = prepared.map_err(|error| failure::calling(&error, true))?;
         Ok(Connection { client, statements })
     }
 }
