@@ -1,405 +1,297 @@
 //! Random histories of clients who send, remove and lease at once, while faults happen: nothing that was
-//! acknowledged is lost, nothing is had twice, and order holds.
+//! acknowledged is lost, nothing is had twice, and order holds. See `harness/verdict.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod harness;
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use knee_queue::database::{Database, Failure};
-use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId, Request};
+use knee_queue::database::Database;
+use knee_queue::operation::{ANYBODY, Answer, Request};
 use knee_queue::postgres::{Options, Postgres};
 use knee_queue::sqlite::{self, Sqlite};
 use knee_random::Random;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
+use tokio_postgres::Client;
 
 use crate::harness::cluster::{Cluster, Stop};
-use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of, outgoing};
+use crate::harness::desk::Desk;
+use crate::harness::history::{CLIENTS, History, Mix, QUEUES, seeds};
+use crate::harness::verdict::{Event, Span, verify};
 
-/// Clients, each of whom sends and takes.
-const CLIENTS: u64 = 4;
-const QUEUES: usize = 3;
-/// A lease that may end while its client still has it.
-const SHORT: Duration = Duration::from_millis(100);
+const MIXES: [Mix; 2] = [Mix::Removes, Mix::All];
 
-/// What a client did, with the times between which it happened.
-#[derive(Debug, Clone)]
-enum Event {
-    /// Of a send that failed it is not known whether it happened; it has no number then.
-    Sent { content: String, queue: QueueId, receiver: ClientId, id: Option<MessageId>, span: Span },
-    /// Removed, or acknowledged in time.
-    Had { content: String, id: MessageId, span: Span },
-    /// An answer that may have had messages was lost.
-    Lost,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    begun: Instant,
-    ended: Instant,
-}
-
-/// Whether the database said of a failed request that it did nothing.
-fn nothing_done(failure: &Failure) -> bool {
-    match failure {
-        Failure::Unknown(_) => false,
-        Failure::Unavailable(_) | Failure::TooLate(_) | Failure::NotMigrated(_) => true,
-        other => panic!("{other:?}"),
-    }
-}
-
-struct History<D> {
-    desk: Desk<D>,
-    clients: Vec<ClientId>,
-    queues: Vec<QueueId>,
-    next: AtomicU64,
-    stopped: AtomicBool,
-}
-
-impl<D: Database> History<D> {
-    async fn new(database: D) -> Arc<History<D>> {
-        let desk = Desk(database);
-        let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            clients.push(desk.client().await);
-        }
-        let mut queues = Vec::new();
-        for _ in 0..QUEUES {
-            queues.push(desk.queue(clients[0]).await);
-        }
-        let (next, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(History { desk, clients, queues, next, stopped })
-    }
-
-    /// A client's requests, one after the other, until somebody stops it or so many.
-    async fn run(
-        self: Arc<Self>,
-        mut random: Random,
-        client: ClientId,
-        requests: u32,
-    ) -> Vec<Event> {
-        let mut events = Vec::new();
-        for _ in 0..requests {
-            if self.stopped.load(Ordering::Relaxed) {
-                break;
-            }
-            let queue = self.queues[random.below(QUEUES as u64) as usize];
-            match random.below(10) {
-                0..5 => self.send(&mut random, client, queue, &mut events).await,
-                5..8 => {
-                    let count = 1 + random.below(2) as u32;
-                    self.remove(client, queue, count, &mut events).await;
-                }
-                _ => self.lease(&mut random, client, queue, &mut events).await,
-            }
-        }
-        events
-    }
-
-    async fn send(
-        &self,
-        random: &mut Random,
-        client: ClientId,
-        queue: QueueId,
-        events: &mut Vec<Event>,
-    ) {
-        let whose: Vec<_> = (0..1 + random.below(3))
-            .map(|_| match random.below(CLIENTS + 2) as usize {
-                n if n < self.clients.len() => self.clients[n],
-                _ => ANYBODY,
-            })
-            .collect();
-        let name = || self.next.fetch_add(1, Ordering::Relaxed).to_string();
-        let messages: Vec<_> =
-            whose.into_iter().map(|receiver| outgoing(receiver, queue, &name())).collect();
-        let begun = Instant::now();
-        let sent = self.desk.send_all(client, messages.clone()).await;
-        let span = Span { begun, ended: Instant::now() };
-        let ids = match sent {
-            Ok(ids) => ids.into_iter().map(Some).collect(),
-            Err(failure) if nothing_done(&failure) => return,
-            Err(_) => vec![None; messages.len()],
-        };
-        for (message, id) in messages.into_iter().zip(ids) {
-            let (content, receiver) = (message.content, message.receiver);
-            events.push(Event::Sent { content, queue, receiver, id, span });
-        }
-    }
-
-    async fn remove(&self, client: ClientId, queue: QueueId, count: u32, events: &mut Vec<Event>) {
-        let begun = Instant::now();
-        let request =
-            Request::Remove { receiver: client, queue, count, content_bytes_max: u64::MAX };
-        match self.desk.ask(request).await {
-            Ok(knee_queue::operation::Answer::Messages(messages)) => {
-                assert!(messages.is_sorted_by_key(|message| message.id));
-                let span = Span { begun, ended: Instant::now() };
-                let had = |m: knee_queue::operation::Stored| Event::Had {
-                    content: m.content,
-                    id: m.id,
-                    span,
-                };
-                events.extend(messages.into_iter().map(had));
-            }
-            Ok(other) => panic!("{other:?}"),
-            Err(failure) => events.extend((!nothing_done(&failure)).then_some(Event::Lost)),
-        }
-    }
-
-    /// Leases a message, and acknowledges it, releases it, or dies and forgets it.
-    async fn lease(
-        &self,
-        random: &mut Random,
-        client: ClientId,
-        queue: QueueId,
-        events: &mut Vec<Event>,
-    ) {
-        let begun = Instant::now();
-        let visibility = if random.below(2) == 0 { SHORT } else { LONG.min(3 * SHORT) };
-        let request = Request::Lease {
-            receiver: client,
-            queue,
-            count: 1,
-            content_bytes_max: u64::MAX,
-            visibility,
-        };
-        let Ok(knee_queue::operation::Answer::Leased(leased)) = self.desk.ask(request).await else {
-            // It ends by itself.
-            return;
-        };
-        let Some(taken) = leased.first() else { return };
-        let leases = vec![lease_of(taken)];
-        match random.below(4) {
-            0 => {}
-            1 => drop(self.desk.ask(Request::Release { leases }).await),
-            _ => {
-                let (content, id) = (taken.0.content.clone(), taken.0.id);
-                match self.desk.ask(Request::Acknowledge { leases }).await {
-                    Ok(knee_queue::operation::Answer::Ended(ended)) if ended.is_empty() => {
-                        let span = Span { begun, ended: Instant::now() };
-                        events.push(Event::Had { content, id, span });
-                    }
-                    Ok(_) => {}
-                    Err(failure) => {
-                        events.extend((!nothing_done(&failure)).then_some(Event::Lost));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Runs all clients until they are done, while `faults` happen; then removes what is left, and checks.
-    async fn check(self: Arc<Self>, seed: u64, requests: u32, faults: impl AsyncFnOnce()) {
-        let mut tasks = Vec::new();
-        for (stream, &client) in (0..).zip(&self.clients) {
-            let random = Random::stream(seed, stream);
-            tasks.push(tokio::spawn(Arc::clone(&self).run(random, client, requests)));
-        }
-        faults().await;
-        let mut events = Vec::new();
-        for task in tasks {
-            events.extend(timeout(PATIENCE * 3, task).await.expect("all end").unwrap());
-        }
-        // Every lease ends; then what is there is what was not had.
-        let mut quiet = 0;
-        let begun = Instant::now();
-        while quiet < 3 {
-            assert!(begun.elapsed() < PATIENCE, "leases end");
-            let before = events.len();
-            for &client in &self.clients {
-                for &queue in &self.queues {
-                    self.remove(client, queue, 1000, &mut events).await;
-                }
-            }
-            let left = self.desk.counts().await.messages;
-            quiet = if left == 0 && events.len() == before { quiet + 1 } else { 0 };
-            sleep(Duration::from_millis(20)).await;
-        }
-        verify(&events);
-    }
-}
-
-fn verify(events: &[Event]) {
-    let lost = events.iter().filter(|event| matches!(event, Event::Lost)).count();
-    let mut had: HashMap<&str, (MessageId, Span)> = HashMap::new();
-    for event in events {
-        if let Event::Had { content, id, span } = event {
-            assert!(had.insert(content, (*id, *span)).is_none(), "{content} was had twice");
-        }
-    }
-    let mut missing = 0;
-    let mut ordered: Vec<(QueueId, ClientId, Span, Span)> = Vec::new();
-    for event in events {
-        let Event::Sent { content, queue, receiver, id, span } = event else { continue };
-        match (had.remove(content.as_str()), id) {
-            (Some((had_id, had_span)), Some(id)) => {
-                assert_eq!(had_id, *id, "{content}");
-                ordered.push((*queue, *receiver, *span, had_span));
-            }
-            (None, Some(_)) => missing += 1,
-            (_, None) => {}
-        }
-    }
-    assert!(had.is_empty(), "nobody sent {had:?}");
-    // What a lost answer took along may be gone, at most two for each.
-    assert!(missing <= 2 * lost, "{missing} messages are lost, with {lost} answers");
-    assert!(!ordered.is_empty(), "something was had");
-}
-
-/// Order: with nobody who puts back, whoever removes gets them as they were sent.
-async fn check_order<D: Database>(history: &Arc<History<D>>) {
-    let sender = history.clients[0];
-    let queue = history.queues[0];
-    let mut tasks = Vec::new();
-    for stream in 0..2 {
-        let history = Arc::clone(history);
-        tasks.push(tokio::spawn(async move {
-            for n in 0..50 {
-                history.desk.send(sender, ANYBODY, queue, &format!("{stream} {n}")).await;
-            }
-        }));
-    }
-    let mut removers = Vec::new();
-    for &client in &history.clients[1..] {
-        let history = Arc::clone(history);
-        removers.push(tokio::spawn(async move {
-            let mut mine: Vec<(String, Span)> = Vec::new();
-            while !history.stopped.load(Ordering::Relaxed) {
-                let begun = Instant::now();
-                for message in history.desk.remove(client, queue, 1).await {
-                    mine.push((message.content, Span { begun, ended: Instant::now() }));
-                }
-            }
-            mine
-        }));
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    history.desk.at_last(async || (history.desk.counts().await.messages == 0).then_some(())).await;
-    history.stopped.store(true, Ordering::Relaxed);
-    let mut had: Vec<(u32, u32, Span)> = Vec::new();
-    for remover in removers {
-        for (content, span) in remover.await.unwrap() {
-            let (stream, n) = content.split_once(' ').unwrap();
-            had.push((stream.parse().unwrap(), n.parse().unwrap(), span));
-        }
-    }
-    assert_eq!(had.len(), 100);
-    for (stream, n, span) in &had {
-        for (other_stream, m, other) in &had {
-            let earlier = stream == other_stream && n < m;
-            assert!(!earlier || other.ended > span.begun, "{stream}: {m} was had before {n} began");
-        }
-    }
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("KNEE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    println!("KNEE_SEED={seed}");
-    seed
+async fn nothing_happens() -> Vec<Event> {
+    Vec::new()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_had_twice_in_sqlite() {
     let options = sqlite::Options { file: None, durable: true };
-    let history = History::new(Sqlite::open(&options).unwrap()).await;
-    history.check(seed(), 400, async || {}).await;
-    let history = History::new(Sqlite::open(&options).unwrap()).await;
-    check_order(&history).await;
+    for seed in seeds() {
+        for mix in MIXES {
+            let history = History::new(Sqlite::open(&options).unwrap(), mix).await;
+            history.check(seed, 400, nothing_happens).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_had_twice_in_postgresql() {
     let cluster = Cluster::start(false);
-    for combine_max in [1, 8] {
-        let options = Options { connections: 3, combine_max, ..cluster.migrated().await };
-        let history = History::new(Postgres::open(&options).await.unwrap()).await;
-        history.check(seed(), 100, async || {}).await;
-        let history = History::new(Postgres::open(&options).await.unwrap()).await;
-        check_order(&history).await;
+    for seed in seeds() {
+        for (combine_max, mix) in [1, 8].into_iter().flat_map(|most| MIXES.map(|mix| (most, mix))) {
+            let options = Options { connections: 3, combine_max, ..cluster.migrated().await };
+            let history = History::new(Postgres::open(&options).await.unwrap(), mix).await;
+            history.check(seed, 100, nothing_happens).await;
+        }
     }
 }
 
-/// Floors are raised and forgotten meanwhile, removers are undone, and an old snapshot stays open.
+/// Floors rise meanwhile, removers are undone, senders take their time, and an old snapshot stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_behind_an_old_snapshot_when_removers_are_undone() {
+async fn nothing_is_lost_behind_an_old_snapshot_when_removers_are_undone_and_senders_late() {
     let cluster = Cluster::start(false);
-    let options = cluster.migrated().await;
-    let database = options.address.rsplit('/').next().unwrap().to_owned();
-    let history = History::new(Postgres::open(&options).await.unwrap()).await;
-    let old = cluster.connect(&database).await;
-    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM knee_queue.message")
-        .await
-        .unwrap();
-    let undone = cluster.connect(&database).await;
-    let (clients, queues) = (history.clients.clone(), history.queues.clone());
-    let ended = Arc::clone(&history);
-    let faults = async || {
-        let mut random = Random::stream(seed(), 99);
-        for _ in 0..40 {
-            let client = clients[random.below(CLIENTS) as usize];
-            let queue = queues[random.below(QUEUES as u64) as usize];
-            // Removes, and sends, that come to nothing; and some who send late, below who came later.
-            let end = if random.below(3) == 0 { "COMMIT" } else { "ROLLBACK" };
-            let call = if end == "COMMIT" {
-                "SELECT pg_current_xact_id(), nextval('knee_queue.message_id')".to_owned()
-            } else {
-                format!(
-                    "SELECT knee_queue.take({client}, {queue}, 3, 99999, NULL, 0, 0, 0);
-                     SELECT knee_queue.send({client}, {client}, {queue}, 'never')"
-                )
+    for (seed, mix) in seeds().flat_map(|seed| MIXES.map(|mix| (seed, mix))) {
+        let options = cluster.migrated().await;
+        let database = options.address.rsplit('/').next().unwrap();
+        let history = History::new(Postgres::open(&options).await.unwrap(), mix).await;
+        let old = cluster.connect(database).await;
+        old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM knee_queue.message")
+            .await
+            .unwrap();
+        let (undone, late) = (cluster.connect(database).await, cluster.connect(database).await);
+        let faulty = Arc::clone(&history);
+        let faults = async || {
+            let (hidden, sent) = tokio::join!(
+                undo(&faulty, &undone, Random::stream(seed, 98)),
+                send_late(&faulty, &late, Random::stream(seed, 99))
+            );
+            faulty.stop();
+            [hidden, sent].concat()
+        };
+        history.check(seed, u32::MAX, faults).await;
+    }
+}
+
+/// Removes, and sends, that come to nothing; and numbers that nobody has.
+async fn undo<D: Database>(
+    history: &History<D>,
+    undone: &Client,
+    mut random: Random,
+) -> Vec<Event> {
+    let mut events = Vec::new();
+    for _ in 0..60 {
+        let client = history.clients[random.below(CLIENTS) as usize];
+        let queue = history.queues[random.below(QUEUES as u64) as usize];
+        let end = if random.below(3) == 0 { "COMMIT" } else { "ROLLBACK" };
+        let call = if end == "COMMIT" {
+            "SELECT pg_current_xact_id(), nextval('knee_queue.message_id')".to_owned()
+        } else {
+            format!(
+                "SELECT knee_queue.take({client}, {queue}, 3, 99999, NULL, 0, 0, 0);
+                 SELECT knee_queue.send({client}, {client}, {queue}, 'never')"
+            )
+        };
+        let begun = Instant::now();
+        undone.batch_execute(&format!("BEGIN; {call}")).await.unwrap();
+        sleep(Duration::from_millis(random.below(40))).await;
+        undone.batch_execute(end).await.unwrap();
+        events.push(Event::Hidden { queue, span: Span::since(begun) });
+    }
+    events
+}
+
+/// Messages that have their numbers long before anybody sees them: it has been looked meanwhile, more than
+/// once, what is decided.
+async fn send_late<D: Database>(
+    history: &History<D>,
+    late: &Client,
+    mut random: Random,
+) -> Vec<Event> {
+    let mut events = Vec::new();
+    for round in 0..3 {
+        let begun = Instant::now();
+        late.batch_execute("BEGIN").await.unwrap();
+        let mut messages = Vec::new();
+        for (n, &queue) in history.queues.iter().enumerate() {
+            let receiver = match random.below(CLIENTS + 1) as usize {
+                n if n < history.clients.len() => history.clients[n],
+                _ => ANYBODY,
             };
-            undone.batch_execute(&format!("BEGIN; {call}")).await.unwrap();
-            sleep(Duration::from_millis(random.below(40))).await;
-            undone.batch_execute(end).await.unwrap();
+            let content = format!("late {round} {n}");
+            let send =
+                format!("SELECT id FROM knee_queue.send(0, {receiver}, {queue}, '{content}')");
+            let id: i64 = late.query_one(&send, &[]).await.unwrap().get(0);
+            messages.push((content, queue, receiver, Some(id.unsigned_abs())));
         }
-        ended.stopped.store(true, Ordering::Relaxed);
-    };
-    history.check(seed(), u32::MAX, faults).await;
+        sleep(Duration::from_millis(600 + random.below(200))).await;
+        late.batch_execute("COMMIT").await.unwrap();
+        let span = Span::since(begun);
+        let sent =
+            |(content, queue, receiver, id)| Event::Sent { content, queue, receiver, id, span };
+        events.extend(messages.into_iter().map(sent));
+    }
+    events
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
     let cluster = Cluster::start(false);
-    for combine_max in [1, 8] {
-        let options = Options { combine_max, ..cluster.migrated().await };
-        let database = options.address.rsplit('/').next().unwrap().to_owned();
-        let history = History::new(Postgres::open(&options).await.unwrap()).await;
-        let killer = cluster.connect(&database).await;
-        let ended = Arc::clone(&history);
-        let faults = async || {
-            for _ in 0..30 {
-                sleep(Duration::from_millis(30)).await;
-                let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                           WHERE application_name = 'knee-queue' AND datname = current_database()
-                           ORDER BY random() LIMIT 2";
-                killer.query(cut, &[]).await.unwrap();
-            }
-            ended.stopped.store(true, Ordering::Relaxed);
-        };
-        history.check(seed(), u32::MAX, faults).await;
+    for seed in seeds() {
+        for (combine_max, mix) in [(1, Mix::Removes), (8, Mix::All)] {
+            let options = Options { combine_max, ..cluster.migrated().await };
+            let database = options.address.rsplit('/').next().unwrap();
+            cluster.log_calls(database).await;
+            let history = History::new(Postgres::open(&options).await.unwrap(), mix).await;
+            let killer = cluster.connect(database).await;
+            let faulty = Arc::clone(&history);
+            let faults = async || {
+                for n in 0..12 {
+                    // Once in a while, when floors are up again.
+                    if n % 4 == 0 {
+                        cluster.floors_are_up(0).await;
+                    }
+                    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                               WHERE application_name = 'knee-queue'
+                                   AND datname = current_database()
+                               ORDER BY random() LIMIT 2";
+                    killer.query(cut, &[]).await.unwrap();
+                    sleep(Duration::from_millis(30)).await;
+                }
+                faulty.stop();
+                Vec::new()
+            };
+            history.check(seed, u32::MAX, faults).await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_server_restarts() {
     let mut cluster = Cluster::start(true);
+    for seed in seeds() {
+        let options = cluster.migrated().await;
+        cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
+        let history = History::new(Postgres::open(&options).await.unwrap(), Mix::All).await;
+        let faulty = Arc::clone(&history);
+        let faults = async || {
+            for how in [Stop::Fast, Stop::Immediate, Stop::Immediate] {
+                cluster.floors_are_up(0).await;
+                cluster.stop(how);
+                cluster.restart();
+            }
+            cluster.floors_are_up(0).await;
+            faulty.stop();
+            Vec::new()
+        };
+        history.check(seed, u32::MAX, faults).await;
+    }
+}
+
+/// As by whoever has a backup, or a standby that lags behind: what was removed meanwhile is there again, and
+/// what was sent is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_copy_of_the_database_has_is_found_in_its_order() {
+    let mut cluster = Cluster::start(false);
     let options = cluster.migrated().await;
-    let history = History::new(Postgres::open(&options).await.unwrap()).await;
-    let ended = Arc::clone(&history);
-    let faults = async || {
-        for how in [Stop::Fast, Stop::Immediate, Stop::Immediate] {
-            sleep(Duration::from_millis(400)).await;
-            cluster.stop(how);
-            cluster.restart();
-        }
-        sleep(Duration::from_millis(400)).await;
-        ended.stopped.store(true, Ordering::Relaxed);
+    cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    // Connections that were lost meanwhile are found out by who uses them.
+    let remove = async || {
+        let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
+        let request = Request::Remove { receiver, queue, count, content_bytes_max };
+        desk.at_last(async || match desk.ask(request.clone()).await {
+            Ok(Answer::Messages(mut messages)) => Some(messages.pop()),
+            _ => None,
+        })
+        .await
     };
-    history.check(seed(), u32::MAX, faults).await;
+    let mut sent = Vec::new();
+    for n in 0..20 {
+        let receiver = [client, ANYBODY][n % 2];
+        sent.push(desk.send(client, receiver, queue, &n.to_string()).await);
+    }
+    cluster.stop(Stop::Fast);
+    cluster.keep_copy();
+    cluster.restart();
+    for &id in &sent {
+        assert_eq!(remove().await.unwrap().id, id);
+    }
+    let removing = async {
+        loop {
+            assert_eq!(remove().await, None);
+        }
+    };
+    tokio::select! {
+        () = removing => {}
+        () = cluster.floors_are_up(sent[19]) => {}
+    }
+    cluster.stop(Stop::Immediate);
+    cluster.put_copy_back();
+    cluster.restart();
+    for &id in &sent {
+        assert_eq!(remove().await.map(|message| message.id), Some(id));
+    }
+    assert_eq!(remove().await, None);
+}
+
+/// Whoever judges histories has to be judged, too.
+#[test]
+fn histories_that_cannot_be_are_found_out() {
+    let start = Instant::now();
+    let span = |begun: u64, ended: u64| Span {
+        begun: start + Duration::from_secs(begun),
+        ended: start + Duration::from_secs(ended),
+    };
+    let sent = |id: u64, receiver: u32, begun, ended| {
+        let (content, queue, id) = (id.to_string(), 1, Some(id));
+        Event::Sent { content, queue, receiver, id, span: span(begun, ended) }
+    };
+    let removed = |id: u64, client, begun, ended| {
+        let (content, queue, ids, span) = (id.to_string(), 1, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Had { content, id, span }]
+    };
+    let lost = [Event::Lost { queue: 1, count: 1 }];
+    let with = |sent: &[Event], more: &[&[Event]]| {
+        verify(&sent.iter().chain(more.iter().copied().flatten()).cloned().collect::<Vec<_>>())
+    };
+    let both = [sent(1, 5, 0, 1), sent(2, 5, 2, 3)];
+    let in_order = [removed(1, 5, 4, 5), removed(2, 5, 6, 7)].concat();
+    assert_eq!(with(&both, &[&in_order]), Ok(()));
+    // Missing, but for an answer that is; had twice; had as another one; not sent at all.
+    assert!(with(&both, &[&in_order[2..]]).is_err());
+    assert_eq!(with(&both, &[&in_order[2..], &lost]), Ok(()));
+    assert!(with(&both, &[&in_order, &in_order[..2]]).is_err());
+    let unknown = Event::Had { content: "2".into(), id: 7, span: span(6, 7) };
+    assert!(with(&both, &[&in_order[..2], &[unknown]]).is_err());
+    assert!(with(&both[..1], &[&in_order]).is_err());
+    // Numbers that do not grow.
+    let later_is_lower = [sent(2, 5, 0, 1), sent(1, 5, 2, 3)];
+    assert!(with(&later_is_lower, &[&in_order]).is_err());
+    let at_once = [sent(2, 5, 0, 2), sent(1, 5, 1, 3)];
+    assert_eq!(with(&at_once, &[&in_order]), Ok(()));
+    // Overtaken.
+    let out_of_order = [removed(2, 5, 4, 5), removed(1, 5, 6, 7)].concat();
+    assert!(with(&both, &[&out_of_order]).is_err());
+    // But not by two calls at once, nor by one that may have begun too early, nor by who may not have it.
+    let at_once = [removed(2, 5, 4, 6), removed(1, 5, 5, 7)].concat();
+    assert_eq!(with(&both, &[&at_once]), Ok(()));
+    let early = [removed(2, 5, 0, 5), removed(1, 5, 6, 7)].concat();
+    assert_eq!(with(&both, &[&early]), Ok(()));
+    let anybodys = [sent(1, 5, 0, 1), sent(2, ANYBODY, 2, 3)];
+    let by_another = [removed(2, 6, 4, 5), removed(1, 5, 6, 7)].concat();
+    assert_eq!(with(&anybodys, &[&by_another]), Ok(()));
+    // Nor where it was hidden: by a lease, by somebody who was undone, or by an answer that is missing.
+    assert_eq!(with(&both, &[&out_of_order, &[Event::Leased { id: 1 }]]), Ok(()));
+    let hidden = |begun, ended| Event::Hidden { queue: 1, span: span(begun, ended) };
+    assert_eq!(with(&both, &[&out_of_order, &[hidden(3, 5)]]), Ok(()));
+    assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
+    assert_eq!(with(&both, &[&out_of_order, &lost]), Ok(()));
+    let elsewhere = Event::Lost { queue: 2, count: 1 };
+    assert!(with(&both, &[&out_of_order, &[elsewhere]]).is_err());
 }

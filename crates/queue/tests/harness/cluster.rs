@@ -2,6 +2,7 @@
 //! test.
 
 use std::fs;
+use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use knee_queue::postgres::{self, Options, Postgres};
 use tokio_postgres::{Client, NoTls};
+
+use super::desk::PATIENCE;
 
 /// How a cluster is ended.
 #[derive(Debug, Clone, Copy)]
@@ -128,6 +131,40 @@ impl Cluster {
         self.restart();
     }
 
+    /// Lets the log have all calls in a database, by those who connect from now on.
+    pub(crate) async fn log_calls(&self, database: &str) {
+        let log = format!("ALTER DATABASE {database} SET log_statement = 'all'");
+        self.connect("postgres").await.batch_execute(&log).await.unwrap();
+    }
+
+    /// Returns when somebody removes who begins above this number, from now on; see `log_calls`.
+    pub(crate) async fn floors_are_up(&self, above: u64) {
+        let mut log = fs::File::open(self.place.join("log")).unwrap();
+        log.seek(SeekFrom::End(0)).unwrap();
+        let (mut told, begun) = (String::new(), Instant::now());
+        // The last line may not be there as a whole.
+        while !told.lines().filter_map(floor).any(|floor| floor > above) {
+            assert!(begun.elapsed() < PATIENCE, "no floor is above {above}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            log.read_to_string(&mut told).unwrap();
+        }
+    }
+
+    /// Keeps a copy of what there is now; it must not run.
+    pub(crate) fn keep_copy(&self) {
+        assert!(self.server.is_none());
+        let (data, copy) = (self.place.join("data"), self.place.join("copy"));
+        let copied = Command::new("cp").arg("-a").args([data, copy]).status().unwrap();
+        assert!(copied.success());
+    }
+
+    /// Lets there be what was kept; it must not run.
+    pub(crate) fn put_copy_back(&self) {
+        assert!(self.server.is_none());
+        fs::remove_dir_all(self.place.join("data")).unwrap();
+        fs::rename(self.place.join("copy"), self.place.join("data")).unwrap();
+    }
+
     /// A connection past the product.
     pub(crate) async fn connect(&self, database: &str) -> Client {
         let address = self.options(database).address;
@@ -161,6 +198,24 @@ impl Drop for Cluster {
         self.stop(Stop::Immediate);
         let _ = fs::remove_dir_all(&self.place);
     }
+}
+
+/// The highest floor with which a call of `take` or `take_each` begins, if a line of the log tells of one's
+/// values.
+fn floor(line: &str) -> Option<u64> {
+    let (_, values) = line.split_once("DETAIL:  parameters: ")?;
+    let value = |number: &str| {
+        let (_, from) = values.split_once(&format!("{number} = '"))?;
+        Some(from.split_once('\'')?.0)
+    };
+    let floors = if value("$8").is_some() {
+        [value("$6")?, value("$7")?]
+    } else {
+        value("$6").filter(|epochs| epochs.starts_with('{'))?;
+        [value("$4")?, value("$5")?]
+    };
+    let numbers = floors.iter().flat_map(|floor| floor.trim_matches(['{', '}']).split(','));
+    numbers.filter_map(|number| number.parse().ok()).max()
 }
 
 /// Who PostgreSQL's processes belong to where the tests are root's, as whom it refuses to run.

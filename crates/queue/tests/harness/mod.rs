@@ -5,4 +5,6 @@
 
 pub(crate) mod cluster;
 pub(crate) mod desk;
+pub(crate) mod history;
 pub(crate) mod proxy;
+pub(crate) mod verdict;

@@ -1,0 +1,175 @@
+//! Whether what clients have seen can be: nothing that was acknowledged is lost, nothing is had twice, and
+//! messages come in the order in which they arrived.
+//!
+//! # What is promised of order
+//!
+//! Of one queue, a message whose send was answered before another's began has the lower number; and whoever
+//! takes messages, by removing or by leasing them, has the lowest of those that he may have. Many do so at
+//! once, and pass over what somebody else is taking. So a message is *overtaken* where
+//!
+//! * it was acknowledged before a call began that took one with a higher number instead,
+//! * whoever made that call could have had it, and
+//! * it was there all the time: who removed it began when that call had ended, and nobody ever leased it.
+//!
+//! That may only be where somebody else was taking it meanwhile, in vain: a call of which there is no answer
+//! may have been undone, after it had hidden as many messages as it asked for, and nobody knows when it
+//! ended. Such a call has either taken a message along, which is missing then, or hidden it. So each one
+//! explains as many of those that are missing or overtaken in its queue as it asked for.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
+
+/// What somebody has seen.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// Of a send that failed it is not known whether it happened; it has no number then.
+    Sent { content: String, queue: QueueId, receiver: ClientId, id: Option<MessageId>, span: Span },
+    /// Removed, or leased, by one call.
+    Taken { client: ClientId, queue: QueueId, ids: Vec<MessageId>, span: Span },
+    /// Leased; it may come back.
+    Leased { id: MessageId },
+    /// For good: removed, or acknowledged in time.
+    Had { content: String, id: MessageId, span: Span },
+    /// There was no answer, which may have had so many messages.
+    Lost { queue: QueueId, count: u32 },
+    /// Messages of the queue were hidden, and put back.
+    Hidden { queue: QueueId, span: Span },
+}
+
+/// When something happened: between these times.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) begun: Instant,
+    pub(crate) ended: Instant,
+}
+
+impl Span {
+    /// From then until now.
+    pub(crate) fn since(begun: Instant) -> Span {
+        Span { begun, ended: Instant::now() }
+    }
+
+    fn overlaps(&self, other: &Span) -> bool {
+        self.begun < other.ended && other.begun < self.ended
+    }
+}
+
+/// A message, as far as it is known.
+#[derive(Debug)]
+struct Message<'e> {
+    content: &'e str,
+    queue: QueueId,
+    receiver: ClientId,
+    id: Option<MessageId>,
+    is_acknowledged: bool,
+    sent: Span,
+    had: Option<Span>,
+}
+
+/// Why the events cannot be.
+pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
+    let messages = messages(events)?;
+    numbers_grow(&messages)?;
+    let mut unexplained: HashMap<QueueId, u32> = HashMap::new();
+    for event in events {
+        if let Event::Lost { queue, count } = event {
+            *unexplained.entry(*queue).or_default() += count;
+        }
+    }
+    let leased: HashSet<MessageId> = events
+        .iter()
+        .filter_map(|event| if let Event::Leased { id } = event { Some(*id) } else { None })
+        .collect();
+    for message in &messages {
+        let why = match message.had {
+            None if message.is_acknowledged => Some(format!("{message:?} is missing")),
+            Some(had) if !message.id.is_some_and(|id| leased.contains(&id)) => {
+                overtaking(events, message, had)
+                    .map(|by| format!("{message:?} is overtaken by {by:?}"))
+            }
+            _ => None,
+        };
+        let Some(why) = why else { continue };
+        let lost = unexplained.entry(message.queue).or_default();
+        *lost = lost.checked_sub(1).ok_or(why)?;
+    }
+    Ok(())
+}
+
+/// All messages, each of which was had once at most.
+fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
+    let mut messages: HashMap<&str, Message<'_>> = HashMap::new();
+    for event in events {
+        if let Event::Sent { content, queue, receiver, id, span } = event {
+            let (queue, receiver, id, sent) = (*queue, *receiver, *id, *span);
+            let (is_acknowledged, had) = (id.is_some(), None);
+            messages.insert(
+                content,
+                Message { content, queue, receiver, id, is_acknowledged, sent, had },
+            );
+        }
+    }
+    for event in events {
+        let Event::Had { content, id, span } = event else { continue };
+        let message = messages.get_mut(content.as_str()).ok_or(format!("nobody sent {content}"))?;
+        if message.had.replace(*span).is_some() {
+            return Err(format!("{content} was had twice"));
+        }
+        if *message.id.get_or_insert(*id) != *id {
+            return Err(format!("{message:?} was had as {id}"));
+        }
+    }
+    Ok(messages.into_values().collect())
+}
+
+/// In each queue, numbers grow from those whose send was answered to those whose send began later.
+fn numbers_grow(messages: &[Message<'_>]) -> Result<(), String> {
+    let mut queues: HashMap<QueueId, Vec<(&Message<'_>, MessageId)>> = HashMap::new();
+    for message in messages {
+        if let Some(id) = message.id {
+            queues.entry(message.queue).or_default().push((message, id));
+        }
+    }
+    for mut begun in queues.into_values() {
+        let mut answered: Vec<_> =
+            begun.iter().filter(|(message, _)| message.is_acknowledged).copied().collect();
+        begun.sort_by_key(|(message, _)| message.sent.begun);
+        answered.sort_by_key(|(message, _)| message.sent.ended);
+        let mut answered = answered.into_iter().peekable();
+        let mut highest: Option<(&Message<'_>, MessageId)> = None;
+        for (message, id) in begun {
+            while let Some(earlier) =
+                answered.next_if(|(earlier, _)| earlier.sent.ended < message.sent.begun)
+            {
+                highest =
+                    Some(highest.map_or(earlier, |so_far| {
+                        if so_far.1 > earlier.1 { so_far } else { earlier }
+                    }));
+            }
+            if let Some((earlier, _)) = highest.filter(|(_, highest)| *highest > id) {
+                return Err(format!("{message:?} comes before {earlier:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The call that should have had the message, which was there.
+fn overtaking<'e>(events: &'e [Event], message: &Message<'_>, had: Span) -> Option<&'e Event> {
+    let id = message.id?;
+    events.iter().find(|event| {
+        let Event::Taken { client, queue, ids, span } = event else { return false };
+        *queue == message.queue
+            && [*client, ANYBODY].contains(&message.receiver)
+            && message.is_acknowledged
+            && message.sent.ended < span.begun
+            && span.ended < had.begun
+            && ids.iter().any(|taken| *taken > id)
+            && !events.iter().any(|event| {
+                matches!(event, Event::Hidden { queue: hidden, span: while_ }
+                    if hidden == queue && while_.overlaps(span))
+            })
+    })
+}
