@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use knee_queue::grpc::Settings;
-use knee_rpc::queue::{CountsRequest, ReadAllRequest, ReadAllResponse};
+use knee_rpc::queue::{
+    CountsRequest, LeaseRequest, ReadAllRequest, ReadAllResponse, RemoveRequest,
+};
 use knee_serving::Limits;
 use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status, Streaming};
@@ -138,8 +140,9 @@ async fn a_queue_is_read_that_takes_more_than_all_calls_may() {
     assert_eq!(read, 20);
 }
 
+/// Messages that were taken for an answer are nowhere else.
 #[tokio::test]
-async fn what_was_removed_is_answered_even_where_there_is_no_room_for_it() {
+async fn what_was_taken_is_answered_even_where_there_is_no_room_for_it() {
     let ledger = Ledger::open();
     let roomy = Server::start(ledger.clone());
     let tight = Server::with(Settings { messages_bytes_max: 40 << 10, ..settings() }, ledger);
@@ -147,10 +150,22 @@ async fn what_was_removed_is_answered_even_where_there_is_no_room_for_it() {
     let me = register(&mut client).await;
     let queue = create(&mut client, me).await;
     let content = "x".repeat(100 << 10);
-    send(&mut client, (me, me, queue), content.as_str()).await.unwrap();
+    for _ in 0..8 {
+        send(&mut client, (me, me, queue), content.as_str()).await.unwrap();
+    }
     let mut client = tight.client().await;
-    // It stays where it is: that can be refused.
+    // They stay where they are: that can be refused.
     let status = client.read_all(ReadAllRequest { receiver: me, queue }).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert_eq!(remove(&mut client, (me, queue), 0).await.unwrap().unwrap(), content);
+    // By one, or some at a time; where nothing of one answer is given back, the next ones find even less.
+    for count in [1, 3] {
+        let lease = LeaseRequest { receiver: me, queue, count, ..LeaseRequest::default() };
+        let leased = client.lease(lease).await.unwrap().into_inner().leases;
+        assert_eq!(leased.len(), count as usize);
+        assert!(leased.into_iter().all(|leased| leased.message.unwrap().content == content));
+        let removal = RemoveRequest { receiver: me, queue, count, wait_ms: 0 };
+        let removed = client.remove(removal).await.unwrap().into_inner().messages;
+        assert_eq!(removed.len(), count as usize);
+        assert!(removed.into_iter().all(|message| message.content == content));
+    }
 }
