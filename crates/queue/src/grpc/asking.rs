@@ -51,7 +51,18 @@ impl<D: Database> Asking<D> {
         since: Instant,
         request: Request,
     ) -> Result<Answer, Unasked> {
-        let _worker = self.worker().await?;
+        let worker = self.worker().await?;
+        self.ask_by(worker, call, since, request).await
+    }
+
+    /// The same, by a worker.
+    pub(super) async fn ask_by(
+        &self,
+        _worker: Worker<'_>,
+        call: &mut Call,
+        since: Instant,
+        request: Request,
+    ) -> Result<Answer, Unasked> {
         let _working = self.meter.does(Doing::Working);
         call.dequeued(since);
         let mut stages = Stages::default();
@@ -60,7 +71,8 @@ impl<D: Database> Asking<D> {
         outcome.map_err(Unasked::Failed)
     }
 
-    async fn worker(&self) -> Result<Worker<'_>, Unasked> {
+    /// A turn, which nothing has been asked in yet.
+    pub(super) async fn worker(&self) -> Result<Worker<'_>, Unasked> {
         if let Some(worker) = self.workers.free() {
             return Ok(worker);
         }

@@ -19,8 +19,11 @@ pub(crate) struct Ledger(Arc<State>);
 struct State {
     entries: Mutex<Entries>,
     arrivals: broadcast::Sender<Arrival>,
-    /// Calls that may be answered.
+    /// Calls that may be answered, and listeners that may be let in.
     answers: Semaphore,
+    listens: Semaphore,
+    /// Those who ever wanted to listen.
+    listened: AtomicUsize,
     /// Those that are there, and ever were.
     asked: AtomicUsize,
     ever: AtomicUsize,
@@ -41,18 +44,24 @@ struct Entries {
 impl Ledger {
     /// One that answers at once.
     pub(crate) fn open() -> Ledger {
-        Ledger::with(Semaphore::MAX_PERMITS)
+        Ledger::with(Semaphore::MAX_PERMITS, Semaphore::MAX_PERMITS)
+    }
+
+    /// One that answers at once, and keeps waiting who wants to listen until it is let.
+    pub(crate) fn unheard() -> Ledger {
+        Ledger::with(Semaphore::MAX_PERMITS, 0)
     }
 
     /// One that answers when it is let.
     pub(crate) fn held() -> Ledger {
-        Ledger::with(0)
+        Ledger::with(0, Semaphore::MAX_PERMITS)
     }
 
-    fn with(answers: usize) -> Ledger {
-        let (entries, asked, ever) = Default::default();
-        let (arrivals, answers) = (broadcast::Sender::new(4), Semaphore::new(answers));
-        Ledger(Arc::new(State { entries, arrivals, answers, asked, ever }))
+    fn with(answers: usize, listens: usize) -> Ledger {
+        let (entries, asked, ever, listened) = Default::default();
+        let (answers, listens) = (Semaphore::new(answers), Semaphore::new(listens));
+        let arrivals = broadcast::Sender::new(4);
+        Ledger(Arc::new(State { entries, arrivals, answers, listens, listened, asked, ever }))
     }
 
     /// Lets so many calls be answered.
@@ -75,6 +84,11 @@ impl Ledger {
         self.entries(|entries| entries.fails = Some(failure));
     }
 
+    /// No call fails any more.
+    pub(crate) fn recover(&self) {
+        self.entries(|entries| entries.fails = None);
+    }
+
     /// Nothing more is told of arrivals.
     pub(crate) fn fall_silent(&self) {
         self.entries(|entries| entries.silent = true);
@@ -88,6 +102,16 @@ impl Ledger {
     /// Who listens to arrivals.
     pub(crate) fn listeners(&self) -> usize {
         self.0.arrivals.receiver_count()
+    }
+
+    /// Those who ever wanted to listen.
+    pub(crate) fn listened(&self) -> usize {
+        self.0.listened.load(Ordering::SeqCst)
+    }
+
+    /// Lets so many listen.
+    pub(crate) fn let_listen(&self, listeners: usize) {
+        self.0.listens.add_permits(listeners);
     }
 
     fn entries<T>(&self, with: impl FnOnce(&mut Entries) -> T) -> T {
@@ -257,7 +281,10 @@ impl Database for Ledger {
     }
 
     async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
-        Ok(self.0.arrivals.subscribe())
+        self.0.listened.fetch_add(1, Ordering::SeqCst);
+        self.0.listens.acquire().await.unwrap().forget();
+        let fails = self.entries(|entries| entries.fails.clone());
+        fails.map_or_else(|| Ok(self.0.arrivals.subscribe()), Err)
     }
 
     fn watch(&self, queue: QueueId) -> impl Future<Output = Result<(), Failure>> + Send {

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use knee_queue::database::Failure;
 use knee_queue::grpc::Settings;
-use knee_rpc::queue::{DeleteQueueRequest, LeaseRequest};
+use knee_rpc::queue::{CountsRequest, DeleteQueueRequest, LeaseRequest};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tonic::Code;
 
 use crate::ledger::Ledger;
-use crate::server::{Client, LONG_MS, Server, create, register, remove, send, settings, until};
+use crate::server::{
+    Client, LONG_MS, PATIENCE, Server, create, register, remove, send, settings, until,
+};
 
 /// A client, its number, and a queue of its own.
 async fn begin(server: &Server) -> (Client, u32, u32) {
@@ -171,6 +175,63 @@ async fn a_wait_ends_with_nothing_when_its_time_is_over() {
     let begun = std::time::Instant::now();
     assert_eq!(remove(&mut client, (me, queue), 50).await.unwrap(), None);
     assert!(begun.elapsed() >= Duration::from_millis(50));
+}
+
+/// As when the database takes connections and never says anything.
+#[tokio::test]
+async fn a_wait_is_over_in_time_though_nobody_can_listen() {
+    let ledger = Ledger::unheard();
+    let mut server = Server::start(ledger.clone());
+    let (_, me, queue) = begin(&server).await;
+    let waits = async |wait_ms| {
+        let mut waiters = JoinSet::new();
+        for _ in 0..20 {
+            let mut client = server.client().await;
+            waiters.spawn(async move { remove(&mut client, (me, queue), wait_ms).await });
+        }
+        waiters
+    };
+    let mut waiters = waits(100).await;
+    while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("it is over") {
+        assert_eq!(outcome.unwrap().unwrap(), None);
+    }
+    // All of them want one thing, which comes at some time, for whoever waits then.
+    assert_eq!(ledger.listened(), 1);
+    let mut waiters = waits(LONG_MS).await;
+    until("all have looked once", || ledger.ever() == 42).await;
+    ledger.fail(Failure::Unavailable("it cannot be heard".into()));
+    ledger.let_listen(1);
+    while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("they are told") {
+        assert_eq!(outcome.unwrap().unwrap_err().message(), "it cannot be heard");
+    }
+    ledger.recover();
+    let mut waiters = waits(LONG_MS).await;
+    until("it is tried again", || ledger.ever() == 62 && ledger.listened() == 2).await;
+    server.begin_to_end();
+    while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("they are told") {
+        assert_eq!(outcome.unwrap().unwrap_err().message(), "the server ends: nothing was done");
+    }
+    server.shut_down();
+}
+
+#[tokio::test]
+async fn a_wait_is_over_in_time_though_no_worker_is_free() {
+    let ledger = Ledger::held();
+    let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
+    ledger.answer(2);
+    let (mut client, me, queue) = begin(&server).await;
+    let mut waiter = server.client().await;
+    let before = ledger.ever();
+    ledger.answer(2);
+    let waiting = tokio::spawn(async move { remove(&mut waiter, (me, queue), 1000).await });
+    until("it looks twice", || ledger.ever() == before + 2 && ledger.asked() == 0).await;
+    let counting = tokio::spawn(async move { client.counts(CountsRequest {}).await });
+    until("the worker is at work", || ledger.asked() == 1).await;
+    ledger.tell(queue, me);
+    let outcome = timeout(PATIENCE, waiting).await.expect("it is over");
+    assert_eq!(outcome.unwrap().unwrap(), None);
+    ledger.answer(1);
+    counting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
