@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, broadcast};
 use tokio::task::JoinError;
+use tokio::time::{MissedTickBehavior, interval};
 
 use self::calls::{Done, Told, change, only};
 use self::combine::Combiner;
@@ -39,6 +40,9 @@ use crate::operation::{Answer, QueueId, Request};
 const UPKEEP_CONNECTIONS: usize = 2;
 /// For those who begin to wait, each of whom may wait for a sender.
 const WATCHING_CONNECTIONS: usize = 2;
+
+/// How long after others could not be told it is tried again.
+const TELL_AGAIN: Duration = Duration::from_millis(250);
 
 /// How messages are kept.
 #[derive(Debug, Clone)]
@@ -226,11 +230,24 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells other servers, as long as the database is open.
+/// Tells other servers, as long as the database is open. Those may hear though nobody can be told just now:
+/// what could not be told is told later, once for all that arrived meanwhile.
 async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent) {
-    while let Some(text) = unsent.next().await {
-        // Without a connection nobody can be told, and nobody hears: they look when they are back.
-        let Ok(held) = pool.take().await else { continue };
-        let _ = change(&held, &held.statements().tell, &[&text]).await;
+    let mut tries = interval(TELL_AGAIN);
+    tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while let Some((text, some)) = unsent.next().await {
+        match tell(&pool, &text).await {
+            Ok(()) => unsent.told(&some),
+            Err(_) if unsent.is_over() => return,
+            Err(_) => {
+                tries.reset();
+                tries.tick().await;
+            }
+        }
     }
+}
+
+async fn tell(pool: &Arc<Pool>, text: &str) -> Result<(), Failure> {
+    let held = pool.take().await?;
+    change(&held, &held.statements().tell, &[&text]).await.map(drop)
 }

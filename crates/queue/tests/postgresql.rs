@@ -367,6 +367,39 @@ async fn servers_tell_each_other_of_what_arrives_where_somebody_watches() {
     two.0.arrivals().await.unwrap();
 }
 
+/// As where a database takes no more connections: those who listen there already go on doing so.
+#[tokio::test]
+async fn what_others_could_not_be_told_is_told_later() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let other = Desk(Postgres::open(&options).await.unwrap());
+    let (proxy, through) = Proxy::start(&options).await;
+    let desk = Desk(Postgres::open(&through).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut arrivals = other.0.arrivals().await.unwrap();
+    other.0.watch(queue).await.unwrap();
+    // The first looked at the schema, one keeps, and one asked for client and queue.
+    desk.at_last(async || (proxy.connections() == 3).then_some(())).await;
+    proxy.refuse(true);
+    let database = cluster.connect(name(&options)).await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE query LIKE '%remove\\_%' AND pid <> pg_backend_pid()
+                   AND datname = current_database()";
+    // Whichever of the two servers it belongs to; both keep, and only one can connect anew.
+    desk.at_last(async || {
+        database.query(cut, &[]).await.unwrap();
+        (proxy.connections() > 3).then_some(())
+    })
+    .await;
+    desk.send(client, client, queue, "x").await;
+    let tried = proxy.connections();
+    desk.at_last(async || (proxy.connections() > tried + 2).then_some(())).await;
+    proxy.refuse(false);
+    let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(told, Arrival { queue, receiver: client });
+}
+
 #[tokio::test]
 async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen_again() {
     let cluster = Cluster::shared();

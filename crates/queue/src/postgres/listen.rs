@@ -55,7 +55,10 @@ impl Listener {
         let (outwards, arrivals) = mpsc::unbounded_channel();
         let name = RandomState::new().hash_one(0);
         let (connecting, listening) = Default::default();
-        (Listener { config, name, connecting, listening, outwards }, Unsent { name, arrivals })
+        (
+            Listener { config, name, connecting, listening, outwards },
+            Unsent { name, arrivals, waiting: HashSet::new() },
+        )
     }
 
     /// What arrives from now on. The first call connects.
@@ -143,20 +146,36 @@ impl Listener {
 pub(super) struct Unsent {
     name: u64,
     arrivals: mpsc::UnboundedReceiver<Arrival>,
+    /// Each once, however often it arrives.
+    waiting: HashSet<Arrival>,
 }
 
 impl Unsent {
-    /// Takes what waits, as one text: "NAME:QUEUE RECEIVER,QUEUE RECEIVER".
-    pub(super) async fn next(&mut self) -> Option<String> {
-        let mut told = HashSet::from([self.arrivals.recv().await?]);
-        while told.len() < TOLD_MAX
-            && let Ok(arrival) = self.arrivals.try_recv()
-        {
-            told.insert(arrival);
+    /// Some of what waits, as one text, "NAME:QUEUE RECEIVER,QUEUE RECEIVER"; and what to say has been told
+    /// then. Nothing more comes where nobody sends any more.
+    pub(super) async fn next(&mut self) -> Option<(String, Vec<Arrival>)> {
+        if self.waiting.is_empty() {
+            self.waiting.insert(self.arrivals.recv().await?);
         }
+        while let Ok(arrival) = self.arrivals.try_recv() {
+            self.waiting.insert(arrival);
+        }
+        let some: Vec<_> = self.waiting.iter().take(TOLD_MAX).copied().collect();
         let pairs: Vec<_> =
-            told.iter().map(|Arrival { queue, receiver }| format!("{queue} {receiver}")).collect();
-        Some(format!("{:x}:{}", self.name, pairs.join(",")))
+            some.iter().map(|Arrival { queue, receiver }| format!("{queue} {receiver}")).collect();
+        Some((format!("{:x}:{}", self.name, pairs.join(",")), some))
+    }
+
+    /// These have been told.
+    pub(super) fn told(&mut self, some: &[Arrival]) {
+        for arrival in some {
+            self.waiting.remove(arrival);
+        }
+    }
+
+    /// Whether nobody sends any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.arrivals.is_closed()
     }
 }
 

@@ -1,5 +1,5 @@
-//! What stands between a server and its database: it counts connections, keeps new ones waiting, and cuts
-//! those that begin to listen.
+//! What stands between a server and its database: it counts connections, keeps new ones waiting or takes
+//! none, and cuts those that begin to listen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,6 +14,7 @@ pub(crate) struct Proxy {
     connections: AtomicUsize,
     /// Whether connections that are made now wait.
     holds: watch::Sender<bool>,
+    refuses: AtomicBool,
     cuts_listeners: AtomicBool,
 }
 
@@ -27,6 +28,7 @@ impl Proxy {
         let proxy = Arc::new(Proxy {
             connections: AtomicUsize::new(0),
             holds: watch::Sender::new(false),
+            refuses: AtomicBool::new(false),
             cuts_listeners: AtomicBool::new(false),
         });
         tokio::spawn(Arc::clone(&proxy).accept(listener, database.to_owned()));
@@ -44,6 +46,11 @@ impl Proxy {
         self.holds.send_replace(holds);
     }
 
+    /// Takes no new connections from now on, or does again.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::SeqCst);
+    }
+
     /// Cuts each connection right behind the answer to its LISTEN from now on, or no longer.
     pub(crate) fn cut_listeners(&self, cuts: bool) {
         self.cuts_listeners.store(cuts, Ordering::SeqCst);
@@ -53,6 +60,9 @@ impl Proxy {
         loop {
             let (client, _) = listener.accept().await.unwrap();
             self.connections.fetch_add(1, Ordering::SeqCst);
+            if self.refuses.load(Ordering::SeqCst) {
+                continue;
+            }
             let (proxy, mut holds) = (Arc::clone(&self), self.holds.subscribe());
             let database = database.clone();
             tokio::spawn(async move {
