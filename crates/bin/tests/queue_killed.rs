@@ -1,0 +1,195 @@
+//! Random histories over gRPC, while `knee-queue` is killed in mid-load: nothing that was acknowledged is lost,
+//! nothing is had twice, and order holds.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../queue/tests/harness/mod.rs"]
+mod harness;
+mod program;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knee_queue::database::{Arrival, Database, Failure, Stages};
+use knee_queue::operation::{Answer, Lease, QueueId, Request, Stored};
+use knee_rpc::queue::queue_client::QueueClient;
+use knee_rpc::queue::{self as rpc, LeaseId};
+use tokio::sync::{Mutex, broadcast};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::harness::cluster::Cluster;
+use crate::harness::history::{History, Mix, seeds};
+use crate::program::{Program, QUEUE, free_address};
+
+/// A server that comes and goes, at one address, as its clients see it.
+struct Remote {
+    endpoint: Endpoint,
+    /// The last connection that was made.
+    client: Mutex<Option<QueueClient<Channel>>>,
+}
+
+impl Remote {
+    fn new(address: &str) -> Remote {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        Remote { endpoint: endpoint.tcp_nodelay(true), client: Mutex::default() }
+    }
+
+    async fn client(&self) -> Result<QueueClient<Channel>, Failure> {
+        let mut client = self.client.lock().await;
+        if let Some(client) = &*client {
+            return Ok(client.clone());
+        }
+        let channel = self.endpoint.connect().await;
+        let channel = channel.map_err(|error| Failure::Unavailable(error.to_string()))?;
+        Ok(client.insert(QueueClient::new(channel)).clone())
+    }
+
+    async fn ask(&self, client: &mut QueueClient<Channel>, request: Request) -> Asked {
+        match request {
+            Request::RegisterClient { .. } => {
+                let answer = client.register_client(rpc::RegisterClientRequest {}).await?;
+                Ok(Answer::Id(answer.into_inner().client))
+            }
+            Request::CreateQueue { creator, .. } => {
+                let request = rpc::CreateQueueRequest { creator, ..Default::default() };
+                Ok(Answer::Id(client.create_queue(request).await?.into_inner().queue))
+            }
+            Request::Send { sender, messages } => {
+                let messages = messages
+                    .into_iter()
+                    .map(|m| rpc::Outgoing {
+                        receiver: m.receiver,
+                        queue: m.queue,
+                        content: m.content,
+                    })
+                    .collect();
+                let answer = client.send(rpc::SendRequest { sender, messages }).await?;
+                Ok(Answer::Sent(answer.into_inner().ids))
+            }
+            Request::Remove { receiver, queue, count, .. } => {
+                let request = rpc::RemoveRequest { receiver, queue, count, wait_ms: 0 };
+                let messages = client.remove(request).await?.into_inner().messages;
+                Ok(Answer::Messages(messages.into_iter().map(stored).collect()))
+            }
+            Request::Lease { receiver, queue, count, visibility, .. } => {
+                let visibility_ms = visibility.as_millis() as u64;
+                let request =
+                    rpc::LeaseRequest { receiver, queue, count, wait_ms: 0, visibility_ms };
+                let leases = client.lease(request).await?.into_inner().leases;
+                let leased =
+                    |leased: rpc::Leased| (stored(leased.message.unwrap()), leased.attempt);
+                Ok(Answer::Leased(leases.into_iter().map(leased).collect()))
+            }
+            Request::Acknowledge { leases } => {
+                let leases = leases.into_iter().map(lease_id).collect();
+                let answer = client.acknowledge(rpc::AcknowledgeRequest { leases }).await?;
+                Ok(Answer::Ended(answer.into_inner().ended.into_iter().map(lease).collect()))
+            }
+            Request::Release { leases } => {
+                let leases = leases.into_iter().map(lease_id).collect();
+                let answer = client.release(rpc::ReleaseRequest { leases }).await?;
+                Ok(Answer::Ended(answer.into_inner().ended.into_iter().map(lease).collect()))
+            }
+            Request::Counts => {
+                let rpc::CountsResponse { messages, clients, queues } =
+                    client.counts(rpc::CountsRequest {}).await?.into_inner();
+                Ok(Answer::Counts(knee_queue::operation::Counts { messages, clients, queues }))
+            }
+            other => panic!("no history has {other:?}"),
+        }
+    }
+}
+
+type Asked = Result<Answer, Status>;
+
+fn stored(message: rpc::Stored) -> Stored {
+    let rpc::Stored { id, sender, receiver, queue, arrived_at_us, content } = message;
+    Stored { id, sender, receiver, queue, arrived_at_us, content }
+}
+
+fn lease_id(Lease { message, attempt }: Lease) -> LeaseId {
+    LeaseId { message, attempt }
+}
+
+fn lease(LeaseId { message, attempt }: LeaseId) -> Lease {
+    Lease { message, attempt }
+}
+
+impl Database for Remote {
+    async fn call(&self, request: Request, _: &mut Stages) -> Result<Answer, Failure> {
+        let mut client = self.client().await?;
+        let status = match self.ask(&mut client, request).await {
+            Ok(answer) => return Ok(answer),
+            Err(status) => status,
+        };
+        let text = status.to_string();
+        // The server has said nothing of the kind: nobody knows how far the call came.
+        if std::error::Error::source(&status).is_some() {
+            *self.client.lock().await = None;
+            return Err(Failure::Unknown(text));
+        }
+        Err(match status.code() {
+            Code::Unavailable => Failure::Unavailable(text),
+            Code::Unknown => Failure::Unknown(text),
+            _ => Failure::Broken(text),
+        })
+    }
+
+    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
+        panic!("no history waits");
+    }
+
+    async fn watch(&self, _: QueueId) -> Result<(), Failure> {
+        panic!("no history waits");
+    }
+}
+
+/// Checks histories of clients of a server that is killed so often in mid-load, each time once `loaded`.
+async fn check_killed(flags: &[&str], kills: usize, mix: Mix, seed: u64, loaded: impl AsyncFn()) {
+    let address = free_address();
+    let flags = [&["--listen", &address][..], flags].concat();
+    let mut server = Some(Program::start(QUEUE, &flags));
+    let history = History::new(Remote::new(&address), mix).await;
+    let faulty = Arc::clone(&history);
+    let faults = async || {
+        for _ in 0..kills {
+            loaded().await;
+            let killed = server.take().unwrap();
+            killed.signal(libc::SIGKILL);
+            assert_eq!(killed.end().code, None);
+            server = Some(Program::start(QUEUE, &flags));
+        }
+        loaded().await;
+        faulty.stop();
+        Vec::new()
+    };
+    history.check(seed, u32::MAX, faults).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_had_twice_when_the_server_is_killed_over_postgresql() {
+    let cluster = Cluster::start(false);
+    for (seed, (combine, mix)) in
+        seeds().flat_map(|seed| [("1", Mix::Removes), ("8", Mix::All)].map(|with| (seed, with)))
+    {
+        let options = cluster.migrated().await;
+        cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
+        let flags = ["--database", &options.address, "--connections", "3", "--combine", combine];
+        check_killed(&flags, 3, mix, seed, async || cluster.floors_are_up(0).await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_had_twice_when_the_server_is_killed_over_sqlite() {
+    for seed in seeds() {
+        let directory =
+            std::env::temp_dir().join(format!("knee-killed-{}-{seed}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let database = format!("sqlite:{}", directory.join("messages.db").display());
+        let flags = ["--database", database.as_str()];
+        let loaded = async || tokio::time::sleep(Duration::from_millis(50)).await;
+        check_killed(&flags, 15, Mix::All, seed, loaded).await;
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
