@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use knee_queue::database::{Arrival, Database, Failure};
 use knee_queue::operation::{ANYBODY, Answer, Request};
 use knee_queue::postgres::{self, Options, Postgres};
+use knee_random::Random;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::harness::cluster::{Cluster, Stop};
-use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of, outgoing};
+use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of, outgoing};
 use crate::harness::proxy::Proxy;
 
 fn name(options: &Options) -> &str {
@@ -136,6 +137,49 @@ async fn a_read_only_database_answers_reads_and_says_so() {
     let Err(Failure::Unavailable(told)) = failed else { panic!("{failed:?}") };
     assert!(told.contains("read-only"), "{told}");
     assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
+    let cluster = Cluster::start_on_disk(64);
+    let desk = Desk(Postgres::open(&cluster.migrated().await).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut random = Random::stream(1, 1);
+    let mut kept = Vec::new();
+    // What cannot be compressed. One by one, or two at once, which are sent both or not at all.
+    let mut send = async |kept: &mut Vec<String>| {
+        let mut content = || -> String {
+            (0..100_000).map(|_| char::from(b' ' + random.below(95) as u8)).collect()
+        };
+        let contents: Vec<_> = (0..1 + kept.len() % 2).map(|_| content()).collect();
+        let messages = contents.iter().map(|content| outgoing(client, queue, content)).collect();
+        let sent = desk.send_all(client, messages).await;
+        kept.extend(sent.is_ok().then_some(contents).into_iter().flatten());
+        sent
+    };
+    for _ in 0..3 {
+        send(&mut kept).await.unwrap();
+    }
+    cluster.fill_disk();
+    let failed = loop {
+        if let Err(failed) = send(&mut kept).await {
+            break failed;
+        }
+    };
+    assert!(matches!(&failed, Failure::Full(told) if told.contains("No space left")), "{failed:?}");
+    assert_eq!(contents(&desk.read(client, queue, 0, 1000).await), kept);
+    // What is there can be had.
+    assert_eq!(contents(&desk.remove(client, queue, 2).await), kept[..2]);
+    for _ in 0..3 {
+        let failed = send(&mut kept).await;
+        assert!(matches!(&failed, Err(Failure::Full(_))), "{failed:?}");
+    }
+    cluster.make_room();
+    for _ in 0..3 {
+        send(&mut kept).await.unwrap();
+    }
+    assert_eq!(contents(&desk.remove(client, queue, 1000).await), kept[2..]);
 }
 
 /// Whatever somebody has set role or database to; but whoever waits for more than the disk may do so.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,6 +32,8 @@ pub(crate) struct Cluster {
     port: u16,
     /// Whether it waits for the disk.
     durable: bool,
+    /// The size of a disk of its own, which has everything but the log of what is written.
+    disk_mib: Option<u32>,
     server: Option<Child>,
 }
 
@@ -39,6 +42,27 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 impl Cluster {
     /// Makes one and starts it; with or without waiting for the disk.
     pub(crate) fn start(durable: bool) -> Cluster {
+        let mut cluster = Cluster::make(durable);
+        cluster.restart();
+        cluster
+    }
+
+    /// Makes one and starts it on a disk of its own, which goes when it stops. Where a user may not mount one,
+    /// not even in a namespace of his own, it does not start.
+    pub(crate) fn start_on_disk(mib: u32) -> Cluster {
+        let mut cluster = Cluster::make(false);
+        cluster.disk_mib = Some(mib);
+        let (data, made) = (cluster.place.join("data"), cluster.place.join("made"));
+        let log = cluster.place.join("wal");
+        fs::rename(&data, &made).unwrap();
+        fs::rename(made.join("pg_wal"), &log).unwrap();
+        symlink(&log, made.join("pg_wal")).unwrap();
+        fs::create_dir(&data).unwrap();
+        cluster.restart();
+        cluster
+    }
+
+    fn make(durable: bool) -> Cluster {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let place = PathBuf::from(format!("/tmp/knee-postgres-{}-{number}", std::process::id()));
         fs::create_dir(&place).unwrap();
@@ -52,9 +76,7 @@ impl Cluster {
             .output()
             .unwrap();
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let mut cluster = Cluster { place, port: free_port(), durable, server: None };
-        cluster.restart();
-        cluster
+        Cluster { place, port: free_port(), durable, disk_mib: None, server: None }
     }
 
     /// That of all tests that run, without waiting for the disk; gone when none does.
@@ -73,7 +95,10 @@ impl Cluster {
         let fsync = if self.durable { "on" } else { "off" };
         let log =
             fs::File::options().create(true).append(true).open(self.place.join("log")).unwrap();
-        let mut server = program("postgres");
+        let mut server = match self.disk_mib {
+            Some(mib) => on_disk(&self.place, mib),
+            None => program("postgres"),
+        };
         server
             .arg("-D")
             .arg(self.place.join("data"))
@@ -87,6 +112,8 @@ impl Cluster {
         let begun = Instant::now();
         while !self.answers() {
             let log = || fs::read_to_string(self.place.join("log")).unwrap_or_default();
+            let ended = self.server.as_mut().and_then(|server| server.try_wait().unwrap());
+            assert!(ended.is_none(), "it has ended: {}", log());
             assert!(begun.elapsed() < Duration::from_secs(60), "it does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -148,6 +175,28 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(10)).await;
             log.read_to_string(&mut told).unwrap();
         }
+    }
+
+    /// Takes what is left of its disk.
+    pub(crate) fn fill_disk(&self) {
+        let zeros = ["if=/dev/zero", "bs=4k", "status=none"];
+        let into = format!("of={}", self.ballast().display());
+        let mut fill = owned(Command::new("dd"));
+        let filled = fill.env("LC_ALL", "C").args(zeros).arg(into).output().unwrap();
+        let told = String::from_utf8(filled.stderr).unwrap();
+        assert!(told.contains("No space left on device"), "{told}");
+    }
+
+    /// Gives back what was taken.
+    pub(crate) fn make_room(&self) {
+        assert!(owned(Command::new("rm")).arg(self.ballast()).status().unwrap().success());
+    }
+
+    /// As its processes see it.
+    fn ballast(&self) -> PathBuf {
+        let pid = self.server.as_ref().unwrap().id();
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        root.join(self.place.join("data/ballast").strip_prefix("/").unwrap())
     }
 
     /// Keeps a copy of what there is now; it must not run.
@@ -232,8 +281,26 @@ fn owner() -> Option<(u32, u32)> {
     Some(found.expect("a user `postgres`, whom Debian's package makes"))
 }
 
-/// One of PostgreSQL's programs, which Debian keeps out of PATH.
+/// One of PostgreSQL's programs.
 fn program(name: &str) -> Command {
+    owned(Command::new(path(name)))
+}
+
+/// Its server, on a disk that is mounted where nobody else sees it, with what is in `made`.
+fn on_disk(place: &Path, mib: u32) -> Command {
+    let script = "mount -t tmpfs -o size=\"$1\"m,mode=700 none \"$2\"/data && \
+        cp -a \"$2\"/made/. \"$2\"/data && shift 2 && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-current-user", "--keep-caps", "--mount", "sh", "-c", script, "sh"])
+        .arg(mib.to_string())
+        .arg(place)
+        .arg(path("postgres"));
+    owned(command)
+}
+
+/// Where it is: Debian keeps them out of PATH.
+fn path(name: &str) -> PathBuf {
     let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -241,8 +308,10 @@ fn program(name: &str) -> Command {
         .filter(|path| path.exists())
         .collect();
     versions.sort();
-    let path = versions.pop().unwrap_or_else(|| Path::new(name).to_owned());
-    let mut command = Command::new(path);
+    versions.pop().unwrap_or_else(|| Path::new(name).to_owned())
+}
+
+fn owned(mut command: Command) -> Command {
     command.current_dir("/");
     if let Some((user, group)) = owner() {
         command.uid(user).gid(group);
