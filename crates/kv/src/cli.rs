@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use knee_reactor::{Shutdown, bind, process};
+use knee_serving::Trace;
 use knee_telemetry::{Reporter, Stats, Store, tell};
 
 use crate::grpc;
 use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
-use crate::trace::Trace;
 use crate::versioned::{
     self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };

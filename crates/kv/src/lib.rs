@@ -38,4 +38,3 @@ pub mod versioned;
 
 pub use memory::{Memory, MemoryLimits};
 pub use serving::{EndError, Serving, Settings, StartError};
-pub use trace::Trace;

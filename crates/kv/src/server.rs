@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, ErrorKind, Limits, RequestDecoder};
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
+use knee_serving::Trace;
 use knee_telemetry::{
     Moment, Op, Recorder, Sample, Store, StoreTimes, VersionGauges, elapsed_ns, tell,
 };
@@ -14,7 +15,7 @@ use crate::cli::PROGRAM;
 use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
 use crate::engine::{Engine, Figures, Second};
-use crate::trace::{Trace, Traced};
+use crate::trace::Traced;
 use crate::versioned;
 
 /// What may be appended to a connection's output before its peer has to take some: a client that
@@ -213,7 +214,7 @@ impl<E: Engine> Server<E> {
         }
         if let Some(trace) = &self.trace {
             for ((_, sample), (traced, status)) in self.samples.iter().zip(self.traced.drain(..)) {
-                trace.tell(&traced, received_unix_ns, sample, &status);
+                traced.tell(trace, received_unix_ns, sample, &status);
             }
         }
         self.samples.clear();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use knee_proto::Limits;
 use knee_reactor::{Config, Group, Shutdown};
+use knee_serving::Trace;
 use knee_telemetry::{Moment, Reporter, Running, Store, StoreGauges};
 
 use crate::calendar::Calendar;
@@ -16,7 +17,6 @@ use crate::engine::Engine;
 use crate::memory::{Memory, MemoryLimits};
 use crate::server::Server;
 use crate::stripes::Stripes;
-use crate::trace::Trace;
 use crate::versioned::{self, Items};
 
 /// Input that a connection may hold beside a value: more than any line but a retrieval's.

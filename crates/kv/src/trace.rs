@@ -1,38 +1,12 @@
-//! `--trace`: a line on standard error for each request.
+//! `--trace`: what is told of a request.
 
 use std::fmt;
-use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use knee_telemetry::Sample;
+use knee_serving::Trace;
+use knee_telemetry::{Sample, StoreTimes};
 
-/// Bytes of lines that wait for standard error; further lines are lost, and it is said how many.
-const WAITING_BYTES_MAX: usize = 4 << 20;
 /// A key or a line is told up to here.
 const SHOWN_BYTES_MAX: usize = 120;
-/// What still waits at the end has so long.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Writes lines on a thread of its own, so that nobody waits for whoever reads standard error.
-#[derive(Debug, Clone)]
-pub struct Trace(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    program: &'static str,
-    waiting: Mutex<Waiting>,
-    /// There is something to write, or all is written.
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    /// Whole lines.
-    text: String,
-    lost: u64,
-    writing: bool,
-}
 
 /// What a trace tells of a request beside its figures.
 #[derive(Debug)]
@@ -47,115 +21,41 @@ impl Traced {
         let shown = &shown[..shown.len().min(SHOWN_BYTES_MAX)];
         Traced { name, shown: String::from_utf8_lossy(shown).into_owned() }
     }
-}
 
-impl Trace {
-    /// A trace on standard error.
-    ///
-    /// # Errors
-    /// When the system has no thread for it.
-    pub fn start(program: &'static str) -> io::Result<Trace> {
-        Trace::to_sink(program, Box::new(io::stderr()))
-    }
-
-    /// A trace somewhere else.
-    ///
-    /// # Errors
-    /// When the system has no thread for it.
-    pub fn to_sink(program: &'static str, sink: Box<dyn Write + Send>) -> io::Result<Trace> {
-        let (waiting, changed) = Default::default();
-        let shared = Arc::new(Shared { program, waiting, changed });
-        let writes = Arc::clone(&shared);
-        std::thread::Builder::new().name("trace".to_owned()).spawn(move || write(&writes, sink))?;
-        Ok(Trace(shared))
-    }
-
-    /// Tells of a request that came at `received_unix_ns` and ended with `status`.
+    /// Tells of the request, which came at `received_unix_ns` and ended with `status`.
     pub(crate) fn tell(
         &self,
-        traced: &Traced,
+        trace: &Trace,
         received_unix_ns: u64,
-        sample: &Sample<knee_telemetry::StoreTimes>,
+        sample: &Sample<StoreTimes>,
         status: &dyn fmt::Display,
     ) {
-        let Traced { name, shown } = traced;
-        let (seconds, us) =
-            (received_unix_ns / 1_000_000_000, received_unix_ns % 1_000_000_000 / 1000);
-        let line = format!(
-            "{}: trace {name} {shown:?} received={seconds}.{us:06} bytes_in={} bytes_out={} \
-             status={status} total={:.1}us\n",
-            self.0.program,
+        let Traced { name, shown } = self;
+        let received_us = received_unix_ns / 1000;
+        trace.tell(format_args!(
+            "{name} {shown:?} received={}.{:06} bytes_in={} bytes_out={} status={status} \
+             total={:.1}us",
+            received_us / 1_000_000,
+            received_us % 1_000_000,
             sample.bytes_in,
             sample.bytes_out,
             sample.times.service_ns as f64 / 1000.0,
-        );
-        let mut waiting = self.0.lock();
-        if waiting.text.len() + line.len() > WAITING_BYTES_MAX {
-            waiting.lost += 1;
-            return;
-        }
-        let was_idle = waiting.text.is_empty();
-        waiting.text.push_str(&line);
-        drop(waiting);
-        if was_idle {
-            self.0.changed.notify_all();
-        }
-    }
-
-    /// Waits until everything is written, unless nobody takes it.
-    pub fn finish(&self) {
-        let unwritten = |waiting: &mut Waiting| waiting.writing || !waiting.text.is_empty();
-        // Whoever does not read it is not waited for.
-        let _ = self.0.changed.wait_timeout_while(self.0.lock(), PATIENCE, unwritten);
-    }
-}
-
-impl Shared {
-    /// A line is added whole or not at all: it stays usable whatever a thread that held it did.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn write(shared: &Shared, mut sink: Box<dyn Write + Send>) {
-    loop {
-        let idle = |waiting: &mut Waiting| waiting.text.is_empty() && waiting.lost == 0;
-        let mut waiting =
-            shared.changed.wait_while(shared.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        let mut text = std::mem::take(&mut waiting.text);
-        let lost = std::mem::take(&mut waiting.lost);
-        waiting.writing = true;
-        drop(waiting);
-        if lost > 0 {
-            let program = shared.program;
-            text += &format!("{program}: trace lost {lost} lines: nobody read them in time\n");
-        }
-        // There is nowhere left to tell of a failure.
-        let _ = sink.write_all(text.as_bytes());
-        shared.lock().writing = false;
-        shared.changed.notify_all();
+        ));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Write};
     use std::sync::mpsc;
-
-    use knee_telemetry::StoreTimes;
 
     use super::*;
 
-    /// Takes what is written when it is told to.
-    struct Slow {
-        turns: mpsc::Receiver<()>,
-        taken: Arc<Mutex<String>>,
-    }
+    struct Lines(mpsc::Sender<Vec<u8>>);
 
-    impl Write for Slow {
+    impl Write for Lines {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            self.turns.recv().map_err(io::Error::other)?;
-            let text = std::str::from_utf8(text).expect("lines are text");
-            self.taken.lock().expect("not poisoned").push_str(text);
+            self.0.send(text.to_vec()).map_err(io::Error::other)?;
             Ok(text.len())
         }
 
@@ -165,33 +65,15 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_slowly_loses_whole_lines_and_is_told_how_many() {
-        let (turn, turns) = mpsc::channel();
-        let taken = Arc::<Mutex<String>>::default();
-        let slow = Slow { turns, taken: Arc::clone(&taken) };
-        let trace = Trace::to_sink("test", Box::new(slow)).expect("a thread");
+    fn a_request_is_one_line_whatever_its_key() {
+        let (lines, told) = mpsc::channel();
+        let trace = Trace::to_sink("test", Box::new(Lines(lines))).expect("a thread");
         let times = StoreTimes { service_ns: 85_120 };
         let sample = Sample { times, bytes_in: 3, bytes_out: 4, ..Sample::default() };
         let traced = Traced::new("put", "k\n\u{e9}".as_bytes());
+        traced.tell(&trace, 1_700_000_000_000_012_345, &sample, &"Ok");
         let line = "test: trace put \"k\\n\u{e9}\" received=1700000000.000012 bytes_in=3 bytes_out=4 \
                     status=Ok total=85.1us\n";
-        let told = 2 * WAITING_BYTES_MAX / line.len();
-        for _ in 0..told {
-            trace.tell(&traced, 1_700_000_000_000_012_345, &sample, &"Ok");
-        }
-        for _ in 0..3 {
-            turn.send(()).expect("it is waited for");
-        }
-        trace.finish();
-        let taken = taken.lock().expect("not poisoned");
-        let lost = taken.lines().filter_map(|told| {
-            let lost = told.strip_prefix("test: trace lost ")?;
-            lost.strip_suffix(" lines: nobody read them in time")?.parse::<usize>().ok()
-        });
-        let lost: usize = lost.sum();
-        let lines = taken.split_inclusive('\n').filter(|told| *told == line).count();
-        assert!(lost > 0 && lines * line.len() >= WAITING_BYTES_MAX - line.len());
-        assert_eq!(lines + lost, told);
-        assert_eq!(taken.lines().count() - lines, 1);
+        assert_eq!(told.recv().expect("it is told"), line.as_bytes());
     }
 }

@@ -89,8 +89,8 @@ impl<R: Role> Shards<R> {
         }
     }
 
-    /// A thread of the runtime begins. Returns whether it is one of its workers.
-    fn thread_begins(&self) -> bool {
+    /// A thread begins: of the runtime, or beside it. Returns whether it is one of the workers.
+    pub fn thread_begins(&self) -> bool {
         let index = self.threads.fetch_add(1, Ordering::Relaxed);
         SHARD.set(index);
         lock(&self.shard().cpu).living.push(CpuClock::of_this_thread());
@@ -98,7 +98,7 @@ impl<R: Role> Shards<R> {
     }
 
     /// It ends.
-    fn thread_ends(&self) {
+    pub fn thread_ends(&self) {
         let clock = CpuClock::of_this_thread();
         let mut cpu = lock(&self.shard().cpu);
         cpu.living.retain(|living| *living != clock);

@@ -39,7 +39,7 @@ pub(super) struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.meter.connections.fetch_sub(1, Ordering::Relaxed);
+        self.meter.shards.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) fn connections(
                 Err(_) => tokio::time::sleep(REFUSED_PAUSE).await,
             }
         };
-        meter.connections.fetch_add(1, Ordering::Relaxed);
+        meter.shards.connections.fetch_add(1, Ordering::Relaxed);
         let silent = Some((0, Box::pin(tokio::time::sleep(silence_max))));
         let (account, counted) = (budget.account(), Arc::clone(&meter));
         let connection = Connection { stream, silent, account, _permit: permit, meter: counted };

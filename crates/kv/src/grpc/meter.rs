@@ -1,31 +1,21 @@
 //! What is told of calls: the windows of the process, and a trace where one is asked for.
-//!
-//! A call is counted where it ends, by whichever thread that happens on. Each of the runtime's
-//! workers has a recorder, and so all other threads together, each behind a lock that hardly
-//! anybody else wants; once a second a task hands over what they have.
 
-use std::cell::Cell;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::Stream;
 use knee_rpc::Message;
+use knee_serving::{Shards, Trace, recorders};
 use knee_telemetry::{
-    CpuClock, Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
+    Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
 };
 use tonic::{Code, Request, Response, Status};
 
 use super::budget::{CALL_BYTES, Share};
 use super::message::{Answer, Question};
-use crate::trace::{Trace, Traced};
-
-thread_local! {
-    /// Which recorder a thread uses; the last one unless it is a worker.
-    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
-}
+use crate::trace::Traced;
 
 /// What a server records with.
 #[derive(Debug, Default)]
@@ -37,117 +27,23 @@ pub struct Telemetry {
 impl Telemetry {
     /// Windows of `reporter`, for a server with so many threads; `trace`, and each call is a line.
     pub fn new(reporter: &mut Reporter<Store>, threads: usize, trace: Option<Trace>) -> Telemetry {
-        let now = Moment::now();
-        let names = (0..threads).map(|thread| format!("grpc-{thread}"));
-        let recorders = names
-            .chain(["grpc-beside".to_owned()])
-            .map(|name| reporter.recorder(name, StoreGauges::default(), now))
-            .collect();
+        let recorders = recorders(reporter, threads, |_| StoreGauges::default());
         Telemetry { recorders, trace }
     }
 }
 
-/// The recorders of a server.
+/// The recorders of a server, and how they are used.
 #[derive(Debug)]
 pub(super) struct Meter {
     started: Moment,
-    /// Those of the workers, and one of everybody else.
-    shards: Box<[Shard]>,
-    /// Threads of the runtime that have begun. Its workers are the first of them.
-    threads: AtomicUsize,
-    pub(super) connections: AtomicU64,
+    pub(super) shards: Arc<Shards<Store>>,
     trace: Option<Trace>,
-}
-
-#[derive(Debug)]
-struct Shard {
-    /// Nothing where nobody wants to know, and at the end.
-    recorder: Mutex<Option<Recorder<Store>>>,
-    cpu: Mutex<Cpu>,
-}
-
-/// CPU time of the threads that share a recorder.
-#[derive(Debug, Default)]
-struct Cpu {
-    living: Vec<CpuClock>,
-    /// Of those that have ended.
-    ended: Duration,
-}
-
-impl Cpu {
-    fn used(&self) -> Duration {
-        self.ended + self.living.iter().filter_map(|clock| clock.read()).sum::<Duration>()
-    }
 }
 
 impl Meter {
     pub(super) fn new(workers: usize, telemetry: Telemetry) -> Meter {
         let Telemetry { recorders, trace } = telemetry;
-        let mut recorders = recorders.into_iter();
-        let shard = |_| Shard { recorder: Mutex::new(recorders.next()), cpu: Mutex::default() };
-        Meter {
-            started: Moment::now(),
-            shards: (0..=workers).map(shard).collect(),
-            threads: AtomicUsize::new(0),
-            connections: AtomicU64::new(0),
-            trace,
-        }
-    }
-
-    fn workers(&self) -> usize {
-        self.shards.len() - 1
-    }
-
-    fn shard(&self) -> &Shard {
-        &self.shards[SHARD.get().min(self.workers())]
-    }
-
-    /// A thread of the runtime begins. Returns whether it is one of its workers.
-    pub(super) fn thread_begins(&self) -> bool {
-        let index = self.threads.fetch_add(1, Ordering::Relaxed);
-        SHARD.set(index);
-        lock(&self.shard().cpu).living.push(CpuClock::of_this_thread());
-        index < self.workers()
-    }
-
-    /// It ends.
-    pub(super) fn thread_ends(&self) {
-        let clock = CpuClock::of_this_thread();
-        let mut cpu = lock(&self.shard().cpu);
-        cpu.living.retain(|living| *living != clock);
-        cpu.ended += clock.read().unwrap_or_default();
-    }
-
-    /// Hands over what was recorded, every second.
-    pub(super) async fn cut_every_second(self: Arc<Meter>) {
-        loop {
-            tokio::time::sleep_until(Moment::now().next_second().into()).await;
-            let now = Moment::now();
-            for (index, shard) in self.shards.iter().enumerate() {
-                let cpu = lock(&shard.cpu).used();
-                if let Some(recorder) = &mut *lock(&shard.recorder) {
-                    recorder.connections = self.connections_of(index);
-                    recorder.cut_with(now, cpu);
-                }
-            }
-        }
-    }
-
-    /// Hands over the rest. The runtime's threads have ended.
-    pub(super) fn finish(&self) {
-        let now = Moment::now();
-        for shard in &self.shards {
-            let cpu = lock(&shard.cpu).used();
-            if let Some(mut recorder) = lock(&shard.recorder).take() {
-                recorder.connections = 0;
-                recorder.finish_with(now, cpu);
-            }
-        }
-    }
-
-    /// The last recorder tells of all connections.
-    fn connections_of(&self, shard: usize) -> u64 {
-        if shard == self.workers() { self.connections.load(Ordering::Relaxed) } else { 0 }
+        Meter { started: Moment::now(), shards: Arc::new(Shards::new(workers, recorders)), trace }
     }
 
     /// A call comes.
@@ -358,15 +254,15 @@ impl Drop for Call {
             bytes_out: self.bytes_out,
             error: self.is_error(),
         };
-        if let Some(recorder) = &mut *lock(&meter.shard().recorder) {
+        meter.shards.record(|recorder| {
             // Who only asks how it goes is not part of the load.
             if self.op != Op::Other {
                 recorder.gauges.requested(received_unix_ns);
             }
             recorder.record(self.op, &sample);
-        }
+        });
         if let (Some(trace), Some(traced)) = (&meter.trace, &self.traced) {
-            trace.tell(traced, received_unix_ns, &sample, &format_args!("{:?}", self.code));
+            traced.tell(trace, received_unix_ns, &sample, &format_args!("{:?}", self.code));
         }
     }
 }
@@ -399,11 +295,6 @@ impl<A: Answer, S: Stream<Item = Result<A, Status>> + Unpin> Stream for Counted<
         }
         next
     }
-}
-
-/// What is recorded are plain sums: they stay usable whatever a thread that held them did.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use knee_serving::Shards;
+use knee_telemetry::Store as Recorded;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::meter::Meter;
 use super::refusal::unwritable;
 use crate::versioned::{Store, Unwritable};
 
@@ -29,13 +30,16 @@ struct Waiting {
 
 impl Safe {
     /// Starts the thread; it ends with [`Safe::end`].
-    pub(super) fn new(store: Store, meter: Arc<Meter>) -> io::Result<(Safe, JoinHandle<()>)> {
+    pub(super) fn new(
+        store: Store,
+        shards: Arc<Shards<Recorded>>,
+    ) -> io::Result<(Safe, JoinHandle<()>)> {
         let (waiting, waiters) = channel();
         let safe = Safe { store: store.clone(), waiting };
         let run = move || {
-            meter.thread_begins();
+            shards.thread_begins();
             serve(&store, &waiters);
-            meter.thread_ends();
+            shards.thread_ends();
         };
         let thread = std::thread::Builder::new().name("sync".to_owned()).spawn(run)?;
         Ok((safe, thread))

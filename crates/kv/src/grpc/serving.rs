@@ -3,11 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Duration;
 
 use knee_rpc::honu::storage_server::StorageServer;
 use knee_rpc::kv::key_value_server::KeyValueServer;
+use knee_serving::runtime;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -149,12 +150,15 @@ impl Serving {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let meter = Arc::new(Meter::new(settings.threads, telemetry));
-        let runtime = runtime(settings.threads, &meter)?;
+        let shards = &meter.shards;
+        let runtime = runtime(shards, |builder| {
+            builder.max_blocking_threads(BLOCKING_THREADS_MAX).thread_stack_size(STACK_BYTES)
+        })?;
         let listener = {
             let _inside = runtime.enter();
             TcpListener::from_std(listener)?
         };
-        let (safe, syncing) = Safe::new(store.clone(), Arc::clone(&meter))?;
+        let (safe, syncing) = Safe::new(store.clone(), Arc::clone(shards))?;
         let (ended, ending) = watch::channel(false);
         let Settings { message_bytes_max, messages_bytes_max, grace, .. } = settings;
         let Settings { connections_max, silence_max, streams_max, reader_idle_max, pid, .. } =
@@ -175,7 +179,7 @@ impl Serving {
             .add_service(bounds.bound(key_value))
             .add_service(bounds.bound(storage));
         let mut asked = ending.clone();
-        runtime.spawn(Arc::clone(&meter).cut_every_second());
+        runtime.spawn(Arc::clone(shards).cut_every_second());
         let serving = router.serve_with_incoming_shutdown(incoming, async move {
             // An error says that nobody can ask any more.
             let _ = asked.wait_for(|ends| *ends).await;
@@ -241,7 +245,7 @@ impl Serving {
         runtime.shutdown_timeout(grace);
         safe.end();
         let synced = syncing.join();
-        meter.finish();
+        meter.shards.finish();
         match outcome {
             Some(Ok(Ok(()))) if !was_asked => {
                 Err(io::Error::other("it ended though nobody had asked it to"))
@@ -253,27 +257,4 @@ impl Serving {
             Some(Err(error)) => Err(io::Error::other(error)),
         }
     }
-}
-
-/// A runtime whose threads are metered.
-fn runtime(workers: usize, meter: &Arc<Meter>) -> io::Result<Runtime> {
-    // Nothing runs on the runtime before all of its workers are known: the threads that it makes
-    // later are others.
-    let begun = Arc::new(Barrier::new(workers + 1));
-    let (begins, ends, begins_too) = (Arc::clone(meter), Arc::clone(meter), Arc::clone(&begun));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_name("grpc")
-        .thread_stack_size(STACK_BYTES)
-        .on_thread_start(move || {
-            if begins.thread_begins() {
-                begins_too.wait();
-            }
-        })
-        .on_thread_stop(move || ends.thread_ends())
-        .enable_all()
-        .build()?;
-    begun.wait();
-    Ok(runtime)
 }

@@ -7,10 +7,11 @@ use std::time::SystemTime;
 
 use knee_kv::grpc::{self, Telemetry};
 use knee_kv::versioned::Store as Versioned;
-use knee_kv::{MemoryLimits, Serving, Settings, Trace};
+use knee_kv::{MemoryLimits, Serving, Settings};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{Change, HistoryRequest, ScanRequest, WatchRequest};
+use knee_serving::Trace;
 use knee_telemetry::{Reporter, Stats};
 use serde_json::Value;
 use tonic::Code;
