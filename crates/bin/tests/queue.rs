@@ -166,7 +166,7 @@ fn what_cannot_be_served_is_told_of_and_passwords_are_not() {
             vec!["--message-bytes-max", "10000000", "--memory-mb", "5"],
             2,
             "--memory-mb 5 is too little for messages of --message-bytes-max 10000000: it takes at \
-             least 20",
+             least 29",
         ),
         (vec!["migrate", "--database", "sqlite"], 2, "others need no migration"),
     ];

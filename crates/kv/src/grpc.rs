@@ -1,14 +1,12 @@
 //! The gRPC front: a versioned store behind `knee.kv.v1.KeyValue` and honu's `rpc.Storage`.
 //!
-//! * [`Serving`]: both services on one port, from start to end; `connections`: whom it serves.
+//! * [`Serving`]: both services on one port, from start to end.
 //! * `key_value`: `knee.kv.v1`. `storage`: honu's interface, said in terms of the same store. `write`:
 //!   what their messages ask to be written.
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
-//!   of them it is shown. `lease`: what a reader that hangs loses.
+//!   of them it is shown.
 //! * `init`: edge lists into the store, from files `beneath` a directory. `watch`: what happens to keys.
 //! * `safe`: answers wait here until what they tell of is on the disk.
-//! * `budget`: what the messages of all calls may take together. `bounded`: calls that have a share of
-//!   it, from their `incoming` request, whose `fields` count, to their `outgoing` answer.
 //! * `refusal`: what went wrong, as a status. `tally`: what was done so far. `meter`: how long calls
 //!   took, with what it asks of each `message`.
 //!
@@ -17,17 +15,10 @@
 
 mod beneath;
 mod blocking;
-mod bounded;
-mod budget;
-mod connections;
-mod fields;
-mod incoming;
 mod init;
 mod key_value;
-mod lease;
 mod message;
 mod meter;
-mod outgoing;
 mod predicate;
 mod refusal;
 mod safe;

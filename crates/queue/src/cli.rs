@@ -133,8 +133,8 @@ struct Serve {
     #[arg(long, value_name = "B", default_value_t = MIB,
           value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
     message_bytes_max: u64,
-    /// What the messages of all calls may take together, in MiB; what is beyond it is refused.
-    /// [default: 512, or four of the largest]
+    /// What the messages of all calls may take together, in MiB, and those of a connection no more than
+    /// they leave to others; what is beyond it is refused. [default: 512, or four of the largest]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: Option<u64>,
     /// File with the server's certificate, as PEM: serves over TLS only.
@@ -361,8 +361,9 @@ fn settings(flags: &Serve) -> Result<Settings, Refusal> {
     let default = MEMORY_BYTES_MIN.max(MESSAGES_MIN * request_bytes_max);
     let messages_bytes_max =
         flags.memory_mb.map_or(default, |mebibytes| (mebibytes * MIB) as usize);
-    // Two, so that one can come while another one is answered.
-    let bytes_min = 2 * request_bytes_max;
+    // So that one of the largest can come while one of another connection is answered, and as much is
+    // left as it has itself.
+    let bytes_min = 3 * request_bytes_max;
     if messages_bytes_max < bytes_min {
         return Err(Refusal {
             message: format!(

@@ -1,19 +1,16 @@
 //! What the messages of all calls take together: each has a share from its first byte on until the
 //! last one of its answer has left, and is refused where there is no room for it.
+//!
+//! A connection may take as much as is left to all others, and no more: one alone half of everything,
+//! two that take what they can a third each. However many hold what they have, something is left
+//! (Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches").
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
-use tonic::codegen::{Future, Service, http};
-use tonic::server::NamedService;
 
-use crate::connections::{Activity, Working};
+use crate::activity::Activity;
 
 /// What a call takes beside its messages: what they are read into and written from. A small answer
 /// is part of it.
@@ -28,11 +25,23 @@ pub struct Budget {
     flag: &'static str,
 }
 
+/// What the calls of a connection have taken, and what they do.
+#[derive(Debug)]
+pub struct Account {
+    budget: Arc<Budget>,
+    taken: AtomicUsize,
+    /// Parts of large answers that its reader had room for.
+    parts: AtomicUsize,
+    /// Where nobody wants to know, none.
+    pub(crate) activity: Option<Activity>,
+}
+
 /// What a call has taken; it is given back when nothing holds it any more.
 #[derive(Debug)]
 pub struct Share {
-    budget: Arc<Budget>,
+    account: Arc<Account>,
     bytes: AtomicUsize,
+    is_metered: AtomicBool,
 }
 
 impl Budget {
@@ -41,27 +50,72 @@ impl Budget {
         Arc::new(Budget { taken: AtomicUsize::new(0), bytes_max, flag })
     }
 
-    /// A service each of whose calls has a share.
-    pub fn bound<S>(self: &Arc<Budget>, service: S) -> Bounded<S> {
-        Bounded { service, budget: Arc::clone(self) }
+    /// For another connection.
+    pub(crate) fn account(self: &Arc<Budget>, activity: Option<Activity>) -> Arc<Account> {
+        let (taken, parts) = Default::default();
+        Arc::new(Account { budget: Arc::clone(self), taken, parts, activity })
+    }
+
+    /// For a call that is alone on a connection.
+    #[must_use]
+    pub fn share(self: &Arc<Budget>) -> Share {
+        self.account(None).share()
+    }
+}
+
+impl Account {
+    /// For another call, which has taken nothing yet.
+    pub(crate) fn share(self: &Arc<Account>) -> Share {
+        Share::new(Arc::clone(self), 0)
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Status> {
+        let Budget { taken, bytes_max, flag } = &*self.budget;
+        let sum = |own: usize, taken: usize| {
+            let sum = taken.checked_add(bytes)?;
+            bytes_max.checked_sub(sum).is_some_and(|left| own <= left).then_some(sum)
+        };
+        // Who finds no room takes nothing meanwhile, for which others would be refused.
+        let own = |own: usize| {
+            let own = own.checked_add(bytes)?;
+            sum(own, taken.load(Ordering::Relaxed)).map(|_| own)
+        };
+        let own = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, own);
+        let room = own.and_then(|_| {
+            let sum = |taken| sum(self.taken.load(Ordering::Relaxed), taken);
+            let room = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+            // Others of its connection came before it.
+            room.inspect_err(|_| {
+                self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            })
+        });
+        room.map(drop).map_err(|_| {
+            Status::resource_exhausted(format!(
+                "the messages of all calls take {bytes_max} bytes, those of a connection no more than \
+                 they leave to others, and there is no room for {bytes} more: come again later, or \
+                 see {flag}"
+            ))
+        })
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Share {
+    fn new(account: Arc<Account>, bytes: usize) -> Share {
+        let (bytes, is_metered) = (AtomicUsize::new(bytes), AtomicBool::new(false));
+        Share { account, bytes, is_metered }
+    }
+
     /// Takes more.
     ///
     /// # Errors
     /// Where there is no room for it.
     pub fn take(&self, bytes: usize) -> Result<(), Status> {
-        let Budget { taken, bytes_max, flag } = &*self.budget;
-        let sum = |taken: usize| taken.checked_add(bytes).filter(|sum| sum <= bytes_max);
-        let room = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        room.map_err(|_| {
-            Status::resource_exhausted(format!(
-                "the messages of all calls take {bytes_max} bytes, and no more are taken or sent: \
-                 come again later, or see {flag}"
-            ))
-        })?;
+        self.account.take(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -69,188 +123,143 @@ impl Share {
     /// Takes more whether there is room or not: for the answer to what was done already. Further calls
     /// are refused meanwhile.
     pub fn overdraw(&self, bytes: usize) {
-        self.budget.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.account.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.account.budget.taken.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// So many of its bytes as a share of their own, or what there is beside that of every call.
-    fn split(&self, bytes: usize) -> Share {
+    pub(crate) fn split(&self, bytes: usize) -> Share {
         let split = |all: usize| bytes.min(all.saturating_sub(CALL_BYTES));
         let left = |all: usize| Some(all - split(all));
         let (Ok(all) | Err(all)) =
             self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
-        Share { budget: Arc::clone(&self.budget), bytes: AtomicUsize::new(split(all)) }
+        Share::new(Arc::clone(&self.account), split(all))
+    }
+
+    /// Gives back all but so much.
+    pub(crate) fn keep(&self, bytes: usize) {
+        let had = self.bytes.fetch_min(bytes, Ordering::Relaxed);
+        self.account.give_back(had.saturating_sub(bytes));
+    }
+
+    /// What goes on on its connection, where somebody wants to know.
+    pub(crate) fn activity(&self) -> Option<&Activity> {
+        self.account.activity.as_ref()
+    }
+
+    /// Its connection's reader had room for a part of an answer.
+    pub(crate) fn count_part(&self) {
+        self.account.parts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many its connection's reader had room for, of all answers.
+    pub(crate) fn parts(&self) -> usize {
+        self.account.parts.load(Ordering::Relaxed)
+    }
+
+    /// Its call is told of by whoever answers it.
+    pub fn metered(&self) {
+        self.is_metered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its call is told of, or will be.
+    pub(crate) fn is_metered(&self) -> bool {
+        self.is_metered.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.taken.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        self.account.give_back(*self.bytes.get_mut());
     }
 }
 
-/// A service each of whose calls has a share of a budget, which its handler finds among the
-/// request's extensions.
-#[derive(Debug, Clone)]
-pub struct Bounded<S> {
-    service: S,
-    budget: Arc<Budget>,
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Barrier;
 
-impl<S: NamedService> NamedService for Bounded<S> {
-    const NAME: &'static str = S::NAME;
-}
+    use super::*;
 
-type Response = http::Response<Outgoing>;
-
-impl<S> Service<http::Request<tonic::body::Body>> for Bounded<S>
-where
-    S: Service<
-            http::Request<Incoming>,
-            Response = http::Response<tonic::body::Body>,
-            Error = Infallible,
-        >,
-    S::Future: Unpin,
-{
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Answering<S::Future>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        let share = Share { budget: Arc::clone(&self.budget), bytes: AtomicUsize::new(0) };
-        let taken = share.take(CALL_BYTES);
-        let share = Arc::new(share);
-        let activity = request.extensions().get::<Activity>().cloned();
-        let working = activity.as_ref().map(Activity::begins);
-        let answer = taken.map(|()| {
-            let mut request = request.map(|body| Incoming { body, share: Arc::clone(&share) });
-            request.extensions_mut().insert(Arc::clone(&share));
-            self.service.call(request)
-        });
-        Answering { answer, share, activity, _working: working }
-    }
-}
-
-/// An answer that is being made, or why there is none.
-#[derive(Debug)]
-pub struct Answering<F> {
-    answer: Result<F, Status>,
-    share: Arc<Share>,
-    /// That of its connection.
-    activity: Option<Activity>,
-    _working: Option<Working>,
-}
-
-impl<F> Future for Answering<F>
-where
-    F: Future<Output = Result<http::Response<tonic::body::Body>, Infallible>> + Unpin,
-{
-    type Output = Result<Response, Infallible>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Answering { answer, share, activity, .. } = &mut *self;
-        let response = match answer {
-            Ok(answer) => match Pin::new(answer).poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(response)) => response,
-                Poll::Ready(Err(never)) => match never {},
-            },
-            Err(status) => status.clone().into_http(),
-        };
-        let (share, activity) = (Arc::clone(share), activity.take());
-        Poll::Ready(Ok(response.map(|body| Outgoing { body, share, activity })))
-    }
-}
-
-/// A request as it comes: each part takes its length.
-#[derive(Debug)]
-pub struct Incoming {
-    body: tonic::body::Body,
-    share: Arc<Share>,
-}
-
-impl Body for Incoming {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let next = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &next
-            && let Some(part) = frame.data_ref()
-            && let Err(status) = self.share.take(part.len())
-        {
-            return Poll::Ready(Some(Err(status)));
-        }
-        next
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// An answer as it leaves.
-#[derive(Debug)]
-pub struct Outgoing {
-    body: tonic::body::Body,
-    share: Arc<Share>,
-    activity: Option<Activity>,
-}
-
-/// Part of an answer that waits until its reader has room for it. What it takes is given back with it: the
-/// call may go on for long, or have ended.
-#[derive(Debug)]
-struct Waiting {
-    part: Bytes,
-    _share: Share,
-}
-
-impl AsRef<[u8]> for Waiting {
-    fn as_ref(&self) -> &[u8] {
-        &self.part
-    }
-}
-
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Outgoing { body, share, activity } = &mut *self;
-        if let Some(activity) = activity {
-            activity.happens();
-        }
-        let next = Pin::new(body).poll_frame(context);
-        next.map_ok(|frame| {
-            frame.map_data(|part| match part.len() {
-                0..CALL_BYTES => part,
-                length => {
-                    let _share = share.split(length);
-                    Bytes::from_owner(Waiting { part, _share })
-                }
+    #[test]
+    fn however_many_take_what_they_can_something_is_left() {
+        let budget = Budget::new(1 << 20, "--memory-mb");
+        let shares: Vec<_> = (1..=15)
+            .map(|connections| {
+                let share = budget.share();
+                while share.take(16).is_ok() {}
+                let left = (1 << 20) - budget.taken.load(Ordering::Relaxed);
+                assert!(left >= (1 << 20 >> connections) - 16, "{connections} leave {left} bytes");
+                share
             })
-        })
+            .collect();
+        assert!(budget.share().take(16).is_ok());
+        drop(shares);
+        assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    #[test]
+    fn the_calls_of_a_connection_have_no_more_than_they_leave() {
+        let budget = Budget::new(1000, "--memory-mb");
+        let account = budget.account(None);
+        let calls = [(); 2].map(|()| account.share());
+        calls[0].take(300).unwrap();
+        calls[1].take(200).unwrap();
+        assert_eq!(calls[1].take(1).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        // Another connection may have half of what is left.
+        let other = budget.share();
+        other.take(250).unwrap();
+        other.take(1).unwrap_err();
+        calls[0].keep(50);
+        other.take(125).unwrap();
+        drop(calls);
+        drop(other);
+        budget.share().take(500).unwrap();
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    #[test]
+    fn a_call_is_not_refused_for_another_that_is() {
+        let account = Budget::new(1000, "--memory-mb").account(None);
+        let (is_over, both) = (AtomicBool::new(false), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                while !is_over.load(Ordering::Relaxed) {
+                    account.share().take(1000).unwrap_err();
+                }
+            });
+            both.wait();
+            let refused = (0..1_000_000).find(|_| account.share().take(1).is_err());
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(refused, None);
+        });
+    }
+
+    #[test]
+    fn a_part_has_its_own_and_what_was_done_is_answered_beyond_what_there_is() {
+        let budget = Budget::new(100 << 10, "--memory-mb");
+        let call = budget.share();
+        call.take(CALL_BYTES).unwrap();
+        call.overdraw(100 << 10);
+        budget.share().take(1).unwrap_err();
+        let [first, second] = [60 << 10, 60 << 10].map(|bytes| call.split(bytes));
+        let taken = || budget.taken.load(Ordering::Relaxed);
+        drop(second);
+        assert_eq!(taken(), (60 << 10) + CALL_BYTES);
+        first.keep(1 << 10);
+        assert_eq!(taken(), (1 << 10) + CALL_BYTES);
+        // What all calls take is no part's.
+        assert_eq!(*call.split(1).bytes.get_mut(), 0);
+        drop((call, first));
+        assert_eq!(taken(), 0);
+    }
+
+    #[test]
+    fn what_is_more_than_can_be_counted_is_refused() {
+        let share = Budget::new(usize::MAX, "--memory-mb").share();
+        share.take(1).unwrap();
+        share.take(usize::MAX).unwrap_err();
+        share.take(1).unwrap();
     }
 }

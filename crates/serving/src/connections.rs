@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::transport::server::Connected;
+
+use crate::activity::Activity;
+use crate::budget::{Account, Budget};
 
 /// How long nobody is taken after the system refused a connection.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
@@ -34,63 +37,13 @@ pub struct Limits {
     pub idle_max: Option<Duration>,
 }
 
-/// What goes on on a connection: its calls are told of it, see [`Connected`].
-#[derive(Debug, Clone)]
-pub struct Activity(Arc<Calls>);
-
-#[derive(Debug)]
-struct Calls {
-    began: Instant,
-    /// Calls that are worked at.
-    working: AtomicUsize,
-    /// When something happened last, in nanoseconds since it began.
-    last_ns: AtomicU64,
-}
-
-/// A call that is worked at, until this is dropped.
-#[derive(Debug)]
-pub struct Working(Activity);
-
-impl Activity {
-    fn new() -> Activity {
-        let (working, last_ns) = Default::default();
-        Activity(Arc::new(Calls { began: Instant::now(), working, last_ns }))
-    }
-
-    /// Something happens.
-    pub fn happens(&self) {
-        let Calls { began, last_ns, .. } = &*self.0;
-        last_ns.fetch_max(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// A call begins.
-    pub fn begins(&self) -> Working {
-        self.0.working.fetch_add(1, Ordering::Relaxed);
-        Working(self.clone())
-    }
-
-    /// Since when nothing has happened; `None` where a call is worked at.
-    fn idle_since(&self) -> Option<Instant> {
-        let Calls { began, working, last_ns } = &*self.0;
-        let idle = working.load(Ordering::Relaxed) == 0;
-        idle.then(|| *began + Duration::from_nanos(last_ns.load(Ordering::Relaxed)))
-    }
-}
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        self.0.happens();
-        self.0.0.working.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A connection, and its place among those that are allowed.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     /// How much was said by who has not said enough yet.
     silent: Option<usize>,
-    activity: Activity,
+    account: Arc<Account>,
     idle_max: Option<Duration>,
     /// When to look whether anything happens; without it, never.
     watch: Option<Pin<Box<Sleep>>>,
@@ -111,7 +64,7 @@ impl Connection {
         *said_bytes += bytes;
         if *said_bytes >= PREFACE_BYTES {
             self.silent = None;
-            self.activity.happens();
+            self.account.activity.as_ref().inspect(|activity| activity.happens());
             match (self.idle_max, &mut self.watch) {
                 (Some(idle_max), Some(watch)) => watch.as_mut().reset(Instant::now() + idle_max),
                 _ => self.watch = None,
@@ -123,21 +76,23 @@ impl Connection {
     fn look_again(&self) -> Option<Instant> {
         let idle_max = self.idle_max.filter(|_| self.silent.is_none())?;
         let now = Instant::now();
-        let next = self.activity.idle_since().unwrap_or(now) + idle_max;
+        let idle_since = self.account.activity.as_ref().and_then(Activity::idle_since);
+        let next = idle_since.unwrap_or(now) + idle_max;
         (next > now).then_some(next)
     }
 }
 
-/// The connections of a listener, which `open` counts. Those that have not begun to speak HTTP/2 in
-/// time are left, and so are those that are idle.
+/// The connections of a listener, which `open` counts, each with an account of the budget. Those that
+/// have not begun to speak HTTP/2 in time are left, and so are those that are idle.
 pub fn connections(
     listener: TcpListener,
     limits: Limits,
+    budget: Arc<Budget>,
     open: Arc<AtomicU64>,
 ) -> impl Stream<Item = io::Result<Connection>> {
     let Limits { connections_max, silence_max, idle_max } = limits;
     let places = Arc::new(Semaphore::new(connections_max));
-    unfold((listener, places, open), move |(listener, places, open)| async move {
+    unfold((listener, places, budget, open), move |(listener, places, budget, open)| async move {
         let permit = Arc::clone(&places).acquire_owned().await.ok()?;
         let stream = loop {
             let accepted = listener.accept().await;
@@ -152,21 +107,22 @@ pub fn connections(
         let connection = Connection {
             stream,
             silent: Some(0),
-            activity: Activity::new(),
+            account: budget.account(idle_max.map(|_| Activity::begin())),
             idle_max,
             watch: Some(Box::pin(sleep_until(Instant::now() + silence_max))),
             _permit: permit,
             open: Arc::clone(&open),
         };
-        Some((Ok(connection), (listener, places, open)))
+        Some((Ok(connection), (listener, places, budget, open)))
     })
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Activity;
+    /// What its calls take from; each finds it among its extensions.
+    type ConnectInfo = Arc<Account>;
 
-    fn connect_info(&self) -> Activity {
-        self.activity.clone()
+    fn connect_info(&self) -> Arc<Account> {
+        Arc::clone(&self.account)
     }
 }
 

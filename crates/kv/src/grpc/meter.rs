@@ -7,13 +7,12 @@ use std::time::Instant;
 
 use futures_util::Stream;
 use knee_rpc::Message;
-use knee_serving::{Shards, Trace, recorders};
+use knee_serving::{CALL_BYTES, Shards, Share, Trace, Unserved, recorders};
 use knee_telemetry::{
     Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
 };
 use tonic::{Code, Request, Response, Status};
 
-use super::budget::{CALL_BYTES, Share};
 use super::message::{Answer, Question};
 use crate::trace::Traced;
 
@@ -69,12 +68,14 @@ impl Meter {
         };
         (call, question)
     }
+}
 
-    /// A call of this path, with a request of which too much came, or too little, ends with this code.
-    pub(super) fn unmade(self: &Arc<Meter>, path: &str, received: Instant, code: Code) {
+impl Unserved for Meter {
+    fn unserved(self: Arc<Meter>, path: &str, received: Instant, code: Code) {
         let op = operation(path);
+        let traced = self.trace.as_ref().map(|_| Traced::new(op.name(), path.as_bytes()));
         drop(Call {
-            meter: Arc::clone(self),
+            meter: self,
             op,
             received,
             code,
@@ -82,7 +83,7 @@ impl Meter {
             found: Found::Unasked,
             bytes_in: 0,
             bytes_out: 0,
-            traced: self.trace.as_ref().map(|_| Traced::new(op.name(), path.as_bytes())),
+            traced,
             share: None,
             answer_bytes: 0,
         });
@@ -300,16 +301,17 @@ impl<A: Answer, S: Stream<Item = Result<A, Status>> + Unpin> Stream for Counted<
 #[cfg(test)]
 mod tests {
     use knee_rpc::kv::ReadRequest;
+    use knee_serving::Budget;
 
-    use super::super::budget::Budget;
     use super::*;
 
     #[test]
     fn a_value_has_room_before_it_is_copied_and_once() {
         let meter = Arc::new(Meter::new(1, Telemetry::default()));
-        let account = Budget::new(400 << 10).account();
+        let budget = Budget::new(400 << 10, "--grpc-memory-mb");
+        let share = Arc::new(budget.share());
         let mut request = Request::new(ReadRequest::default());
-        request.extensions_mut().insert(Arc::new(account.share()));
+        request.extensions_mut().insert(Arc::clone(&share));
         let (mut call, _) = meter.call(Op::Read, request);
         let mut value = Ok(Vec::new());
         assert!(call.copy(&[1; 10 << 10], &mut value), "a small answer has room");
@@ -317,7 +319,7 @@ mod tests {
         // The answer that it is in has as much, and some bytes more.
         call.take_answer((100 << 10) + 50).expect("all but some bytes was taken");
         assert_eq!(value.as_ref().map(Vec::len).ok(), Some(100 << 10));
-        account.share().take((100 << 10) - 50).expect("nothing is taken twice");
+        share.take((100 << 10) - 50).expect("nothing is taken twice");
         assert!(!call.copy(&[3; 110 << 10], &mut value));
         assert_eq!(value.expect_err("there is no room").code(), Code::ResourceExhausted);
     }

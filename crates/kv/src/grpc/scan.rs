@@ -16,11 +16,11 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
+use knee_serving::Lease;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::blocking::blocking;
-use super::lease::Lease;
 use super::now;
 use super::predicate::{Item, Predicate};
 use super::refusal::{check_range, damaged};
@@ -187,7 +187,7 @@ impl Scan {
         idle_max: Duration,
         safe: Safe,
     ) -> impl Stream<Item = Result<ScanResponse, Status>> + Send {
-        let scan = Lease::new(self, idle_max, |_| true);
+        let scan = Lease::new(self, Some(idle_max), |_| true);
         let reading = Reading { scan, safe, is_over: false };
         unfold(Some(reading), |reading| async {
             match reading?.next().await {

@@ -7,17 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knee_rpc::honu::storage_server::StorageServer;
+use knee_rpc::kv::Change;
 use knee_rpc::kv::key_value_server::KeyValueServer;
-use knee_serving::runtime;
+use knee_serving::{Bounds, Budget, Limits, connections, runtime};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
-use super::bounded::Bounds;
-use super::budget::Budget;
-use super::connections::connections;
 use super::key_value::Service;
 use super::meter::{Meter, Telemetry};
 use super::predicate::STACK_BYTES;
@@ -30,6 +28,8 @@ const MESSAGES_BYTES_MIN: usize = 256 << 20;
 const MESSAGES_MIN: usize = 4;
 /// Room that a message has beside one value.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
+/// What a field is decoded to, at most, in a vector that has grown to twice of what it holds.
+const FIELD_BYTES: usize = 2 * size_of::<Change>();
 /// Connections that are served unless somebody says otherwise.
 pub const CONNECTIONS_MAX: usize = 1024;
 /// Copies that clients may have made unless somebody says otherwise.
@@ -163,13 +163,17 @@ impl Serving {
         let Settings { message_bytes_max, messages_bytes_max, grace, .. } = settings;
         let Settings { connections_max, silence_max, streams_max, reader_idle_max, pid, .. } =
             settings;
-        let budget = Budget::new(messages_bytes_max);
-        let incoming =
-            connections(listener, connections_max, silence_max, budget, Arc::clone(&meter));
+        let budget = Budget::new(messages_bytes_max, "--grpc-memory-mb");
+        let limits = Limits { connections_max, silence_max, idle_max: None };
+        let incoming = connections(listener, limits, budget, Arc::clone(&shards.connections));
         let service =
             Service::new(store, safe.clone(), Arc::clone(&meter), settings, ending.clone());
         let honu = Honu { service: service.clone(), pid };
-        let bounds = Bounds { idle_max: reader_idle_max, meter: Arc::clone(&meter) };
+        let bounds = Bounds {
+            idle_max: Some(reader_idle_max),
+            field_bytes: FIELD_BYTES,
+            meter: Arc::clone(&meter) as _,
+        };
         let key_value = KeyValueServer::new(service).max_decoding_message_size(message_bytes_max);
         let storage = StorageServer::new(honu).max_decoding_message_size(message_bytes_max);
         let router = Server::builder()

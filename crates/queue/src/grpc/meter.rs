@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use knee_rpc::Message;
-use knee_serving::{CALL_BYTES, Shards, Share, Trace};
+use knee_serving::{CALL_BYTES, Shards, Share, Trace, Unserved};
 use knee_telemetry::{
     Broker, BrokerGauges, BrokerTimes, Level, Moment, Op, Recorder, Reporter, Sample, elapsed_ns,
 };
@@ -95,29 +95,49 @@ impl Meter {
     /// A call comes.
     pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let (_, mut extensions, question) = request.into_parts();
-        let traced = self.telemetry.trace.as_ref().map(|_| {
+        let share: Option<Arc<Share>> = extensions.remove();
+        if let Some(share) = &share {
+            share.metered();
+        }
+        let mut call = Call::begun(Arc::clone(self), op, Instant::now());
+        call.bytes_in = question.encoded_len() as u64;
+        call.traced = self.telemetry.trace.as_ref().map(|_| {
             let name = if op == Op::Other { Q::NAME } else { op.name() };
             format!("{name}{}", question.about())
         });
-        let call = Call {
-            meter: Arc::clone(self),
-            op,
-            received: Instant::now(),
-            times: BrokerTimes::default(),
-            dequeued: None,
-            code: Code::Cancelled,
-            messages: 0,
-            bytes_in: question.encoded_len() as u64,
-            bytes_out: 0,
-            traced,
-            share: extensions.remove(),
-        };
+        call.share = share;
         (call, question)
     }
 
     /// Hands over the rest of what was recorded. The runtime's threads have ended.
     pub(super) fn finish(&self) {
         self.telemetry.shards.finish();
+    }
+}
+
+impl Unserved for Meter {
+    fn unserved(self: Arc<Meter>, path: &str, received: Instant, code: Code) {
+        let op = operation(path);
+        let traced = self.telemetry.trace.as_ref().map(|_| format!("{} {path:?}", op.name()));
+        let mut call = Call::begun(self, op, received);
+        call.code = code;
+        call.traced = traced;
+    }
+}
+
+/// What a call of this path would have done.
+fn operation(path: &str) -> Op {
+    match path.rsplit('/').next().unwrap_or_default() {
+        "Send" => Op::Send,
+        "ListQueues" => Op::ListQueues,
+        "ReadAll" => Op::ReadAll,
+        "ReadFrom" => Op::ReadFrom,
+        "Remove" => Op::Remove,
+        "Lease" => Op::Lease,
+        "Acknowledge" => Op::Acknowledge,
+        "Release" => Op::Release,
+        "Extend" => Op::Extend,
+        _ => Op::Other,
     }
 }
 
@@ -142,6 +162,22 @@ pub(super) struct Call {
 }
 
 impl Call {
+    fn begun(meter: Arc<Meter>, op: Op, received: Instant) -> Call {
+        Call {
+            meter,
+            op,
+            received,
+            times: BrokerTimes::default(),
+            dequeued: None,
+            code: Code::Cancelled,
+            messages: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            traced: None,
+            share: None,
+        }
+    }
+
     /// It has a worker, for which it had waited since `since`.
     pub(super) fn dequeued(&mut self, since: Instant) {
         let now = Instant::now();

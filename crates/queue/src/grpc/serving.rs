@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use knee_rpc::queue::Outgoing;
 use knee_rpc::queue::queue_server::QueueServer;
-use knee_serving::{Budget, Limits, connections};
+use knee_serving::{Bounds, Budget, Limits, connections};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -26,6 +27,8 @@ use crate::workers::Workers;
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 /// Room that a batch has, at least.
 const BATCH_BYTES: usize = 4 << 20;
+/// What a field is decoded to, at most, in a vector that has grown to twice of what it holds.
+const FIELD_BYTES: usize = 2 * size_of::<Outgoing>();
 /// Calls of one connection that are served at a time; further ones wait at the client.
 const STREAMS_MAX: u32 = 256;
 
@@ -78,7 +81,8 @@ pub struct Settings {
     /// Longer content is refused.
     pub content_bytes_max: usize,
     /// What the messages of all calls take together, from the first byte of a request to the last one
-    /// of its answer; what is beyond it is refused.
+    /// of its answer, and those of a connection no more than they leave to others; what is beyond it
+    /// is refused.
     pub messages_bytes_max: usize,
     /// Who is served, and for how long one who does nothing.
     pub limits: Limits,
@@ -176,10 +180,17 @@ impl Serving {
         };
         let middleware = runtime.block_on(register).map_err(StartError::Database)?;
         let shards = Arc::clone(&telemetry.shards);
-        let incoming = connections(listener, settings.limits, Arc::clone(&shards.connections));
+        let budget = Budget::new(settings.messages_bytes_max, "--memory-mb");
+        let open = Arc::clone(&shards.connections);
+        let incoming = connections(listener, settings.limits, budget, open);
         runtime.spawn(shards.cut_every_second());
         let meter = Arc::new(Meter::new(telemetry));
         let (ended, ending) = watch::channel(false);
+        let bounds = Bounds {
+            idle_max: settings.limits.idle_max,
+            field_bytes: FIELD_BYTES,
+            meter: Arc::clone(&meter) as _,
+        };
         let asking = Arc::new(Asking {
             database: Arc::new(database),
             workers: Workers::new(settings.workers, settings.waiting_max),
@@ -197,7 +208,7 @@ impl Serving {
             .max_concurrent_streams(STREAMS_MAX)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(Budget::new(settings.messages_bytes_max, "--memory-mb").bound(service));
+            .add_service(bounds.bound(service));
         let mut asked = ending.clone();
         let served = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
             // An error says that nobody can ask any more.

@@ -75,7 +75,8 @@ impl Unread {
         let ledger = Ledger::open();
         let roomy = Server::start(ledger.clone());
         let limits = Limits { idle_max, ..settings().limits };
-        let tight = Settings { messages_bytes_max: 2 << 20, workers: 1, limits, ..settings() };
+        // It may have no more than it leaves, and leaves less than as much again needs.
+        let tight = Settings { messages_bytes_max: 5 << 19, workers: 1, limits, ..settings() };
         let server = Server::with(tight, ledger);
         let mut client = roomy.client().await;
         let me = register(&mut client).await;

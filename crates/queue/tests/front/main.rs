@@ -10,6 +10,7 @@ mod limits;
 mod postgres;
 mod refusals;
 mod server;
+mod shares;
 mod tls;
 mod waiting;
 mod workers;

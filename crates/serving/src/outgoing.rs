@@ -10,21 +10,21 @@ use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 use tonic::codegen::http;
 
-use super::budget::{CALL_BYTES, Share};
-use super::lease::Lease;
+use crate::budget::{CALL_BYTES, Share};
+use crate::lease::Lease;
 
 /// What stays of an answer that was given up, until its reader goes or takes it: a part that waits for
-/// room at the reader's, one in front of it, and what its call takes.
-const GIVEN_UP_BYTES: usize = 3 * CALL_BYTES;
+/// room at the reader's, and one in front of it.
+const GIVEN_UP_BYTES: usize = 2 * CALL_BYTES;
 
 /// An answer as it leaves: a large one in parts, each when its reader has taken most of the one
 /// before. When its connection takes none of any answer for too long, the rest goes: nothing else could
 /// end it, for what is not read is not asked for either. As long as others move, this one may wait its turn.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub struct Outgoing {
     answer: Answer,
     share: Arc<Share>,
-    idle_max: Duration,
+    idle_max: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -35,16 +35,38 @@ enum Answer {
     GivenUp,
 }
 
-/// A large answer, and its part that leaves.
+/// A large answer, and what of it leaves.
 #[derive(Debug)]
 struct Large {
     body: tonic::body::Body,
-    leaving: Bytes,
+    leaving: Leaving,
     /// Whether its reader waits for it, instead of the other way round.
     is_awaited: bool,
     /// What of all answers of its connection had left when this one last stood still for too long.
     parts_seen: usize,
     share: Arc<Share>,
+}
+
+/// A message, or several, and what they take: given back with their last part, for the call may go on
+/// for long, or have ended.
+#[derive(Debug)]
+struct Leaving {
+    data: Bytes,
+    share: Arc<Share>,
+}
+
+impl Leaving {
+    fn of(call: &Share, data: Bytes) -> Leaving {
+        let share = Arc::new(call.split(data.len()));
+        Leaving { data, share }
+    }
+
+    /// The next part; copied, for a slice would hold all of it for as long as it is not taken.
+    fn part(&mut self) -> Frame<Bytes> {
+        let part = self.data.split_to(self.data.len().min(CALL_BYTES)).to_vec();
+        self.share.count_part();
+        Frame::data(Bytes::from_owner(Waiting { part, _share: Arc::clone(&self.share) }))
+    }
 }
 
 impl Large {
@@ -53,22 +75,18 @@ impl Large {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.is_awaited = false;
-        if self.leaving.is_empty() {
+        if self.leaving.data.is_empty() {
             let next = Pin::new(&mut self.body).poll_frame(context);
             self.is_awaited = next.is_pending();
             match next {
                 Poll::Ready(Some(Ok(frame))) if is_large(&frame) => match frame.into_data() {
-                    Ok(data) => self.leaving = data,
+                    Ok(data) => self.leaving = Leaving::of(&self.share, data),
                     Err(frame) => return Poll::Ready(Some(Ok(frame))),
                 },
                 next => return next,
             }
         }
-        // Copied: a slice would hold all of the answer for as long as it is not taken.
-        let part = self.leaving.split_to(self.leaving.len().min(CALL_BYTES)).to_vec();
-        self.share.count_part();
-        let waiting = Waiting { part, _share: Arc::clone(&self.share) };
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(waiting)))))
+        Poll::Ready(Some(Ok(self.leaving.part())))
     }
 
     /// Gives it up, unless it is what is waited for, or others of its connection go on.
@@ -77,7 +95,8 @@ impl Large {
         let is_stalled =
             !self.is_awaited && parts == std::mem::replace(&mut self.parts_seen, parts);
         if is_stalled {
-            self.share.keep(GIVEN_UP_BYTES);
+            self.leaving.share.keep(GIVEN_UP_BYTES);
+            self.share.keep(CALL_BYTES);
         }
         is_stalled
     }
@@ -102,7 +121,11 @@ impl AsRef<[u8]> for Waiting {
 }
 
 impl Outgoing {
-    pub(super) fn new(body: tonic::body::Body, share: Arc<Share>, idle_max: Duration) -> Outgoing {
+    pub(crate) fn new(
+        body: tonic::body::Body,
+        share: Arc<Share>,
+        idle_max: Option<Duration>,
+    ) -> Outgoing {
         Outgoing { answer: Answer::Small(body), share, idle_max }
     }
 }
@@ -115,6 +138,7 @@ impl Body for Outgoing {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.share.activity().inspect(|activity| activity.happens());
         if let Answer::Small(body) = &mut self.answer {
             let next = Pin::new(&mut *body).poll_frame(context);
             let Poll::Ready(Some(Ok(frame))) = next else { return next };
@@ -123,7 +147,7 @@ impl Body for Outgoing {
             }
             let large = Large {
                 body: std::mem::take(body),
-                leaving: frame.into_data().unwrap_or_default(),
+                leaving: Leaving::of(&self.share, frame.into_data().unwrap_or_default()),
                 is_awaited: false,
                 parts_seen: self.share.parts(),
                 share: Arc::clone(&self.share),

@@ -7,7 +7,7 @@ const PREFIX_BYTES: usize = 5;
 /// Counts the outermost fields of messages that come in parts, each behind its prefix. Of what is no
 /// message of protocol buffers it counts something: that is refused where it is decoded.
 #[derive(Debug)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     next: Next,
     /// Bytes that the message still has.
     left: usize,
@@ -49,7 +49,7 @@ impl Default for Fields {
 
 impl Fields {
     /// Takes the next part; returns how many fields begin in it.
-    pub(super) fn count(&mut self, mut part: &[u8]) -> usize {
+    pub(crate) fn count(&mut self, mut part: &[u8]) -> usize {
         let mut fields = 0;
         while let [byte, rest @ ..] = part {
             if let Next::Prefix(came) = self.next {

@@ -1,6 +1,7 @@
 //! Calls whose messages are bounded: by what all of them take, and by the time in which they move.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,21 +11,31 @@ use tonic::codegen::{Future, Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-use super::budget::{Account, CALL_BYTES, Share};
-use super::incoming::Incoming;
-use super::meter::Meter;
-use super::outgoing::Outgoing;
+use crate::budget::{Account, CALL_BYTES, Share};
+use crate::incoming::Incoming;
+use crate::outgoing::Outgoing;
+
+/// Is told of calls that no handler heard of.
+pub trait Unserved: fmt::Debug + Send + Sync {
+    /// There was no room for a call of this path, or its request was too large or no message, or did
+    /// not come; it ended with this code.
+    fn unserved(self: Arc<Self>, path: &str, received: Instant, code: Code);
+}
 
 /// What bounds the calls of a service, but for what their connection has left to take.
 #[derive(Debug, Clone)]
-pub(super) struct Bounds {
-    /// How long nothing of a message may move.
-    pub(super) idle_max: Duration,
-    pub(super) meter: Arc<Meter>,
+pub struct Bounds {
+    /// How long nothing of a message may move; without it, as long as its client is there.
+    pub idle_max: Option<Duration>,
+    /// What a field of a request is decoded to, at most.
+    pub field_bytes: usize,
+    /// Who tells of calls.
+    pub meter: Arc<dyn Unserved>,
 }
 
 impl Bounds {
-    pub(super) fn bound<S>(&self, service: S) -> Bounded<S> {
+    /// A service with these, behind [`connections`](crate::connections).
+    pub fn bound<S>(&self, service: S) -> Bounded<S> {
         Bounded { service, bounds: self.clone() }
     }
 }
@@ -32,7 +43,7 @@ impl Bounds {
 /// A service each of whose calls has a share of what its connection may take, which its handler finds
 /// among the request's extensions.
 #[derive(Debug, Clone)]
-pub(super) struct Bounded<S> {
+pub struct Bounded<S> {
     service: S,
     bounds: Bounds,
 }
@@ -65,10 +76,11 @@ where
         let account: Arc<Account> =
             request.extensions_mut().remove().expect("a call has a connection");
         let share = Arc::new(account.share());
+        share.activity().inspect(|activity| activity.call_begins());
         let path = request.uri().clone();
         let answer = share.take(CALL_BYTES).map(|()| {
-            let idle_max = self.bounds.idle_max;
-            let mut request = request.map(|body| Incoming::new(body, Arc::clone(&share), idle_max));
+            let mut request =
+                request.map(|body| Incoming::new(body, Arc::clone(&share), &self.bounds));
             request.extensions_mut().insert(Arc::clone(&share));
             self.service.call(request)
         });
@@ -78,7 +90,7 @@ where
 
 /// An answer that is being made, or why there is none.
 #[derive(Debug)]
-pub(super) struct Answering<F> {
+pub struct Answering<F> {
     answer: Result<F, Status>,
     share: Arc<Share>,
     path: http::Uri,
@@ -102,14 +114,18 @@ where
             },
             Err(status) => status.clone().into_http(),
         };
-        // Its handler has not heard of it: there was no room for it, it was too large or no message, or
-        // did not come.
         if !share.is_metered() {
             let status = Status::from_header_map(response.headers());
             let code = status.map_or(Code::Unknown, |status| status.code());
-            bounds.meter.unmade(path.path(), *received, code);
+            Arc::clone(&bounds.meter).unserved(path.path(), *received, code);
         }
         let outgoing = |body| Outgoing::new(body, Arc::clone(share), bounds.idle_max);
         Poll::Ready(Ok(response.map(outgoing)))
+    }
+}
+
+impl<F> Drop for Answering<F> {
+    fn drop(&mut self) {
+        self.share.activity().inspect(|activity| activity.call_ends());
     }
 }

@@ -7,39 +7,46 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use knee_rpc::kv::Change;
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
 use tonic::codegen::Future;
 
-use super::budget::Share;
-use super::fields::Fields;
-
-/// What a field is decoded to, at most, in a vector that has grown to twice of what it holds.
-const FIELD_BYTES: usize = 2 * size_of::<Change>();
+use crate::bounded::Bounds;
+use crate::budget::Share;
+use crate::fields::Fields;
 
 /// A request as it comes: each part takes its length, and what its fields will be. One of which
 /// nothing comes for too long is given up.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub struct Incoming {
     body: tonic::body::Body,
     fields: Fields,
+    /// What each of them is decoded to, at most.
+    field_bytes: usize,
     share: Arc<Share>,
-    idle_max: Duration,
+    idle_max: Option<Duration>,
     /// Until when something is to come; most requests come at once.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl Incoming {
-    pub(super) fn new(body: tonic::body::Body, share: Arc<Share>, idle_max: Duration) -> Incoming {
-        Incoming { body, fields: Fields::default(), share, idle_max, until: None }
+    pub(crate) fn new(body: tonic::body::Body, share: Arc<Share>, bounds: &Bounds) -> Incoming {
+        let &Bounds { idle_max, field_bytes, .. } = bounds;
+        Incoming { body, fields: Fields::default(), field_bytes, share, idle_max, until: None }
     }
 
     fn take(&mut self, part: &[u8]) -> Result<(), Status> {
-        if let Some(until) = &mut self.until {
-            until.as_mut().reset(Instant::now() + self.idle_max);
+        if let (Some(until), Some(idle_max)) = (&mut self.until, self.idle_max) {
+            until.as_mut().reset(Instant::now() + idle_max);
         }
-        self.share.take(part.len() + self.fields.count(part) * FIELD_BYTES)
+        self.share.take(part.len() + self.fields.count(part) * self.field_bytes)
+    }
+
+    /// Whether nothing came for too long.
+    fn is_given_up(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(idle_max) = self.idle_max else { return false };
+        let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_max)));
+        until.as_mut().poll(context).is_ready()
     }
 }
 
@@ -60,17 +67,11 @@ impl Body for Incoming {
                     return Poll::Ready(Some(Err(status)));
                 }
             }
-            Poll::Ready(_) => {}
-            Poll::Pending => {
-                let idle_max = self.idle_max;
-                let until =
-                    self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_max)));
-                if until.as_mut().poll(context).is_ready() {
-                    let status =
-                        Status::aborted("nothing came of the request for too long: call anew");
-                    return Poll::Ready(Some(Err(status)));
-                }
+            Poll::Pending if self.is_given_up(context) => {
+                let status = Status::aborted("nothing came of the request for too long: call anew");
+                return Poll::Ready(Some(Err(status)));
             }
+            Poll::Ready(_) | Poll::Pending => {}
         }
         next
     }
