@@ -287,7 +287,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         }
         process::on_signals(move || {
             if let Some(other) = &other {
-                other.shut_down();
+                other.begin();
             }
             shutdown.begin();
         })
@@ -312,7 +312,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     let mut grpc_ended = Ok(());
     let ended = serving.join_with(|| {
         if let Some(grpc) = grpc {
-            grpc.shutdown().shut_down();
+            grpc.shutdown().begin();
             grpc_ended = grpc.join();
         }
     });

@@ -30,6 +30,6 @@ mod watch;
 mod write;
 
 pub use meter::Telemetry;
-pub use serving::{CONNECTIONS_MAX, COPIES_MAX, Serving, Settings, Shutdown};
+pub use serving::{CONNECTIONS_MAX, COPIES_MAX, Serving, Settings};
 
 pub(crate) use crate::calendar::now;

@@ -4,6 +4,7 @@
 //! * [`Budget`]: what the messages of all calls may take together, and those of a connection.
 //! * [`Bounds`]: calls that have a [`Share`] of it, from their `incoming` request, whose `fields` count,
 //!   to their `outgoing` answer. [`Lease`]: what a reader that hangs loses.
+//! * [`Running`]: all of it on a port, from start to end.
 //! * [`Shards`]: a recorder for each thread of a [`runtime`], and the windows of the process.
 //! * [`Trace`]: lines on standard error that nobody waits for.
 
@@ -15,6 +16,7 @@ mod fields;
 mod incoming;
 mod lease;
 mod outgoing;
+mod running;
 mod shards;
 mod trace;
 
@@ -22,5 +24,6 @@ pub use bounded::{Bounded, Bounds, Unserved};
 pub use budget::{Budget, CALL_BYTES, Share};
 pub use connections::{Connection, Limits, connections};
 pub use lease::Lease;
+pub use running::{Running, Shutdown, listening, server};
 pub use shards::{Shards, recorders, runtime};
 pub use trace::Trace;

@@ -4,17 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use knee_rpc::honu::storage_server::StorageServer;
 use knee_rpc::kv::Change;
 use knee_rpc::kv::key_value_server::KeyValueServer;
-use knee_serving::{Bounds, Budget, Limits, connections, runtime};
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tonic::transport::Server;
+use knee_serving::{
+    Bounds, Budget, Limits, Running, Shutdown, connections, listening, runtime, server,
+};
 
 use super::key_value::Service;
 use super::meter::{Meter, Telemetry};
@@ -36,11 +34,6 @@ pub const CONNECTIONS_MAX: usize = 1024;
 pub const COPIES_MAX: usize = 16;
 /// Threads for scans and other calls that take long, at most.
 const BLOCKING_THREADS_MAX: usize = 64;
-
-/// A connection without traffic is asked whether it is there so often, and is gone if it does not say
-/// so in time: its scans keep their places no longer.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,32 +101,15 @@ impl Settings {
     }
 }
 
-/// A handle that ends a server.
-#[derive(Debug, Clone)]
-pub struct Shutdown(watch::Sender<bool>);
-
-impl Shutdown {
-    /// No more calls are taken; those that go on have the time of grace.
-    pub fn shut_down(&self) {
-        self.0.send_replace(true);
-    }
-}
-
 /// A running server.
 #[derive(Debug)]
 pub struct Serving {
-    runtime: Runtime,
-    served: JoinHandle<Result<(), tonic::transport::Error>>,
-    /// Ends with that.
-    serves: watch::Receiver<()>,
-    shutdown: Shutdown,
-    ending: watch::Receiver<bool>,
+    running: Running,
     safe: Safe,
     meter: Arc<Meter>,
     /// The thread that syncs.
-    syncing: std::thread::JoinHandle<()>,
+    syncing: JoinHandle<()>,
     address: SocketAddr,
-    grace: Duration,
 }
 
 impl Serving {
@@ -147,19 +123,14 @@ impl Serving {
         listener: std::net::TcpListener,
         telemetry: Telemetry,
     ) -> io::Result<Serving> {
-        let address = listener.local_addr()?;
-        listener.set_nonblocking(true)?;
         let meter = Arc::new(Meter::new(settings.threads, telemetry));
         let shards = &meter.shards;
         let runtime = runtime(shards, |builder| {
             builder.max_blocking_threads(BLOCKING_THREADS_MAX).thread_stack_size(STACK_BYTES)
         })?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(listener)?
-        };
+        let (listener, address) = listening(&runtime, listener)?;
         let (safe, syncing) = Safe::new(store.clone(), Arc::clone(shards))?;
-        let (ended, ending) = watch::channel(false);
+        let shutdown = Shutdown::default();
         let Settings { message_bytes_max, messages_bytes_max, grace, .. } = settings;
         let Settings { connections_max, silence_max, streams_max, reader_idle_max, pid, .. } =
             settings;
@@ -167,7 +138,7 @@ impl Serving {
         let limits = Limits { connections_max, silence_max, idle_max: None };
         let incoming = connections(listener, limits, budget, Arc::clone(&shards.connections));
         let service =
-            Service::new(store, safe.clone(), Arc::clone(&meter), settings, ending.clone());
+            Service::new(store, safe.clone(), Arc::clone(&meter), settings, shutdown.watch());
         let honu = Honu { service: service.clone(), pid };
         let bounds = Bounds {
             idle_max: Some(reader_idle_max),
@@ -176,46 +147,17 @@ impl Serving {
         };
         let key_value = KeyValueServer::new(service).max_decoding_message_size(message_bytes_max);
         let storage = StorageServer::new(honu).max_decoding_message_size(message_bytes_max);
-        let router = Server::builder()
-            .max_concurrent_streams(streams_max)
-            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        let router = server(streams_max)
             .add_service(bounds.bound(key_value))
             .add_service(bounds.bound(storage));
-        let mut asked = ending.clone();
         runtime.spawn(Arc::clone(shards).cut_every_second());
-        let serving = router.serve_with_incoming_shutdown(incoming, async move {
-            // An error says that nobody can ask any more.
-            let _ = asked.wait_for(|ends| *ends).await;
-        });
-        let (held, serves) = watch::channel(());
-        let served = runtime.spawn(async move {
-            // Gone with the task, also where that panics.
-            let _held = held;
-            serving.await
-        });
-        let shutdown = Shutdown(ended);
-        Ok(Serving {
-            runtime,
-            served,
-            serves,
-            shutdown,
-            ending,
-            safe,
-            meter,
-            syncing,
-            address,
-            grace,
-        })
+        let running = Running::start(runtime, router, incoming, shutdown, grace);
+        Ok(Serving { running, safe, meter, syncing, address })
     }
 
     /// Tells when nothing is served any more, asked for or not.
     pub fn on_end(&self, tell: impl FnOnce() + Send + 'static) {
-        let mut serves = self.serves.clone();
-        self.runtime.spawn(async move {
-            while serves.changed().await.is_ok() {}
-            tell();
-        });
+        self.running.on_end(tell);
     }
 
     /// The address that is served.
@@ -227,7 +169,7 @@ impl Serving {
     /// A handle that ends it.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
-        self.shutdown.clone()
+        self.running.shutdown()
     }
 
     /// Waits until it has ended: then nothing of it holds the store any more, but for a compaction
@@ -236,29 +178,11 @@ impl Serving {
     /// # Errors
     /// When it did not end as it was asked to.
     pub fn join(self) -> io::Result<()> {
-        let Serving { runtime, mut served, mut ending, safe, meter, syncing, grace, .. } = self;
-        let outcome = runtime.block_on(async {
-            tokio::select! {
-                outcome = &mut served => return Some(outcome),
-                _ = ending.wait_for(|ends| *ends) => {}
-            }
-            tokio::time::timeout(grace, &mut served).await.ok()
-        });
-        let was_asked = *ending.borrow();
-        // Whoever still reads a scan is cut off; what runs beside the connections ends its step.
-        runtime.shutdown_timeout(grace);
+        let Serving { running, safe, meter, syncing, .. } = self;
+        let ended = running.join();
         safe.end();
         let synced = syncing.join();
         meter.shards.finish();
-        match outcome {
-            Some(Ok(Ok(()))) if !was_asked => {
-                Err(io::Error::other("it ended though nobody had asked it to"))
-            }
-            None | Some(Ok(Ok(()))) => {
-                synced.map_err(|_| io::Error::other("the thread that syncs panicked"))
-            }
-            Some(Ok(Err(error))) => Err(io::Error::other(error)),
-            Some(Err(error)) => Err(io::Error::other(error)),
-        }
+        ended.and_then(|()| synced.map_err(|_| io::Error::other("the thread that syncs panicked")))
     }
 }

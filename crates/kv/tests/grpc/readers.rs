@@ -316,6 +316,6 @@ async fn that_nothing_is_served_any_more_is_told() {
     store.serving().on_end(move || ends.send(()).unwrap());
     put(&mut store.client().await, b"key", b"value").await.unwrap();
     assert_eq!(ended.try_recv(), Err(TryRecvError::Empty));
-    store.serving().shutdown().shut_down();
+    store.serving().shutdown().begin();
     tokio::task::block_in_place(|| ended.recv()).unwrap();
 }

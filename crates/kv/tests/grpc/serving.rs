@@ -88,7 +88,7 @@ impl Store {
 
     pub(crate) fn shut_down(&mut self) {
         let serving = self.0.take().unwrap();
-        serving.shutdown().shut_down();
+        serving.shutdown().begin();
         serving.join().unwrap();
     }
 }
@@ -96,7 +96,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Some(serving) = self.0.take() {
-            serving.shutdown().shut_down();
+            serving.shutdown().begin();
             // A runtime is not ended on a thread of another one.
             let _ = std::thread::spawn(|| serving.join()).join();
         }

@@ -90,7 +90,7 @@ impl Told {
         let ended = tokio::task::spawn_blocking(move || {
             serving.shutdown().begin();
             serving.join_with(|| {
-                grpc.shutdown().shut_down();
+                grpc.shutdown().begin();
                 grpc.join().unwrap();
             })
         });

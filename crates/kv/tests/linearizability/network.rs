@@ -63,7 +63,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         if let Some(serving) = self.serving.take() {
-            serving.shutdown().shut_down();
+            serving.shutdown().begin();
             serving.join().expect("it ends");
         }
     }

@@ -286,3 +286,37 @@ impl Drop for Call {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    struct Lines(mpsc::Sender<Vec<u8>>);
+
+    impl Write for Lines {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.send(text.to_vec()).map_err(io::Error::other)?;
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_call_that_no_handler_heard_of_is_told_of() {
+        let (lines, told) = mpsc::channel();
+        let trace = Trace::to_sink("test", Box::new(Lines(lines))).expect("a thread");
+        let shards = Arc::new(Shards::new(1, Vec::new()));
+        let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
+        let path = "/knee.queue.v1.Queue/ReadAll";
+        meter.unserved(path, Instant::now(), Code::ResourceExhausted);
+        let line = String::from_utf8(told.recv().expect("it is told")).expect("lines are text");
+        assert!(line.starts_with(&format!("test: trace read_all {path:?} received=")), "{line}");
+        assert!(line.contains(" status=ResourceExhausted "), "{line}");
+    }
+}

@@ -8,12 +8,9 @@ use std::time::Duration;
 
 use knee_rpc::queue::Outgoing;
 use knee_rpc::queue::queue_server::QueueServer;
-use knee_serving::{Bounds, Budget, Limits, connections};
-use tokio::net::TcpListener;
+use knee_serving::{Bounds, Budget, Limits, Running, Shutdown, connections, listening, server};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use super::asking::Asking;
 use super::awaiting::Awaiting;
@@ -31,11 +28,6 @@ const BATCH_BYTES: usize = 4 << 20;
 const FIELD_BYTES: usize = 2 * size_of::<Outgoing>();
 /// Calls of one connection that are served at a time; further ones wait at the client.
 const STREAMS_MAX: u32 = 256;
-
-/// A connection without traffic is asked whether it is there so often, and is gone if it does not say
-/// so in time: then nobody waits for messages on it any longer.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Who a server is, and whom it lets in; all of it as PEM.
 #[derive(Clone)]
@@ -100,18 +92,6 @@ impl Settings {
     }
 }
 
-/// A handle that ends a server.
-#[derive(Debug, Clone)]
-pub struct Shutdown(watch::Sender<bool>);
-
-impl Shutdown {
-    /// No more calls are taken; those that go on have the time of grace, those that wait for messages
-    /// are told.
-    pub fn begin(&self) {
-        self.0.send_replace(true);
-    }
-}
-
 /// Why a server could not start.
 #[derive(Debug)]
 pub enum StartError {
@@ -138,13 +118,9 @@ impl std::error::Error for StartError {}
 /// A running server.
 #[derive(Debug)]
 pub struct Serving {
-    runtime: Runtime,
-    served: JoinHandle<Result<(), tonic::transport::Error>>,
-    shutdown: Shutdown,
-    ending: watch::Receiver<bool>,
+    running: Running,
     meter: Arc<Meter>,
     address: SocketAddr,
-    grace: Duration,
 }
 
 impl Serving {
@@ -160,17 +136,12 @@ impl Serving {
         listener: std::net::TcpListener,
         telemetry: Telemetry,
     ) -> Result<Serving, StartError> {
-        let mut server = Server::builder();
+        let mut server = server(STREAMS_MAX);
         if let Some(tls) = &settings.tls {
             let config = tls.config(settings.limits.silence_max);
             server = server.tls_config(config).map_err(|error| StartError::Tls(why(&error)))?;
         }
-        let address = listener.local_addr().map_err(StartError::Io)?;
-        listener.set_nonblocking(true).map_err(StartError::Io)?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(listener).map_err(StartError::Io)?
-        };
+        let (listener, address) = listening(&runtime, listener).map_err(StartError::Io)?;
         let register = async {
             let answer = database.call(Request::RegisterMiddleware, &mut Stages::default()).await?;
             let Answer::Id(middleware) = answer else {
@@ -185,7 +156,7 @@ impl Serving {
         let incoming = connections(listener, settings.limits, budget, open);
         runtime.spawn(shards.cut_every_second());
         let meter = Arc::new(Meter::new(telemetry));
-        let (ended, ending) = watch::channel(false);
+        let shutdown = Shutdown::default();
         let bounds = Bounds {
             idle_max: settings.limits.idle_max,
             field_bytes: FIELD_BYTES,
@@ -197,26 +168,16 @@ impl Serving {
             meter: Arc::clone(&meter),
         });
         let service = Service {
-            awaiting: Awaiting::new(Arc::clone(&asking), settings.waiters_max, ending.clone()),
+            awaiting: Awaiting::new(Arc::clone(&asking), settings.waiters_max, shutdown.watch()),
             asking,
             middleware,
             content_bytes_max: settings.content_bytes_max,
         };
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
-        let router = server
-            .max_concurrent_streams(STREAMS_MAX)
-            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(bounds.bound(service));
-        let mut asked = ending.clone();
-        let served = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
-            // An error says that nobody can ask any more.
-            let _ = asked.wait_for(|ends| *ends).await;
-        }));
-        let shutdown = Shutdown(ended);
-        let grace = settings.grace;
-        Ok(Serving { runtime, served, shutdown, ending, meter, address, grace })
+        let router = server.add_service(bounds.bound(service));
+        let running = Running::start(runtime, router, incoming, shutdown, settings.grace);
+        Ok(Serving { running, meter, address })
     }
 
     /// The address that is served.
@@ -225,10 +186,10 @@ impl Serving {
         self.address
     }
 
-    /// A handle that ends it.
+    /// A handle that ends it; those that wait for messages are told.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
-        self.shutdown.clone()
+        self.running.shutdown()
     }
 
     /// Waits until it has ended: then nothing of it holds the database any more.
@@ -236,26 +197,9 @@ impl Serving {
     /// # Errors
     /// When it did not end as it was asked to.
     pub fn join(self) -> io::Result<()> {
-        let Serving { runtime, mut served, mut ending, meter, grace, .. } = self;
-        let outcome = runtime.block_on(async {
-            tokio::select! {
-                outcome = &mut served => return Some(outcome),
-                _ = ending.wait_for(|ends| *ends) => {}
-            }
-            tokio::time::timeout(grace, &mut served).await.ok()
-        });
-        let was_asked = *ending.borrow();
-        // Whoever has not taken his answer by now is cut off.
-        runtime.shutdown_timeout(grace);
-        meter.finish();
-        match outcome {
-            Some(Ok(Ok(()))) if !was_asked => {
-                Err(io::Error::other("it ended though nobody had asked it to"))
-            }
-            None | Some(Ok(Ok(()))) => Ok(()),
-            Some(Ok(Err(error))) => Err(io::Error::other(error)),
-            Some(Err(error)) => Err(io::Error::other(error)),
-        }
+        let ended = self.running.join();
+        self.meter.finish();
+        ended
     }
 }
 
