@@ -6,7 +6,7 @@ mod program;
 use std::io::{Read, Write};
 use std::process::Command;
 
-use program::{End, LOAD, Program, QUEUE, refused};
+use program::{End, LOAD, Program, QUEUE, free_address, refused};
 use serde_json::Value;
 
 /// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).
@@ -116,6 +116,28 @@ fn ten_thousand_connections_are_served() {
     server.wait_for_metric("knee_connections{role=\"middleware\"} 10000");
     drop(clients);
     ended(server);
+}
+
+#[test]
+fn the_load_has_no_flags_that_mean_nothing_to_messages() {
+    let rows = [
+        ("--seconds 1 --keys 5", "unexpected argument '--keys'"),
+        ("--seconds 1 --key-prefix k", "unexpected argument '--key-prefix'"),
+        ("--seconds 1 --key-choice uniform", "unexpected argument '--key-choice'"),
+        ("--seconds 1 --value-bytes 5", "unexpected argument '--value-bytes'"),
+        ("--seconds 1 --ttl-s 5", "unexpected argument '--ttl-s'"),
+        // Nothing of these is asked of a phase of its own, not even what is so anyway.
+        ("--backlog 5 --clients 1", "'--clients <CLIENTS>'"),
+        ("--backlog 5 --receivers self", "'--receivers <RECEIVERS>'"),
+        ("--backlog 5 --loop send-list-read-remove", "'--loop <ROUND>'"),
+    ];
+    for (flags, why) in rows {
+        let flags = format!("queue --server {} {flags}", free_address());
+        let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags}: {told}");
+        assert!(told.contains(why), "{flags}: {told}");
+    }
 }
 
 #[test]

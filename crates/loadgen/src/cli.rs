@@ -1,5 +1,6 @@
 //! The command line: flags in, JSON lines out.
 
+mod keyed;
 mod kv;
 mod memcached;
 mod queue;
@@ -15,19 +16,17 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use knee_telemetry::{Load, Reporter, Stats, tell};
 
 use crate::error::Error;
-use crate::items::Items;
-use crate::keys::{KeyChoice, KeyFormat, KeySpace};
 use crate::open_loop::Rate;
 use crate::run::{Pace, Plan};
 use crate::schedule::Think;
-use crate::values::ValueSize;
 
 /// Requests in flight per connection of an open loop unless the command has a flag that says
 /// otherwise.
 const OPEN_PIPELINE: usize = 256;
 
-/// The longest time to live: memcached takes more for a second of the Unix epoch.
-const TTL_S_MAX: i64 = 30 * 24 * 3600;
+/// The exit code when the agreed start was over before the connections stood: whoever agreed on it
+/// may agree on a later one (`EX_TEMPFAIL` of sysexits.h).
+const START_PASSED: u8 = 75;
 
 /// Puts load on servers and times every response.
 #[derive(Parser, Debug)]
@@ -77,22 +76,7 @@ struct Common {
     /// Open loop: whether requests are evenly spaced or a Poisson process.
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
     arrivals: ArrivalKind,
-    /// How many keys there are.
-    #[arg(long, default_value_t = 10_000)]
-    keys: u64,
-    /// What every key begins with; its number follows.
-    #[arg(long, default_value = "knee-")]
-    key_prefix: String,
-    /// sequential, uniform, zipf:THETA or hotset:SHARE:PROBABILITY.
-    #[arg(long, default_value = "uniform")]
-    key_choice: KeyChoice,
-    /// Size of the values: BYTES, uniform:LOW:HIGH or exponential:MEAN; drawn once for each key.
-    #[arg(long, default_value = "32")]
-    value_bytes: ValueSize,
-    /// Let what is stored expire after so many seconds; without this it does not.
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=TTL_S_MAX))]
-    ttl_s: Option<u32>,
-    /// Check every value that comes back.
+    /// Check everything that comes back.
     #[arg(long)]
     verify: bool,
     /// Also write the histograms of every second to this file, as an HdrHistogram log.
@@ -142,8 +126,9 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(Failure::Run(error)) => {
+            let late = matches!(error, Error::StartPassed { .. });
             tell("knee-load", error);
-            ExitCode::FAILURE
+            if late { ExitCode::from(START_PASSED) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -166,12 +151,6 @@ impl From<Error> for Failure {
 }
 
 impl Common {
-    /// So many keys, and their values.
-    fn items(&self, format: KeyFormat, keys: u64) -> Result<Items, String> {
-        let keys = KeySpace::new(&self.key_prefix, format, keys)?;
-        Ok(Items { keys, value_size: self.value_bytes, ttl_s: self.ttl_s.unwrap_or(0) })
-    }
-
     /// The plan of a run of this length; `pipeline` is the number of requests in flight per
     /// connection if that is said.
     fn plan(&self, length: Option<Duration>, pipeline: Option<usize>) -> Plan {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::keyed::Keyed;
 use super::{Common, Failure, seconds, share};
 use crate::items::Items;
 use crate::keys::KeyFormat;
@@ -17,6 +18,8 @@ use knee_telemetry::Op;
 pub(super) struct Kv {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    keyed: Keyed,
     /// How the server is spoken to.
     #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
     protocol: Protocol,
@@ -121,7 +124,7 @@ impl Kv {
             return Err("the memcached protocol has no request ids: --protocol grpc".into());
         }
         if self.protocol == Protocol::Grpc
-            && self.common.ttl_s.is_some()
+            && self.keyed.ttl_s.is_some()
             && self.mix.asks_for(Op::Append)
         {
             return Err(
@@ -135,7 +138,7 @@ impl Kv {
 
     fn items(&self) -> Result<Items, String> {
         let common = &self.common;
-        let keys = match (self.part, common.keys) {
+        let keys = match (self.part, self.keyed.keys) {
             // Other processes may have other numbers of clients: more keys for these would be theirs.
             (Some(Part { of, .. }), keys) if keys < common.clients * of => {
                 return Err(format!(
@@ -145,10 +148,10 @@ impl Kv {
                 ));
             }
             // Clients with keys of their own have one at least.
-            (None, 1..) if self.own_keys => common.keys.max(common.clients),
+            (None, 1..) if self.own_keys => self.keyed.keys.max(common.clients),
             (_, keys) => keys,
         };
-        common.items(self.key_format, keys)
+        self.keyed.items(self.key_format, keys)
     }
 
     fn own_keys(&self) -> Option<Part> {
@@ -158,7 +161,7 @@ impl Kv {
     fn shape(&self) -> Shape {
         Shape {
             mix: self.mix.clone(),
-            choice: self.common.key_choice,
+            choice: self.keyed.key_choice,
             key_draws: self.key_draws,
             own_keys: self.own_keys(),
             scan_keys: self.scan_keys,

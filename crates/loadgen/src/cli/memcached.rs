@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::keyed::Keyed;
 use super::{Common, Failure, seconds, share};
 use crate::keys::KeyFormat;
 use crate::mix::SetGet;
@@ -18,6 +19,8 @@ const PIPELINE_MAX: i64 = 65_536;
 pub(super) struct Memcached {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    keyed: Keyed,
     /// How long to send.
     #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
     seconds: Option<Duration>,
@@ -41,7 +44,7 @@ pub(super) struct Memcached {
 impl Memcached {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let common = &self.common;
-        let items = common.items(KeyFormat::Padded, common.keys)?;
+        let items = self.keyed.items(KeyFormat::Padded, self.keyed.keys)?;
         if let Some(share) = self.populate {
             let parent = common.tied_to_parent;
             common.print(&populate::populate(&common.server, items, share, parent)?);
@@ -49,7 +52,7 @@ impl Memcached {
         }
         let workload = Workload {
             items,
-            choice: common.key_choice,
+            choice: self.keyed.key_choice,
             set_get: self.set_get,
             multiget: self.multiget,
             seed: common.seed,

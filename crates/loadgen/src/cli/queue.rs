@@ -27,7 +27,8 @@ pub(super) struct Queue {
     characters: u32,
     /// Only store so many messages through the first server, from and to clients of its own, and exit.
     #[arg(long, value_name = "N",
-          conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
+          conflicts_with_all = ["seconds", "round", "receivers", "clients", "threads", "start_at", "think_ms", "think",
+                                "rate", "verify", "hdr_log", "admin"])]
     backlog: Option<u64>,
 }
 
