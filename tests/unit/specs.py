@@ -52,6 +52,23 @@ keys = 1000
 "store.trace" = [false, true]
 """
 
+MESSAGES = """\
+[experiment]
+name = "messages"
+
+[system]
+load = { clients = 4 }
+middleware = { workers = 8 }
+store = { kind = "postgresql" }
+
+[workload]
+protocol = "queue"
+characters = 2000
+
+[factors]
+"middleware.connections" = [4, 8]
+"""
+
 
 def read(text: str, *overrides: str) -> spec.Spec:
     return spec.parse(text, "x.toml", spec.parse_overrides(overrides))

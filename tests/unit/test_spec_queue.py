@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from specs import MESSAGES, changed, problems, read
 
-from knee import spec
 from knee.errors import SpecError
 from knee.scratch import keeps_data
 
-GOOD = """\
-[experiment]
-name = "messages"
 
-[system]
-load = { clients = 4 }
-middleware = { workers = 8 }
-store = { kind = "postgresql" }
-
-[workload]
-protocol = "queue"
-characters = 2000
-
-[factors]
-"middleware.connections" = [4, 8]
-"""
-
-
-def read(text: str, *overrides: str) -> spec.Spec:
-    return spec.parse(text, "x.toml", spec.parse_overrides(overrides))
-
-
-def problems(*overrides: str) -> list[str]:
-    with pytest.raises(SpecError) as caught:
-        read(GOOD, *overrides)
-    return [problem.split(": ", 1)[1] for problem in str(caught.value).splitlines()]
+def reasons(*overrides: str, text: str = MESSAGES) -> list[str]:
+    """What is said of a file, without where."""
+    return [problem.split(": ", 1)[1] for problem in problems(text, *overrides)]
 
 
 def test_clients_that_pass_messages_are_read_whole() -> None:
-    good = read(GOOD, "workload.loop=list-receive-send", "workload.backlog=300000", "store.cpus=0.5")
+    good = read(MESSAGES, "workload.loop=list-receive-send", "workload.backlog=300000", "store.cpus=0.5")
     point = good.at({"middleware.connections": 8})
     assert point.system.middleware is not None and point.system.middleware.connections == 8
     assert (point.workload.characters, point.workload.backlog) == (2000, 300_000)
@@ -46,12 +24,12 @@ def test_clients_that_pass_messages_are_read_whole() -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "null"])
 def test_a_store_within_the_middleware_keeps_nothing_unless_told_to(kind: str) -> None:
-    factors = GOOD[: GOOD.index("[factors]")]
+    factors = MESSAGES[: MESSAGES.index("[factors]")]
     assert not keeps_data(read(factors, f"store.kind={kind}"))
 
 
 def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
-    factors = GOOD[: GOOD.index("[factors]")]
+    factors = MESSAGES[: MESSAGES.index("[factors]")]
     assert keeps_data(read(factors, "store.kind=sqlite", "store.durability=always"))
 
 
@@ -73,22 +51,22 @@ def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
     ],
 )
 def test_a_problem_is_named_with_its_reason(override: str, expected: str) -> None:
-    found = problems(override)
+    found = reasons(override)
     assert any(problem.startswith(expected) for problem in found), found
 
 
 def test_there_is_one_file_for_one_middleware() -> None:
-    found = problems("store.kind=sqlite", "middleware.hosts=2")
+    found = reasons("store.kind=sqlite", "middleware.hosts=2")
     assert 'middleware.hosts: should be 1: a file of "sqlite" is one middleware\'s' in found
 
 
 def test_connections_are_dealt_evenly() -> None:
-    found = problems("middleware.hosts=3", "middleware.connections=4")
+    found = reasons("middleware.hosts=3", "middleware.connections=4")
     assert "middleware.connections: should divide evenly over 3 middlewares, not 4" in found
 
 
 def test_pgbench_asks_the_database_itself() -> None:
-    alone = GOOD.replace("middleware = { workers = 8 }\n", "").replace("load = {", 'load = { kind = "pgbench",')
+    alone = MESSAGES.replace("middleware = { workers = 8 }\n", "").replace("load = {", 'load = { kind = "pgbench",')
     alone = alone[: alone.index("[factors]")]
     assert read(alone, "workload.level=0", 'store.indexes=["needed", "none"]').base.workload.level == 0
     with pytest.raises(SpecError, match=r'workload\.think_ms: does not apply to kind = "pgbench"'):
@@ -98,9 +76,7 @@ def test_pgbench_asks_the_database_itself() -> None:
 
 
 def test_a_database_is_for_messages_alone() -> None:
-    with pytest.raises(SpecError) as caught:
-        read(GOOD.replace('protocol = "queue"', 'protocol = "memcached"'))
-    found = [problem.split(": ", 1)[1] for problem in str(caught.value).splitlines()]
+    found = reasons(text=changed(MESSAGES, 'protocol = "queue"', 'protocol = "memcached"'))
     for expected in (
         'workload.characters: applies to protocol = "queue" alone',
         'middleware.connections: applies to protocol = "queue" alone',

@@ -232,46 +232,63 @@ impl Store {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
     use super::*;
     use crate::engine::Expiry;
     use crate::versioned::{
         Action, Condition, Consistency, DirectoryOptions, Durability, ReadError, StoreOptions,
-        Write,
+        Write, WriteError,
     };
+
+    fn options(stripes: usize, value_bytes_max: usize) -> StoreOptions {
+        StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes,
+            value_bytes_max,
+            segment_bytes: 4096,
+        }
+    }
+
+    /// A store in a directory, which has all versions compacted that it may.
+    fn open(path: &Path, value_bytes_max: usize) -> Store {
+        let directory =
+            DirectoryOptions { path: path.into(), durability: Durability::Always, repair: false };
+        let store = Store::open(options(1, value_bytes_max), &directory, 1 << 20).unwrap().0;
+        store.retain(0);
+        store
+    }
+
+    fn put(store: &Store, key: &[u8], value: &[u8]) {
+        try_put(store, key, value).unwrap();
+    }
+
+    fn try_put(store: &Store, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+        let write = Write { key, condition: Condition::Always, action };
+        store.write(&[write], None, 1).map(|_| ())
+    }
 
     /// Between the commit that takes all away and those that say so of each key, only its record does.
     #[test]
     fn no_version_shows_what_had_been_cleared_once_the_record_of_that_is_gone() {
         let path = std::env::temp_dir().join(format!("knee-cleared-{}", std::process::id()));
-        let options = StoreOptions {
-            consistency: Consistency::Linearizable,
-            stripes: 1,
-            value_bytes_max: 1000,
-            segment_bytes: 4096,
-        };
-        let directory =
-            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
-        let open = || {
-            let store = Store::open(options, &directory, 1 << 20).unwrap().0;
-            store.retain(0);
-            store
-        };
-        let mut store = open();
+        let mut store = open(&path, 1000);
         (0..20_u8).for_each(|key| put(&store, &[key], b"old"));
         // Each life leaves a segment that is worth being taken apart.
         drop(store);
-        store = open();
+        store = open(&path, 1000);
         let cleared = store.clear(1, 1).unwrap();
         let shown = |store: &Store| store.read_at(&[19], cleared, 1, |_| true).found;
         assert_eq!(shown(&store), Ok(None));
         for _ in 0..2 {
             drop(store);
-            store = open();
+            store = open(&path, 1000);
             store.finish_clearing(1, &AtomicBool::new(false)).unwrap();
             while store.reclaim().unwrap() {}
         }
         drop(store);
-        let found = shown(&open());
+        let found = shown(&open(&path, 1000));
         assert!(matches!(found, Err(ReadError::Compacted(_)) | Ok(None)), "{found:?}");
         std::fs::remove_dir_all(path).unwrap();
     }
@@ -279,20 +296,9 @@ mod tests {
     /// A log that is full has room for some deletes only, and for more when what they free is had back.
     #[test]
     fn what_was_walked_through_is_not_walked_through_again() {
-        let options = StoreOptions {
-            consistency: Consistency::Linearizable,
-            stripes: 1,
-            value_bytes_max: 1000,
-            segment_bytes: 4096,
-        };
-        let store = Store::in_memory(options, 64 << 10).unwrap();
+        let store = Store::in_memory(options(1, 1000), 64 << 10).unwrap();
         let mut key = 0_u32;
-        loop {
-            let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"" };
-            let write = Write { key: &key.to_le_bytes(), condition: Condition::Always, action };
-            if store.write(&[write], None, 1).is_err() {
-                break;
-            }
+        while try_put(&store, &key.to_le_bytes(), b"").is_ok() {
             key += 1;
         }
         store.clear(1, 1).unwrap();
@@ -308,21 +314,10 @@ mod tests {
         assert!(walks.is_sorted_by_key(|at| at.to_bits()), "{walks:?}");
     }
 
-    fn put(store: &Store, key: &[u8], value: &[u8]) {
-        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
-        store.write(&[Write { key, condition: Condition::Always, action }], None, 1).unwrap();
-    }
-
     /// Compacting looks how far it may go before the keys say that they are gone, and at whether they do after.
     #[test]
     fn no_clear_is_forgotten_before_what_its_keys_say_of_it_was_pruned() {
-        let options = StoreOptions {
-            consistency: Consistency::Linearizable,
-            stripes: 2,
-            value_bytes_max: 1000,
-            segment_bytes: 4096,
-        };
-        let store = Store::in_memory(options, 1 << 20).unwrap();
+        let store = Store::in_memory(options(2, 1000), 1 << 20).unwrap();
         store.retain(0);
         let in_second = |key: &[u8]| store.stripe_of(store.0.hash.hash(key)) == 1;
         let key = (0..100_u8).map(|key| [key]).find(|key| in_second(key)).unwrap();
@@ -348,20 +343,7 @@ mod tests {
     #[test]
     fn a_clear_that_another_one_follows_is_not_forgotten_before_either_is_done() {
         let path = std::env::temp_dir().join(format!("knee-cleared-twice-{}", std::process::id()));
-        let options = StoreOptions {
-            consistency: Consistency::Linearizable,
-            stripes: 1,
-            value_bytes_max: 4000,
-            segment_bytes: 4096,
-        };
-        let directory =
-            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
-        let open = || {
-            let store = Store::open(options, &directory, 1 << 20).unwrap().0;
-            store.retain(0);
-            store
-        };
-        let mut store = open();
+        let mut store = open(&path, 4000);
         put(&store, b"key", &[7; 3500]);
         // Its segment stays: it is full of what is there.
         put(&store, b"other", &[7; 3500]);
@@ -379,7 +361,7 @@ mod tests {
         while store.reclaim().unwrap() {}
         assert_eq!(shown(&store), Ok(None));
         drop(store);
-        store = open();
+        store = open(&path, 4000);
         for _ in 0..2 {
             let found = shown(&store);
             assert!(matches!(found, Err(ReadError::Compacted(_)) | Ok(None)), "{found:?}");
@@ -391,13 +373,7 @@ mod tests {
 
     #[test]
     fn clears_that_are_done_are_forgotten_while_others_are_not() {
-        let options = StoreOptions {
-            consistency: Consistency::Linearizable,
-            stripes: 1,
-            value_bytes_max: 1000,
-            segment_bytes: 4096,
-        };
-        let store = Store::in_memory(options, 1 << 20).unwrap();
+        let store = Store::in_memory(options(1, 1000), 1 << 20).unwrap();
         store.retain(Sequence::MAX);
         for _ in 0..20 {
             put(&store, b"key", b"old");
