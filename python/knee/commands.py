@@ -21,6 +21,10 @@ _VALUE_BYTES_MAX = 1 << 20
 """The largest value that a store takes unless it is told otherwise."""
 
 
+START_PASSED = 75
+"""The exit code of `knee-load` whose connections stood only when the agreed start was over (sysexits.h: try again)."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A program to start.

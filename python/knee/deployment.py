@@ -40,7 +40,11 @@ _SEEDS_PER_REPETITION = 1000
 
 
 class LateStartError(Exception):
-    """The clients stood only after the second at which they were to start."""
+    """The clients stood only after the second at which they were to start: they took this long, at the least."""
+
+    def __init__(self, took_s: float) -> None:
+        super().__init__(f"connecting took {took_s:.1f} s")
+        self.took_s = took_s
 
 
 @dataclass
@@ -69,7 +73,7 @@ class Progress:
         """A run starts: the `index`-th of `total`, from 1."""
 
     def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
-        """About once a second while clients run."""
+        """About once a second while clients run, and once they are done; a rate only where they have told of any."""
 
     def end(self, run: Run, outcome: Outcome) -> None:
         """The run is recorded."""
@@ -108,6 +112,8 @@ class Deployment:
         processes = [*clients, *middlewares, *stores]
         samples = self._watch(clients, [*middlewares, *stores], start_at, progress)
         self._finish(clients, [*middlewares, *stores])
+        # By now also those have told of their requests that count them at the end only.
+        progress.second(self._spec.measure.seconds, self._throughput.latest())
         return Outcome(
             "done",
             start_unix_s=start_at,
@@ -120,14 +126,20 @@ class Deployment:
     def _start_clients(
         self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
     ) -> list[Process]:
+        begun = time.monotonic()
         clients = [
             self._start(self._load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed))
             for index in range(configuration.system.load.hosts)
         ]
         for client in clients:
-            client.wait_ready(_READY_TIMEOUT_S + lead_s)
+            try:
+                client.wait_ready(_READY_TIMEOUT_S + lead_s)
+            except ProcessError:
+                if client.poll() != commands.START_PASSED:
+                    raise
+                raise LateStartError(time.monotonic() - begun) from None
         if time.time() >= start_at:
-            raise LateStartError
+            raise LateStartError(time.monotonic() - begun)
         return clients
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
@@ -247,7 +259,6 @@ class Deployment:
                 time.sleep(_POLL_S)
         finally:
             samples = probe.stop()
-        progress.second(time.monotonic() - starts, self._throughput.latest())
         return samples
 
     def _collect(self, clients: list[Process]) -> None:

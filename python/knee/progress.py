@@ -34,7 +34,10 @@ class PlainProgress(Progress):
 
     def end(self, run: Run, outcome: Outcome) -> None:
         """See Progress."""
-        how = f"{self._latest or 0:,} requests/s" if outcome.status == "done" else f"{outcome.status}: {outcome.reason}"
+        if outcome.status != "done":
+            how = f"{outcome.status}: {outcome.reason}"
+        else:
+            how = "done" if self._latest is None else f"{self._latest:,} requests/s"
         line = f"{self._place}  {name_of(run)}  {how}  ({self._remaining} when it began)"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -28,6 +28,8 @@ from knee.spec import Graph, Spec
 
 _ABORT_GRACE_S = 2
 _STARTS_MAX = 3
+_LEAD_GROWTH = 2
+"""By how much more than they took, or were given, the clients get after they were late."""
 
 _IN_MEMORY = ("tmpfs", "ramfs")
 """File systems on which nothing is ever on a disk."""
@@ -129,15 +131,19 @@ class Lab:
             )
             try:
                 return deployment.measure(lead_s, self._progress)
-            except LateStartError:
-                lead_s *= 2
+            except LateStartError as late:
+                took_s = late.took_s
+                lead_s = _LEAD_GROWTH * max(lead_s, took_s)
             finally:
                 try:
                     self._host.close(_ABORT_GRACE_S)
                 finally:
                     if room is not None:
                         room.remove_data()
-        raise ProcessError(f"the clients could not connect within {lead_s / 2:.1f} s, at {_STARTS_MAX} attempts")
+        raise ProcessError(
+            f"the clients were not connected when they were to start, at {_STARTS_MAX} attempts; the last took them "
+            f"{took_s:.1f} s"
+        )
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:

@@ -17,8 +17,10 @@ import polars as pl
 import psutil
 import pytest
 
-from knee import commands, programs
-from knee.dataset import Dataset
+from knee import commands, programs, run, spec
+from knee.dataset import Dataset, RunFolder
+from knee.deployment import Progress
+from knee.design import runs
 from knee.errors import ProgramError
 from knee.hdr import Histogram
 from knee.hosts.local import LocalHost
@@ -163,6 +165,19 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=10)
     left = [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
     assert not left
+
+
+def test_clients_that_connect_when_their_start_is_over_are_started_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody connects in less than no time.
+    monkeypatch.setattr(commands, "start_lead_s", lambda _: -5.0)
+    short = ("measure.repetitions=1", "measure.seconds=1", "measure.warmup_s=0", "measure.cooldown_s=0")
+    experiment = spec.parse(NO_MIDDLEWARE, "x.toml", spec.parse_overrides(short))
+    folder = RunFolder.create(tmp_path, "x", NO_MIDDLEWARE)
+    folder.write_manifest({})
+    tally = run.Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1), lambda *_: None)
+    assert (tally.done, tally.failed) == (1, [])
 
 
 @alone

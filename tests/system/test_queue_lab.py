@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SHORT = ("measure.repetitions=1", "measure.seconds=3", "measure.warmup_s=1", "measure.cooldown_s=1")
 
 
-def run(folder: Path, experiment: str, *overrides: str) -> Dataset:
-    """`knee run` of an experiment of the project, shortened, in a folder of its own."""
+def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
+    """`knee run` of an experiment of the project, shortened, in a folder of its own: what it left, and what it said."""
     flags = [flag for override in (*SHORT, *overrides) for flag in ("--set", override)]
     file = str(REPOSITORY / "experiments" / f"{experiment}.toml")
     done = subprocess.run(
@@ -35,7 +36,7 @@ def run(folder: Path, experiment: str, *overrides: str) -> Dataset:
     )
     assert done.returncode == 0, done.stderr
     (path,) = (folder / "runs" / experiment).iterdir()
-    return Dataset.open(path)
+    return Dataset.open(path), done.stderr
 
 
 def left_behind(folder: Path) -> list[psutil.Process]:
@@ -46,7 +47,7 @@ def left_behind(folder: Path) -> list[psutil.Process]:
 
 def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_afterwards(tmp_path: Path) -> None:
     factors = ("load.clients=8", "workload.characters=200", "middleware.connections=4", "middleware.hosts=2")
-    dataset = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=100")
+    dataset, _ = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=100")
     asked = dataset.totals.filter(role="load").group_by("op").agg(pl.col("count").sum(), pl.col("errors").sum())
     assert set(asked["op"]) >= {"send", "list_queues", "read_all", "remove"}
     assert asked["errors"].sum() == 0
@@ -60,15 +61,17 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
 
 @pytest.mark.parametrize("store", ["sqlite", "null"])
 def test_a_middleware_needs_no_database_of_its_own(tmp_path: Path, store: str) -> None:
-    dataset = run(tmp_path, "queue-middleware-alone", f"store.kind={store}", "load.hosts=1", "load.clients=4")
+    dataset, _ = run(tmp_path, "queue-middleware-alone", f"store.kind={store}", "load.hosts=1", "load.clients=4")
     totals = dataset.totals.filter(role="load")
     assert totals["count"].sum() > 0 and totals["errors"].sum() == 0
 
 
 def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     factors = ("load.clients=2", "workload.level=2", "store.indexes=needed")
-    dataset = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50")
+    dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50")
     (total,) = dataset.totals.filter(role="load").iter_rows(named=True)
     assert (total["op"], total["errors"]) == (OPERATION, 0)
     assert total["count"] > 0
+    # It tells of its transactions at the end only, and so is told of them.
+    assert re.search(r" [1-9][\d,]* requests/s", said), said
     assert not left_behind(tmp_path)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from knee import spec
 from knee.dataset import Outcome, RunFolder
-from knee.deployment import Progress, Throughput, populating_s
+from knee.deployment import Deployment, LateStartError, Progress, Throughput, populating_s
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProgramError
 from knee.hosts.local import LocalHost
-from knee.progress import duration, name_of
+from knee.progress import PlainProgress, duration, name_of
 from knee.run import PROVENANCE, Lab, check_programs, new_manifest, resumed_manifest
 
 TEXT = """\
@@ -120,6 +122,42 @@ def test_an_interrupt_does_not_take_back_a_run_that_was_measured(
 )
 def test_populating_large_values_may_take_longer(value_bytes: int | str, expected: float) -> None:
     assert populating_s(spec.Workload(value_bytes=value_bytes, keys=10_000)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"), [((None, 1234), "1,234 requests/s"), ((None,), "done"), ((0,), "0 requests")]
+)
+def test_a_rate_that_nobody_knows_is_not_told(rates: tuple[int | None, ...], expected: str) -> None:
+    (run, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
+    said = StringIO()
+    progress = PlainProgress(Console(file=said))
+    progress.begin(run, 1, 2, remaining_s=9)
+    for rate in rates:
+        progress.second(1.0, rate)
+    progress.end(run, Outcome("done", start_unix_s=1_700_000_000))
+    assert f"repetition 1  {expected}" in said.getvalue()
+
+
+@pytest.mark.parametrize(("took_s", "leads_s"), [(0.1, [0.5002]), (3.0, [0.5002, 6.0])])
+def test_clients_that_were_late_are_given_what_they_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took_s: float, leads_s: list[float]
+) -> None:
+    given_s = []
+
+    class SlowlyConnected(Deployment):
+        def measure(self, lead_s: float, progress: Progress) -> Outcome:
+            given_s.append(lead_s)
+            if lead_s < took_s:
+                raise LateStartError(took_s)
+            return Outcome("done", start_unix_s=1_700_000_000)
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: SlowlyConnected)
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    lab = Lab(experiment, 1, folder, LocalHost(), Progress())
+    assert lab.make(runs(experiment, seed=1)[:1], lambda *_: None).done == 1
+    assert given_s == pytest.approx(leads_s)
 
 
 def test_a_run_in_words() -> None:
