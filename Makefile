@@ -15,13 +15,17 @@ BIN    := $(VENV)/bin
 EXTENSION := python/knee/_kernels.abi3.so
 RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null)
 
+# Half of the Python tests' time is waiting for programs that they started: others may compute meanwhile.
+WAITING = $(shell echo $$((2 * $$(nproc))))
+
 demo: build
 	$(BIN)/knee run experiments/quickstart.toml
 
+# No example in the Rust documentation is a program: looking for some takes as long as building a crate (--tests).
 test: check build $(VENV)/dev
 	tests/peers.sh
-	cargo test --locked --workspace
-	$(BIN)/pytest -p no:cacheprovider -n logical --dist worksteal -m "not alone"
+	cargo test --locked --workspace --tests
+	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
 	$(BIN)/pytest -p no:cacheprovider -m alone
 
 check: $(VENV)/dev

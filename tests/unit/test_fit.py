@@ -107,7 +107,7 @@ FEW = (1, 4, 16, 64)
 
 FEW_ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01, counts=FEW)
 
-SEEDS = range(8)
+SEEDS = range(4)
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +116,17 @@ def systems() -> list[FittedSystem]:
 
 
 def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: list[FittedSystem]) -> None:
-    """95 % of 8 x 5 further runs, at counts between and at twice the largest: expected 38, at least 34."""
+    """95 % of 4 x 2 x 5 further runs, at counts between and at twice the largest: expected 38, at least 34."""
     asked = (6, 12, 20, 40, 128)
     covered = 0
     for seed, system in zip(SEEDS, systems, strict=True):
-        further = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.03, seed=1000 + seed, counts=asked)
         forecasts = system.forecasts([Scenario(float(count), 1.0, 0.0, float(SLOTS)) for count in asked])
-        for forecast, throughput in zip(forecasts, further["throughput"], strict=True):
-            low, high = forecast.throughput.low, forecast.throughput.high
-            assert low is not None and high is not None
-            covered += low <= throughput <= high
+        for again in (1000, 2000):
+            further = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.03, seed=again + seed, counts=asked)
+            for forecast, throughput in zip(forecasts, further["throughput"], strict=True):
+                low, high = forecast.throughput.low, forecast.throughput.high
+                assert low is not None and high is not None
+                covered += low <= throughput <= high
     assert covered >= 34
     widths = [
         forecast.throughput.high / forecast.throughput.low  # type: ignore[operator]
@@ -138,7 +139,7 @@ def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: 
 def test_parameters_lie_within_their_intervals_at_about_the_claimed_rate(systems: list[FittedSystem]) -> None:
     """Of those systems for which the true model was chosen: 95 % expected, three quarters at the very least."""
     own = [system for system in systems if system.selection.chosen.model.name == "closed network"]
-    assert len(own) >= 4
+    assert len(own) >= 2
     inside = [
         low <= value <= high
         for system in own
