@@ -46,6 +46,8 @@ fn both_loops_are_served_and_counted_alike() {
         ("send-list-read-remove", "self", &["send", "list_queues", "read_all", "remove"][..]),
         ("send-list-read-remove", "any", &["send", "list_queues", "read_all", "remove"]),
         ("list-receive-send", "self", &["send", "list_queues", "remove"]),
+        ("send-remove", "self", &["send", "remove"]),
+        ("send", "self", &["send"]),
     ];
     for (round, receivers, ops) in cases {
         let server = Program::serve(QUEUE, &["--workers", "2"]);

@@ -30,6 +30,15 @@ pub(crate) struct Workload {
     pub(crate) round: Round,
     pub(crate) receivers: Receivers,
     pub(crate) characters: usize,
+    /// Who every client is, who otherwise registers anew.
+    pub(crate) identity: Option<Identity>,
+}
+
+/// A client that was registered earlier, and the queue that counts as its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity {
+    pub(crate) client: u32,
+    pub(crate) queue: u32,
 }
 
 /// Clients of a message queue, on a runtime for each thread.

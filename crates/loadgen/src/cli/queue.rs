@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Common, Failure, seconds};
-use crate::queue::{Backlog, CHARACTERS_MAX, OverQueue, Receivers, Round, Workload, backlog};
+use crate::queue::{
+    Backlog, CHARACTERS_MAX, Identity, OverQueue, Receivers, Round, Workload, backlog,
+};
 use crate::run;
 
 #[derive(Args, Debug)]
@@ -25,11 +27,21 @@ pub(super) struct Queue {
     #[arg(long, value_name = "N", default_value_t = 200,
           value_parser = clap::value_parser!(u32).range(1..=CHARACTERS_MAX as i64))]
     characters: u32,
+    /// All clients are this one, which was registered earlier, with this queue as their own.
+    #[arg(long = "as", value_name = "CLIENT:QUEUE", value_parser = identity)]
+    identity: Option<Identity>,
     /// Only store so many messages through the first server, from and to clients of its own, and exit.
     #[arg(long, value_name = "N",
-          conflicts_with_all = ["seconds", "round", "receivers", "clients", "threads", "start_at", "think_ms", "think",
-                                "rate", "verify", "hdr_log", "admin"])]
+          conflicts_with_all = ["seconds", "round", "receivers", "identity", "clients", "threads", "start_at", "think_ms",
+                                "think", "rate", "verify", "hdr_log", "admin"])]
     backlog: Option<u64>,
+}
+
+fn identity(text: &str) -> Result<Identity, String> {
+    let numbers = text.split_once(':').and_then(|(client, queue)| {
+        Some(Identity { client: client.parse().ok()?, queue: queue.parse().ok()? })
+    });
+    numbers.ok_or_else(|| "it is the numbers of a client and a queue, as in 3:7".to_owned())
 }
 
 impl Queue {
@@ -42,9 +54,9 @@ impl Queue {
             common.print(&backlog(*server, stored, parent)?);
             return Ok(());
         }
-        let Queue { round, receivers, .. } = *self;
+        let Queue { round, receivers, identity, .. } = *self;
         let plan = common.plan(self.seconds, None);
-        let driver = OverQueue(Workload { round, receivers, characters });
+        let driver = OverQueue(Workload { round, receivers, characters, identity });
         run::run(plan, driver, parent, common.reporter()?)?;
         Ok(())
     }

@@ -11,6 +11,7 @@ use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::InvalidUri;
 use tonic::{Code, Status};
 
+use super::Identity;
 use super::talk::Request;
 use crate::kv::grpc::ANSWER_BYTES_MAX;
 use crate::kv::grpc::connection::Connection;
@@ -80,20 +81,27 @@ async fn begin(address: SocketAddr) -> Result<Standing, String> {
     Ok(Standing { client: client.max_decoding_message_size(ANSWER_BYTES_MAX), connection })
 }
 
-/// Connects, registers a client, and makes it a queue of its own: their numbers.
-pub(super) async fn introduce(address: SocketAddr) -> Result<(Standing, u32, u32), String> {
+/// Connects; unless it is somebody already, registers a client and makes it a queue of its own.
+pub(super) async fn introduce(
+    address: SocketAddr,
+    identity: Option<Identity>,
+) -> Result<(Standing, Identity), String> {
     let mut standing = connect(address).await?;
+    if let Some(identity) = identity {
+        return Ok((standing, identity));
+    }
     let register = async {
         let client = &mut standing.client;
-        let me = client.register_client(RegisterClientRequest {}).await?.into_inner().client;
-        let request = CreateQueueRequest { creator: me, ..CreateQueueRequest::default() };
-        let own = client.create_queue(request).await?.into_inner().queue;
-        Ok((me, own))
+        let registered = client.register_client(RegisterClientRequest {}).await?.into_inner();
+        let creator = registered.client;
+        let request = CreateQueueRequest { creator, ..CreateQueueRequest::default() };
+        let queue = client.create_queue(request).await?.into_inner().queue;
+        Ok(Identity { client: creator, queue })
     };
     let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;
     let registered = registered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-    let (me, own) = registered.map_err(|status| Failure::from(status).text())?;
-    Ok((standing, me, own))
+    let identity = registered.map_err(|status| Failure::from(status).text())?;
+    Ok((standing, identity))
 }
 
 /// What a request was answered.

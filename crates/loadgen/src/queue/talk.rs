@@ -9,8 +9,8 @@ use knee_rpc::queue::{
 };
 use knee_telemetry::Op;
 
-use super::Workload;
 use super::content::{content, is_of};
+use super::{Identity, Workload};
 
 /// What a client does, over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -20,6 +20,10 @@ pub(crate) enum Round {
     SendListReadRemove,
     /// It lists the queues with messages for it, receives (removes) one message, and sends one.
     ListReceiveSend,
+    /// It sends a message to its own queue, and removes the first one from there.
+    SendRemove,
+    /// It sends messages.
+    Send,
 }
 
 impl Round {
@@ -27,6 +31,8 @@ impl Round {
         match self {
             Round::SendListReadRemove => &[Op::Send, Op::ListQueues, Op::ReadAll, Op::Remove],
             Round::ListReceiveSend => &[Op::ListQueues, Op::Remove, Op::Send],
+            Round::SendRemove => &[Op::Send, Op::Remove],
+            Round::Send => &[Op::Send],
         }
     }
 }
@@ -78,8 +84,10 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    pub(super) fn new(workload: Workload, me: u32, own: u32, random: Random) -> Talk {
-        let (step, sent, chosen, removed) = Default::default();
+    pub(super) fn new(workload: Workload, identity: Identity, random: Random) -> Talk {
+        let Identity { client: me, queue: own } = identity;
+        let (step, sent, removed) = Default::default();
+        let chosen = (workload.round == Round::SendRemove).then_some(own);
         Talk { workload, me, own, random, step, sent, chosen, removed }
     }
 
@@ -168,8 +176,8 @@ mod tests {
     use super::*;
 
     fn talk(round: Round, receivers: Receivers) -> Talk {
-        let workload = Workload { round, receivers, characters: 20 };
-        Talk::new(workload, 3, 9, Random::stream(1, 2))
+        let workload = Workload { round, receivers, characters: 20, identity: None };
+        Talk::new(workload, Identity { client: 3, queue: 9 }, Random::stream(1, 2))
     }
 
     fn ops(talk: &mut Talk, count: usize) -> Vec<Op> {
@@ -189,6 +197,15 @@ mod tests {
         assert_eq!(ops(&mut seed, 3), [Op::ListQueues, Op::Remove, Op::Send]);
         seed.listed(&[]);
         assert_eq!(ops(&mut seed, 2), [Op::ListQueues, Op::Send]);
+    }
+
+    #[test]
+    fn pairs_are_of_ones_own_queue_which_need_not_be_listed() {
+        let mut pairs = talk(Round::SendRemove, Receivers::Itself);
+        assert_eq!(ops(&mut pairs, 3), [Op::Send, Op::Remove, Op::Send]);
+        let Request::Remove(removal) = pairs.next(&[]) else { panic!("it is its turn") };
+        assert_eq!((removal.receiver, removal.queue), (3, 9));
+        assert_eq!(ops(&mut talk(Round::Send, Receivers::Itself), 2), [Op::Send, Op::Send]);
     }
 
     #[test]

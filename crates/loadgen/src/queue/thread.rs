@@ -155,19 +155,19 @@ async fn meet(
         .map(|number| {
             let server = open_loop::server_of(number, plan.servers.len());
             let address = plan.servers[server];
-            (number, server, address, tokio::spawn(introduce(address)))
+            (number, server, address, tokio::spawn(introduce(address, workload.identity)))
         })
         .collect();
     let mut speakers = Vec::with_capacity(opening.len());
     for (number, server, address, opened) in opening {
         let opened = opened.await.unwrap_or_else(|error| Err(error.to_string()));
-        let (standing, me, own) = opened.map_err(|why| Error::Connect { server: address, why })?;
-        everybody.lock().push(me);
+        let (standing, identity) = opened.map_err(|why| Error::Connect { server: address, why })?;
+        everybody.lock().push(identity.client);
         let random = Random::stream(plan.seed, TALK_STREAMS | number);
         speakers.push(Speaker {
             server,
             address,
-            talk: RefCell::new(Talk::new(workload, me, own, random)),
+            talk: RefCell::new(Talk::new(workload, identity, random)),
             standing: RefCell::new(Some(standing)),
             in_flight: Cell::default(),
         });
