@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec
 
+from bench import backlog_table, front_table, queue_table
 from bench.cells import CELLS, CONNECTIONS, Cell
 from bench.cpu import Disturbance
 from bench.drivers import DRIVERS
@@ -96,7 +97,8 @@ def _parse_arguments() -> argparse.Namespace:
         prog="python -m bench",
         description="Compares the CPU time of a request: knee-proxy with nutcracker, knee-kv with memcached, "
         "knee-load with memaslap, most beside a floor that only moves bytes, in one interleaved run; and of knee-kv "
-        "durable puts with Redis, puts during scans with puts alone, and the memory that keys take.",
+        "durable puts with Redis, puts during scans with puts alone, and the memory that keys take; and knee-queue "
+        "with pgbench on the same functions and with pgmq.",
     )
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each contestant in each cell (5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement (1)")
@@ -106,7 +108,7 @@ def _parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="TABLE",
         help="tables whose name begins with this: proxies, proxies-3-knee-kv, generators, kv, kv-memory, kv-durable, "
-        "kv-scans, kv-resident; may be repeated",
+        "kv-scans, kv-resident, queue-pgbench, queue-pgmq, queue-backlog, queue-alone, queue-memory; may be repeated",
     )
     parser.add_argument(
         "--cell",
@@ -114,7 +116,7 @@ def _parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="CELL",
         help="cells whose name contains this: 'get, 32 B', 'depth 16', 'set'; may be repeated. Of the tables "
-        "that begin with kv only kv-memory has cells",
+        "that begin with kv or queue only kv-memory has cells",
     )
     parser.add_argument(
         "--driver", choices=sorted(DRIVERS), default="knee-load", help="load on the servers (knee-load)"
@@ -148,7 +150,7 @@ def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measur
     """What to measure, by name. Raises BenchError when the driver is missing."""
     cores, servers = Cores.of_this_machine(), Servers(arguments.programs)
     driver = DRIVERS[arguments.driver](arguments.programs, cores)
-    disk, keys = arguments.disk, arguments.resident_keys
+    disk, keys, programs = arguments.disk, arguments.resident_keys, arguments.programs
     cells = len(plan.cells)
     measurements = {
         f"proxies-{count}-{kind}": Measurement(
@@ -171,6 +173,19 @@ def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measur
         ),
         "kv-scans": Measurement(partial(compare_scans, plan, servers, disk), scans_estimate_s(plan)),
         "kv-resident": Measurement(partial(compare_resident, plan, cores, servers, disk, keys), 5 * keys / KEYS_PER_S),
+        "queue-pgbench": Measurement(
+            partial(queue_table.compare_pgbench, plan, programs, disk), queue_table.estimate_s(plan, 5)
+        ),
+        "queue-pgmq": Measurement(
+            partial(queue_table.compare_pgmq, plan, programs, disk), queue_table.estimate_s(plan, 4)
+        ),
+        "queue-backlog": Measurement(
+            partial(backlog_table.compare_backlogs, plan, programs, disk), backlog_table.estimate_s(plan)
+        ),
+        "queue-alone": Measurement(
+            partial(front_table.measure_alone, plan, cores, programs), front_table.estimate_s(plan)
+        ),
+        "queue-memory": Measurement(partial(front_table.measure_memory, plan, programs), 10),
     }
     wanted = arguments.only
     return {name: one for name, one in measurements.items() if not wanted or name.startswith(tuple(wanted))}

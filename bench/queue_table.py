@@ -1,0 +1,245 @@
+"""Messages through the middleware, against pgbench on the same functions and against pgmq."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import pgmq
+from bench.outcome import Outcome, aligned
+from bench.postgresql import SESSION, Cluster, Script, Stretch, migrated, pgbench_stretch
+from bench.programs import BenchError
+from bench.queue_load import CHARACTERS, before, stretch
+from bench.samples import Ratio
+from bench.table import Plan
+
+# More clients than connections: what waits for a connection is put together.
+CLIENTS_MANY = 64
+COMBINE = 64
+OURS, COMBINED, PGBENCH, PGMQ = "knee-queue", "combined", "pgbench", "pgmq"
+OF_PGBENCH_MIN, OF_PGBENCH_COMBINED = 0.9, 1.0
+OF_PGMQ_MIN = 2.5
+# Connecting, registering, and what pgbench does before it begins.
+OVERHEAD_S = 0.6
+
+TITLE_PGBENCH = "knee-queue against pgbench calling the same functions"
+TITLE_PGMQ = "knee-queue against pgmq"
+
+_CONTENT = "m" * CHARACTERS
+_SEND = f"SELECT problem, about, id, watched FROM knee_queue.send(:me, :me, :me, '{_CONTENT}');"
+_TAKE = (
+    "SELECT problem, about, epoch, first, first_nobodys, id, sender, receiver, arrived_at, attempt, content "
+    "FROM knee_queue.take(:me, :me, 1, 1, NULL, 0, 0, 0);"
+)
+_LIST = "SELECT problem, about, queue FROM knee_queue.list_queues(:me);"
+_READ = (
+    "SELECT problem, about, id, sender, receiver, arrived_at, content FROM knee_queue.read(:me, :me, 0, 1000, 1000000);"
+)
+#: What a client of knee-load does in a loop, as pgbench does it: as the client, and in the queue, of its number.
+LOOPS = {
+    "send": [_SEND],
+    "send-remove": [_SEND, _TAKE],
+    "send-list-read-remove": [_SEND, _LIST, _READ, _TAKE],
+}
+_PAIR_OF_PGMQ = [
+    f"""SELECT * FROM pgmq.send('q' || :me, '"{_CONTENT}"'::jsonb);""",
+    "SELECT * FROM pgmq.pop('q' || :me);",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One loop over so many connections: every contestant's stretches, one a round."""
+
+    name: str
+    samples: dict[str, list[Stretch]]
+
+    def rate(self, ours: str, peer: str) -> Ratio:
+        """Requests per second, ours over a peer's."""
+        per_second = ([one.per_second for one in self.samples[name]] for name in (ours, peer))
+        return Ratio.of(*per_second)
+
+
+@dataclass
+class Table:
+    """One peer."""
+
+    title: str
+    peer: str
+    notes: list[str]
+    rows: list[Row] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def compare_pgbench(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]:
+    """The same loops by clients of the middleware, and by pgbench past it."""
+    table = Table(TITLE_PGBENCH, PGBENCH, [f"Every commit waits for the disk. Files below {disk}."])
+    cells = [("send-remove", 1), ("send-remove", 4), ("send-remove", 16), ("send", 4), ("send-list-read-remove", 4)]
+    with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files, ExitStack() as stack:
+        cluster = stack.enter_context(_cluster(Path(files), "on", durable=True))
+        _ours(cluster, "ours", programs)
+        for loop, connections in cells:
+            peer = _script(Path(files), "ours", loop, LOOPS[loop], SESSION)
+            _add_row(plan, programs, cluster, table, f"{loop}, {connections} connections", loop, connections, peer)
+            cluster.sql("ours", "TRUNCATE knee_queue.message")
+    return [_outcome(table)]
+
+
+def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]:
+    """Pairs of a send and a remove, with the disk and without."""
+    table = Table(
+        TITLE_PGMQ,
+        PGMQ,
+        [
+            f"pgmq of its crate {pgmq.VERSION}, its functions called by pgbench (prepared): pgmq.send, pgmq.pop; each "
+            "client has a queue of its own, as with us.",
+            f"disk: every commit waits for it (synchronous_commit), files below {disk}. no disk: no commit does, so "
+            "that processors decide.",
+        ],
+    )
+    with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files:
+        peer = _script(Path(files), "pgmq", "pgmq", _PAIR_OF_PGMQ, "")
+        for name, durable, counts in (("disk", True, (4, 16)), ("no disk", False, (4, 16))):
+            with _cluster(Path(files), name.replace(" ", "-"), durable=durable) as cluster:
+                _ours(cluster, "ours", programs)
+                pgmq.install(cluster, "pgmq", Path(files))
+                cluster.sql("pgmq", f"SELECT pgmq.create('q' || i) FROM generate_series(1, {CLIENTS_MANY}) i")
+                for connections in counts:
+                    row = f"{name}, {connections} connections"
+                    _add_row(plan, programs, cluster, table, row, "send-remove", connections, peer)
+    return [_outcome(table)]
+
+
+def estimate_s(plan: Plan, cells: int) -> float:
+    """How long so many cells take, each of three contestants."""
+    return cells * 3 * (plan.rounds + 1) * (plan.seconds + OVERHEAD_S) + 15
+
+
+def _cluster(files: Path, name: str, *, durable: bool) -> Cluster:
+    directory = files / name
+    directory.mkdir()
+    return Cluster(directory, durable=durable)
+
+
+def _ours(cluster: Cluster, database: str, programs: Path | None) -> None:
+    """Our schema, with a client and a queue for each of pgbench's."""
+    migrated(cluster, database, programs)
+    cluster.sql(
+        database,
+        f"SELECT count(knee_queue.register_client(0)) FROM generate_series(1, {CLIENTS_MANY});"
+        f"SELECT count(q) FROM generate_series(1, {CLIENTS_MANY}) i, knee_queue.create_queue(i, NULL, 0, NULL) q;",
+    )
+
+
+def _script(files: Path, database: str, name: str, statements: list[str], session: str) -> Script:
+    file = files / f"{name}.sql"
+    file.write_text("\n".join(["\\set me :client_id + 1", *statements]) + "\n")
+    return Script(database, file, len(statements), session)
+
+
+def _add_row(
+    plan: Plan,
+    programs: Path | None,
+    cluster: Cluster,
+    table: Table,
+    name: str,
+    loop: str,
+    connections: int,
+    peer: Script,
+) -> None:
+    plan.progress(f"{table.title}: {name}")
+    seconds = plan.seconds
+    try:
+        with (
+            before(programs, cluster, "ours", connections, connections) as alone,
+            before(programs, cluster, "ours", connections, CLIENTS_MANY, COMBINE) as combining,
+        ):
+            contestants: dict[str, Callable[[], Stretch]] = {
+                OURS: partial(stretch, programs, cluster, alone, loop, connections, seconds),
+                COMBINED: partial(stretch, programs, cluster, combining, loop, CLIENTS_MANY, seconds),
+                table.peer: partial(pgbench_stretch, cluster, peer, connections, seconds),
+            }
+            for warm_up in contestants.values():
+                warm_up()
+            table.rows.append(Row(name, plan.in_turns(contestants, lambda measure: measure())))
+    except BenchError as error:
+        table.failures.append(f"{table.title}: {name}: {error}")
+
+
+def _outcome(table: Table) -> Outcome:
+    return Outcome(table.title, _text(table), _verdict(table), _content(table), table.failures)
+
+
+def _text(table: Table) -> str:
+    names, peer = (OURS, COMBINED, table.peer), table.peer
+    lines = [
+        [
+            "loop",
+            *(f"{name} /s" for name in names),
+            *(f"{name} of {peer}" for name in names[:2]),
+            *(f"{name}, range" for name in names[:2]),
+            *(f"{name} µs" for name in names[:2]),
+            *(f"PostgreSQL µs, {name}" for name in names),
+        ]
+    ]
+    for row in table.rows:
+        rates = [row.rate(name, peer) for name in names[:2]]
+        lines.append(
+            [
+                row.name,
+                *(f"{median(one.per_second for one in row.samples[name]):,.0f}" for name in names),
+                *(f"{rate.median:.2f}" for rate in rates),
+                *(f"{rate.low:.2f} to {rate.high:.2f}" for rate in rates),
+                *(f"{median(one.middleware_us for one in row.samples[name]):.0f}" for name in names[:2]),
+                *(f"{median(one.postgresql_us for one in row.samples[name]):.0f}" for name in names),
+            ]
+        )
+    return "\n".join(
+        [
+            table.title,
+            f"{OURS}: as many clients as connections. {COMBINED}: {CLIENTS_MANY} clients over as many connections, "
+            f"--combine {COMBINE}. {peer}: a connection for each client. Messages of {CHARACTERS} characters; a client "
+            "sends to itself. Nothing is pinned.",
+            *table.notes,
+            f"/s: requests per second, median over the rounds; of: median of ours over {peer}'s, round by round; µs: "
+            "CPU time of a request in the middleware, and in all processes of PostgreSQL.",
+            "",
+            *aligned(lines),
+            "",
+        ]
+    )
+
+
+def _verdict(table: Table) -> str:
+    if table.peer == PGMQ:
+        aims = {COMBINED: OF_PGMQ_MIN, OURS: OF_PGMQ_MIN}
+    else:
+        aims = {OURS: OF_PGBENCH_MIN, COMBINED: OF_PGBENCH_COMBINED}
+    verdicts = []
+    for name, least in aims.items():
+        rates = {row.name: row.rate(name, table.peer).median for row in table.rows}
+        missed = [f"{row}: {rate:.2f}" for row, rate in rates.items() if rate < least]
+        reached = "yes" if rates and not missed else "no"
+        verdicts.append(f"{name} at least {least:g} times as many: {reached}" + "".join(f"; {one}" for one in missed))
+    return f"{table.title}, requests per second: {'. '.join(verdicts)}"
+
+
+def _content(table: Table) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "peer": table.peer,
+        "clients_combined": CLIENTS_MANY,
+        "rows": [
+            {
+                "row": row.name,
+                "samples": {name: [vars(one) for one in stretches] for name, stretches in row.samples.items()},
+            }
+            for row in table.rows
+        ],
+    }
