@@ -168,13 +168,13 @@ class Program:
             raise BenchError(f"{self.name} has not ended after {timeout_s:.0f} s") from None
         return output.decode()
 
-    def await_line(self) -> None:
+    def await_line(self, within_s: float = READY_S) -> None:
         """Waits for the line that says it is ready. Raises BenchError when none comes."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(READY_S) or not self.process.stdout.readline():
-                raise BenchError(f"{self.name} is not ready after {READY_S:.0f} s: {self.messages()}")
+            if not selector.select(within_s) or not self.process.stdout.readline():
+                raise BenchError(f"{self.name} is not ready after {within_s:.0f} s: {self.messages()}")
 
     def messages(self) -> str:
         """The last of what the program wrote to standard error."""

@@ -48,7 +48,7 @@ def load(
     ]
     program = Program(command, core)
     try:
-        program.await_line()
+        program.await_line(SLACK_S)
     except BaseException:
         program.__exit__()
         raise
