@@ -100,8 +100,10 @@ DECLARE
     receiver_there boolean;
     until timestamptz;
 BEGIN
-    PERFORM pg_current_xact_id();
-    PERFORM pg_advisory_xact_lock_shared(1263420741, p_queue);
+    -- An expression, as PERFORM would be two statements more. Neither is ever NULL.
+    IF pg_current_xact_id() IS NULL OR pg_advisory_xact_lock_shared(1263420741, p_queue) IS NULL THEN
+        RETURN;
+    END IF;
     SELECT p_sender = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_sender),
            p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
            (SELECT q.watched_until FROM knee_queue.queue q WHERE q.id = p_queue)
@@ -223,29 +225,49 @@ BEGIN
         ELSE
             whose := 0; low := nobodys; high := coalesce(own, 9223372036854775807);
         END IF;
-        tids := '{}';
         IF p_count = 1 THEN
-            tids := ARRAY(SELECT m.ctid FROM knee_queue.message m
-                WHERE m.receiver = whose AND m.queue = p_queue AND m.leased_until IS NULL
-                  AND m.id >= low AND m.id < high
-                ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED);
-        ELSE
-            -- One by one: how many there will be depends on their sizes.
-            OPEN ready NO SCROLL FOR SELECT m.ctid AS tid, octet_length(m.content) AS size
-                FROM knee_queue.message m
-                WHERE m.receiver = whose AND m.queue = p_queue AND m.leased_until IS NULL
-                  AND m.id >= low AND m.id < high
-                ORDER BY m.id FOR UPDATE SKIP LOCKED;
-            WHILE taken + cardinality(tids) < p_count
-                AND (taken + cardinality(tids) = 0 OR bytes < p_bytes)
-            LOOP
-                FETCH ready INTO t;
-                EXIT WHEN NOT FOUND;
-                tids := tids || t.tid;
-                bytes := bytes + t.size;
-            END LOOP;
-            CLOSE ready;
+            -- In one statement, which is less work than two. It does not see a message that was leased and
+            -- put back since it began; those below do.
+            IF p_lease_us IS NULL THEN
+                RETURN QUERY DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
+                    SELECT h.ctid FROM knee_queue.message h
+                    WHERE h.receiver = whose AND h.queue = p_queue AND h.leased_until IS NULL
+                      AND h.id >= low AND h.id < high
+                    ORDER BY h.id LIMIT 1 FOR UPDATE SKIP LOCKED))
+                    RETURNING 0, NULL::integer, now_epoch, head, head_nobodys, m.id, m.sender,
+                        m.receiver, m.arrived_at, m.attempts, m.content;
+            ELSE
+                RETURN QUERY UPDATE knee_queue.message m
+                    SET leased_until = now() + p_lease_us * interval '1 microsecond',
+                        attempts = m.attempts + 1
+                    WHERE m.ctid = ANY (ARRAY(
+                    SELECT h.ctid FROM knee_queue.message h
+                    WHERE h.receiver = whose AND h.queue = p_queue AND h.leased_until IS NULL
+                      AND h.id >= low AND h.id < high
+                    ORDER BY h.id LIMIT 1 FOR UPDATE SKIP LOCKED))
+                    RETURNING 0, NULL::integer, now_epoch, head, head_nobodys, m.id, m.sender,
+                        m.receiver, m.arrived_at, m.attempts, m.content;
+            END IF;
+            IF FOUND THEN
+                RETURN;
+            END IF;
         END IF;
+        -- One by one: how many there will be depends on their sizes.
+        tids := '{}';
+        OPEN ready NO SCROLL FOR SELECT m.ctid AS tid, octet_length(m.content) AS size
+            FROM knee_queue.message m
+            WHERE m.receiver = whose AND m.queue = p_queue AND m.leased_until IS NULL
+              AND m.id >= low AND m.id < high
+            ORDER BY m.id FOR UPDATE SKIP LOCKED;
+        WHILE taken + cardinality(tids) < p_count
+            AND (taken + cardinality(tids) = 0 OR bytes < p_bytes)
+        LOOP
+            FETCH ready INTO t;
+            EXIT WHEN NOT FOUND;
+            tids := tids || t.tid;
+            bytes := bytes + t.size;
+        END LOOP;
+        CLOSE ready;
         IF cardinality(tids) > 0 THEN
             IF p_lease_us IS NULL THEN
                 RETURN QUERY DELETE FROM knee_queue.message m WHERE m.ctid = ANY (tids)
@@ -279,6 +301,9 @@ BEGIN
 END $$;
 
 -- What several calls want to have taken, each one message; they are counted from 1.
+--
+-- Those who remove their own messages where nobody's are not ready, or who find none, are served by one
+-- statement; the others, and whoever got none there, one by one.
 CREATE FUNCTION take_each(
     p_receivers integer[], p_queues integer[], p_lease_us bigint[],
     p_floors bigint[], p_floors_nobodys bigint[], p_epochs bigint[])
@@ -287,10 +312,58 @@ RETURNS TABLE (
     problem integer, about integer, epoch bigint, first bigint, first_nobodys bigint,
     id bigint, sender integer, receiver integer, arrived_at timestamptz, attempt integer, content text)
 LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    served boolean[] := array_fill(false, ARRAY[cardinality(p_receivers)]);
 BEGIN
+    FOR call, problem, epoch, first, first_nobodys, id, sender, receiver, arrived_at, attempt, content IN
+        WITH head AS MATERIALIZED (
+            -- Epoch and heads are of one snapshot, as in take().
+            SELECT e.n, e.whose, e.queue, e.low, e.epoch, o.id AS own,
+                (SELECT m.id FROM knee_queue.message m
+                 WHERE m.receiver = 0 AND m.queue = e.queue AND m.leased_until IS NULL
+                   AND m.id >= CASE e.epoch WHEN e.asked_epoch THEN e.floor_nobodys ELSE 0 END
+                 ORDER BY m.id LIMIT 1) AS nobodys,
+                row_number() OVER (PARTITION BY e.whose, e.queue ORDER BY e.n) AS place
+            FROM (
+                SELECT u.n, u.whose, u.queue, u.floor_nobodys, u.asked_epoch, q.epoch,
+                    CASE q.epoch WHEN u.asked_epoch THEN u.floor ELSE 0 END AS low
+                FROM unnest(p_receivers, p_queues, p_lease_us, p_floors, p_floors_nobodys, p_epochs)
+                     WITH ORDINALITY u (whose, queue, lease_us, floor, floor_nobodys, asked_epoch, n)
+                JOIN knee_queue.queue q ON q.id = u.queue
+                WHERE u.lease_us IS NULL AND u.whose <> 0
+                  AND EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.whose)
+            ) e
+            LEFT JOIN LATERAL (SELECT m.id FROM knee_queue.message m
+                WHERE m.receiver = e.whose AND m.queue = e.queue AND m.leased_until IS NULL
+                  AND m.id >= e.low ORDER BY m.id LIMIT 1) o ON true
+        ), removed AS (
+            DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
+                SELECT r.ctid
+                FROM (SELECT h.whose, h.queue, min(h.own) AS low, count(*) AS calls FROM head h
+                      WHERE h.own IS NOT NULL AND h.nobodys IS NULL GROUP BY h.whose, h.queue) w
+                CROSS JOIN LATERAL (SELECT m.ctid FROM knee_queue.message m
+                    WHERE m.receiver = w.whose AND m.queue = w.queue AND m.leased_until IS NULL
+                      AND m.id >= w.low ORDER BY m.id LIMIT w.calls FOR UPDATE SKIP LOCKED) r))
+            RETURNING m.id, m.queue, m.sender, m.receiver, m.arrived_at, m.attempts, m.content
+        ), dealt AS (
+            SELECT r.*, row_number() OVER (PARTITION BY r.receiver, r.queue ORDER BY r.id) AS place
+            FROM removed r
+        )
+        SELECT h.n, 0, h.epoch, h.own, h.nobodys,
+               d.id, d.sender, d.receiver, d.arrived_at, d.attempts, d.content
+        FROM head h
+        LEFT JOIN dealt d ON d.receiver = h.whose AND d.queue = h.queue AND d.place = h.place
+        WHERE d.id IS NOT NULL OR (h.own IS NULL AND h.nobodys IS NULL)
+    LOOP
+        served[call] := true;
+        RETURN NEXT;
+    END LOOP;
     FOR n IN 1 .. cardinality(p_receivers) LOOP
-        RETURN QUERY SELECT n, t.* FROM knee_queue.take(p_receivers[n], p_queues[n], 1, 1,
-            p_lease_us[n], p_floors[n], p_floors_nobodys[n], p_epochs[n]) t;
+        IF NOT served[n] THEN
+            RETURN QUERY SELECT n, t.* FROM knee_queue.take(p_receivers[n], p_queues[n], 1, 1,
+                p_lease_us[n], p_floors[n], p_floors_nobodys[n], p_epochs[n]) t;
+        END IF;
     END LOOP;
 END $$;
 
