@@ -2,7 +2,7 @@
 # make test   everything that must hold; what CI runs
 # make check  format, lint, types
 # make bench  the programs against their peers, side by side
-# make soak   what make test does to stores and queues at length: kills, histories that are checked, keys that come and go
+# make soak   what make test does to stores and queues at length: kills, histories that are checked, keys and messages that come and go
 # make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
 
 .DEFAULT_GOAL := demo
@@ -52,6 +52,7 @@ soak:
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test histories -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-bin --test queue_killed -- --nocapture
+	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked -p knee-queue --test churn -- --nocapture
 
 fuzz:
 	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \

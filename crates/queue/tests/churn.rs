@@ -1,0 +1,127 @@
+//! A queue with a backlog through which messages go for long: nothing is lost, and dead rows do not pile
+//! up. `KNEE_MESSAGES` are the backlog, `KNEE_SECONDS` the time; what it was like is printed now and then.
+//! `KNEE_SETTINGS` are for the table of messages, as in `ALTER TABLE ... SET (...)`, to see what they do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod harness;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use knee_queue::postgres::Postgres;
+use tokio_postgres::Client;
+
+use crate::harness::cluster::Cluster;
+use crate::harness::desk::Desk;
+
+const CLIENTS: u32 = 4;
+/// How often it is told what it is like, in all.
+const TOLD: u32 = 10;
+const CONTENT: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-";
+
+fn asked<T: FromStr>(name: &str, otherwise: T) -> T {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_go_through_a_backlog_and_none_is_lost() {
+    let backlog: u32 = asked("KNEE_MESSAGES", 20_000);
+    let time = Duration::from_secs(asked("KNEE_SECONDS", 2));
+    let cluster = Cluster::start(false);
+    let options = cluster.migrated().await;
+    let database = options.address.rsplit('/').next().unwrap();
+    let direct = cluster.connect(database).await;
+    if let Ok(settings) = std::env::var("KNEE_SETTINGS") {
+        let alter = format!("ALTER TABLE knee_queue.message SET ({settings})");
+        direct.batch_execute(&alter).await.unwrap();
+    }
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    fill(&direct, client, queue, backlog).await;
+
+    let mut sent = u64::from(backlog);
+    let mut last = 0;
+    for part in 1..=TOLD {
+        let begun = Instant::now();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| tokio::spawn(churn(Arc::clone(&desk), client, queue, time / TOLD)))
+            .collect();
+        let mut removed = Vec::new();
+        let mut took = Vec::new();
+        for client in clients {
+            let (ids, times) = client.await.unwrap();
+            removed.extend(ids);
+            took.extend(times);
+        }
+        removed.sort_unstable();
+        // What is sent has the highest numbers, and what is removed the lowest: none is passed over.
+        assert_eq!(
+            (removed[0], removed.len() as u64),
+            (last + 1, removed[removed.len() - 1] - last)
+        );
+        last = removed[removed.len() - 1];
+        sent += removed.len() as u64;
+        tell(&direct, part, begun.elapsed(), took).await;
+    }
+    assert_eq!(desk.counts().await.messages, u64::from(backlog));
+    assert_eq!(last, sent - u64::from(backlog));
+}
+
+/// A backlog of messages whose numbers begin with 1.
+async fn fill(direct: &Client, client: u32, queue: u32, backlog: u32) {
+    let insert = format!(
+        "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+         SELECT nextval('knee_queue.message_id'), {queue}, {client}, {client}, now(), '{CONTENT}'
+         FROM generate_series(1, {backlog})"
+    );
+    direct.batch_execute(&insert).await.unwrap();
+    direct.batch_execute("VACUUM ANALYZE knee_queue.message").await.unwrap();
+}
+
+/// Sends and removes in turns; the numbers of what was removed, and how long each remove took.
+async fn churn(
+    desk: Arc<Desk<Postgres>>,
+    client: u32,
+    queue: u32,
+    time: Duration,
+) -> (Vec<u64>, Vec<Duration>) {
+    let (mut removed, mut took) = (Vec::new(), Vec::new());
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        desk.send(client, client, queue, CONTENT).await;
+        let asked = Instant::now();
+        let messages = desk.remove(client, queue, 1).await;
+        took.push(asked.elapsed());
+        removed.push(messages[0].id);
+    }
+    assert!(removed.is_sorted(), "in the order of their numbers");
+    (removed, took)
+}
+
+async fn tell(direct: &Client, part: u32, elapsed: Duration, mut took: Vec<Duration>) {
+    took.sort_unstable();
+    let ms = |share: f64| took[((took.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    let row = direct
+        .query_one(
+            "SELECT n_dead_tup, autovacuum_count, pg_relation_size(relid), pg_indexes_size(relid)
+             FROM pg_stat_user_tables WHERE relid = 'knee_queue.message'::regclass",
+            &[],
+        )
+        .await
+        .unwrap();
+    let number = |column| row.get::<_, i64>(column);
+    println!(
+        "{part:>2}: {:>6.0} pairs/s, remove p50 {:.3} ms, p99 {:.3} ms; {} dead rows, {} autovacuums, table {} \
+         MiB, indexes {} MiB",
+        took.len() as f64 / elapsed.as_secs_f64(),
+        ms(0.5),
+        ms(0.99),
+        number(0),
+        number(1),
+        number(2) >> 20,
+        number(3) >> 20,
+    );
+}
