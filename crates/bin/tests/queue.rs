@@ -41,7 +41,7 @@ fn count(summary: &Value, op: &str) -> u64 {
 }
 
 #[test]
-fn both_loops_are_served_and_counted_alike() {
+fn every_loop_is_served_and_counted_alike() {
     let cases = [
         ("send-list-read-remove", "self", &["send", "list_queues", "read_all", "remove"][..]),
         ("send-list-read-remove", "any", &["send", "list_queues", "read_all", "remove"]),
