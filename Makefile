@@ -45,7 +45,7 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench
 
 soak:
-	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test durable killed -- --nocapture
+	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test servers killed -- --nocapture
 	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test torture -- --nocapture

@@ -1,12 +1,9 @@
 //! `knee-proxy` as a process: its flags, what it prints, and how it ends.
-#![allow(clippy::unwrap_used)]
-
-mod program;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use program::{End, KV, PROXY, Program, connect, refused, talk, wait};
+use crate::program::{End, KV, PROXY, Program, connect, refused, talk, wait};
 
 /// A middleware with two worker slots in front of a store.
 fn proxy(store: &Program, flags: &[&str]) -> Program {

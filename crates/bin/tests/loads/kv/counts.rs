@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::store::{
+use super::store::{
     ALL, READS, Store, WRITES, count, errors, finished, load, run, sum, summary, until,
 };
 

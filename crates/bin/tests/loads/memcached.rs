@@ -1,9 +1,5 @@
 //! `knee-load` against Debian's memcached: what it counts is what the server counts.
 
-#![allow(clippy::unwrap_used)]
-
-mod peers;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -11,7 +7,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use peers::{Load, Memcached, count};
+use crate::peers::{Load, Memcached, count};
 
 fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()

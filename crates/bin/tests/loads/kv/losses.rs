@@ -1,7 +1,7 @@
 //! What a lost connection costs, and what is sent again.
 
-use crate::relay::Relay;
-use crate::store::{
+use super::relay::Relay;
+use super::store::{
     Store, WRITES, count, ended_when_reconnected, errors, finished, load, sum, summary, until,
 };
 

@@ -1,7 +1,7 @@
 //! Answers that are errors, servers that are none, wrong flags, and signals.
 
+use super::store::{READS, Store, count, errors, finished, run, sum, summary};
 use crate::program::free_address;
-use crate::store::{READS, Store, count, errors, finished, run, sum, summary};
 
 #[test]
 fn answers_that_are_errors_are_counted_and_told_once() {

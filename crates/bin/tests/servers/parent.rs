@@ -1,12 +1,9 @@
 //! `--tied-to-parent`: no program outlives the one that started it.
-#![allow(clippy::unwrap_used)]
-
-mod program;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use program::{KV, LOAD, PROXY, Program, QUEUE, free_address, wait};
+use crate::program::{KV, LOAD, PROXY, Program, QUEUE, free_address, wait};
 
 /// Each program with flags that let it run for long.
 fn programs(store: &Program, grpc: &str, queue: &str) -> [(&'static str, String); 6] {

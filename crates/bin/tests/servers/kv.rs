@@ -1,11 +1,8 @@
 //! `knee-kv` as a process: what it prints, and how it starts and ends.
-#![allow(clippy::unwrap_used)]
-
-mod program;
 
 use std::net::TcpListener;
 
-use program::{End, KV, Program, refused, talk};
+use crate::program::{End, KV, Program, refused, talk};
 
 #[test]
 fn counts_what_it_answered_and_ends_on_sigterm() {

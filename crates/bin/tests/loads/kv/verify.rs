@@ -1,6 +1,6 @@
 //! What it finds of values and versions that are not what they have to be.
 
-use crate::store::{Store, finished, load, summary, until};
+use super::store::{Store, finished, load, summary, until};
 
 #[test]
 fn a_value_changed_behind_its_back_is_found() {

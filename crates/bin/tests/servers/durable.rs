@@ -1,19 +1,16 @@
 //! `knee-kv` in a directory: what it keeps when it is ended, killed, refused space or met twice.
-#![allow(clippy::unwrap_used)]
 
 mod directory;
 mod full_disk;
 mod killed;
-#[path = "../program/mod.rs"]
-mod program;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
+use crate::program::{KV, PATIENCE, Program, refused, talk};
 use directory::Directory;
-use program::{KV, PATIENCE, Program, refused, talk};
 
 /// What memcached's protocol has for it.
 const FULL: &str = "SERVER_ERROR out of memory storing object\r\n";

@@ -1,7 +1,4 @@
 //! `knee-kv graph` and `knee-kv load`: a synthetic list, made and loaded.
-#![allow(clippy::unwrap_used)]
-
-mod program;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use program::{KV, Program, refused, talk, wait};
+use crate::program::{KV, Program, refused, talk, wait};
 
 /// A directory, gone at the end.
 struct Directory(PathBuf);

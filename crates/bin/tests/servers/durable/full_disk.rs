@@ -13,9 +13,9 @@ use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{PutRequest, Value};
 use tonic::{Code, Status};
 
-use crate::directory::Directory;
+use super::directory::Directory;
+use super::{DISK_FULL, ask, expect_filled, fill, kill};
 use crate::program::PATIENCE;
-use crate::{DISK_FULL, ask, expect_filled, fill, kill};
 
 const NO_SPACE: &str = "No space left on device";
 

@@ -16,7 +16,7 @@ use knee_rpc::kv::{BulkPutRequest, Change, Nothing, ScanRequest, Value, change};
 use tonic::Code;
 use tonic::transport::Channel;
 
-use crate::directory::Directory;
+use super::directory::Directory;
 use crate::program::PATIENCE;
 
 const GRPC_CLIENTS: [u64; 3] = [0, 1, 2];
