@@ -64,6 +64,16 @@ impl Shard {
         self.made.insert(request, committed);
         self.order.push_back(request);
     }
+
+    /// Remembers what came of one that is older than all that are remembered, where there is room for it.
+    pub(crate) fn remember_before_all(&mut self, request: RequestId, committed: Committed) {
+        if let Some(made) = self.made.get_mut(&request) {
+            *made = committed;
+        } else if self.order.len() < SHARD_REQUESTS_MAX {
+            self.made.insert(request, committed);
+            self.order.push_front(request);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +90,28 @@ mod tests {
         assert_eq!(shard.made(id(0)), None);
         assert_eq!(shard.made(id(1)), Some(Committed { sequence: 1, version: 1 }));
         assert_eq!(shard.made.len(), SHARD_REQUESTS_MAX);
+    }
+
+    #[test]
+    fn what_is_older_than_all_pushes_none_out() {
+        let mut shard = Shard::default();
+        let id = |number| RequestId { client: 7, number };
+        let made = |number| Committed { sequence: number, version: number };
+        let full = SHARD_REQUESTS_MAX as u64;
+        // The latest one, and as many of long ago as there is room for, and one more.
+        shard.remember(id(full), made(full));
+        for number in 0..full {
+            shard.remember_before_all(id(number), made(number));
+        }
+        assert_eq!(shard.made(id(full)), Some(made(full)));
+        assert_eq!(shard.made(id(full - 2)), Some(made(full - 2)));
+        assert_eq!(shard.made(id(full - 1)), None);
+        // Whatever comes takes the place of one of them.
+        for number in full + 1..2 * full {
+            shard.remember(id(number), made(number));
+        }
+        assert!((full..2 * full).all(|number| shard.made(id(number)) == Some(made(number))));
+        assert_eq!((shard.made.len(), shard.order.len()), (SHARD_REQUESTS_MAX, SHARD_REQUESTS_MAX));
     }
 
     #[test]

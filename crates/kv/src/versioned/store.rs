@@ -184,13 +184,16 @@ impl Store {
             let record = segment.record(found.at.offset());
             let Record { kind, key, sequence, version, .. } = record;
             if let Some(request) = record.request {
-                if !record.moved {
-                    segment.note_request();
-                }
                 let mut requests = self.0.requests.shard(request);
                 let others = requests.made(request).map_or(0, |made| made.version);
-                let version = version.max(others);
-                requests.remember(request, Committed { sequence, version });
+                let committed = Committed { sequence, version: version.max(others) };
+                if record.moved {
+                    // It stands behind later ones: its segment was kept for as long as it had to be.
+                    requests.remember_before_all(request, committed);
+                } else {
+                    segment.note_request();
+                    requests.remember(request, committed);
+                }
             }
             match kind {
                 Kind::Put | Kind::Append | Kind::Delete => {
