@@ -223,7 +223,19 @@ impl Store {
             }
             let hash = self.0.hash.hash(record.key);
             let mut table = self.stripe(self.stripe_of(hash));
-            let Some(slot) = table.find(hash, record.key)? else { continue };
+            let slot = match table.find(hash, record.key) {
+                Ok(Some(slot)) => slot,
+                Ok(None) => continue,
+                // What its key is now cannot be read, be it in another segment: that one stays.
+                Err(_) => match table.slot_at(hash, from) {
+                    Some(slot) => slot,
+                    None => {
+                        // Until when it was that, nobody knows.
+                        self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
+                        continue;
+                    }
+                },
+            };
             table.prune(slot, horizon);
             let Some(entry) = table.entry_at(slot, from) else {
                 // What the key was from then on until the next commit that is known of it.

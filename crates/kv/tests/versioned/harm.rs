@@ -226,6 +226,52 @@ fn what_is_damaged_is_replaced_or_deleted_and_then_its_segment_goes() {
     assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 39));
 }
 
+/// What is to be had back elsewhere is, be it dead or asked for by a snapshot.
+#[test]
+fn a_damaged_key_keeps_no_segment_but_its_own() {
+    for asks in [false, true] {
+        let directory = Directory::new("elsewhere");
+        let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+        let at = DirectoryOptions {
+            path: directory.0.clone(),
+            durability: Durability::Always,
+            repair: false,
+        };
+        let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
+        let key = |number: u32| format!("key{number:02}").into_bytes();
+        for number in 0..8 {
+            set(&store, &key(number), &[7; 400]);
+        }
+        // Of the first segment more than half is dead.
+        for number in [0, 1, 2, 4, 5] {
+            set(&store, &key(number), &[8; 400]);
+        }
+        let snapshot = asks.then(|| store.snapshot());
+        set(&store, b"key03", &[8; 400]);
+        for number in 8..28 {
+            set(&store, &key(number), &[9; 400]);
+        }
+        store.sync(store.last()).expect("the disk takes it");
+        let place = |path: &PathBuf| {
+            fs::read(path).expect("readable").windows(6).position(|window| window == b"key03\x08")
+        };
+        let path = directory.segments().into_iter().find(|path| place(path).is_some());
+        let path = path.expect("it is somewhere");
+        let at = place(&path).expect("it is in there") as u64;
+        let file = fs::File::options().write(true).open(&path).expect("writable");
+        file.write_all_at(b"z", at).expect("writable");
+        while !matches!(store.reclaim(), Ok(false)) {}
+        let first = directory.0.join("00000001.log");
+        assert!(!first.exists(), "what is damaged is in {path:?}");
+        assert!(store.read(b"key03", 1, |_| true).is_err(), "it is damaged");
+        drop(snapshot);
+        set(&store, b"key03", b"new");
+        store.compact().expect("nothing that is asked for is damaged");
+        assert!(!path.exists(), "it has been replaced");
+        assert_eq!(scanned(&store, None).len(), 28);
+    }
+}
+
 #[test]
 fn keys_are_in_their_order_again_once_the_damaged_one_among_them_is_replaced_or_gone() {
     for action in [put(b"new"), Action::Delete] {

@@ -1,6 +1,6 @@
 //! What nobody can ask for any more is forgotten; what is asked for may move.
 
-use super::{Gone, Slot, SlotId, Table};
+use super::{Gone, Slot, SlotId, Table, spread, tag};
 use crate::engine::Second;
 use crate::versioned::record::Sequence;
 use crate::versioned::segment::{Location, SegmentId};
@@ -116,6 +116,15 @@ impl Table {
             return None;
         }
         (0..self.entries(slot)).find(|&index| self.entry(slot, index) == at)
+    }
+
+    /// The slot of a key with this hash that has an entry there, whatever can be read of its others.
+    pub(crate) fn slot_at(&self, hash: u64, at: Location) -> Option<SlotId> {
+        let tag = tag(hash);
+        let has_it = |&slot: &u32| {
+            self.slots[slot as usize].tag == tag && self.entry_at(SlotId(slot), at).is_some()
+        };
+        self.index.find(spread(tag), has_it).map(|&slot| SlotId(slot))
     }
 
     /// Whether something in a segment is asked for.
