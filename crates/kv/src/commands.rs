@@ -35,6 +35,7 @@ const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 // Clients know the answer by how it begins.
 const NO_SPACE: &[u8] = b"SERVER_ERROR out of memory storing object: the disk takes no more\r\n";
+const FAILED: &[u8] = b"SERVER_ERROR the log takes nothing more at present\r\n";
 const DAMAGED: &[u8] = b"SERVER_ERROR the stored item is damaged\r\n";
 const BROKEN: &[u8] = b"SERVER_ERROR the log cannot be written\r\n";
 const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
@@ -226,6 +227,7 @@ impl<E: Engine> Commands<E> {
                 self.count(Counter::StoreNoMemory, 1);
                 NO_SPACE
             }
+            Refused::Failed => FAILED,
             Refused::Damaged => DAMAGED,
             Refused::Broken => BROKEN,
         }

@@ -129,6 +129,8 @@ pub enum Refused {
     Full,
     /// There is room, but not on the disk.
     NoSpace,
+    /// There is room, but the system refuses what the change needs; it may not later.
+    Failed,
     /// What is stored of the item is not what was written.
     Damaged,
     /// The log could not be written before: no change is taken any more.

@@ -232,11 +232,10 @@ impl<E: Engine> Server<E> {
             Some(why) => tell(
                 PROGRAM,
                 format_args!(
-                    "no room for another segment of the log: {why}; what needs one is refused until \
-                     there is, reads and deletes go on"
+                    "{why}; what needs one is refused until there is, reads and deletes go on"
                 ),
             ),
-            None => tell(PROGRAM, "there is room for the log again"),
+            None => tell(PROGRAM, "the log has another segment again"),
         }
         self.shortage = shortage;
     }

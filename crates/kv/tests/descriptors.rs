@@ -62,8 +62,8 @@ fn a_store_that_may_open_no_more_files_goes_on_when_it_may() {
         let refused = (0..100).find_map(|_| write().err());
         drop(files);
         // With some it is enough for all.
-        let is_full = matches!(refused, Some(WriteError::Log(Unwritable::Full(_))));
-        assert!(is_full || refused.is_none() && spare > 1, "{refused:?} with {spare} files");
+        let is_told = matches!(refused, Some(WriteError::Log(Unwritable::Failed(_))));
+        assert!(is_told || refused.is_none() && spare > 1, "{refused:?} with {spare} files");
         // What is there if it ends now.
         let _ = fs::remove_dir_all(&copy);
         fs::create_dir(&copy).expect("a directory");

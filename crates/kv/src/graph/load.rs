@@ -131,7 +131,9 @@ impl std::fmt::Display for LoadError {
                 "the followers of user {user} do not fit the largest value: allow larger ones"
             ),
             LoadError::Write(WriteError::Damage(damage)) => damage.fmt(f),
-            LoadError::Write(WriteError::Log(Unwritable::Full(why) | Unwritable::Broken(why))) => {
+            LoadError::Write(WriteError::Log(
+                Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why),
+            )) => {
                 write!(f, "the store takes nothing more: {why}")
             }
             LoadError::Write(error) => write!(f, "the store refuses: {error:?}"),

@@ -66,6 +66,9 @@ pub(super) fn damaged(damage: &Damage) -> Status {
 pub(super) fn unwritable(why: &Unwritable) -> Status {
     match why {
         Unwritable::Full(why) => Status::resource_exhausted(format!("the store is full: {why}")),
+        Unwritable::Failed(why) => {
+            Status::unavailable(format!("the log takes nothing more at present: {why}"))
+        }
         Unwritable::Broken(why) => Status::unavailable(format!(
             "the disk failed ({why}): what was committed since may be lost, so nothing is taken or \
              shown until the store is opened again"
@@ -104,7 +107,7 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
         BackupError::Log(Unwritable::Full(why)) => {
             Status::resource_exhausted(format!("the copy '{shown}' cannot be written: {why}"))
         }
-        BackupError::Log(Unwritable::Broken(error)) => {
+        BackupError::Log(Unwritable::Failed(error) | Unwritable::Broken(error)) => {
             Status::failed_precondition(format!("the copy '{shown}' cannot be written: {error}"))
         }
         BackupError::Damage(damage) => damaged(damage),

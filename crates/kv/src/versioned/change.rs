@@ -119,6 +119,7 @@ impl From<WriteError> for Refused {
         match error {
             WriteError::TooLarge(_) | WriteError::Key(_) => Refused::TooLarge,
             WriteError::Log(Unwritable::Full(_)) => Refused::Full,
+            WriteError::Log(Unwritable::Failed(_)) => Refused::Failed,
             WriteError::Log(Unwritable::Broken(_)) => Refused::Broken,
             WriteError::Damage(_) => Refused::Damaged,
             WriteError::Condition { .. } | WriteError::Twice(_) => {

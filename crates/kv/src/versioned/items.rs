@@ -30,7 +30,7 @@ impl Items {
     /// Says where it is that there is no room.
     fn refused(&self, refused: Refused) -> Refused {
         match refused {
-            Refused::Full if self.store.shortage().is_some() => Refused::NoSpace,
+            Refused::Full if self.store.0.log.is_short() => Refused::NoSpace,
             refused => refused,
         }
     }
@@ -90,7 +90,7 @@ impl Engine for Items {
 
     fn settle(&mut self) -> Result<(), String> {
         self.store.sync(std::mem::take(&mut self.seen)).map_err(|error| match error {
-            Unwritable::Full(why) | Unwritable::Broken(why) => why,
+            Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why) => why,
         })
     }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 pub(crate) use self::commit::Commit;
-use self::spares::{Spares, is_full};
+use self::spares::{Spares, is_full, refused};
 use self::turns::{Turn, Turns};
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
@@ -47,6 +47,9 @@ pub enum Durability {
 pub enum Unwritable {
     /// There is no room for another segment: the limit is reached, or the disk is full.
     Full(String),
+    /// The system refuses a segment, or to be rid of one, though there may be room: too many files are
+    /// open, say. Nothing was lost, and it may be possible later.
+    Failed(String),
     /// A write to the disk failed before. What was committed since may be lost, so nothing more
     /// is taken, nor is any of that shown.
     Broken(String),
@@ -171,7 +174,7 @@ impl Log {
                 Ok(segment) => spare.push_back(segment),
                 // What is there is read all the same, and what frees space finds some.
                 Err(error) if is_full(&error) && !segments.is_empty() => {
-                    shortage = Some(error.to_string());
+                    shortage = Some(error);
                 }
                 Err(error) => return Err(error),
             }
@@ -201,7 +204,7 @@ impl Log {
             durability,
             segment_bytes,
             bytes_max: AtomicU64::new(bytes_max),
-            spares: Spares::new(spare, shortage),
+            spares: Spares::new(spare, shortage.as_ref()),
             next: AtomicU32::new(next),
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
@@ -311,10 +314,10 @@ impl Log {
 
     /// Whether there is no room for the segments that the limit allows.
     pub(crate) fn is_short(&self) -> bool {
-        self.spares.shortage().is_some()
+        self.spares.is_short()
     }
 
-    /// Why there is none.
+    /// Why the last segment that was asked for was not made, unless it was.
     pub(crate) fn shortage(&self) -> Option<String> {
         self.spares.shortage()
     }
@@ -332,7 +335,7 @@ impl Log {
         };
         let allowed =
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
-        let next = usize::from(allowed && (half || self.is_short()));
+        let next = usize::from(allowed && (half || self.shortage().is_some()));
         self.spares.fill(self.reserved() + next, true, || self.make_segment())
     }
 
@@ -407,11 +410,11 @@ impl Log {
             self.write_out()?;
             if self.durability == Durability::None {
                 // What has moved is not to be lost where what it was moved from was not.
-                directory.sync().map_err(|error| Unwritable::Full(error.to_string()))?;
+                directory.sync().map_err(|error| refused(&error))?;
                 self.settled.fetch_max(end.to_bits(), Ordering::Relaxed);
             }
             let reached = self.reached(forgotten);
-            directory.remove(id, reached).map_err(|error| Unwritable::Full(error.to_string()))?;
+            directory.remove(id, reached).map_err(|error| refused(&error))?;
             // Before somebody else has the blocks. That it cannot be had is told to who needs one.
             let _ = self.spares.fill(RESERVED, true, || self.make_segment());
         }
@@ -423,9 +426,9 @@ impl Log {
     /// Notes what has been forgotten, and how far the log has come.
     pub(crate) fn note(&self, forgotten: Forgotten) -> Result<(), Unwritable> {
         match &self.directory {
-            Some(directory) => directory
-                .note(self.reached(forgotten))
-                .map_err(|error| Unwritable::Full(error.to_string())),
+            Some(directory) => {
+                directory.note(self.reached(forgotten)).map_err(|error| refused(&error))
+            }
             None => Ok(()),
         }
     }

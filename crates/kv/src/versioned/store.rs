@@ -310,7 +310,7 @@ impl Store {
         self.0.log.commit_figures()
     }
 
-    /// Why the disk had no room for the last segment that was asked for, unless it had.
+    /// Why the last segment that was asked for was not made, unless it was.
     #[must_use]
     pub fn shortage(&self) -> Option<String> {
         self.0.log.shortage()

@@ -17,7 +17,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether the disk has no room.
 pub(super) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    let full =
+        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+    full.contains(&error.kind())
+}
+
+/// What is told of an error that has cost nothing.
+pub(super) fn refused(error: &io::Error) -> Unwritable {
+    let why = error.to_string();
+    if is_full(error) { Unwritable::Full(why) } else { Unwritable::Failed(why) }
 }
 
 #[derive(Debug, Default)]
@@ -36,9 +44,15 @@ struct State {
 
 #[derive(Debug)]
 struct Shortage {
-    why: String,
-    /// When the disk said so, unless it may have room by now.
+    why: Unwritable,
+    /// When the system said so, unless it may make one by now.
     since: Option<Instant>,
+}
+
+impl Shortage {
+    fn new(error: &io::Error) -> Shortage {
+        Shortage { why: refused(error), since: Some(Instant::now()) }
+    }
 }
 
 impl State {
@@ -46,7 +60,7 @@ impl State {
     fn refusal(&self) -> Option<Unwritable> {
         let Shortage { why, since } = self.shortage.as_ref()?;
         let is_fresh = since.is_some_and(|since| since.elapsed() < PAUSE);
-        is_fresh.then(|| Unwritable::Full(why.clone()))
+        is_fresh.then(|| why.clone())
     }
 }
 
@@ -62,8 +76,8 @@ impl Drop for Making<'_> {
 
 impl Spares {
     /// Those that were made before, and why there are no more, unless there may be.
-    pub(super) fn new(segments: VecDeque<Segment>, shortage: Option<String>) -> Spares {
-        let shortage = shortage.map(|why| Shortage { why, since: Some(Instant::now()) });
+    pub(super) fn new(segments: VecDeque<Segment>, shortage: Option<&io::Error>) -> Spares {
+        let shortage = shortage.map(Shortage::new);
         let state = State { segments, is_making: false, shortage };
         Spares { state: Mutex::new(state), made: Condvar::new() }
     }
@@ -103,9 +117,8 @@ impl Spares {
             std::mem::forget(making);
             state.is_making = false;
             self.made.notify_all();
-            let why = made.as_ref().err().map(ToString::to_string);
-            state.shortage = why.map(|why| Shortage { why, since: Some(Instant::now()) });
-            state.segments.push_back(made.map_err(|error| Unwritable::Full(error.to_string()))?);
+            state.shortage = made.as_ref().err().map(Shortage::new);
+            state.segments.push_back(made.map_err(|error| refused(&error))?);
         }
         Ok(state)
     }
@@ -144,9 +157,20 @@ impl Spares {
         }
     }
 
-    /// Why the disk had no room for the last one that was asked for, unless it had.
+    /// Whether there was no room for the last one that was asked for: what frees some helps then.
+    pub(super) fn is_short(&self) -> bool {
+        let state = lock(&self.state);
+        state.shortage.as_ref().is_some_and(|short| matches!(short.why, Unwritable::Full(_)))
+    }
+
+    /// Why the last one that was asked for was not made, unless it was.
     pub(super) fn shortage(&self) -> Option<String> {
-        lock(&self.state).shortage.as_ref().map(|shortage| shortage.why.clone())
+        lock(&self.state).shortage.as_ref().map(|shortage| match &shortage.why {
+            Unwritable::Full(why) => format!("no room for another segment of the log: {why}"),
+            Unwritable::Failed(why) | Unwritable::Broken(why) => {
+                format!("another segment of the log cannot be made: {why}")
+            }
+        })
     }
 
     /// All of them but so many, at the end.
@@ -215,6 +239,20 @@ mod tests {
         spares.freed();
         spares.take(1, false, || Segment::growing(1, 0, 4096)).unwrap();
         assert_eq!(spares.shortage(), None);
+    }
+
+    #[test]
+    fn what_is_no_want_of_room_is_not_told_as_one() {
+        let spares = Spares::default();
+        let no_file = || Err(io::Error::from_raw_os_error(libc::EMFILE));
+        let refused = spares.take(1, false, no_file).unwrap_err();
+        assert!(matches!(refused, Unwritable::Failed(_)), "{refused:?}");
+        assert_eq!(spares.take(1, false, no_file).unwrap_err(), refused);
+        assert!(spares.shortage().is_some() && !spares.is_short());
+        let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        let refused = spares.take(1, true, full).unwrap_err();
+        assert!(matches!(refused, Unwritable::Full(_)), "{refused:?}");
+        assert!(spares.is_short());
     }
 
     #[test]
