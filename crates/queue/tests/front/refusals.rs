@@ -1,10 +1,13 @@
 //! What cannot be asked, and what the database cannot answer: a clear status.
 
 use knee_queue::database::Failure;
+use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{
     AcknowledgeRequest, CountsRequest, CreateQueueRequest, LeaseId, LeaseRequest,
     ListQueuesRequest, Outgoing, ReadAllRequest, RemoveRequest, SendRequest,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tonic::{Code, Status};
 
 use crate::ledger::Ledger;
@@ -67,6 +70,45 @@ async fn requests_that_cannot_be_are_refused_without_asking_the_database() {
     }
     assert_eq!(ledger.ever(), before);
     send(&mut client, (me, me, queue), "x".repeat(1 << 20)).await.unwrap();
+}
+
+/// No client that is generated can send such content: it is spoilt on its way.
+#[tokio::test]
+async fn content_that_is_no_text_is_refused_and_its_connection_goes_on() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let through = format!("http://{}", listener.local_addr().unwrap());
+    let mut to_server = TcpStream::connect(server.address()).await.unwrap();
+    tokio::spawn(async move {
+        let (mut from_client, _) = listener.accept().await.unwrap();
+        let (mut told, mut tell) = from_client.split();
+        let (mut answers, mut asks) = to_server.split();
+        let spoil = async {
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                let length = told.read(&mut buffer).await.unwrap();
+                let bytes = &mut buffer[..length];
+                if let Some(at) = bytes.windows(8).position(|word| word == b"spoil me") {
+                    bytes[at] = 0xff;
+                }
+                asks.write_all(bytes).await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = spoil => {}
+            answered = tokio::io::copy(&mut answers, &mut tell) => drop(answered),
+        }
+    });
+    let mut client = QueueClient::connect(through).await.unwrap();
+    let me = register(&mut client).await;
+    let queue = create(&mut client, me).await;
+    let before = ledger.ever();
+    let status = send(&mut client, (me, me, queue), "spoil me").await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    assert!(status.message().contains("UTF-8"), "{status}");
+    assert_eq!(ledger.ever(), before);
+    send(&mut client, (me, me, queue), "leave me").await.unwrap();
 }
 
 #[tokio::test]
