@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! * `sql/`, `migrate`: the schema and its functions, and how they come there. * `address`: where, and
-//!   as whom. * `pool`, `statements`: connections, and what they have prepared. * `calls`: requests as
+//!   as whom. * `tls`: how it is encrypted. * `pool`, `statements`: connections, and what they have prepared. * `calls`: requests as
 //!   calls of functions. * `combine`: what waits for a connection, put together. * `floors`: where a
 //!   remove begins. * `keeper`: leases that end, retention, deleted queues. * `listen`: arrivals.
 //!   * `failure`: errors.
@@ -18,6 +18,7 @@ mod listen;
 mod migrate;
 mod pool;
 mod statements;
+mod tls;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -47,7 +48,8 @@ const TELL_AGAIN: Duration = Duration::from_millis(250);
 /// How messages are kept.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `postgresql://USER@HOST:PORT/DATABASE`, or as `host=... user=...`; without a password.
+    /// `postgresql://USER@HOST:PORT/DATABASE`, or as `host=... user=...`; without a password. TLS
+    /// is as its `sslmode`, `sslrootcert`, `sslcert` and `sslkey` say, which are libpq's.
     pub address: String,
     /// What has the password; otherwise it is in `PGPASSWORD`, or in the file that `PGPASSFILE` names
     /// or `~/.pgpass`.
@@ -101,17 +103,17 @@ impl Postgres {
     /// # Errors
     /// When it is not, or has not; when it refuses its user.
     pub async fn open(options: &Options) -> Result<Postgres, Failure> {
-        let config = address::address(&options.address, options.password_file.as_deref())?;
-        migrate::check(&config).await?;
+        let address = address::address(&options.address, options.password_file.as_deref())?;
+        migrate::check(&address).await?;
         let floors = Arc::new(Floors::default());
         let pool = |connections| {
             let Options { connection_wait, idle_max, .. } = *options;
             let floors = Arc::clone(&floors);
-            Pool::new(config.clone(), connections, connection_wait, idle_max, floors)
+            Pool::new(address.clone(), connections, connection_wait, idle_max, floors)
         };
         let (pool, upkeep, watching) =
             (pool(options.connections), pool(UPKEEP_CONNECTIONS), pool(WATCHING_CONNECTIONS));
-        let (listener, unsent) = Listener::new(config);
+        let (listener, unsent) = Listener::new(address);
         let watches = Mutex::default();
         let inner = Arc::new(Inner { pool, upkeep, watching, watches, floors, listener });
         tokio::spawn(keeper::keep(Arc::downgrade(&inner)));

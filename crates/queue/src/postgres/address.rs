@@ -6,9 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config, Connection, Socket};
 
+use super::failure;
+use super::tls::{Encrypted, Settings, Tls};
 use crate::database::Failure;
 
 /// How long connecting may take.
@@ -26,12 +28,28 @@ const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off'";
 
+/// Where the database is, who asks, and how connections are encrypted.
+#[derive(Debug, Clone)]
+pub(super) struct Address {
+    config: Config,
+    tls: Tls,
+}
+
+impl Address {
+    /// Another connection, for a task of its own.
+    pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, Encrypted>), Failure> {
+        let connected = self.config.connect(self.tls.clone()).await;
+        connected.map_err(|error| failure::connecting(&error))
+    }
+}
+
 /// Reads an address, `postgresql://USER@HOST:PORT/DATABASE` or `host=... user=...`, and finds its
 /// password: in the given file, in `PGPASSWORD`, or in the file that `PGPASSFILE` names or `~/.pgpass`.
 ///
 /// # Errors
-/// When it cannot be read, or has a password.
-pub(super) fn address(text: &str, password_file: Option<&Path>) -> Result<Config, Failure> {
+/// When it cannot be read, or has a password; when there is not what it names for TLS.
+pub(super) fn address(text: &str, password_file: Option<&Path>) -> Result<Address, Failure> {
+    let (text, settings) = Settings::take_from(text);
     let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
         // Not the address itself: it may have a password.
         Failure::Invalid(format!("the database's address cannot be read: {error}"))
@@ -59,7 +77,17 @@ pub(super) fn address(text: &str, password_file: Option<&Path>) -> Result<Config
     if config.get_application_name().is_none() {
         config.application_name("knee-queue");
     }
-    Ok(config)
+    let tls = Tls::new(&settings.or_environment())?;
+    // Nobody is between two processes of one machine: libpq encrypts no socket of Unix either.
+    let is_unix = |host: &Host| matches!(host, Host::Unix(_));
+    let is_local = !config.get_hosts().is_empty() && config.get_hosts().iter().all(is_unix);
+    config.ssl_mode(if is_local { SslMode::Disable } else { tls.mode });
+    if config.get_hosts().is_empty() {
+        // Then the certificate is for that.
+        let hosts: Vec<_> = config.get_hostaddrs().iter().map(ToString::to_string).collect();
+        hosts.into_iter().for_each(|host| _ = config.host(host));
+    }
+    Ok(Address { config, tls })
 }
 
 fn password(config: &Config, file: Option<&Path>) -> Result<Option<String>, Failure> {
@@ -148,8 +176,8 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let mut config = address("postgresql://me@localhost/db", None).unwrap();
-        config.password("secret");
-        assert!(!format!("{config:?}").contains("secret"));
+        let mut address = address("postgresql://me@localhost/db", None).unwrap();
+        address.config.password("swordfish");
+        assert!(!format!("{address:?}").contains("swordfish"));
     }
 }

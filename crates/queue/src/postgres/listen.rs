@@ -11,8 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{Mutex as AsyncMutex, broadcast, mpsc};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 
+use super::address::Address;
 use super::calls::Told;
 use super::failure;
 use crate::database::{Arrival, Failure, WATCHED};
@@ -26,7 +27,7 @@ const TOLD_MAX: usize = 300;
 /// The connection that listens, and who listens to it.
 #[derive(Debug)]
 pub(super) struct Listener {
-    config: Config,
+    address: Address,
     /// What its notifications begin with, so that it need not hear them itself.
     name: u64,
     /// Held while connecting, so that one does.
@@ -51,12 +52,12 @@ struct Listening {
 
 impl Listener {
     /// And what other servers are to be told, for the task that does it.
-    pub(super) fn new(config: Config) -> (Listener, Unsent) {
+    pub(super) fn new(address: Address) -> (Listener, Unsent) {
         let (outwards, arrivals) = mpsc::unbounded_channel();
         let name = RandomState::new().hash_one(0);
         let (connecting, listening) = Default::default();
         (
-            Listener { config, name, connecting, listening, outwards },
+            Listener { address, name, connecting, listening, outwards },
             Unsent { name, arrivals, waiting: HashSet::new() },
         )
     }
@@ -71,8 +72,7 @@ impl Listener {
     }
 
     async fn connect(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
-        let (client, mut connection) =
-            self.config.connect(NoTls).await.map_err(|error| failure::connecting(&error))?;
+        let (client, mut connection) = self.address.connect().await?;
         let (heard, receiver) = broadcast::channel(ARRIVALS_MAX);
         let arrivals = heard.downgrade();
         let own = format!("{:x}:", self.name);

@@ -1,7 +1,8 @@
 //! The schema, in versions that follow each other.
 
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
+use super::address::Address;
 use super::failure;
 use crate::database::Failure;
 
@@ -20,8 +21,8 @@ const MIGRATIONS: &[Migration] =
 const LOCK: i64 = 0x6b6e_6565_0001;
 
 /// Installs what is missing, and answers the names of that. Each migration is a transaction.
-pub(super) async fn migrate(config: &Config) -> Result<Vec<String>, Failure> {
-    let mut client = connect(config).await?;
+pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
+    let mut client = connect(address).await?;
     let calling = |error| failure::calling(&error, false);
     client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(calling)?;
     client
@@ -55,8 +56,8 @@ pub(super) async fn migrate(config: &Config) -> Result<Vec<String>, Failure> {
 }
 
 /// Whether the schema is the one that this server needs.
-pub(super) async fn check(config: &Config) -> Result<(), Failure> {
-    let client = connect(config).await?;
+pub(super) async fn check(address: &Address) -> Result<(), Failure> {
+    let client = connect(address).await?;
     let there = client
         .query_one("SELECT to_regclass('knee_queue.migration') IS NOT NULL", &[])
         .await
@@ -72,9 +73,8 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     )))
 }
 
-async fn connect(config: &Config) -> Result<Client, Failure> {
-    let (client, connection) =
-        config.connect(NoTls).await.map_err(|error| failure::connecting(&error))?;
+async fn connect(address: &Address) -> Result<Client, Failure> {
+    let (client, connection) = address.connect().await?;
     // Its errors are those of the calls.
     tokio::spawn(connection);
     Ok(client)

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
-use super::address::DURABLE;
+use super::address::{Address, DURABLE};
 use super::failure;
 use super::floors::Floors;
 use super::statements::Statements;
@@ -20,7 +20,7 @@ use crate::database::Failure;
 /// Connections, open or to be opened.
 #[derive(Debug)]
 pub(super) struct Pool {
-    config: Config,
+    address: Address,
     /// Gives turns in the order in which they were asked for.
     turns: Arc<Semaphore>,
     /// How long a turn is waited for.
@@ -44,14 +44,14 @@ struct Connection {
 
 impl Pool {
     pub(super) fn new(
-        config: Config,
+        address: Address,
         connections: usize,
         wait: Duration,
         idle_max: Option<Duration>,
         floors: Arc<Floors>,
     ) -> Arc<Pool> {
         let turns = Arc::new(Semaphore::new(connections));
-        let pool = Arc::new(Pool { config, turns, wait, idle: Mutex::default(), floors });
+        let pool = Arc::new(Pool { address, turns, wait, idle: Mutex::default(), floors });
         if let Some(idle_max) = idle_max {
             tokio::spawn(close_idle(Arc::downgrade(&pool), idle_max));
         }
@@ -95,8 +95,7 @@ impl Pool {
     }
 
     async fn open(&self) -> Result<Connection, Failure> {
-        let (client, connection) =
-            self.config.connect(NoTls).await.map_err(|error| failure::connecting(&error))?;
+        let (client, connection) = self.address.connect().await?;
         let floors = Arc::clone(&self.floors);
         tokio::spawn(async move {
             // What ended it is told to those who use it.

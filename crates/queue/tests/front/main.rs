@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod encrypted;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod ledger;

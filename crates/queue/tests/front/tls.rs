@@ -2,29 +2,31 @@
 
 use knee_queue::grpc::{Settings, Tls};
 use knee_rpc::queue::CountsRequest;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::ledger::Ledger;
 use crate::server::{Server, settings};
 
 /// Who issues certificates.
-struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    certificate: String,
+    pub(crate) certificate: String,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub(crate) fn new() -> Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        // What it issues is not to look as if it had signed itself.
+        params.distinguished_name.push(DnType::OrganizationName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap().pem();
         Authority { issuer: Issuer::new(params, key), certificate }
     }
 
     /// A certificate and its key.
-    fn issue(&self, name: &str) -> (String, String) {
+    pub(crate) fn issue(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())

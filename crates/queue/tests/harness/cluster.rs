@@ -2,9 +2,9 @@
 //! test.
 
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -212,6 +212,40 @@ impl Cluster {
         assert!(self.server.is_none());
         fs::remove_dir_all(self.place.join("data")).unwrap();
         fs::rename(self.place.join("copy"), self.place.join("data")).unwrap();
+    }
+
+    /// Makes one that offers TLS, with this certificate and its key. Its superuser `carded` has to
+    /// show a certificate of the issuer.
+    pub(crate) async fn encrypted(issuer: &str, certificate: &str, key: &str) -> Cluster {
+        let mut cluster = Cluster::start(false);
+        let user = "CREATE ROLE carded SUPERUSER LOGIN";
+        cluster.connect("postgres").await.batch_execute(user).await.unwrap();
+        for (name, text) in
+            [("issuer.crt", issuer), ("server.crt", certificate), ("server.key", key)]
+        {
+            cluster.file(&format!("data/{name}"), text);
+        }
+        let rules = cluster.place.join("data/pg_hba.conf");
+        let others = fs::read_to_string(&rules).unwrap();
+        let rule = "hostssl all carded 127.0.0.1/32 trust clientcert=verify-ca";
+        fs::write(&rules, format!("{rule}\n{others}")).unwrap();
+        let mut settings = fs::File::options();
+        let settings = settings.append(true).open(cluster.place.join("data/postgresql.conf"));
+        settings.unwrap().write_all(b"\nssl = on\nssl_ca_file = 'issuer.crt'\n").unwrap();
+        cluster.stop(Stop::Fast);
+        cluster.restart();
+        cluster
+    }
+
+    /// Makes a file among its own, which nobody else can read.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.place.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        if let Some((user, group)) = owner() {
+            std::os::unix::fs::chown(&path, Some(user), Some(group)).unwrap();
+        }
+        path
     }
 
     /// A connection past the product.
