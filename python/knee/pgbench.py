@@ -30,7 +30,7 @@ _Line = dict[str, Any]
 
 _SEND = "SELECT * FROM knee_queue.send(:me, :me, :queue, '{content}');"
 _LIST = "SELECT * FROM knee_queue.list_queues(:me);"
-_READ = "SELECT * FROM knee_queue.read(:me, :queue, 0, 1000, 262144);"
+_READ = "SELECT * FROM knee_queue.read(:me, :queue, 0, 1000, 262144, 0, 0, 0);"
 _REMOVE = "SELECT * FROM knee_queue.take(:me, :queue, 1, 1, NULL, 0, 0, 0);"
 _LEVELS = ((_SEND,), (_SEND, _LIST), (_SEND, _LIST, _READ, _REMOVE))
 _GROWS = 3

@@ -658,3 +658,28 @@ async fn floors_are_gone_with_a_connection_that_is_lost() {
     });
     assert_eq!(found.await.content, "again");
 }
+
+#[tokio::test]
+async fn who_reads_begins_at_a_floor_in_its_epoch_only() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let me = desk.client().await;
+    let queue = desk.queue(me).await;
+    for content in ["first", "second"] {
+        desk.send(me, me, queue, content).await;
+    }
+    let client = cluster.connect(name(&options)).await;
+    let epoch = "SELECT epoch FROM knee_queue.queue";
+    let epoch: i64 = client.query_one(epoch, &[]).await.unwrap().get(0);
+    let second = "SELECT max(id) FROM knee_queue.message";
+    let second: i64 = client.query_one(second, &[]).await.unwrap().get(0);
+    for (epoch, read) in [(epoch, vec!["second"]), (epoch + 1, vec!["first", "second"])] {
+        let call = format!(
+            "SELECT content FROM knee_queue.read({me}, {queue}, 0, 9, 99, {second}, 0, {epoch})"
+        );
+        let rows = client.query(&call, &[]).await.unwrap();
+        let contents: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+        assert_eq!(contents, read);
+    }
+}

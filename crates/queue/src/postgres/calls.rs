@@ -68,6 +68,7 @@ pub(super) async fn answer(
             Ok(Answer::Queues(queues.map(|queue| id(&queue)).collect()).into())
         }
         &Request::Read { receiver, queue, after, count, content_bytes_max } => {
+            let begun = floors.begin(queue, receiver);
             let rows = read(
                 held,
                 &functions.read,
@@ -77,6 +78,9 @@ pub(super) async fn answer(
                     &i64::try_from(after).unwrap_or(i64::MAX),
                     &i32::try_from(count).unwrap_or(i32::MAX),
                     &i64::try_from(content_bytes_max).unwrap_or(i64::MAX),
+                    &begun.own.id,
+                    &begun.nobodys.id,
+                    &begun.epoch(),
                 ],
             )
             .await?;

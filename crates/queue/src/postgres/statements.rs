@@ -35,7 +35,7 @@ statements! {
     take_each: "SELECT problem, about, epoch, first, first_nobodys, id, sender, receiver, arrived_at,
            attempt, content, call FROM knee_queue.take_each($1, $2, $3, $4, $5, $6)",
     read: "SELECT problem, about, id, sender, receiver, arrived_at, content
-           FROM knee_queue.read($1, $2, $3, $4, $5)",
+           FROM knee_queue.read($1, $2, $3, $4, $5, $6, $7, $8)",
     read_from: "SELECT problem, about, id, sender, receiver, arrived_at, content, queue
            FROM knee_queue.read_from($1, $2)",
     list_queues: "SELECT problem, about, queue FROM knee_queue.list_queues($1)",

@@ -368,7 +368,9 @@ BEGIN
 END $$;
 
 -- Messages from above a number on; at least one row, which says who is not there.
-CREATE FUNCTION read(p_receiver integer, p_queue integer, p_after bigint, p_count integer, p_bytes bigint)
+CREATE FUNCTION read(
+    p_receiver integer, p_queue integer, p_after bigint, p_count integer, p_bytes bigint,
+    p_floor bigint, p_floor_nobodys bigint, p_epoch bigint)
 RETURNS TABLE (
     problem integer, about integer,
     id bigint, sender integer, receiver integer, arrived_at timestamptz, content text)
@@ -385,11 +387,17 @@ LANGUAGE sql STABLE AS $$
         FROM (
             (SELECT m.* FROM knee_queue.message m
              WHERE m.receiver = p_receiver AND m.queue = p_queue AND m.leased_until IS NULL
-               AND m.id > p_after ORDER BY m.id LIMIT p_count)
+               AND m.id > p_after
+               AND m.id >= CASE (SELECT q.epoch FROM knee_queue.queue q WHERE q.id = p_queue)
+                           WHEN p_epoch THEN p_floor ELSE 0 END
+             ORDER BY m.id LIMIT p_count)
             UNION ALL
             (SELECT m.* FROM knee_queue.message m
              WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
-               AND m.id > p_after AND p_receiver <> 0 ORDER BY m.id LIMIT p_count)
+               AND m.id > p_after AND p_receiver <> 0
+               AND m.id >= CASE (SELECT q.epoch FROM knee_queue.queue q WHERE q.id = p_queue)
+                           WHEN p_epoch THEN p_floor_nobodys ELSE 0 END
+             ORDER BY m.id LIMIT p_count)
             ORDER BY id LIMIT p_count) f
     ) h ON c.problem = 0 AND (h.before = 0 OR h.before < p_bytes)
     ORDER BY h.id
