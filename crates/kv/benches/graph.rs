@@ -66,7 +66,7 @@ fn timed(list: &[u8], commit_edges: usize) -> Duration {
     let directory =
         DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
     let (store, _) = Store::open(options, &directory, 8 << 30).expect("it opens");
-    let options = LoadOptions { name: "bench", commit_edges, now: 1 };
+    let options = LoadOptions { name: "bench", commit_edges, now: || 1 };
     let begun = Instant::now();
     load(&store, list, &options, |_| ControlFlow::Continue(())).expect("it is a list");
     let taken = begun.elapsed();

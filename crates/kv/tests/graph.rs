@@ -8,10 +8,11 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 
 use harness::{Directory, Followers, NOW, followers, named, on, open, options, stored, text};
+use knee_kv::engine::Engine;
 use knee_kv::graph::{
     Edge, EdgeReader, Expected, LoadError, MARK_PREFIX, Progress, SyntheticGraph, load,
 };
-use knee_kv::versioned::{Action, Condition, Consistency, Store, StoreOptions, Write};
+use knee_kv::versioned::{Action, Condition, Consistency, Items, Store, StoreOptions, Write};
 use proptest::prelude::*;
 
 fn in_memory() -> Store {
@@ -123,6 +124,33 @@ proptest! {
         let done = load(&store, &list[..], &named("list", commit_edges), on).expect("it is a list");
         prop_assert_eq!(done.resumed, told);
         prop_assert_eq!(stored(&store), followers(&edges));
+    }
+}
+
+#[test]
+fn a_load_whose_mark_is_taken_away_says_so() {
+    let list: String = (0..100).map(|follower| format!("1\t{follower}\n")).collect();
+    for flushes in [true, false] {
+        let store = in_memory();
+        let mut items = Items::new(store.clone());
+        let mut commits = 0;
+        let loaded = load(&store, list.as_bytes(), &named("list", 10), |_| {
+            commits += 1;
+            if commits == 3 && flushes {
+                items.clear(NOW, NOW).expect("it is taken");
+            } else if commits == 3 {
+                let key = format!("{MARK_PREFIX}list");
+                let write = Write {
+                    key: key.as_bytes(),
+                    condition: Condition::Always,
+                    action: Action::Delete,
+                };
+                store.write(&[write], None, NOW).expect("it is taken");
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(matches!(loaded, Err(LoadError::Cleared)), "{loaded:?}");
+        assert_eq!(commits, 3);
     }
 }
 

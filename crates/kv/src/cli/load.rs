@@ -75,7 +75,7 @@ fn load(store: &Store, path: &Path, stops: &AtomicBool) -> Result<(), Failure> {
         code: 2,
     })?;
     let stopped = || stops.load(Ordering::Acquire);
-    let options = LoadOptions { name, commit_edges: COMMIT_EDGES, now: grpc::now() };
+    let options = LoadOptions { name, commit_edges: COMMIT_EDGES, now: grpc::now };
     let mut told = Instant::now();
     let loaded = graph::load(store, Stoppable::new(list, stopped), &options, |progress| {
         if told.elapsed() >= TOLD_EVERY {

@@ -22,14 +22,14 @@ pub const COMMIT_EDGES: usize = 1 << 16;
 pub const MARK_PREFIX: &str = "load:";
 
 /// How a list is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct LoadOptions<'a> {
     /// What the list is called: a load of this name goes on where the last one ended.
     pub name: &'a str,
     /// Edges of a commit, at least 1, and of memory: 200 bytes each at most.
     pub commit_edges: usize,
-    /// The time.
-    pub now: Second,
+    /// What says the time: a load may take hours.
+    pub now: fn() -> Second,
 }
 
 /// How far a load is. All of it is safe.
@@ -74,6 +74,8 @@ pub enum LoadError {
     Changed(Position),
     /// Another load of this name is going on.
     Concurrent,
+    /// The key that says how far it was loaded was taken away meanwhile, perhaps with all others.
+    Cleared,
     /// The key that says how far this name's list was loaded holds something else.
     Mark,
     /// A user has more followers than a value holds.
@@ -122,6 +124,11 @@ impl std::fmt::Display for LoadError {
             LoadError::Concurrent => {
                 write!(f, "another load of this name is going on: wait until it is over")
             }
+            LoadError::Cleared => write!(
+                f,
+                "the key that says how far the list was loaded has been taken away meanwhile, by a \
+                 flush of everything or alone: another load begins from its first line"
+            ),
             LoadError::Mark => write!(
                 f,
                 "the key {MARK_PREFIX} and the list's name holds something else: take another name"
@@ -210,7 +217,7 @@ pub fn load(
 #[derive(Debug)]
 struct Target<'a> {
     store: &'a Store,
-    now: Second,
+    now: fn() -> Second,
     mark_key: String,
     /// How far the store says that the list is loaded.
     mark: Option<(Version, Position)>,
@@ -228,7 +235,7 @@ impl<'a> Target<'a> {
 
     fn read_mark(&self) -> Result<Option<(Version, Position)>, LoadError> {
         let mut text = Vec::new();
-        let shown = self.store.read(self.mark_key.as_bytes(), self.now, |piece| {
+        let shown = self.store.read(self.mark_key.as_bytes(), (self.now)(), |piece| {
             text.extend_from_slice(piece);
             true
         })?;
@@ -271,20 +278,25 @@ impl<'a> Target<'a> {
             action: Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &mark },
         });
         let last = writes.len() - 1;
-        let committed = self.store.write(&writes, None, self.now).map_err(|error| match error {
-            WriteError::Condition { index, .. } if index == last => LoadError::Concurrent,
-            WriteError::TooLarge(index) if index < last => {
-                let groups = edges.chunk_by(|one, next| one.user == next.user);
-                LoadError::TooLarge(groups.map(|group| group[0].user).nth(index).unwrap_or(0))
-            }
-            other => LoadError::Write(other),
-        })?;
+        let committed =
+            self.store.write(&writes, None, (self.now)()).map_err(|error| match error {
+                WriteError::Condition { index, version: None, .. } if index == last => {
+                    LoadError::Cleared
+                }
+                WriteError::Condition { index, .. } if index == last => LoadError::Concurrent,
+                WriteError::TooLarge(index) if index < last => {
+                    let groups = edges.chunk_by(|one, next| one.user == next.user);
+                    LoadError::TooLarge(groups.map(|group| group[0].user).nth(index).unwrap_or(0))
+                }
+                other => LoadError::Write(other),
+            })?;
         self.store.sync(committed.sequence)?;
         // A commit's version is the largest of its keys' where versions are by the key.
         self.mark = self.read_mark()?;
         match self.mark {
             Some((_, there)) if there == position => Ok(()),
-            _ => Err(LoadError::Concurrent),
+            Some(_) => Err(LoadError::Concurrent),
+            None => Err(LoadError::Cleared),
         }
     }
 }

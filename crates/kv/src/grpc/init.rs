@@ -49,7 +49,7 @@ impl Loads {
             // Held to its end, whether or not the client waits for that.
             let _turn = turn;
             let stops = || told.is_closed() || *ending.borrow();
-            let options = LoadOptions { name: &file, commit_edges: COMMIT_EDGES, now: now() };
+            let options = LoadOptions { name: &file, commit_edges: COMMIT_EDGES, now };
             let mut stopped = false;
             let loaded = load(&store, Stoppable::new(list, stops), &options, |progress| {
                 told.send_replace(Some(*progress));
@@ -104,7 +104,7 @@ fn unloaded(error: &LoadError) -> Status {
         LoadError::Write(WriteError::Log(why)) => unwritable(why),
         LoadError::Write(WriteError::Damage(damage)) => damaged(damage),
         LoadError::Line(_) | LoadError::TooLarge(_) => Status::invalid_argument(error.to_string()),
-        LoadError::Concurrent => Status::aborted(error.to_string()),
+        LoadError::Concurrent | LoadError::Cleared => Status::aborted(error.to_string()),
         LoadError::Io(_) | LoadError::Changed(_) | LoadError::Mark | LoadError::Write(_) => {
             Status::failed_precondition(error.to_string())
         }

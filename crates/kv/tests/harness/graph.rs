@@ -88,5 +88,5 @@ pub(crate) fn on(_: &Progress) -> ControlFlow<()> {
 }
 
 pub(crate) fn named(name: &str, commit_edges: usize) -> LoadOptions<'_> {
-    LoadOptions { name, commit_edges, now: NOW }
+    LoadOptions { name, commit_edges, now: || NOW }
 }
