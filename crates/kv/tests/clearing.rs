@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use knee_kv::engine::{Change, Engine, Expiry};
 use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Event, History, Items, Keeper,
-    ReadError, Store, StoreOptions, What, Write,
+    ReadError, RequestId, Store, StoreOptions, What, Write,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -88,6 +88,22 @@ fn a_full_store_is_cleared_and_read_whatever_there_is_room_for() {
         assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", store.figures());
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_request_that_was_made_is_answered_also_while_all_is_to_go_and_the_log_takes_nothing() {
+    let store = Store::in_memory(OPTIONS, 8 * 4096).unwrap();
+    let id = |number| Some(RequestId { client: 1, number });
+    let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"1" };
+    let write = [Write { key: b"key", condition: Condition::Absent, action }];
+    let made = store.write(&write, id(0), 1).unwrap();
+    while put(&store, b"other", &[0; 8], 1).is_ok() {}
+    // What frees space has one segment more, and fills it as well.
+    let delete = [Write { key: b"nothing", condition: Condition::Always, action: Action::Delete }];
+    let refused = (1..).find(|&number| store.write(&delete, id(number), 1).is_err()).unwrap();
+    Items::new(store.clone()).clear(10, 1).unwrap();
+    store.write(&delete, id(refused), 20).unwrap_err();
+    assert_eq!(store.write(&write, id(0), 20).unwrap(), made);
 }
 
 #[test]

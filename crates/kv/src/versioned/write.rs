@@ -132,13 +132,16 @@ impl Store {
         request: Option<RequestId>,
         now: Second,
     ) -> Result<Committed, WriteError> {
-        self.clear_before_write(now)?;
-        let Some(id) = request else { return self.write_once(writes, None, now) };
+        let Some(id) = request else {
+            self.clear_before_write(now)?;
+            return self.write_once(writes, None, now);
+        };
         // Held until it is made: the same request may come twice at once.
         let mut requests = self.0.requests.shard(id);
         if let Some(committed) = requests.made(id) {
             return Ok(committed);
         }
+        self.clear_before_write(now)?;
         let committed = self.write_once(writes, request, now)?;
         requests.remember(id, committed);
         Ok(committed)
