@@ -85,6 +85,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
     let mut past = VecDeque::new();
     let mut swept = Instant::now();
     let mut expired = Instant::now().checked_sub(EXPIRED);
+    let mut expired_from = (0, 0);
     let sweep_every = match history {
         History::Seconds(seconds) => SWEEP_MIN.max(Duration::from_secs(u64::from(seconds)) / 10),
         History::All => Duration::MAX,
@@ -105,9 +106,10 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         let _ = store.clear_before_write(now);
         let _ = store.finish_clearing(now, over);
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
-            // Where there is no room for it, what it has freed is had back first.
-            let is_full = store.delete_expired(now, over) == Err(Refused::Full);
-            expired = (!is_full).then(Instant::now);
+            // Where there is no room for it, what it has freed is had back first, and it goes on there.
+            let deleted = store.delete_expired(&mut expired_from, now, over);
+            let is_later = matches!(deleted, Err(Refused::Full | Refused::Failed));
+            expired = (!is_later).then(Instant::now);
         }
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
         let _ = store.prepare();

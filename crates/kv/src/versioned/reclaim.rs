@@ -133,17 +133,22 @@ impl Store {
         table.forget_clears(self.said_by_keys(horizon));
     }
 
-    /// Deletes the keys whose time is over. Nobody sees them any more, but they take space.
-    pub(super) fn delete_expired(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
-        for stripe in 0..self.stripes() {
-            let mut from = Some(0);
-            while let Some(first) = from {
-                if over.load(Ordering::Acquire) {
-                    return Ok(());
-                }
-                from = self.delete_expired_from(stripe, first, now)?;
+    /// Deletes the keys whose time is over, from a stripe and a slot of it on; says in `from` where to go
+    /// on if it ends before its time. Nobody sees them any more, but they take space.
+    pub(super) fn delete_expired(
+        &self,
+        from: &mut (usize, usize),
+        now: Second,
+        over: &AtomicBool,
+    ) -> Result<(), Refused> {
+        while from.0 < self.stripes() {
+            if over.load(Ordering::Acquire) {
+                return Ok(());
             }
+            let next = self.delete_expired_from(from.0, from.1, now)?;
+            *from = next.map_or((from.0 + 1, 0), |slot| (from.0, slot));
         }
+        *from = (0, 0);
         Ok(())
     }
 
