@@ -273,8 +273,8 @@ impl Reading<'_> {
 /// A segment's file, and what is in it.
 struct Part {
     id: SegmentId,
+    /// Not the open file: of a large log there may be more of them than a process may open.
     path: PathBuf,
-    file: File,
     salt: u32,
     /// Bytes that were reserved for records.
     reserved: usize,
@@ -309,19 +309,11 @@ impl Part {
             unreadable.is_empty() && short.is_none() && read.iter().all(|&byte| byte == 0);
         let readable = if unreadable.is_empty() { Box::default() } else { read };
         let reserved = bytes;
-        Ok(Part {
-            id,
-            path,
-            file,
-            salt,
-            reserved,
-            filled,
-            short,
-            scan,
-            is_blank,
-            unreadable,
-            readable,
-        })
+        Ok(Part { id, path, salt, reserved, filled, short, scan, is_blank, unreadable, readable })
+    }
+
+    fn open(&self) -> io::Result<File> {
+        File::options().read(true).write(true).open(&self.path)
     }
 
     fn is_unreadable_in(&self, place: &Range<usize>) -> bool {
@@ -346,11 +338,12 @@ impl Part {
 
     /// What of it is in the log.
     fn whole(self) -> Result<Arc<Segment>, DirectoryError> {
-        let Part { id, path, file, salt, reserved, scan, readable, .. } = self;
+        let Part { id, path, salt, reserved, scan, readable, .. } = self;
         if !readable.is_empty() {
             return Ok(Arc::new(Segment::read(id, salt, readable, scan.end, reserved)));
         }
-        Segment::sealed(id, salt, &file, scan.end, reserved)
+        File::open(&path)
+            .and_then(|file| Segment::sealed(id, salt, &file, scan.end, reserved))
             .map(Arc::new)
             .map_err(|error| DirectoryError::Io(path, error))
     }
@@ -364,12 +357,12 @@ impl Part {
         if from >= end || !is_promised {
             return Ok(());
         }
-        let file = File::options().write(true).open(&self.path)?;
+        let file = self.open()?;
         if self.readable.is_empty() {
             let mut piece = vec![0; READ_BYTES.min(end - from)];
             for at in (from..end).step_by(piece.len()) {
                 let piece = &mut piece[..READ_BYTES.min(end - at)];
-                self.file.read_exact_at(piece, self.offset(at))?;
+                file.read_exact_at(piece, self.offset(at))?;
                 file.write_all_at(piece, self.offset(at))?;
             }
         } else {
@@ -383,9 +376,9 @@ impl Part {
         let mut bytes = [0; HEAD_BYTES];
         let on_disk = OnDisk { settled: Some(Location::new(self.id, self.scan.end)), lazy: false };
         Record::seal(last, on_disk).encode(self.salt, &mut bytes);
+        let file = self.open()?;
         // What is in front of it is to be there when it is.
-        self.file.sync_all()?;
-        let file = File::options().write(true).open(&self.path)?;
+        file.sync_all()?;
         file.write_all_at(&bytes, self.offset(self.scan.end))?;
         file.sync_all()?;
         self.scan.seal = Some(last);
