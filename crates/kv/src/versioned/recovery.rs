@@ -70,12 +70,14 @@ pub(crate) struct Findings {
     behind_lost: BTreeSet<SegmentId>,
 }
 
-/// Reads the segments of a directory, for a log that makes new ones of so many bytes. Damage is an
-/// error, unless `lost` takes what it costs.
+/// Reads the segments of a directory, for a log that makes new ones of so many bytes and that
+/// `promises` what it tells, or does not wait for the disk. Damage is an error, unless `lost` takes
+/// what it costs.
 pub(crate) fn read_segments(
     directory: &Directory,
     manifest: &Manifest,
     segment_bytes: usize,
+    promises: bool,
     lost: Option<&mut Vec<Lost>>,
 ) -> Result<(Recovered, Findings), DirectoryError> {
     let mut costs = Costs(lost);
@@ -101,6 +103,7 @@ pub(crate) fn read_segments(
     let mut log = Reading {
         directory,
         segment_bytes,
+        promises,
         reached: manifest.reached,
         kept: Vec::new(),
         blank: Vec::new(),
@@ -187,6 +190,7 @@ impl Costs<'_> {
 struct Reading<'a> {
     directory: &'a Directory,
     segment_bytes: usize,
+    promises: bool,
     reached: Reached,
     kept: Vec<Part>,
     /// Behind the log's end, and never written to.
@@ -255,12 +259,15 @@ impl Reading<'_> {
                 break;
             }
         }
-        if let Some(settled) = self.reached.settled {
-            for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
-                let from = if part.id == settled.segment { settled.offset() } else { 0 };
-                let again = part.write_again(from);
-                again.map_err(|error| DirectoryError::Io(part.path.clone(), error))?;
+        let settled = self.reached.settled.unwrap_or(Location::new(0, 0));
+        for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
+            // What nobody waited for is not promised, but what is put behind it may be.
+            if part.scan.lazy.is_some() && !self.promises {
+                continue;
             }
+            let from = if part.id == settled.segment { settled.offset() } else { 0 };
+            let again = part.write_again(from);
+            again.map_err(|error| DirectoryError::Io(part.path.clone(), error))?;
         }
         let Some(end) = self.kept.last_mut() else { return Ok(()) };
         if end.scan.seal.is_some() {
@@ -352,9 +359,8 @@ impl Part {
     /// in the system's cache alone, where it is read from; the next one would say nothing of that.
     fn write_again(&self, from: usize) -> io::Result<()> {
         let end = self.scan.end;
-        // What nobody waited for is not promised, and what cannot be read is damage anyway.
-        let is_promised = self.scan.lazy.is_none() && !self.is_unreadable_in(&(from..end));
-        if from >= end || !is_promised {
+        // What cannot be read is damage anyway.
+        if from >= end || self.is_unreadable_in(&(from..end)) {
             return Ok(());
         }
         let file = self.open()?;

@@ -138,8 +138,9 @@ impl Store {
         let path = &directory.path;
         let (kept, manifest) = Directory::open(path, options.consistency)?;
         let lost_here = directory.repair.then_some(&mut lost);
+        let promises = directory.durability != Durability::None;
         let (recovered, findings) =
-            read_segments(&kept, &manifest, options.segment_bytes, lost_here)?;
+            read_segments(&kept, &manifest, options.segment_bytes, promises, lost_here)?;
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,

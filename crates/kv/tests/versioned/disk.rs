@@ -92,6 +92,35 @@ fn it_is_written_again_also_where_the_disk_cannot_read_what_is_behind_it() {
     assert!(again[..3].iter().all(|&again| again), "{again:?}");
 }
 
+#[test]
+fn what_nobody_waited_for_is_written_again_for_who_promises_what_comes_behind_it() {
+    for (durability, again) in [(Durability::None, false), (Durability::Always, true)] {
+        let directory = Directory::new("again-lazy");
+        let open = |durability| {
+            let path = directory.0.clone();
+            let at = DirectoryOptions { path, durability, repair: false };
+            Store::open(options(Consistency::Linearizable), &at, 1 << 26).expect("opens").0
+        };
+        let store = open(Durability::None);
+        for key in 0..40_u8 {
+            set(&store, &[key], &[key; 400]);
+        }
+        drop(store);
+        let mut segments = directory.segments();
+        segments.truncate(5);
+        let made = SystemTime::UNIX_EPOCH;
+        for segment in &segments {
+            let file = File::options().write(true).open(segment).expect("opens");
+            file.set_modified(made).expect("set");
+        }
+        assert_eq!(open(durability).keys(), 40);
+        for segment in segments {
+            let modified = segment.metadata().expect("it is there").modified().expect("has one");
+            assert_eq!(modified > made, again, "{segment:?} for {durability:?}");
+        }
+    }
+}
+
 /// Which segments of forty keys are written again by a store that opens them behind a crash and
 /// `before`; some of the last ones are in any case.
 fn written_again(
