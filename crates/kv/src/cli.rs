@@ -25,6 +25,7 @@ use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
 use crate::versioned::{
     self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, StoreOptions,
+    Unwritable,
 };
 
 pub(crate) const PROGRAM: &str = "knee-kv";
@@ -250,7 +251,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     check_directories(flags)?;
     // Before anything is served or printed: this is what fails, and what takes its time.
     let store = store(flags)?;
-    let _keeper = match &store {
+    let keeper = match &store {
         Some(store) => {
             let history = flags.history_s.unwrap_or(HISTORY);
             let keeper = Keeper::start(store.clone(), history);
@@ -320,7 +321,22 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         trace.finish();
     }
     ended.map_err(|error| Failure { message: error.to_string(), code: 1 })?;
-    grpc_ended.map_err(|error| Failure::start("the gRPC server failed", &error))
+    grpc_ended.map_err(|error| Failure::start("the gRPC server failed", &error))?;
+    // Before it is written out for the last time: it writes as well.
+    drop(keeper);
+    store.map_or(Ok(()), |store| write_out(&store))
+}
+
+/// Writes what nobody waited for.
+fn write_out(store: &versioned::Store) -> Result<(), Failure> {
+    store.write_out().map_err(|error| Failure {
+        message: match error {
+            Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why) => {
+                format!("the log cannot be written: {why}; what was written last may be lost")
+            }
+        },
+        code: 1,
+    })
 }
 
 /// Refuses directories that clients could do nothing with.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use knee_telemetry::tell;
 
-use super::{Failure, Log, Order, PROGRAM, STOPPED, durability, stop_on_signals};
+use super::{Failure, Log, Order, PROGRAM, STOPPED, durability, stop_on_signals, write_out};
 use crate::graph::{self, COMMIT_EDGES, LoadError, LoadOptions, Progress, Stoppable};
 use crate::grpc;
 use crate::versioned::{Durability, History, Keeper, Store};
@@ -61,7 +61,8 @@ impl Load {
         let store = log.open()?;
         let _keeper = Keeper::start(store.clone(), History::Seconds(0))
             .map_err(|error| Failure::start("cannot start the keeper", &error))?;
-        self.files.iter().try_for_each(|file| load(&store, file, &stops))
+        self.files.iter().try_for_each(|file| load(&store, file, &stops))?;
+        write_out(&store)
     }
 }
 

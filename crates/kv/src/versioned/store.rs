@@ -301,7 +301,11 @@ impl Store {
         self.0.log.prepare()
     }
 
-    pub(super) fn write_out(&self) -> Result<(), Unwritable> {
+    /// Writes everything to the disk, whether or not anybody is to wait for it.
+    ///
+    /// # Errors
+    /// When the disk refuses: what nobody waited for may be lost.
+    pub fn write_out(&self) -> Result<(), Unwritable> {
         self.0.log.write_out()
     }
 
