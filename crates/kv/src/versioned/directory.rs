@@ -522,24 +522,7 @@ mod tests {
         directory.itself = itself;
         directory.note(last).unwrap();
         assert!(is_whole(&before));
-        // Nor by whoever opens it behind one who ended between the exchange and the sync.
-        directory.note(NOTHING).unwrap();
-        let before = called();
-        exchange(&path.join("MANIFEST.new"), &path.join("MANIFEST")).unwrap();
-        fs::copy(path.join("MANIFEST.new"), path.join("MANIFEST")).unwrap();
-        let directory = open_anew(directory, &path);
-        directory.note(last).unwrap();
-        directory.note(last).unwrap();
-        assert!(is_whole(&before));
         fs::remove_dir_all(path).unwrap();
-    }
-
-    /// Opened by another process, while the one that had it leaves everything as it is.
-    fn open_anew(directory: Directory, path: &Path) -> Directory {
-        // SAFETY: a call with a descriptor that is open.
-        unsafe { libc::flock(directory.lock.as_raw_fd(), libc::LOCK_UN) };
-        std::mem::forget(directory);
-        Directory::open(path, Consistency::Linearizable).unwrap().0
     }
 
     #[test]
