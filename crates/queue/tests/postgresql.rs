@@ -532,6 +532,41 @@ async fn no_arrival_is_missed_by_who_begins_to_wait() {
     }
 }
 
+/// Its own and nobody's come in the order in which they arrived, also where some arrive, and others are
+/// removed, while they are looked for.
+#[tokio::test]
+async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let other = cluster.connect(name(&options)).await;
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted
+        AND relation = 'knee_queue.message'::regclass";
+    for (count, meanwhile, first) in
+        [(10, "", vec!["1"]), (1, "DELETE FROM knee_queue.message;", vec![])]
+    {
+        let queue = desk.queue(client).await;
+        desk.send(client, ANYBODY, queue, "1").await;
+        // It can be read what there is, and not be locked.
+        other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
+        let remover = Arc::clone(&desk);
+        let removing = tokio::spawn(async move { remover.remove(client, queue, count).await });
+        desk.at_last(async || {
+            let row = other.query_one(waits, &[]).await.unwrap();
+            (row.get::<_, i64>(0) == 1).then_some(())
+        })
+        .await;
+        let send = format!(
+            "{meanwhile} SELECT knee_queue.send({client}, {client}, {queue}, '2');
+             SELECT knee_queue.send({client}, {ANYBODY}, {queue}, '3'); COMMIT"
+        );
+        other.batch_execute(&send).await.unwrap();
+        assert_eq!(contents(&removing.await.unwrap()), first, "{count} of them");
+        assert_eq!(contents(&desk.remove(client, queue, 10).await), ["2", "3"]);
+    }
+}
+
 /// A put back message is below every floor.
 #[tokio::test]
 async fn floors_do_not_hide_what_comes_back() {

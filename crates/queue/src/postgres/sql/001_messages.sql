@@ -191,6 +191,9 @@ DECLARE
     tids tid[];
     t record;
     ready refcursor;
+    -- What was sent up to here began before the heads are looked at: what has a higher number may have been
+    -- sent after something of the other kind that they do not show.
+    last bigint := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
 BEGIN
     -- One statement: epoch and heads are of one snapshot. OFFSET lets the queue be looked up once.
     SELECT p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
@@ -214,6 +217,7 @@ BEGIN
             NULL::integer, NULL::integer, NULL::timestamptz, NULL::integer, NULL::text;
         RETURN;
     END IF;
+    last := greatest(last, head, head_nobodys);
     own := head;
     nobodys := CASE WHEN p_receiver <> 0 THEN head_nobodys END;
     -- From the one to the other as their numbers alternate: only what is taken may be locked, or others
@@ -221,9 +225,9 @@ BEGIN
     WHILE taken < p_count AND (taken = 0 OR bytes < p_bytes) AND (own IS NOT NULL OR nobodys IS NOT NULL)
     LOOP
         IF nobodys IS NULL OR own < nobodys THEN
-            whose := p_receiver; low := own; high := coalesce(nobodys, 9223372036854775807);
+            whose := p_receiver; low := own; high := coalesce(nobodys, last + 1);
         ELSE
-            whose := 0; low := nobodys; high := coalesce(own, 9223372036854775807);
+            whose := 0; low := nobodys; high := coalesce(own, last + 1);
         END IF;
         IF p_count = 1 THEN
             -- In one statement, which is less work than two. It does not see a message that was leased and
@@ -287,11 +291,11 @@ BEGIN
         IF whose = p_receiver THEN
             own := (SELECT m.id FROM knee_queue.message m
                 WHERE m.receiver = p_receiver AND m.queue = p_queue AND m.leased_until IS NULL
-                  AND m.id > high ORDER BY m.id LIMIT 1);
+                  AND m.id > high AND m.id <= last ORDER BY m.id LIMIT 1);
         ELSE
             nobodys := (SELECT m.id FROM knee_queue.message m
                 WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
-                  AND m.id > high ORDER BY m.id LIMIT 1);
+                  AND m.id > high AND m.id <= last ORDER BY m.id LIMIT 1);
         END IF;
     END LOOP;
     IF taken = 0 THEN
