@@ -204,6 +204,29 @@ async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
     }
 }
 
+/// Else who removes would fail where somebody else does, and who begins to wait would miss what is sent.
+#[tokio::test]
+async fn calls_see_what_is_committed_whatever_the_database_is_set_to() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let database = cluster.connect(name(&options)).await;
+    let tells = "CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            NEW.content := current_setting('transaction_isolation'); RETURN NEW; END $$;
+        CREATE TRIGGER tells BEFORE INSERT ON knee_queue.message
+            FOR EACH ROW EXECUTE FUNCTION tells()";
+    database.batch_execute(tells).await.unwrap();
+    let set = format!(
+        "ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'",
+        name(&options)
+    );
+    database.batch_execute(&set).await.unwrap();
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    desk.send(client, client, queue, "").await;
+    assert_eq!(contents(&desk.remove(client, queue, 1).await), ["read committed"]);
+}
+
 /// Of some errors nobody knows whether they came behind the commit.
 #[tokio::test]
 async fn a_change_is_said_not_to_be_done_only_where_it_is_not() {

@@ -19,8 +19,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// What every session is set to. Plans are made once, or PostgreSQL would plan anew in each call what it
 /// thinks depends on the numbers; and as for full tables, though they may be empty then. No call takes long.
+/// Each statement of a function sees what was committed before it began: who has waited for a lock needs that.
 const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
     -c enable_seqscan=off -c enable_bitmapscan=off \
+    -c default_transaction_isolation=read\\ committed -c default_transaction_deferrable=off \
     -c statement_timeout=30s -c client_encoding=UTF8";
 
 /// What every session asks for first: a commit that is answered is on the disk, whatever role or database
