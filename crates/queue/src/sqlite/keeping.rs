@@ -7,14 +7,19 @@ use crate::database::Arrival;
 
 /// Messages that are dealt with at a time, so that nobody waits long for the writer.
 const BATCH: u32 = 500;
+/// Pairs of receiver and queue that are looked at at a time, likewise.
+const PAIRS: u32 = 100;
 
 /// Ends leases that are over, removes what is too old and what deleted queues have left behind.
-/// Answers what arrives again, and whether there may be more to do at once.
-pub(super) fn keep(connection: &Connection) -> rusqlite::Result<(Vec<Arrival>, bool)> {
+/// Answers what arrives again, and whether there may be more to do at once. Where it fails, and where it
+/// is undone, the round has to begin again.
+pub(super) fn keep(
+    connection: &Connection,
+    round: &mut Option<Round>,
+) -> rusqlite::Result<(Vec<Arrival>, bool)> {
     let (arrivals, more_leases) = end_leases(connection)?;
-    let more_old = remove_old(connection)?;
-    let more_left = remove_left_behind(connection)?;
-    Ok((arrivals, more_leases || more_old || more_left))
+    let more_old = sweep(connection, round)?;
+    Ok((arrivals, more_leases || more_old))
 }
 
 fn end_leases(connection: &Connection) -> rusqlite::Result<(Vec<Arrival>, bool)> {
@@ -54,66 +59,124 @@ pub(super) fn put_back(connection: &Connection, id: i64) -> rusqlite::Result<Opt
     Ok(back)
 }
 
-/// The pairs of receiver and queue that have messages: as many steps as there are pairs.
-const PAIRS: &str = "WITH RECURSIVE pair (receiver, queue) AS (
-        SELECT * FROM (SELECT receiver, queue FROM message WHERE leased_until_us IS NULL
-                       ORDER BY receiver, queue LIMIT 1)
-        UNION ALL
-        SELECT m.receiver, m.queue FROM pair JOIN message m ON m.id =
-            (SELECT n.id FROM message n WHERE n.leased_until_us IS NULL
-             AND (n.receiver, n.queue) > (pair.receiver, pair.queue)
-             ORDER BY n.receiver, n.queue LIMIT 1))";
+/// A walk over the pairs of receiver and queue that have ready messages, some of them at a time.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// The last pair that was dealt with.
+    receiver: u32,
+    queue: u32,
+    /// Queues that were gone when it began: when it ends, so are their messages.
+    gone: Vec<u32>,
+}
 
-fn remove_old(connection: &Connection) -> rusqlite::Result<bool> {
-    let any = connection
-        .prepare_cached("SELECT 1 FROM queue WHERE retention_us IS NOT NULL LIMIT 1")?
-        .exists([])?;
-    if !any {
-        return Ok(false);
+impl Round {
+    /// Nothing where no queue has messages that may have to go.
+    fn begin(connection: &Connection) -> rusqlite::Result<Option<Round>> {
+        let mut gone = connection.prepare_cached("SELECT id FROM deleted_queue")?;
+        let gone = gone.query_map([], |row| row.get(0))?.collect::<Result<Vec<u32>, _>>()?;
+        let any = !gone.is_empty()
+            || connection
+                .prepare_cached("SELECT 1 FROM queue WHERE retention_us IS NOT NULL LIMIT 1")?
+                .exists([])?;
+        Ok(any.then_some(Round { receiver: 0, queue: 0, gone }))
     }
-    let mut pairs = connection.prepare_cached(&format!(
-        "{PAIRS} SELECT receiver, queue, ?1 - retention_us FROM pair
-         JOIN queue ON queue.id = pair.queue WHERE retention_us IS NOT NULL"
-    ))?;
-    let pairs = pairs
-        .query_map([now_us()], |row| {
-            Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?))
-        })?
-        .collect::<Result<Vec<_>, _>>()?;
-    // The oldest are at the head, but for those that came back from elsewhere, which are older still.
+
+    /// What is leased of a queue that is gone goes when its lease is over.
+    fn end(self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut forget = connection.prepare_cached("DELETE FROM deleted_queue WHERE id = ?1")?;
+        self.gone.iter().try_for_each(|queue| forget.execute([queue]).map(drop))
+    }
+}
+
+/// Goes on with the round, or begins one, and answers whether there is more to remove where it is.
+fn sweep(connection: &Connection, round: &mut Option<Round>) -> rusqlite::Result<bool> {
+    let begun = match round.take() {
+        Some(round) => Some(round),
+        None => Round::begin(connection)?,
+    };
+    let Some(mut at) = begun else { return Ok(false) };
+    // The head of the next pair, and the time before which its queue's messages are too old.
+    let mut next = connection.prepare_cached(
+        "SELECT m.receiver, m.queue, m.arrived_at_us,
+                iif(q.id IS NULL, ?4, ?3 - q.retention_us)
+         FROM message m LEFT JOIN queue q ON q.id = m.queue
+         WHERE m.id = (SELECT n.id FROM message n WHERE n.leased_until_us IS NULL
+                       AND (n.receiver, n.queue) > (?1, ?2)
+                       ORDER BY n.receiver, n.queue, n.id LIMIT 1)",
+    )?;
+    // The oldest are at the head.
     let mut delete = connection.prepare_cached(
         "DELETE FROM message WHERE id IN (
             SELECT id FROM message
             WHERE receiver = ?1 AND queue = ?2 AND leased_until_us IS NULL
             ORDER BY id LIMIT ?4) AND arrived_at_us < ?3",
     )?;
-    let mut more = false;
-    for (receiver, queue, before) in pairs {
-        more |= delete.execute(params![receiver, queue, before, BATCH])? == BATCH as usize;
+    let now = now_us();
+    let mut left = BATCH;
+    for _ in 0..PAIRS {
+        let head = next
+            .query_row(params![at.receiver, at.queue, now, i64::MAX], |row| {
+                let pair: (u32, u32) = (row.get(0)?, row.get(1)?);
+                Ok((pair, row.get::<_, i64>(2)?, row.get::<_, Option<i64>>(3)?))
+            })
+            .optional()?;
+        let Some(((receiver, queue), arrived, before)) = head else {
+            at.end(connection)?;
+            return Ok(false);
+        };
+        if let Some(before) = before.filter(|before| arrived < *before) {
+            left -= delete.execute(params![receiver, queue, before, left])? as u32;
+            if left == 0 {
+                *round = Some(at);
+                return Ok(true);
+            }
+        }
+        (at.receiver, at.queue) = (receiver, queue);
     }
-    Ok(more)
+    *round = Some(at);
+    Ok(false)
 }
 
-fn remove_left_behind(connection: &Connection) -> rusqlite::Result<bool> {
-    let any = connection.prepare_cached("SELECT 1 FROM deleted_queue LIMIT 1")?.exists([])?;
-    if !any {
-        return Ok(false);
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// However many receivers there are, nobody waits for all of them.
+    #[test]
+    fn a_round_goes_on_where_it_was_and_removes_what_is_old_and_what_is_gone() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("schema.sql")).unwrap();
+        let pairs = 2 * PAIRS + 1;
+        let fill = format!(
+            "INSERT INTO queue (id, creator, attempts_max, retention_us)
+             VALUES (1, 0, 0, 1000000000), (2, 0, 0, NULL);
+             INSERT INTO deleted_queue VALUES (3);
+             WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {pairs})
+             INSERT INTO message (queue, sender, receiver, arrived_at_us, content)
+             SELECT q.id, 0, n, iif(n = {pairs}, 0, {}), 'x'
+             FROM n, (SELECT 1 AS id UNION ALL SELECT 2 UNION ALL SELECT 3) q",
+            now_us()
+        );
+        connection.execute_batch(&fill).unwrap();
+        let count = |of: &str| -> u32 {
+            let query = format!("SELECT count(*) FROM {of}");
+            connection.query_row(&query, [], |row| row.get(0)).unwrap()
+        };
+        let mut round = None;
+        keep(&connection, &mut round).unwrap();
+        let at = round.as_ref().unwrap();
+        assert_eq!((at.receiver, at.queue), (PAIRS / 3 + 1, 1));
+        assert_eq!(count("message"), 3 * pairs - PAIRS / 3);
+        // Who is gone while it goes on waits for the next one.
+        connection.execute_batch("INSERT INTO deleted_queue VALUES (4)").unwrap();
+        while round.is_some() {
+            keep(&connection, &mut round).unwrap();
+        }
+        assert_eq!(count("message WHERE queue = 1"), pairs - 1);
+        assert_eq!(count("message WHERE queue = 2"), pairs);
+        assert_eq!(count("message WHERE queue = 3"), 0);
+        assert_eq!(count("deleted_queue WHERE id = 3"), 0);
+        assert_eq!(count("deleted_queue WHERE id = 4"), 1);
     }
-    let mut pairs = connection.prepare_cached(&format!(
-        "{PAIRS} SELECT receiver, queue FROM pair WHERE queue IN (SELECT id FROM deleted_queue)"
-    ))?;
-    let pair =
-        pairs.query_row([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?))).optional()?;
-    match pair {
-        Some((receiver, queue)) => connection
-            .prepare_cached(
-                "DELETE FROM message WHERE id IN (
-                    SELECT id FROM message
-                    WHERE receiver = ?1 AND queue = ?2 AND leased_until_us IS NULL LIMIT ?3)",
-            )?
-            .execute(params![receiver, queue, BATCH])?,
-        // What is leased goes when its lease is over.
-        None => connection.prepare_cached("DELETE FROM deleted_queue")?.execute([])?,
-    };
-    Ok(pair.is_some())
 }

@@ -14,6 +14,8 @@ CREATE TABLE queue (
     retention_us INTEGER
 );
 
+CREATE INDEX kept_for_a_time ON queue (id) WHERE retention_us IS NOT NULL;
+
 -- Queues that are gone and whose messages are not, yet.
 CREATE TABLE deleted_queue (id INTEGER PRIMARY KEY);
 

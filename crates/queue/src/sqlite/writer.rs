@@ -93,6 +93,7 @@ impl Writer {
 
 fn run(mut connection: Connection, jobs: &Receiver<Job>, arrivals: &broadcast::Sender<Arrival>) {
     let mut keep_at = Instant::now();
+    let mut round = None;
     loop {
         match jobs.recv_timeout(keep_at.saturating_duration_since(Instant::now())) {
             Ok(first) => group(&mut connection, first, jobs, arrivals),
@@ -101,7 +102,10 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, arrivals: &broadcast::S
         }
         if Instant::now() >= keep_at {
             // What fails is tried again, and fails those who ask, who say so.
-            let more = keep(&mut connection, arrivals).unwrap_or(false);
+            let more = keep(&mut connection, &mut round, arrivals).unwrap_or_else(|_| {
+                round = None;
+                false
+            });
             keep_at = Instant::now() + if more { Duration::ZERO } else { KEEPING };
         }
     }
@@ -109,10 +113,11 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, arrivals: &broadcast::S
 
 fn keep(
     connection: &mut Connection,
+    round: &mut Option<keeping::Round>,
     arrivals: &broadcast::Sender<Arrival>,
 ) -> rusqlite::Result<bool> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (arrived, more) = keeping::keep(&transaction)?;
+    let (arrived, more) = keeping::keep(&transaction, round)?;
     transaction.commit()?;
     tell(arrivals, arrived);
     Ok(more)
