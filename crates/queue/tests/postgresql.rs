@@ -451,7 +451,7 @@ async fn what_others_could_not_be_told_is_told_later() {
     proxy.refuse(true);
     let database = cluster.connect(name(&options)).await;
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-               WHERE query LIKE '%remove\\_%' AND pid <> pg_backend_pid()
+               WHERE query LIKE '%begin\\_round%' AND pid <> pg_backend_pid()
                    AND datname = current_database()";
     // Whichever of the two servers it belongs to; both keep, and only one can connect anew.
     desk.at_last(async || {
@@ -588,6 +588,60 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
         assert_eq!(contents(&removing.await.unwrap()), first, "{count} of them");
         assert_eq!(contents(&desk.remove(client, queue, 10).await), ["2", "3"]);
     }
+}
+
+/// However many receivers there are: what has to go is looked for among some of them at a time.
+#[tokio::test]
+async fn a_round_goes_on_where_it_was_and_removes_what_is_old_and_what_is_gone() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    // Without a server, whose keeper would come in between.
+    let database = cluster.connect(name(&options)).await;
+    let fill = "INSERT INTO knee_queue.queue (creator, attempts_max, retention)
+            VALUES (0, 0, '1 hour'), (0, 0, NULL);
+        INSERT INTO knee_queue.deleted_queue VALUES (3);
+        INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+        SELECT nextval('knee_queue.message_id'), q, 0, r,
+               now() - CASE r WHEN 9 THEN interval '2 hours' ELSE '0' END, 'x'
+        FROM generate_series(1, 9) r, generate_series(1, 3) q, generate_series(1, 2)";
+    database.batch_execute(fill).await.unwrap();
+    let begin = async || {
+        let row = database.query_one("SELECT * FROM knee_queue.begin_round()", &[]).await.unwrap();
+        (row.get::<_, bool>(0), row.get::<_, Vec<i32>>(1))
+    };
+    assert_eq!(begin().await, (true, vec![]), "not all may know yet");
+    let taker = cluster.connect(name(&options)).await;
+    let take = "BEGIN; DELETE FROM knee_queue.message WHERE receiver = 5 AND queue = 3";
+    taker.batch_execute(take).await.unwrap();
+    let sweep = "SELECT * FROM knee_queue.sweep($1, $2, 2, 0)";
+    for passes_over in [true, false] {
+        let (mut at, mut steps, mut passed_over) = (Some((0, 0)), 0, false);
+        while let Some((receiver, queue)) = at {
+            let row = database.query_one(sweep, &[&receiver, &queue]).await.unwrap();
+            at = row.get::<_, Option<i32>>(0).zip(row.get(1));
+            assert!(at.is_none_or(|at| at >= (receiver, queue) && at <= (9, 3)));
+            passed_over |= row.get::<_, bool>(3);
+            steps += 1;
+        }
+        assert_eq!(passed_over, passes_over);
+        // One for each pair that stays or was passed over, one for each full batch, and the end.
+        assert_eq!(steps, if passes_over { 28 } else { 19 });
+        taker.batch_execute("ROLLBACK").await.unwrap();
+    }
+    let left =
+        "SELECT count(*) FILTER (WHERE queue = 1), count(*) FILTER (WHERE queue = 2), count(*)
+        FROM knee_queue.message";
+    let left = database.query_one(left, &[]).await.unwrap();
+    assert_eq!([0, 1, 2].map(|column| left.get::<_, i64>(column)), [16, 18, 34]);
+    // Whoever did not know has ended; other databases' transactions count as well.
+    let gone = async {
+        while begin().await.1 != [3] {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, gone).await.expect("it is known at last");
+    database.batch_execute("SELECT knee_queue.end_round('{3}')").await.unwrap();
+    assert_eq!(begin().await, (true, vec![]));
 }
 
 /// A put back message is below every floor.

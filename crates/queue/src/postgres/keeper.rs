@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_postgres::types::ToSql;
 
 use super::Inner;
 use super::calls::{change, only, put_back, read};
@@ -15,36 +16,83 @@ use crate::database::Failure;
 const TICK: Duration = Duration::from_millis(250);
 /// Messages that are dealt with in one transaction, so that it is short.
 const BATCH: i32 = 500;
-/// How long retention and deleted queues may keep it busy before it looks after leases again.
+/// How long leases that end all at once, and messages that have to go, may keep it from all else.
 const BUSY: Duration = Duration::from_millis(100);
+/// How long it looks in each tick which messages have to go: a small part of a tick, as it never ends.
+const LOOKING: Duration = Duration::from_millis(10);
+
+/// A walk over the pairs of receiver and queue that have ready messages, some of them in each tick.
+#[derive(Debug)]
+struct Round {
+    /// The last pair that was dealt with.
+    receiver: i32,
+    queue: i32,
+    /// Queues whose messages are gone when it ends, but for those that were passed over.
+    gone: Vec<i32>,
+    passed_over: bool,
+}
 
 /// Keeps as long as the database is open.
 pub(super) async fn keep(database: Weak<Inner>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answers = 0;
+    let mut round = None;
     loop {
         ticks.tick().await;
         let Some(database) = database.upgrade() else { return };
         // What fails fails those who ask, too, who say so; here it is tried again.
-        let _ = tick(&database, &mut answers).await;
+        let _ = tick(&database, &mut answers, &mut round).await;
     }
 }
 
-async fn tick(database: &Arc<Inner>, answers: &mut u64) -> Result<(), Failure> {
+async fn tick(
+    database: &Arc<Inner>,
+    answers: &mut u64,
+    round: &mut Option<Round>,
+) -> Result<(), Failure> {
     let held = database.upkeep.take().await?;
     look(&held, database, answers).await?;
     end_leases(&held, database).await?;
-    let begun = Instant::now();
+    sweep(&held, round).await
+}
+
+/// Goes on with the round, or begins one. What fails is done again in the next one.
+async fn sweep(held: &Held, round: &mut Option<Round>) -> Result<(), Failure> {
     let functions = held.statements();
-    let mut more = true;
-    while more && begun.elapsed() < BUSY {
-        let old = change(&held, &functions.remove_old, &[&BATCH]).await?;
-        let left = change(&held, &functions.remove_left_behind, &[&BATCH]).await?;
-        let full = |count: i64| count >= i64::from(BATCH);
-        more = full(only(&old)?.get(0)) || full(only(&left)?.get(0));
+    let mut at = match round.take() {
+        Some(round) => round,
+        None => match begin_round(held).await? {
+            Some(round) => round,
+            None => return Ok(()),
+        },
+    };
+    let begun = Instant::now();
+    let looking = i64::try_from(LOOKING.as_micros()).unwrap_or(i64::MAX);
+    loop {
+        let values: &[&(dyn ToSql + Sync)] = &[&at.receiver, &at.queue, &BATCH, &looking];
+        let rows = change(held, &functions.sweep, values).await?;
+        let row = only(&rows)?;
+        at.passed_over |= row.get::<_, bool>(3);
+        let (Some(receiver), Some(queue)) = (row.get(0), row.get(1)) else {
+            if !at.passed_over && !at.gone.is_empty() {
+                change(held, &functions.end_round, &[&at.gone]).await?;
+            }
+            return Ok(());
+        };
+        (at.receiver, at.queue) = (receiver, queue);
+        if row.get::<_, i32>(2) < BATCH || begun.elapsed() >= BUSY {
+            *round = Some(at);
+            return Ok(());
+        }
     }
-    Ok(())
+}
+
+async fn begin_round(held: &Held) -> Result<Option<Round>, Failure> {
+    let rows = change(held, &held.statements().begin_round, &[]).await?;
+    let row = only(&rows)?;
+    let (needed, gone) = (row.get::<_, bool>(0), row.get(1));
+    Ok(needed.then_some(Round { receiver: 0, queue: 0, gone, passed_over: false }))
 }
 
 /// Looks at the horizon where somebody has something of it.
@@ -70,10 +118,11 @@ async fn look(held: &Held, database: &Inner, answers: &mut u64) -> Result<(), Fa
 }
 
 async fn end_leases(held: &Held, database: &Inner) -> Result<(), Failure> {
+    let begun = Instant::now();
     loop {
         let rows = change(held, &held.statements().end_leases, &[&BATCH]).await?;
         database.tell(put_back(&rows));
-        if rows.len() < BATCH as usize {
+        if rows.len() < BATCH as usize || begun.elapsed() >= BUSY {
             return Ok(());
         }
     }

@@ -23,6 +23,8 @@ CREATE TABLE queue (
     watched_until timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
 
+CREATE INDEX kept_for_a_time ON queue (id) WHERE retention IS NOT NULL;
+
 -- Queues that are gone and whose messages are not, yet; and the first transaction that knew.
 CREATE TABLE deleted_queue (
     id integer PRIMARY KEY,
@@ -77,7 +79,7 @@ BEGIN
     RETURNING q.id INTO create_queue.id;
 END $$;
 
--- The queue is gone at once; its messages go later, by remove_left_behind.
+-- The queue is gone at once; its messages go later, by sweep().
 CREATE FUNCTION delete_queue(p_queue integer, OUT problem integer, OUT about integer, OUT watched boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -547,84 +549,81 @@ BEGIN
     END IF;
 END $$;
 
--- The pairs of receiver and queue with ready messages, in as many steps as there are pairs.
-CREATE FUNCTION pairs() RETURNS TABLE (receiver integer, queue integer)
-LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE pair (receiver, queue) AS (
-        (SELECT m.receiver, m.queue FROM knee_queue.message m WHERE m.leased_until IS NULL
-         ORDER BY m.receiver, m.queue, m.id LIMIT 1)
-        UNION ALL
-        SELECT n.receiver, n.queue FROM pair p CROSS JOIN LATERAL (
-            SELECT m.receiver, m.queue FROM knee_queue.message m
-            WHERE m.leased_until IS NULL AND (m.receiver, m.queue) > (p.receiver, p.queue)
-            ORDER BY m.receiver, m.queue, m.id LIMIT 1) n
-    )
-    SELECT receiver, queue FROM pair
-$$;
-
--- Removes ready messages that are older than their queue keeps them; answers how many.
-CREATE FUNCTION remove_old(p_count integer) RETURNS bigint
+-- What a round over all ready messages begins with: whether there is anything to do, and the queues that
+-- are gone and to which nobody can send any more who has not seen them go. What is ready there is removed
+-- when that round has ended.
+CREATE FUNCTION begin_round(OUT needed boolean, OUT gone integer[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    removed bigint := 0;
-    more bigint;
-    p record;
-BEGIN
-    IF NOT EXISTS (SELECT FROM knee_queue.queue q WHERE q.retention IS NOT NULL)
-       OR NOT pg_try_advisory_xact_lock(1263420742, 2) THEN
-        RETURN 0;
-    END IF;
-    FOR p IN SELECT r.receiver, r.queue, now() - q.retention AS before
-             FROM knee_queue.pairs() r JOIN knee_queue.queue q ON q.id = r.queue
-             WHERE q.retention IS NOT NULL
-    LOOP
-        -- The oldest are at the head.
-        DELETE FROM knee_queue.message m WHERE m.leased_until IS NULL AND m.ctid = ANY (ARRAY(
-            SELECT h.tid FROM (
-                SELECT o.ctid AS tid, o.arrived_at FROM knee_queue.message o
-                WHERE o.receiver = p.receiver AND o.queue = p.queue AND o.leased_until IS NULL
-                ORDER BY o.id LIMIT p_count) h
-            WHERE h.arrived_at < p.before));
-        GET DIAGNOSTICS more = ROW_COUNT;
-        removed := removed + more;
-        EXIT WHEN removed >= p_count;
-    END LOOP;
-    RETURN removed;
-END $$;
-
--- Removes ready messages of queues that are gone; answers how many. What is leased there goes when its
--- lease is over. A queue is forgotten when nobody can send to it any more who has not seen it go.
-CREATE FUNCTION remove_left_behind(p_count integer) RETURNS bigint
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    removed bigint := 0;
-    more bigint;
     settled xid8 := pg_snapshot_xmin(pg_current_snapshot());
-    p record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM knee_queue.deleted_queue)
-       OR NOT pg_try_advisory_xact_lock(1263420742, 3) THEN
-        RETURN 0;
-    END IF;
-    FOR p IN SELECT r.receiver, r.queue FROM knee_queue.pairs() r
-             WHERE r.queue IN (SELECT d.id FROM knee_queue.deleted_queue d)
-    LOOP
-        DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
-            SELECT o.ctid FROM knee_queue.message o
-            WHERE o.receiver = p.receiver AND o.queue = p.queue AND o.leased_until IS NULL
-            ORDER BY o.id LIMIT p_count - removed FOR UPDATE SKIP LOCKED));
-        GET DIAGNOSTICS more = ROW_COUNT;
-        removed := removed + more;
-        EXIT WHEN removed >= p_count;
-    END LOOP;
-    IF removed = 0 THEN
-        DELETE FROM knee_queue.deleted_queue d
-        WHERE d.known_to <= settled AND d.id NOT IN (SELECT r.queue FROM knee_queue.pairs() r);
-        -- Whoever has a number from now on sees that the queue is gone.
-        UPDATE knee_queue.deleted_queue d SET known_to = pg_current_xact_id() WHERE d.known_to IS NULL;
-    END IF;
-    RETURN removed;
+    gone := ARRAY(SELECT d.id FROM knee_queue.deleted_queue d WHERE d.known_to <= settled);
+    -- Whoever has a number from now on sees that the queue is gone.
+    UPDATE knee_queue.deleted_queue d SET known_to = pg_current_xact_id() WHERE d.known_to IS NULL;
+    needed := EXISTS (SELECT FROM knee_queue.deleted_queue)
+        OR EXISTS (SELECT FROM knee_queue.queue q WHERE q.retention IS NOT NULL);
 END $$;
+
+-- Goes on with a round behind a pair of receiver and queue: removes ready messages that are older than
+-- their queue keeps them, and those of queues that are gone, p_count at most. Looks at one pair after the
+-- other, as many as it can in so many microseconds, and at least at one. Answers the last pair that was
+-- dealt with, none where the round has ended; how many it has removed; and whether somebody was just
+-- taking what has to go. What is leased of a queue that is gone goes when its lease is over.
+CREATE FUNCTION sweep(
+    p_receiver integer, p_queue integer, p_count integer, p_busy_us bigint,
+    OUT receiver integer, OUT queue integer, OUT removed integer, OUT passed_over boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+    until timestamptz := clock_timestamp() + p_busy_us * interval '1 microsecond';
+    more integer;
+    head record;
+BEGIN
+    receiver := p_receiver; queue := p_queue; removed := 0; passed_over := false;
+    IF NOT pg_try_advisory_xact_lock(1263420742, 2) THEN
+        RETURN;
+    END IF;
+    LOOP
+        SELECT m.receiver, m.queue, m.arrived_at, q.id IS NULL AS gone, now() - q.retention AS before
+        INTO head
+        FROM (SELECT n.receiver, n.queue, n.arrived_at FROM knee_queue.message n
+              WHERE n.leased_until IS NULL AND (n.receiver, n.queue) > (receiver, queue)
+              ORDER BY n.receiver, n.queue, n.id LIMIT 1) m
+        LEFT JOIN knee_queue.queue q ON q.id = m.queue;
+        IF NOT FOUND THEN
+            receiver := NULL; queue := NULL;
+            RETURN;
+        END IF;
+        IF head.gone THEN
+            DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
+                SELECT o.ctid FROM knee_queue.message o
+                WHERE o.receiver = head.receiver AND o.queue = head.queue AND o.leased_until IS NULL
+                ORDER BY o.id LIMIT p_count - removed FOR UPDATE SKIP LOCKED));
+            GET DIAGNOSTICS more = ROW_COUNT;
+            removed := removed + more;
+            EXIT WHEN removed >= p_count;
+            passed_over := passed_over OR EXISTS (SELECT FROM knee_queue.message m
+                WHERE m.receiver = head.receiver AND m.queue = head.queue AND m.leased_until IS NULL);
+        ELSIF head.arrived_at < head.before THEN
+            -- The oldest are at the head.
+            DELETE FROM knee_queue.message m WHERE m.leased_until IS NULL AND m.ctid = ANY (ARRAY(
+                SELECT h.tid FROM (
+                    SELECT o.ctid AS tid, o.arrived_at FROM knee_queue.message o
+                    WHERE o.receiver = head.receiver AND o.queue = head.queue AND o.leased_until IS NULL
+                    ORDER BY o.id LIMIT p_count - removed) h
+                WHERE h.arrived_at < head.before));
+            GET DIAGNOSTICS more = ROW_COUNT;
+            removed := removed + more;
+            EXIT WHEN removed >= p_count;
+        END IF;
+        receiver := head.receiver; queue := head.queue;
+        EXIT WHEN clock_timestamp() >= until;
+    END LOOP;
+END $$;
+
+-- Forgets the queues that were gone when a round began that has ended.
+CREATE FUNCTION end_round(p_gone integer[]) RETURNS void
+LANGUAGE sql VOLATILE AS $$ DELETE FROM knee_queue.deleted_queue d WHERE d.id = ANY (p_gone) $$;
 
 -- What is to be known of messages that are still to come: all whose numbers are up to `last` were sent
 -- by transactions before `next`, in a log that is written as far as `logged`. Those before `settled` have
