@@ -9,6 +9,8 @@ the last line there may be a part, where pgbench was ended.
 from __future__ import annotations
 
 import math
+import random
+import string
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,13 @@ _REMOVE = "SELECT * FROM knee_queue.take(:me, :queue, 1, 1, NULL, 0, 0, 0);"
 _LEVELS = ((_SEND,), (_SEND, _LIST), (_SEND, _LIST, _READ, _REMOVE))
 _GROWS = 3
 _SENT_TOGETHER = 10
+_LETTERS = string.ascii_letters + string.digits + "-_"
+
+
+def _content(characters: int) -> str:
+    """What a message says: the same always, and nothing that PostgreSQL could compress, which it tries with what is
+    long; otherwise its compression would be measured."""
+    return "".join(random.Random(1).choices(_LETTERS, k=characters))
 
 
 def preparation(clients: int, workload: Workload, indexes: str) -> str:
@@ -46,7 +55,7 @@ def preparation(clients: int, workload: Workload, indexes: str) -> str:
         f"SELECT knee_queue.create_queue(n, NULL, 1, NULL) FROM {everybody} n;",
     ]
     if workload.backlog:
-        content = "x" * workload.characters
+        content = _content(workload.characters)
         statements.append(
             "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content) "
             f"SELECT nextval('knee_queue.message_id'), 1 + n % {clients}, 1 + n % {clients}, 1 + n % {clients}, now(), "
@@ -61,7 +70,7 @@ def preparation(clients: int, workload: Workload, indexes: str) -> str:
 
 def script(workload: Workload) -> str:
     """What each client does again and again, as pgbench reads it: sends to itself, in its own queue."""
-    send = _SEND.format(content="x" * workload.characters)
+    send = _SEND.format(content=_content(workload.characters))
     if workload.level != _GROWS:
         statements = [statement.replace(_SEND, send) for statement in _LEVELS[workload.level]]
         return "\n".join(["\\set me :client_id + 1", "\\set queue :me", *statements, ""])

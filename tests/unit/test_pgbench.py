@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,16 @@ def test_what_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_script_asks_for_more_at_each_level() -> None:
     asked = [script(Workload(protocol="queue", level=level, characters=3)).count("SELECT") for level in range(3)]
     assert asked == [1, 2, 4]
-    assert "'xxx'" in script(Workload(protocol="queue", level=0, characters=3))
+
+
+def test_what_is_sent_cannot_be_compressed_and_is_the_same_again() -> None:
+    workload = Workload(protocol="queue", level=0, characters=20_000)
+    _, content, _ = script(workload).split("'")
+    assert len(content) == 20_000
+    # Of letters of six bits each three quarters are left at best, by a better compressor than PostgreSQL's.
+    assert len(zlib.compress(content.encode(), level=9)) > 15_000
+    assert content in script(workload)
+    assert content in preparation(4, Workload(protocol="queue", characters=20_000, backlog=300), "needed")
 
 
 def test_what_grows_sends_ten_or_removes_one() -> None:
