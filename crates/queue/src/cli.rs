@@ -91,6 +91,11 @@ struct Serve {
     #[arg(long, value_name = "MS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     connection_wait_ms: u64,
+    /// How long PostgreSQL may take for a call, in seconds, before it undoes it; where it does not even say
+    /// so within twice that, the connection is given up.
+    #[arg(long, value_name = "S", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    call_max_s: u32,
     /// A connection to PostgreSQL that nobody uses for so many seconds is closed, but for one; 0 keeps
     /// them.
     #[arg(long, value_name = "S", default_value_t = 600,
@@ -280,6 +285,7 @@ impl Migrate {
             password_file: self.database_password_file.clone(),
             connections: 1,
             connection_wait: Duration::ZERO,
+            call_max: Duration::ZERO,
             idle_max: None,
             combine_max: 1,
         };
@@ -331,6 +337,7 @@ impl Serve {
             password_file: self.database_password_file.clone(),
             connections: self.connections.unwrap_or(self.workers) as usize,
             connection_wait: Duration::from_millis(self.connection_wait_ms),
+            call_max: Duration::from_secs(self.call_max_s.into()),
             idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s)),
             combine_max: self.combine as usize,
         }

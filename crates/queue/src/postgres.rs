@@ -59,6 +59,9 @@ pub struct Options {
     pub connections: usize,
     /// How long a connection is waited for.
     pub connection_wait: Duration,
+    /// How long a call may take, after which PostgreSQL undoes it. Where it does not even answer within
+    /// twice that, the connection is closed.
+    pub call_max: Duration,
     /// For how long a connection is kept that nobody uses; one is in any case.
     pub idle_max: Option<Duration>,
     /// Requests that wait for a connection and are made one call, at most; with 1, each is its own.
@@ -70,7 +73,7 @@ pub struct Options {
 /// # Errors
 /// When it is of a later program or another one, and when the database cannot be reached or altered.
 pub async fn migrate(options: &Options) -> Result<Vec<String>, Failure> {
-    migrate::migrate(&address::address(&options.address, options.password_file.as_deref())?).await
+    migrate::migrate(&address::address(options)?).await
 }
 
 /// A database in PostgreSQL. Its tasks end when it is dropped.
@@ -103,7 +106,7 @@ impl Postgres {
     /// # Errors
     /// When it is not, or has not; when it refuses its user.
     pub async fn open(options: &Options) -> Result<Postgres, Failure> {
-        let address = address::address(&options.address, options.password_file.as_deref())?;
+        let address = address::address(options)?;
         migrate::check(&address).await?;
         let floors = Arc::new(Floors::default());
         let pool = |connections| {
@@ -158,10 +161,10 @@ impl Inner {
         stages: &mut Stages,
     ) -> Result<Answer, Failure> {
         let request = Arc::new(request);
-        let mut answer = self.call_once(&request, stages).await;
+        let answer = self.call_once(&request, stages).await;
         // A connection may have been lost while nobody used it. What only reads can be asked again.
-        if request.only_reads() && matches!(answer, Err(Failure::Unavailable(_))) {
-            answer = self.call_once(&request, stages).await;
+        if request.only_reads() && matches!(answer, Err(Failure::Unknown(_))) {
+            return self.call_once(&request, stages).await.map_err(failure::done_nothing);
         }
         answer
     }

@@ -285,6 +285,73 @@ async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
     }
 }
 
+/// As one whose machine hangs, which takes connections all the same.
+#[tokio::test]
+async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let options = Options {
+        address: format!("{}?connect_timeout=1", options.address),
+        connections: 1,
+        call_max: Duration::from_millis(500),
+        ..options
+    };
+    proxy.hold(true);
+    let opened = timeout(PATIENCE, Postgres::open(&options)).await.expect("it ends");
+    assert!(matches!(&opened, Err(Failure::Unavailable(_))), "{opened:?}");
+    proxy.hold(false);
+    for combine_max in [1, 4] {
+        let options = Options { combine_max, ..options.clone() };
+        let desk = Desk(Postgres::open(&options).await.unwrap());
+        let client = desk.client().await;
+        let queue = desk.queue(client).await;
+        proxy.silence(true);
+        let send = || desk.send_all(client, vec![outgoing(client, queue, "x")]);
+        let failed = timeout(PATIENCE, send()).await.expect("it ends");
+        assert!(matches!(&failed, Err(Failure::Unknown(_))), "{failed:?}");
+        // The turn is not lost with the connection, nor with one that cannot be opened.
+        for _ in 0..2 {
+            let failed = timeout(PATIENCE, send()).await.expect("it ends");
+            assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+        }
+        let failed = timeout(PATIENCE, desk.0.arrivals()).await.expect("it ends");
+        assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+        proxy.silence(false);
+        send().await.unwrap();
+        proxy.silence(true);
+        let failed = timeout(PATIENCE, desk.ask(Request::Counts)).await.expect("it ends");
+        assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+        proxy.silence(false);
+    }
+}
+
+/// What is asked again is what a lost connection has left open, not what the database has refused.
+#[tokio::test]
+async fn a_read_is_made_again_only_where_its_connection_was_lost() {
+    let cluster = Cluster::shared();
+    let options = Options { connections: 1, ..cluster.migrated().await };
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let database = cluster.connect(name(&options)).await;
+    // A sequence counts what is undone, too.
+    let fails = "CREATE SEQUENCE reads;
+        GRANT ALL ON SEQUENCE reads TO PUBLIC;
+        CREATE OR REPLACE FUNCTION knee_queue.counts(
+            OUT messages bigint, OUT clients bigint, OUT queues bigint
+        ) LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('reads') = 1 THEN RAISE 'no' USING ERRCODE = 'query_canceled'; END IF;
+            IF currval('reads') = 2 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+            messages := 7; clients := 0; queues := 0;
+        END $$";
+    database.batch_execute(fails).await.unwrap();
+    let failed = desk.ask(Request::Counts).await;
+    assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+    let counts = desk.ask(Request::Counts).await;
+    assert!(matches!(&counts, Ok(Answer::Counts(counts)) if counts.messages == 7), "{counts:?}");
+    desk.send(client, client, queue, "x").await;
+}
+
 /// Though whoever has a connection first takes others along, who came earlier.
 #[tokio::test]
 async fn a_combined_call_is_answered_whoever_else_has_a_connection() {

@@ -6,24 +6,25 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
-use super::failure;
 use super::tls::{Encrypted, Settings, Tls};
+use super::{Options, failure};
 use crate::database::Failure;
 
-/// How long connecting may take.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long it may take until a connection can be used, where the address does not say.
+const CONNECT: Duration = Duration::from_secs(10);
 /// How long what was sent may stay unacknowledged by the server's machine.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// What every session is set to. Plans are made once, or PostgreSQL would plan anew in each call what it
-/// thinks depends on the numbers; and as for full tables, though they may be empty then. No call takes long.
+/// thinks depends on the numbers; and as for full tables, though they may be empty then.
 /// Each statement of a function sees what was committed before it began: who has waited for a lock needs that.
 const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
     -c enable_seqscan=off -c enable_bitmapscan=off \
     -c default_transaction_isolation=read\\ committed -c default_transaction_deferrable=off \
-    -c statement_timeout=30s -c client_encoding=UTF8";
+    -c client_encoding=UTF8";
 
 /// What every session asks for first: a commit that is answered is on the disk, whatever role or database
 /// are set to. Who waits for standbys as well goes on doing so.
@@ -35,23 +36,47 @@ pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', 
 pub(super) struct Address {
     config: Config,
     tls: Tls,
+    /// How long it may take until a connection can be used.
+    connect_max: Duration,
+    /// How long the database may take for a call.
+    call_max: Duration,
 }
 
 impl Address {
     /// Another connection, for a task of its own.
     pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, Encrypted>), Failure> {
-        let connected = self.config.connect(self.tls.clone()).await;
-        connected.map_err(|error| failure::connecting(&error))
+        // Its own limit is one of TCP's: who accepts may say nothing for ever.
+        let connected = self.in_time(async { Ok(self.config.connect(self.tls.clone()).await) });
+        connected.await?.map_err(|error| failure::connecting(&error))
+    }
+
+    /// Does what has to be done until a connection can be used, in the time that there is for that.
+    pub(super) async fn in_time<T>(
+        &self,
+        opening: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let max = self.connect_max;
+        timeout(max, opening).await.unwrap_or_else(|_| {
+            Err(Failure::Unavailable(format!(
+                "cannot connect to the database: it has not answered within {max:?}"
+            )))
+        })
+    }
+
+    /// How long an answer is waited for: longer than the database takes until it gives up, which counts
+    /// neither what it is sent nor the commit.
+    pub(super) fn answer_max(&self) -> Duration {
+        2 * self.call_max
     }
 }
 
-/// Reads an address, `postgresql://USER@HOST:PORT/DATABASE` or `host=... user=...`, and finds its
+/// Reads the address, `postgresql://USER@HOST:PORT/DATABASE` or `host=... user=...`, and finds its
 /// password: in the given file, in `PGPASSWORD`, or in the file that `PGPASSFILE` names or `~/.pgpass`.
 ///
 /// # Errors
 /// When it cannot be read, or has a password; when there is not what it names for TLS.
-pub(super) fn address(text: &str, password_file: Option<&Path>) -> Result<Address, Failure> {
-    let (text, settings) = Settings::take_from(text);
+pub(super) fn address(options: &Options) -> Result<Address, Failure> {
+    let (text, settings) = Settings::take_from(&options.address);
     let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
         // Not the address itself: it may have a password.
         Failure::Invalid(format!("the database's address cannot be read: {error}"))
@@ -67,14 +92,15 @@ pub(super) fn address(text: &str, password_file: Option<&Path>) -> Result<Addres
         let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER"));
         config.user(user.unwrap_or_else(|_| "postgres".to_owned()));
     }
-    if let Some(password) = password(&config, password_file)? {
+    if let Some(password) = password(&config, options.password_file.as_deref())? {
         config.password(password);
     }
-    let options = config.get_options().unwrap_or_default();
-    config.options(format!("{SESSION} {options}"));
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT);
-    }
+    let call_max = options.call_max;
+    let others = config.get_options().unwrap_or_default();
+    let session = format!("{SESSION} -c statement_timeout={} {others}", call_max.as_millis());
+    config.options(session);
+    let connect_max = config.get_connect_timeout().copied().unwrap_or(CONNECT);
+    config.connect_timeout(connect_max);
     config.tcp_user_timeout(UNACKNOWLEDGED);
     if config.get_application_name().is_none() {
         config.application_name("knee-queue");
@@ -89,7 +115,7 @@ pub(super) fn address(text: &str, password_file: Option<&Path>) -> Result<Addres
         let hosts: Vec<_> = config.get_hostaddrs().iter().map(ToString::to_string).collect();
         hosts.into_iter().for_each(|host| _ = config.host(host));
     }
-    Ok(Address { config, tls })
+    Ok(Address { config, tls, connect_max, call_max })
 }
 
 fn password(config: &Config, file: Option<&Path>) -> Result<Option<String>, Failure> {
@@ -155,14 +181,24 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn read(text: &str) -> Result<Address, Failure> {
+        address(&Options {
+            address: text.to_owned(),
+            password_file: None,
+            connections: 1,
+            connection_wait: Duration::ZERO,
+            call_max: Duration::from_secs(30),
+            idle_max: None,
+            combine_max: 1,
+        })
+    }
+
     #[test]
     fn a_password_in_the_address_is_refused_and_not_repeated() {
         for text in
             ["postgresql://me:secret@localhost/db", "host=localhost user=me password=secret"]
         {
-            let Err(Failure::Invalid(told)) = address(text, None) else {
-                panic!("{text} is taken")
-            };
+            let Err(Failure::Invalid(told)) = read(text) else { panic!("{text} is taken") };
             assert!(told.contains("PGPASSWORD") && !told.contains("secret"), "{told}");
         }
     }
@@ -178,7 +214,7 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let mut address = address("postgresql://me@localhost/db", None).unwrap();
+        let mut address = read("postgresql://me@localhost/db").unwrap();
         address.config.password("swordfish");
         assert!(!format!("{address:?}").contains("swordfish"));
     }

@@ -130,6 +130,9 @@ pub(super) async fn answer(
     }
 }
 
+/// Of a database that does not even say that a call took too long.
+const SILENT: &str = "the database does not answer any more";
+
 type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
 
 /// Calls a function that alters something.
@@ -138,16 +141,21 @@ pub(super) async fn change(
     function: &Statement,
     values: Values<'_>,
 ) -> Result<Vec<Row>, Failure> {
-    held.query(function, values).await.map_err(|error| failure::calling(&error, false))
+    let rows = held.rows(function, values).await;
+    let rows = rows.map_err(|_| Failure::Unknown(SILENT.to_owned()))?;
+    rows.map_err(|error| failure::calling(&error))
 }
 
-/// Calls a function that alters nothing, or nothing that matters.
+/// Calls a function that alters nothing, or nothing that matters. What is unknown then may be asked for
+/// again at once.
 pub(super) async fn read(
     held: &Held,
     function: &Statement,
     values: Values<'_>,
 ) -> Result<Vec<Row>, Failure> {
-    held.query(function, values).await.map_err(|error| failure::calling(&error, true))
+    let rows = held.rows(function, values).await;
+    let rows = rows.map_err(|_| Failure::Unavailable(SILENT.to_owned()))?;
+    rows.map_err(|error| failure::calling(&error))
 }
 
 pub(super) fn only(rows: &[Row]) -> Result<&Row, Failure> {

@@ -12,19 +12,29 @@ pub(super) fn connecting(error: &Error) -> Failure {
     Failure::Unavailable(format!("cannot connect to the database: {}", text(error)))
 }
 
-/// Of a call. One that only reads has not done anything.
-pub(super) fn calling(error: &Error, reads: bool) -> Failure {
+/// Of what is asked before any call, which has done nothing.
+pub(super) fn opening(error: &Error) -> Failure {
+    done_nothing(calling(error))
+}
+
+/// What is not known of a call that changes nothing is whether it would have been answered.
+pub(super) fn done_nothing(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unknown(text) => Failure::Unavailable(text),
+        other => other,
+    }
+}
+
+/// Of a call.
+pub(super) fn calling(error: &Error) -> Failure {
     let text = text(error);
     let Some(code) = error.code() else {
         // The answer was lost, or could not be read.
-        let text = format!("the connection to the database was lost: {text}");
-        return if reads { Failure::Unavailable(text) } else { Failure::Unknown(text) };
+        return Failure::Unknown(format!("the connection to the database was lost: {text}"));
     };
     // What ends its session, or comes from something in between, may have come after the commit: a log
     // that cannot be written, a server that is shut down. Any other error has undone everything.
-    let severity = error.as_db_error().and_then(DbError::parsed_severity);
-    let ends = matches!(severity, Some(Severity::Fatal | Severity::Panic));
-    if !reads && (ends || code.code().starts_with("08") || code.code() == "40003") {
+    if ends_connection(error) || code.code().starts_with("08") || code.code() == "40003" {
         return Failure::Unknown(text);
     }
     match code.code() {
@@ -35,17 +45,19 @@ pub(super) fn calling(error: &Error, reads: bool) -> Failure {
         "53100" => Failure::Full(text),
         // Of a read only server, no rights, no resources, a deadlock, a statement that took too long,
         // or a server that is shut down.
-        code if matches!(
-            &code[..2],
-            "08" | "25" | "28" | "40" | "42" | "53" | "55" | "57" | "58"
-        ) =>
-        {
+        code if matches!(&code[..2], "25" | "28" | "40" | "42" | "53" | "55" | "57" | "58") => {
             Failure::Unavailable(text)
         }
         "22021" | "22P05" => Failure::Invalid(text),
         "2200H" => Failure::Full(text),
         _ => Failure::Broken(text),
     }
+}
+
+/// Whether nothing can be asked on the connection any more.
+pub(super) fn ends_connection(error: &Error) -> bool {
+    let severity = error.as_db_error().map(DbError::parsed_severity);
+    severity.is_none_or(|severity| matches!(severity, Some(Severity::Fatal | Severity::Panic)))
 }
 
 /// What the server said, or what happened to the connection.

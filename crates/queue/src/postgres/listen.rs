@@ -76,7 +76,7 @@ impl Listener {
         let (heard, receiver) = broadcast::channel(ARRIVALS_MAX);
         let arrivals = heard.downgrade();
         let own = format!("{:x}:", self.name);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
                 let AsyncMessage::Notification(told) = message else { continue };
@@ -89,10 +89,11 @@ impl Listener {
                 }
             }
         });
-        client
-            .batch_execute("LISTEN knee_queue")
-            .await
-            .map_err(|error| failure::calling(&error, true))?;
+        let listening = self.address.in_time(async {
+            let listening = client.batch_execute("LISTEN knee_queue").await;
+            listening.map_err(|error| failure::opening(&error))
+        });
+        listening.await.inspect_err(|_| task.abort())?;
         let (since, watched) = (Instant::now(), HashMap::new());
         *self.lock() = Some(Listening { _client: client, arrivals, since, watched });
         Ok(receiver)

@@ -23,7 +23,7 @@ const LOCK: i64 = 0x6b6e_6565_0001;
 /// Installs what is missing, and answers the names of that. Each migration is a transaction.
 pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
     let mut client = connect(address).await?;
-    let calling = |error| failure::calling(&error, false);
+    let calling = |error| failure::calling(&error);
     client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(calling)?;
     client
         .batch_execute(
@@ -58,11 +58,15 @@ pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
 /// Whether the schema is the one that this server needs.
 pub(super) async fn check(address: &Address) -> Result<(), Failure> {
     let client = connect(address).await?;
+    address.in_time(check_all(&client)).await
+}
+
+async fn check_all(client: &Client) -> Result<(), Failure> {
     let there = client
         .query_one("SELECT to_regclass('knee_queue.migration') IS NOT NULL", &[])
         .await
-        .map_err(|error| failure::calling(&error, true))?;
-    let installed = if there.get(0) { check_known(&client).await? } else { 0 };
+        .map_err(|error| failure::opening(&error))?;
+    let installed = if there.get(0) { check_known(client).await? } else { 0 };
     if installed == MIGRATIONS.len() {
         return Ok(());
     }
@@ -85,7 +89,7 @@ async fn check_known(client: &Client) -> Result<usize, Failure> {
     let rows = client
         .query("SELECT number, name, checksum FROM knee_queue.migration ORDER BY number", &[])
         .await
-        .map_err(|error| failure::calling(&error, true))?;
+        .map_err(|error| failure::opening(&error))?;
     for (place, row) in rows.iter().enumerate() {
         let (number, name): (i32, String) = (row.get(0), row.get(1));
         let Some(ours) = MIGRATIONS.get(place).filter(|ours| ours.number == number) else {
@@ -110,7 +114,7 @@ fn checksum(migration: &Migration) -> i64 {
 
 fn in_migration(migration: &Migration, error: &tokio_postgres::Error) -> Failure {
     let Migration { number, name, .. } = migration;
-    match failure::calling(error, false) {
+    match failure::calling(error) {
         Failure::Broken(text) => Failure::Broken(format!("migration {number:03}_{name}: {text}")),
         other => other,
     }

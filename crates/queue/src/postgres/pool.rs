@@ -3,13 +3,16 @@
 //! A pool of its own, because who waits here is also who is put together into one call (see `combine`),
 //! and because the floors must be forgotten with any connection that is lost.
 
-use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::address::{Address, DURABLE};
 use super::failure;
@@ -40,6 +43,26 @@ struct Idle {
 struct Connection {
     client: Client,
     statements: Statements,
+    /// What sends and receives.
+    task: AbortHandle,
+    /// Whether that has been ended, which takes a moment.
+    is_given_up: AtomicBool,
+}
+
+impl Connection {
+    fn is_open(&self) -> bool {
+        !self.client.is_closed() && !self.is_given_up.load(Ordering::Relaxed)
+    }
+}
+
+/// Has the floors forgotten when a connection is gone, however it went.
+#[derive(Debug)]
+struct Forgets(Arc<Floors>);
+
+impl Drop for Forgets {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
 }
 
 impl Pool {
@@ -87,7 +110,7 @@ impl Pool {
     fn reuse(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(Idle { connection, .. }) = idle.pop() {
-            if !connection.client.is_closed() {
+            if connection.is_open() {
                 return Some(connection);
             }
         }
@@ -96,16 +119,20 @@ impl Pool {
 
     async fn open(&self) -> Result<Connection, Failure> {
         let (client, connection) = self.address.connect().await?;
-        let floors = Arc::clone(&self.floors);
-        tokio::spawn(async move {
+        let forgets = Forgets(Arc::clone(&self.floors));
+        let task = tokio::spawn(async move {
+            let _forgets = forgets;
             // What ended it is told to those who use it.
             let _ = connection.await;
-            floors.forget();
         });
-        let prepared =
-            tokio::try_join!(client.batch_execute(DURABLE), Statements::prepare(&client));
-        let ((), statements) = prepared.map_err(|error| failure::calling(&error, true))?;
-        Ok(Connection { client, statements })
+        let task = task.abort_handle();
+        let prepared = self.address.in_time(async {
+            tokio::try_join!(client.batch_execute(DURABLE), Statements::prepare(&client))
+                .map_err(|error| failure::opening(&error))
+        });
+        // It would wait for the answers for ever.
+        let ((), statements) = prepared.await.inspect_err(|_| task.abort())?;
+        Ok(Connection { client, statements, task, is_given_up: AtomicBool::new(false) })
     }
 }
 
@@ -126,19 +153,28 @@ impl Held {
     pub(super) fn statements(&self) -> &Statements {
         &self.connection().statements
     }
-}
 
-impl Deref for Held {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.connection().client
+    /// What a function answers, unless it does not within reason. A connection on which nothing can be
+    /// asked any more is given up.
+    pub(super) async fn rows(
+        &self,
+        function: &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Result<Vec<Row>, Error>, Elapsed> {
+        let Connection { client, task, is_given_up, .. } = self.connection();
+        let called = timeout(self.pool.address.answer_max(), client.query(function, values)).await;
+        // Where it is lost it will be closed, but who comes next would have it before that.
+        if called.as_ref().map_or(true, |rows| rows.as_ref().is_err_and(failure::ends_connection)) {
+            is_given_up.store(true, Ordering::Relaxed);
+            task.abort();
+        }
+        called
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.take().filter(|c| !c.client.is_closed()) else {
+        let Some(connection) = self.connection.take().filter(Connection::is_open) else {
             return;
         };
         let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);

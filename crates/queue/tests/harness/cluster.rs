@@ -144,6 +144,7 @@ impl Cluster {
             password_file: None,
             connections: 4,
             connection_wait: Duration::from_secs(10),
+            call_max: Duration::from_secs(30),
             idle_max: None,
             combine_max: 1,
         }

@@ -1,5 +1,5 @@
 //! What stands between a server and its database: it counts connections, keeps new ones waiting or takes
-//! none, and cuts those that begin to listen.
+//! none, keeps answers, and cuts those that begin to listen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,6 +15,8 @@ pub(crate) struct Proxy {
     /// Whether connections that are made now wait.
     holds: watch::Sender<bool>,
     refuses: AtomicBool,
+    /// Whether answers wait.
+    silent: watch::Sender<bool>,
     cuts_listeners: AtomicBool,
 }
 
@@ -29,6 +31,7 @@ impl Proxy {
             connections: AtomicUsize::new(0),
             holds: watch::Sender::new(false),
             refuses: AtomicBool::new(false),
+            silent: watch::Sender::new(false),
             cuts_listeners: AtomicBool::new(false),
         });
         tokio::spawn(Arc::clone(&proxy).accept(listener, database.to_owned()));
@@ -49,6 +52,11 @@ impl Proxy {
     /// Takes no new connections from now on, or does again.
     pub(crate) fn refuse(&self, refuses: bool) {
         self.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    /// Lets no answer pass from now on, or those that wait as well.
+    pub(crate) fn silence(&self, silent: bool) {
+        self.silent.send_replace(silent);
     }
 
     /// Cuts each connection right behind the answer to its LISTEN from now on, or no longer.
@@ -76,7 +84,7 @@ impl Proxy {
 
     async fn pass(&self, mut client: TcpStream, mut database: TcpStream) -> std::io::Result<()> {
         let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-        let mut listens = false;
+        let (mut listens, mut silent) = (false, self.silent.subscribe());
         loop {
             tokio::select! {
                 length = client.read(&mut asked) => {
@@ -88,6 +96,7 @@ impl Proxy {
                     database.write_all(asked).await?;
                 }
                 length = database.read(&mut answered) => {
+                    silent.wait_for(|silent| !silent).await.unwrap();
                     let answered = &answered[..length?];
                     client.write_all(answered).await?;
                     if answered.is_empty() || listens && self.cuts_listeners.load(Ordering::SeqCst) {
