@@ -386,6 +386,33 @@ async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
     ends(second).await;
 }
 
+/// As one that the database's encoding has no letter for.
+#[tokio::test]
+async fn a_message_that_is_refused_fails_nobody_who_is_combined_with_it() {
+    let cluster = Cluster::shared();
+    let create =
+        "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    cluster.connect("postgres").await.batch_execute(create).await.unwrap();
+    let options = Options { connections: 1, combine_max: 4, ..cluster.options("latin") };
+    postgres::migrate(&options).await.unwrap();
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let lock = cluster.connect("latin").await;
+    hold_up_senders(&lock, queue).await;
+    let send = |content| desk.send_all(client, vec![outgoing(client, queue, content)]);
+    let (first, second, refused, last, ()) =
+        tokio::join!(send("first"), send("second"), send("\u{2603}"), send("last"), async {
+            held_up(&desk, &lock, 1).await;
+            lock.batch_execute("COMMIT").await.unwrap();
+        });
+    assert!(matches!(&refused, Err(Failure::Invalid(_))), "{refused:?}");
+    for sent in [first, second, last] {
+        sent.unwrap();
+    }
+    assert_eq!(contents(&desk.remove(client, queue, 9).await), ["first", "second", "last"]);
+}
+
 /// It is not opened in vain when its request is answered by another one.
 #[tokio::test]
 async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {

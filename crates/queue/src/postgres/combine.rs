@@ -1,5 +1,6 @@
 //! What waits for a connection, put together into one call: one exchange with the database and one
-//! commit for all of it. Each request is answered by itself.
+//! commit for all of it. Each request is answered by itself: where the database refuses them together,
+//! each is asked alone, and who asks for what cannot be done fails nobody else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,12 @@ use super::calls::{self, Columns, Done, change, client_number, queue_number, sen
 use super::pool::Held;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Outgoing, Request};
+
+/// What a call of several requests may send, in bytes of content: a message of the protocol has 1 GiB at
+/// most, and who is taken along would wait for the others' megabytes.
+const BYTES_MAX: usize = 4 << 20;
+/// And in messages, which have to be done before the database gives up a call.
+const MESSAGES_MAX: usize = 1000;
 
 /// Requests that wait for a connection, by what they can be combined with.
 #[derive(Debug)]
@@ -119,14 +126,21 @@ impl Claim<'_> {
         lock(self.waiting).jobs.remove(&self.number)
     }
 
-    /// So many jobs at most, in their order: this one, whose turn is used up, and the first of the others.
+    /// So many jobs at most, in their order: this one, whose turn is used up, and the first of the others,
+    /// as far as they go into one call.
     fn jobs(&self, most: usize) -> Vec<Job> {
         let mut waiting = lock(self.waiting);
         let mut taken: Vec<_> = waiting.jobs.remove_entry(&self.number).into_iter().collect();
+        let (mut messages, mut bytes) = taken.first().map_or((0, 0), |(_, job)| size(&job.request));
         while taken.len() < most
-            && let Some(job) = waiting.jobs.pop_first()
+            && let Some(next) = waiting.jobs.first_entry()
         {
-            taken.push(job);
+            let (more_messages, more_bytes) = size(&next.get().request);
+            (messages, bytes) = (messages + more_messages, bytes + more_bytes);
+            if messages > MESSAGES_MAX || bytes > BYTES_MAX {
+                break;
+            }
+            taken.push(next.remove_entry());
         }
         taken.sort_unstable_by_key(|&(number, _)| number);
         taken.into_iter().map(|(_, job)| job).collect()
@@ -139,6 +153,16 @@ impl Drop for Claim<'_> {
     }
 }
 
+/// Messages, and bytes of content.
+fn size(request: &Request) -> (usize, usize) {
+    match request {
+        Request::Send { messages, .. } => {
+            (messages.len(), messages.iter().map(|message| message.content.len()).sum())
+        }
+        _ => (1, 0),
+    }
+}
+
 fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -147,9 +171,15 @@ async fn answer(inner: Arc<Inner>, held: Held, jobs: Vec<Job>) {
     let connected = Instant::now();
     let mut done = match jobs.as_slice() {
         [] => return,
-        [job] => vec![calls::answer(&held, &inner.floors, &job.request).await],
-        [Job { request: Request::Send { .. }, .. }, ..] => send(&held, &jobs).await,
-        _ => remove(&inner, &held, &jobs).await,
+        [_] => alone(&inner, &held, &jobs).await,
+        [Job { request: Request::Send { .. }, .. }, ..] => match send(&held, &jobs).await {
+            Err(Failure::Invalid(_) | Failure::Broken(_)) => alone(&inner, &held, &jobs).await,
+            done => each(done, jobs.len()),
+        },
+        _ => match remove(&inner, &held, &jobs).await {
+            Err(Failure::Invalid(_) | Failure::Broken(_)) => alone(&inner, &held, &jobs).await,
+            done => each(done, jobs.len()),
+        },
     };
     // Whoever waits for the connection may have it before the answers are read.
     drop(held);
@@ -161,6 +191,21 @@ async fn answer(inner: Arc<Inner>, held: Held, jobs: Vec<Job>) {
     }
 }
 
+/// What each request was answered, or what became of all of them.
+type Each = Vec<Result<Done, Failure>>;
+
+fn each(done: Result<Each, Failure>, jobs: usize) -> Each {
+    done.unwrap_or_else(|failure| (0..jobs).map(|_| Err(failure.clone())).collect())
+}
+
+async fn alone(inner: &Inner, held: &Held, jobs: &[Job]) -> Each {
+    let mut done = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        done.push(calls::answer(held, &inner.floors, &job.request).await);
+    }
+    done
+}
+
 /// By call, the rows in the last column of which its number stands.
 fn by_call(rows: &[Row]) -> HashMap<i32, Vec<&Row>> {
     let mut calls: HashMap<i32, Vec<&Row>> = HashMap::new();
@@ -170,7 +215,7 @@ fn by_call(rows: &[Row]) -> HashMap<i32, Vec<&Row>> {
     calls
 }
 
-async fn send(held: &Held, jobs: &[Job]) -> Vec<Result<Done, Failure>> {
+async fn send(held: &Held, jobs: &[Job]) -> Result<Each, Failure> {
     let sends: Vec<(u32, &[Outgoing])> = jobs
         .iter()
         .filter_map(|job| match &job.request {
@@ -183,23 +228,16 @@ async fn send(held: &Held, jobs: &[Job]) -> Vec<Result<Done, Failure>> {
         .zip(&sends)
         .map(|(call, (sender, messages))| columns.add(call, *sender, messages))
         .collect();
-    let rows = columns.send(held).await;
-    let rows = match &rows {
-        Ok(rows) => Ok(by_call(rows)),
-        Err(failure) => Err(failure),
-    };
-    (1..)
-        .zip(sends)
-        .zip(added)
-        .map(|((call, (_, messages)), added)| {
-            added?;
-            let rows = rows.as_ref().map_err(|&failure| failure.clone())?;
-            sent(rows.get(&call).into_iter().flatten().copied(), messages)
-        })
-        .collect()
+    let rows = columns.send(held).await?;
+    let rows = by_call(&rows);
+    let done = (1..).zip(sends).zip(added).map(|((call, (_, messages)), added)| {
+        added?;
+        sent(rows.get(&call).into_iter().flatten().copied(), messages)
+    });
+    Ok(done.collect())
 }
 
-async fn remove(inner: &Inner, held: &Held, jobs: &[Job]) -> Vec<Result<Done, Failure>> {
+async fn remove(inner: &Inner, held: &Held, jobs: &[Job]) -> Result<Each, Failure> {
     let wanted: Vec<(u32, u32)> = jobs
         .iter()
         .filter_map(|job| match job.request {
@@ -229,21 +267,48 @@ async fn remove(inner: &Inner, held: &Held, jobs: &[Job]) -> Vec<Result<Done, Fa
         &held.statements().take_each,
         &[&receivers, &queues, &leases, &floors, &floors_nobodys, &epochs],
     )
-    .await;
-    let rows = match &rows {
-        Ok(rows) => Ok(by_call(rows)),
-        Err(failure) => Err(failure),
-    };
-    calls
-        .into_iter()
-        .zip(wanted)
-        .map(|(call, (receiver, queue))| {
-            let (call, begun) = call?;
-            let rows = rows.as_ref().map_err(|&failure| failure.clone())?;
-            let rows = rows.get(&call).into_iter().flatten().copied();
-            let messages = taken(rows, &inner.floors, &begun, receiver, queue)?;
-            let messages = messages.into_iter().map(|(message, _)| message).collect();
-            Ok(Answer::Messages(messages).into())
-        })
-        .collect()
+    .await?;
+    let rows = by_call(&rows);
+    let done = calls.into_iter().zip(wanted).map(|(call, (receiver, queue))| {
+        let (call, begun) = call?;
+        let rows = rows.get(&call).into_iter().flatten().copied();
+        let messages = taken(rows, &inner.floors, &begun, receiver, queue)?;
+        let messages = messages.into_iter().map(|(message, _)| message).collect();
+        Ok(Answer::Messages(messages).into())
+    });
+    Ok(done.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// How many of these sends, each of so many messages of so many bytes, the first takes along.
+    fn taken(sends: &[(usize, usize)]) -> usize {
+        let waiting = Mutex::default();
+        let claims: Vec<_> = sends
+            .iter()
+            .map(|&(messages, bytes)| {
+                let message = Outgoing { receiver: 1, queue: 1, content: "x".repeat(bytes) };
+                let messages = vec![message; messages];
+                let (reply, _) = oneshot::channel();
+                Claim::new(&waiting, Job { request: Request::Send { sender: 1, messages }, reply })
+            })
+            .collect();
+        claims[0].jobs(4).len()
+    }
+
+    #[test]
+    fn a_call_takes_no_more_along_than_it_can_carry() {
+        assert_eq!(taken(&[(1, 1); 3]), 3);
+        assert_eq!(taken(&[(1, 1); 5]), 4);
+        assert_eq!(taken(&[(500, 1); 3]), 2);
+        assert_eq!(taken(&[(1, BYTES_MAX / 2); 3]), 2);
+        // What is large by itself is made all the same, alone.
+        assert_eq!(taken(&[(1, BYTES_MAX + 1), (1, 1)]), 1);
+        assert_eq!(taken(&[(1001, 1), (1, 1)]), 1);
+        // In the order in which they came.
+        assert_eq!(taken(&[(1, 1), (1001, 1), (1, 1)]), 1);
+    }
 }
