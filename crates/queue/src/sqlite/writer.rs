@@ -1,7 +1,9 @@
 //! The one thread that alters messages. What waits for it is committed as one transaction, in which
 //! a request that fails undoes only itself.
 
+use std::iter;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -37,8 +39,25 @@ impl Drop for Writer {
 
 #[derive(Debug)]
 struct Job {
-    task: Task,
+    task: Slot,
     reply: oneshot::Sender<Reply>,
+}
+
+/// A task until somebody does it, or nobody waits for it any more.
+type Slot = Arc<Mutex<Option<Task>>>;
+
+fn take(slot: &Slot) -> Option<Task> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Whoever waits for a task, who takes it back when he leaves: its content counts as his no longer, while
+/// the thread may be busy for seconds.
+struct Waits(Slot);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        take(&self.0);
+    }
 }
 
 #[derive(Debug)]
@@ -86,6 +105,8 @@ impl Writer {
         // A thread that has panicked takes no jobs, and drops those that it has.
         let ended = || Failure::Unknown("the thread that writes to SQLite has ended".to_owned());
         let jobs = self.jobs.as_ref().ok_or_else(ended)?;
+        let task = Arc::new(Mutex::new(Some(task)));
+        let _waits = Waits(Arc::clone(&task));
         jobs.send(Job { task, reply }).map_err(|_| ended())?;
         answered.await.map_err(|_| ended())
     }
@@ -159,8 +180,10 @@ fn transact(
         Ok(transaction) => transaction,
         Err(error) => {
             let failed = failure(error);
-            let reply = Reply { answer: Err(failed.clone()), begun: Instant::now() };
-            replies.push((first.reply, reply));
+            // All of them: who waits behind the first would wait for the file as long again.
+            let begun = Instant::now();
+            let refused = |Job { reply, .. }| (reply, Reply { answer: Err(failed.clone()), begun });
+            replies.extend(iter::once(first).chain(jobs.try_iter()).map(refused));
             return Err(failed);
         }
     };
@@ -169,7 +192,7 @@ fn transact(
     while let Some(Job { task, reply }) = next {
         let begun = Instant::now();
         // Who has gone may have thought that it was not done.
-        if !reply.is_closed() {
+        if let Some(task) = take(&task) {
             let answer = alone(&mut transaction, &task, arrived);
             let failed = answer.as_ref().err().cloned();
             replies.push((reply, Reply { answer, begun }));
@@ -217,5 +240,53 @@ fn tell(arrivals: &broadcast::Sender<Arrival>, arrived: Vec<Arrival>) {
     for arrival in arrived {
         // Nobody may be waiting.
         let _ = arrivals.send(arrival);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn job() -> (Job, oneshot::Receiver<Reply>) {
+        let (reply, replied) = oneshot::channel();
+        let task = Arc::new(Mutex::new(Some(Task::Answer(Request::Counts))));
+        (Job { task, reply }, replied)
+    }
+
+    #[test]
+    fn who_leaves_takes_back_what_he_brought() {
+        let (jobs, waiting) = mpsc::channel();
+        let writer = Writer { jobs: Some(jobs), thread: None };
+        {
+            let mut stages = Stages::default();
+            let mut call = pin!(writer.call(Request::Counts, &mut stages));
+            assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        let job = waiting.try_recv().unwrap();
+        assert!(take(&job.task).is_none());
+    }
+
+    #[test]
+    fn a_file_that_is_busy_is_waited_for_once_by_all() {
+        let place = std::env::temp_dir().join(format!("knee-writer-{}.db", std::process::id()));
+        let other = Connection::open(&place).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        let mut connection = Connection::open(&place).unwrap();
+        connection.busy_timeout(Duration::ZERO).unwrap();
+        let (jobs, waiting) = mpsc::channel();
+        let (first, mut first_replied) = job();
+        let (second, mut second_replied) = job();
+        jobs.send(second).unwrap();
+        group(&mut connection, first, &waiting, &broadcast::Sender::new(1));
+        for replied in [&mut first_replied, &mut second_replied] {
+            let answer = replied.try_recv().unwrap().answer;
+            assert!(matches!(&answer, Err(Failure::Unavailable(_))), "{answer:?}");
+        }
+        std::fs::remove_file(&place).unwrap();
     }
 }
