@@ -18,6 +18,11 @@ use crate::database::Failure;
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long what was sent may stay unacknowledged by the server's machine.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+/// How long nothing may come before the server's machine is asked whether it is there; how often then, and
+/// how many times without an answer. Who listens sends nothing else.
+const QUIET: Duration = Duration::from_secs(15);
+const PROBE: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
 /// What every session is set to. Plans are made once, or PostgreSQL would plan anew in each call what it
 /// thinks depends on the numbers; and as for full tables, though they may be empty then.
 /// Each statement of a function sees what was committed before it began: who has waited for a lock needs that.
@@ -102,6 +107,7 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
     let connect_max = config.get_connect_timeout().copied().unwrap_or(CONNECT);
     config.connect_timeout(connect_max);
     config.tcp_user_timeout(UNACKNOWLEDGED);
+    config.keepalives_idle(QUIET).keepalives_interval(PROBE).keepalives_retries(PROBES);
     if config.get_application_name().is_none() {
         config.application_name("knee-queue");
     }
@@ -201,6 +207,15 @@ mod tests {
             let Err(Failure::Invalid(told)) = read(text) else { panic!("{text} is taken") };
             assert!(told.contains("PGPASSWORD") && !told.contains("secret"), "{told}");
         }
+    }
+
+    #[test]
+    fn whether_the_other_machine_is_there_is_asked_soon() {
+        let config = read("postgresql://me@localhost/db").unwrap().config;
+        assert!(config.get_keepalives());
+        assert_eq!(config.get_keepalives_idle(), QUIET);
+        assert_eq!(config.get_keepalives_interval(), Some(PROBE));
+        assert_eq!(config.get_keepalives_retries(), Some(PROBES));
     }
 
     #[test]
