@@ -84,6 +84,34 @@ pub struct Postgres {
 }
 
 type Watch = Arc<OnceCell<Result<(), Failure>>>;
+type Watches = Mutex<HashMap<QueueId, Watch>>;
+
+/// A call that somebody waits for. Who wakes up, or leaves as the last one, has nobody else come to it; there
+/// may be a later one by then.
+struct Shared<'w> {
+    watches: &'w Watches,
+    queue: QueueId,
+    watch: Watch,
+}
+
+impl Shared<'_> {
+    fn of(watches: &Watches, queue: QueueId) -> Shared<'_> {
+        let watch = Arc::clone(lock(watches).entry(queue).or_default());
+        Shared { watches, queue, watch }
+    }
+}
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        let mut watches = lock(self.watches);
+        // One is the map's. None is made but under its lock.
+        let is_over = self.watch.initialized() || Arc::strong_count(&self.watch) == 2;
+        if is_over && watches.get(&self.queue).is_some_and(|watch| Arc::ptr_eq(watch, &self.watch))
+        {
+            watches.remove(&self.queue);
+        }
+    }
+}
 
 /// What the tasks share.
 #[derive(Debug)]
@@ -95,7 +123,7 @@ struct Inner {
     /// For letting the database know that queues are watched.
     watching: Arc<Pool>,
     /// The calls that do so: whoever else begins to wait there waits for the same one.
-    watches: Mutex<HashMap<QueueId, Watch>>,
+    watches: Watches,
     floors: Arc<Floors>,
     listener: Listener,
 }
@@ -190,14 +218,12 @@ impl Inner {
 
     /// Waits for the call that is under way, or makes one, which ends though who asked leaves.
     async fn watch(self: &Arc<Inner>, queue: QueueId) -> Result<(), Failure> {
-        let watch = Arc::clone(lock(&self.watches).entry(queue).or_default());
+        let shared = Shared::of(&self.watches, queue);
         let call = async || {
             let inner = Arc::clone(self);
             ended(tokio::spawn(async move { inner.let_know(queue).await }).await)
         };
-        let watched = watch.get_or_init(call).await.clone();
-        lock(&self.watches).remove(&queue);
-        watched
+        shared.watch.get_or_init(call).await.clone()
     }
 
     /// The database has to know for twice as long as it is remembered here.
@@ -255,4 +281,29 @@ async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent) {
 async fn tell(pool: &Arc<Pool>, text: &str) -> Result<(), Failure> {
     let held = pool.take().await?;
     change(&held, &held.statements().tell, &[&text]).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_call_is_shared_until_it_is_answered_or_nobody_waits_for_it() {
+        let watches = Watches::default();
+        let (first, second) = (Shared::of(&watches, 7), Shared::of(&watches, 7));
+        assert!(Arc::ptr_eq(&first.watch, &second.watch));
+        drop(first);
+        assert_eq!(lock(&watches).len(), 1);
+        drop(second);
+        assert_eq!(lock(&watches).len(), 0);
+
+        let (first, late) = (Shared::of(&watches, 7), Shared::of(&watches, 7));
+        first.watch.set(Ok(())).unwrap();
+        drop(first);
+        let later = Shared::of(&watches, 7);
+        assert!(!Arc::ptr_eq(&later.watch, &late.watch));
+        drop(late);
+        assert!(Arc::ptr_eq(&Shared::of(&watches, 7).watch, &later.watch));
+    }
 }
