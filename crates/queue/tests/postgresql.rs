@@ -91,6 +91,27 @@ async fn migrations_are_installed_once_and_known_again() {
     assert!(matches!(&failed, Err(Failure::NotMigrated(_))), "{failed:?}");
 }
 
+/// No call's limit is its own.
+#[tokio::test]
+async fn a_migration_takes_as_long_as_it_takes() {
+    let cluster = Cluster::shared();
+    let options = Options {
+        call_max: Duration::from_millis(50),
+        ..cluster.options(&cluster.database().await)
+    };
+    let client = cluster.connect(name(&options)).await;
+    // What somebody holds who migrates.
+    client
+        .batch_execute(&format!("SELECT pg_advisory_lock({})", 0x6b6e_6565_0001_i64))
+        .await
+        .unwrap();
+    let (done, ()) = tokio::join!(postgres::migrate(&options), async {
+        sleep(Duration::from_millis(500)).await;
+        client.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    });
+    assert_eq!(done.unwrap(), ["001_messages"]);
+}
+
 #[tokio::test]
 async fn who_is_not_let_in_is_told_so_without_his_password() {
     let mut cluster = Cluster::start(false);

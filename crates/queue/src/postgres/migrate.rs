@@ -17,6 +17,11 @@ struct Migration {
 const MIGRATIONS: &[Migration] =
     &[Migration { number: 1, name: "messages", sql: include_str!("sql/001_messages.sql") }];
 
+/// A migration takes as long as it takes, and plans as for the tables that there are.
+const SESSION: &str =
+    "SET statement_timeout = 0; SET enable_seqscan = on; SET enable_bitmapscan = on;
+    SET plan_cache_mode = auto";
+
 /// Held by whoever migrates: one at a time.
 const LOCK: i64 = 0x6b6e_6565_0001;
 
@@ -24,16 +29,20 @@ const LOCK: i64 = 0x6b6e_6565_0001;
 pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
     let mut client = connect(address).await?;
     let calling = |error| failure::calling(&error);
+    client.batch_execute(SESSION).await.map_err(calling)?;
     client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(calling)?;
-    client
-        .batch_execute(
-            "CREATE SCHEMA IF NOT EXISTS knee_queue;
+    // Who may not make a schema may find all there.
+    if !is_there(&client).await? {
+        client
+            .batch_execute(
+                "CREATE SCHEMA IF NOT EXISTS knee_queue;
              CREATE TABLE IF NOT EXISTS knee_queue.migration (
                  number integer PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL,
                  installed_at timestamptz NOT NULL DEFAULT now())",
-        )
-        .await
-        .map_err(calling)?;
+            )
+            .await
+            .map_err(calling)?;
+    }
     let installed = check_known(&client).await?;
     let mut done = Vec::new();
     for migration in MIGRATIONS.iter().skip(installed) {
@@ -61,12 +70,17 @@ pub(super) async fn check(address: &Address) -> Result<(), Failure> {
     address.in_time(check_all(&client)).await
 }
 
-async fn check_all(client: &Client) -> Result<(), Failure> {
+/// Whether something was ever installed.
+async fn is_there(client: &Client) -> Result<bool, Failure> {
     let there = client
         .query_one("SELECT to_regclass('knee_queue.migration') IS NOT NULL", &[])
         .await
         .map_err(|error| failure::opening(&error))?;
-    let installed = if there.get(0) { check_known(client).await? } else { 0 };
+    Ok(there.get(0))
+}
+
+async fn check_all(client: &Client) -> Result<(), Failure> {
+    let installed = if is_there(client).await? { check_known(client).await? } else { 0 };
     if installed == MIGRATIONS.len() {
         return Ok(());
     }
