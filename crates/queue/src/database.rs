@@ -70,6 +70,8 @@ pub enum Failure {
     NotThere(String),
     /// The schema is missing, or is another one.
     NotMigrated(String),
+    /// The database does not let this server in, or not do what it has to.
+    NotAllowed(String),
     /// There is no room.
     Full(String),
     /// It cannot be done now; nothing was.
@@ -99,6 +101,7 @@ impl fmt::Display for Failure {
         let (Failure::Invalid(text)
         | Failure::NotThere(text)
         | Failure::NotMigrated(text)
+        | Failure::NotAllowed(text)
         | Failure::Full(text)
         | Failure::Unavailable(text)
         | Failure::Unknown(text)

@@ -128,12 +128,35 @@ async fn who_is_not_let_in_is_told_so_without_his_password() {
     };
     std::fs::write(&place, "wrong-one\n").unwrap();
     let failed = Postgres::open(&guest).await.unwrap_err();
-    assert!(matches!(&failed, Failure::Unavailable(_)), "{failed:?}");
+    assert!(matches!(&failed, Failure::NotAllowed(_)), "{failed:?}");
     assert!(failed.to_string().contains("guest") && !failed.to_string().contains("wrong-one"));
     std::fs::write(&place, "right-one\n").unwrap();
     // Let in, but without any rights.
     let failed = Postgres::open(&guest).await.unwrap_err();
+    assert!(matches!(&failed, Failure::NotAllowed(_)), "{failed:?}");
     assert!(failed.to_string().contains("permission denied"), "{failed}");
+    // Those that docs/knee-queue.md names are enough.
+    let rights = "GRANT USAGE ON SCHEMA knee_queue TO guest;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA knee_queue TO guest;
+        GRANT USAGE ON ALL SEQUENCES IN SCHEMA knee_queue TO guest";
+    cluster.connect(name(&options)).await.batch_execute(rights).await.unwrap();
+    assert!(postgres::migrate(&guest).await.unwrap().is_empty());
+    let desk = Desk(Postgres::open(&guest).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut arrivals = desk.0.arrivals().await.unwrap();
+    desk.0.watch(queue).await.unwrap();
+    desk.send(client, client, queue, "x").await;
+    arrivals.recv().await.unwrap();
+    assert_eq!(contents(&desk.read(client, queue, 0, 9).await), ["x"]);
+    let lease = desk.lease(client, queue, 1, Duration::from_millis(1)).await;
+    assert_eq!(lease.len(), 1);
+    // The keeper has them, too: it lets the message come back, and has its horizon.
+    desk.at_last(async || desk.remove(client, queue, 1).await.pop()).await;
+    desk.delete(queue).await.unwrap();
+    let nowhere = Options { address: format!("{}x", options.address), ..options.clone() };
+    let failed = Postgres::open(&nowhere).await.unwrap_err();
+    assert!(matches!(&failed, Failure::NotAllowed(_)), "{failed:?}");
     std::fs::remove_file(&place).unwrap();
 
     cluster.stop(Stop::Fast);

@@ -11,7 +11,8 @@ pub(super) fn unanswered(failure: Failure) -> Status {
     match failure {
         Failure::Invalid(text) => Status::invalid_argument(text),
         Failure::NotThere(text) => Status::not_found(text),
-        Failure::NotMigrated(text) => Status::failed_precondition(text),
+        // Who asked has all rights that he needs: it is this server that has not.
+        Failure::NotMigrated(text) | Failure::NotAllowed(text) => Status::failed_precondition(text),
         Failure::Full(text) | Failure::TooLate(text) => Status::resource_exhausted(text),
         Failure::Unavailable(text) => Status::unavailable(text),
         // No client repeats this one by itself: that might do it twice.

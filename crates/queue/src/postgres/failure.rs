@@ -9,7 +9,17 @@ use crate::database::Failure;
 
 /// Of a connection that was asked for.
 pub(super) fn connecting(error: &Error) -> Failure {
-    Failure::Unavailable(format!("cannot connect to the database: {}", text(error)))
+    let text = format!("cannot connect to the database: {}", text(error));
+    match error.code() {
+        Some(code) if is_for_the_administrator(code.code()) => Failure::NotAllowed(text),
+        _ => Failure::Unavailable(text),
+    }
+}
+
+/// Whether somebody has to do something about it: a user who is not let in or has not the rights, a
+/// database that is not there.
+fn is_for_the_administrator(code: &str) -> bool {
+    code.starts_with("28") || matches!(code, "3D000" | "42501")
 }
 
 /// Of what is asked before any call, which has done nothing.
@@ -43,9 +53,10 @@ pub(super) fn calling(error: &Error) -> Failure {
              `knee-queue migrate`"
         )),
         "53100" => Failure::Full(text),
-        // Of a read only server, no rights, no resources, a deadlock, a statement that took too long,
-        // or a server that is shut down.
-        code if matches!(&code[..2], "25" | "28" | "40" | "42" | "53" | "55" | "57" | "58") => {
+        code if is_for_the_administrator(code) => Failure::NotAllowed(text),
+        // Of a read only server, no resources, a deadlock, a statement that took too long, or a server
+        // that is shut down.
+        code if matches!(&code[..2], "25" | "40" | "53" | "55" | "57" | "58") => {
             Failure::Unavailable(text)
         }
         "22021" | "22P05" => Failure::Invalid(text),

@@ -130,11 +130,12 @@ async fn failures_of_the_database_have_a_status_each() {
     let server = Server::start(ledger.clone());
     let mut client = server.client().await;
     type Kind = fn(String) -> Failure;
-    let rows: [(Kind, Code); 8] = [
+    let rows: [(Kind, Code); 9] = [
         (Failure::Invalid, Code::InvalidArgument),
         (Failure::NotThere, Code::NotFound),
         (Failure::NotMigrated, Code::FailedPrecondition),
         (Failure::Full, Code::ResourceExhausted),
+        (Failure::NotAllowed, Code::FailedPrecondition),
         (Failure::Unavailable, Code::Unavailable),
         (Failure::Unknown, Code::Unknown),
         (Failure::TooLate, Code::ResourceExhausted),
