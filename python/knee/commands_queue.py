@@ -16,7 +16,9 @@ from knee.spec import Configuration, Middleware, Store, Workload
 _CONNECTIONS_SPARE = 64
 """Connections beside the clients': populating and reconnecting."""
 _DATABASE_CONNECTIONS_SPARE = 16
-"""Of a PostgreSQL: who listens, keeps order, migrates and probes."""
+"""Of a PostgreSQL: who prepares, migrates and probes."""
+_MIDDLEWARE_CONNECTIONS_OWN = 5
+"""Of a middleware, beside those for requests: who listens, and two each for upkeep and for who begins to wait."""
 _CHECKPOINT_S = 60.0
 """Seconds that a PostgreSQL may need to write its shared buffers."""
 _SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
@@ -183,7 +185,10 @@ def connections_of_database(configuration: Configuration) -> int:
     if configuration.system.load.kind == "pgbench":
         return configuration.clients
     tier = configuration.system.middleware
-    return 0 if tier is None else tier.connections or configuration.middlewares * (tier.workers or 0)
+    if tier is None:
+        return 0
+    middlewares = configuration.middlewares
+    return (tier.connections or middlewares * (tier.workers or 0)) + middlewares * _MIDDLEWARE_CONNECTIONS_OWN
 
 
 def _as_nobody_in_particular() -> list[str]:
