@@ -30,7 +30,7 @@ pub struct Budget {
 pub struct Account {
     budget: Arc<Budget>,
     taken: AtomicUsize,
-    /// Parts of large answers that its reader had room for.
+    /// Parts of large answers that its reader had room for, and of requests that came.
     parts: AtomicUsize,
     /// Where nobody wants to know, none.
     pub(crate) activity: Option<Activity>,
@@ -148,12 +148,12 @@ impl Share {
         self.account.activity.as_ref()
     }
 
-    /// Its connection's reader had room for a part of an answer.
+    /// Its connection's reader had room for a part of an answer, or one of a request came.
     pub(crate) fn count_part(&self) {
         self.account.parts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many its connection's reader had room for, of all answers.
+    /// How many of all answers and requests of its connection.
     pub(crate) fn parts(&self) -> usize {
         self.account.parts.load(Ordering::Relaxed)
     }

@@ -12,8 +12,9 @@ use tonic::Status;
 use tonic::codegen::Future;
 
 use crate::bounded::Bounds;
-use crate::budget::Share;
+use crate::budget::{CALL_BYTES, Share};
 use crate::fields::Fields;
+use crate::progress::Progress;
 
 /// A request as it comes: each part takes its length, and what its fields will be. One of which
 /// nothing comes for too long is given up.
@@ -27,26 +28,41 @@ pub struct Incoming {
     idle_max: Option<Duration>,
     /// Until when something is to come; most requests come at once.
     until: Option<Pin<Box<Sleep>>>,
+    /// What came so far.
+    bytes: usize,
+    /// That of its connection, since this one last stood still for too long.
+    progress: Progress,
 }
 
 impl Incoming {
     pub(crate) fn new(body: tonic::body::Body, share: Arc<Share>, bounds: &Bounds) -> Incoming {
         let &Bounds { idle_max, field_bytes, .. } = bounds;
-        Incoming { body, fields: Fields::default(), field_bytes, share, idle_max, until: None }
+        let (fields, progress) = (Fields::default(), Progress::of(&share));
+        Incoming { body, fields, field_bytes, share, idle_max, until: None, bytes: 0, progress }
     }
 
     fn take(&mut self, part: &[u8]) -> Result<(), Status> {
         if let (Some(until), Some(idle_max)) = (&mut self.until, self.idle_max) {
             until.as_mut().reset(Instant::now() + idle_max);
         }
+        self.bytes += part.len();
+        if self.bytes > CALL_BYTES {
+            self.share.count_part();
+        }
         self.share.take(part.len() + self.fields.count(part) * self.field_bytes)
     }
 
-    /// Whether nothing came for too long.
+    /// Whether nothing came for too long, nor anything else moved on its connection.
     fn is_given_up(&mut self, context: &mut Context<'_>) -> bool {
         let Some(idle_max) = self.idle_max else { return false };
         let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_max)));
-        until.as_mut().poll(context).is_ready()
+        while until.as_mut().poll(context).is_ready() {
+            if self.progress.is_none() {
+                return true;
+            }
+            until.as_mut().reset(Instant::now() + idle_max);
+        }
+        false
     }
 }
 

@@ -12,6 +12,7 @@ use tonic::codegen::http;
 
 use crate::budget::{CALL_BYTES, Share};
 use crate::lease::Lease;
+use crate::progress::Progress;
 
 /// What stays of an answer that was given up, until its reader goes or takes it: a part that waits for
 /// room at the reader's, and one in front of it.
@@ -42,8 +43,8 @@ struct Large {
     leaving: Leaving,
     /// Whether its reader waits for it, instead of the other way round.
     is_awaited: bool,
-    /// What of all answers of its connection had left when this one last stood still for too long.
-    parts_seen: usize,
+    /// That of its connection, since this one last stood still for too long.
+    progress: Progress,
     share: Arc<Share>,
 }
 
@@ -91,9 +92,7 @@ impl Large {
 
     /// Gives it up, unless it is what is waited for, or others of its connection go on.
     fn give_up(&mut self) -> bool {
-        let parts = self.share.parts();
-        let is_stalled =
-            !self.is_awaited && parts == std::mem::replace(&mut self.parts_seen, parts);
+        let is_stalled = !self.is_awaited && self.progress.is_none();
         if is_stalled {
             self.leaving.share.keep(GIVEN_UP_BYTES);
             self.share.keep(CALL_BYTES);
@@ -149,7 +148,7 @@ impl Body for Outgoing {
                 body: std::mem::take(body),
                 leaving: Leaving::of(&self.share, frame.into_data().unwrap_or_default()),
                 is_awaited: false,
-                parts_seen: self.share.parts(),
+                progress: Progress::of(&self.share),
                 share: Arc::clone(&self.share),
             };
             self.answer = Answer::Large(Lease::new(large, self.idle_max, Large::give_up));

@@ -31,7 +31,7 @@ use super::safe::Safe;
 use super::scan::{Place, Scan, entry};
 use super::serving::Settings;
 use super::tally::Tally;
-use super::watch::Watch;
+use super::watch::{Patience, Watch};
 use super::write::{Refused, idle, in_version, put, write_of, written};
 use crate::engine::{Second, Version};
 use crate::versioned::{Action, Committed, Condition, Past, Room, Store, Write};
@@ -234,6 +234,7 @@ impl Service {
 
     async fn scan_of(
         &self,
+        call: &Call,
         request: ScanRequest,
         atomic: bool,
     ) -> Result<impl Stream<Item = Result<ScanResponse, Status>> + Send + use<>, Status> {
@@ -241,18 +242,20 @@ impl Service {
             return Err(too_many("scans", self.settings.scans_max));
         };
         let atomic = atomic.then_some(self.settings.snapshot_age_max);
-        let place = Place { store: self.store.clone(), tally: Arc::clone(&self.tally), permit };
+        let (store, tally) = (self.store.clone(), Arc::clone(&self.tally));
+        let place = Place { store, tally, permit, progress: call.progress() };
         let scan = blocking(move || Scan::new(request, atomic, place)).await??;
         Ok(scan.batches(self.settings.reader_idle_max, self.safe.clone()))
     }
 
-    fn watch_of(&self, request: WatchRequest) -> Result<Watch, Status> {
+    fn watch_of(&self, call: &Call, request: WatchRequest) -> Result<Watch, Status> {
         let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
             return Err(too_many("watches", self.settings.watches_max));
         };
         let (store, safe) = (self.store.clone(), self.safe.clone());
-        let idle_max = self.settings.reader_idle_max;
-        Watch::new(request, store, safe, self.ending.clone(), idle_max, permit)
+        let (idle_max, ending) = (self.settings.reader_idle_max, self.ending.clone());
+        let patience = Patience { idle_max, progress: call.progress() };
+        Watch::new(request, store, safe, ending, patience, permit)
     }
 
     async fn load_of(
@@ -427,7 +430,8 @@ impl KeyValue for Service {
         request: Request<ScanRequest>,
     ) -> Result<Response<Self::ScanStream>, Status> {
         let (call, request) = self.meter.call(Op::Scan, request);
-        streamed(call, self.scan_of(request, false).await)
+        let scan = self.scan_of(&call, request, false).await;
+        streamed(call, scan)
     }
 
     type AtomicScanStream = Streamed<ScanResponse>;
@@ -437,7 +441,8 @@ impl KeyValue for Service {
         request: Request<ScanRequest>,
     ) -> Result<Response<Self::AtomicScanStream>, Status> {
         let (call, request) = self.meter.call(Op::AtomicScan, request);
-        streamed(call, self.scan_of(request, true).await)
+        let scan = self.scan_of(&call, request, true).await;
+        streamed(call, scan)
     }
 
     type WatchStream = Streamed<WatchResponse>;
@@ -447,7 +452,8 @@ impl KeyValue for Service {
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (call, request) = self.meter.call(Op::Other, request);
-        streamed(call, self.watch_of(request).map(Watch::responses))
+        let watch = self.watch_of(&call, request);
+        streamed(call, watch.map(Watch::responses))
     }
 
     type InitStream = Streamed<InitResponse>;

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
-use knee_serving::Lease;
+use knee_serving::{Lease, Progress};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
@@ -60,6 +60,8 @@ pub(super) struct Scan {
     unknown: Vec<usize>,
     /// The next key of each other stripe that has one.
     heads: BinaryHeap<Reverse<Head>>,
+    /// That of its connection, since nothing was last asked of this for too long.
+    progress: Option<Progress>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -140,6 +142,8 @@ pub(super) struct Place {
     pub(super) store: Store,
     pub(super) tally: Arc<Tally>,
     pub(super) permit: OwnedSemaphorePermit,
+    /// That of its connection.
+    pub(super) progress: Option<Progress>,
 }
 
 impl Scan {
@@ -150,7 +154,7 @@ impl Scan {
         place: Place,
     ) -> Result<Scan, Status> {
         let ScanRequest { start, end, predicate, limit } = request;
-        let Place { store, tally, permit } = place;
+        let Place { store, tally, permit, progress } = place;
         check_range(&start, &end)?;
         let predicate = Predicate::compile(&predicate)?;
         let stripes = store.stripes();
@@ -176,18 +180,20 @@ impl Scan {
             tally,
             end,
             predicate,
+            progress,
             _permit: permit,
         })
     }
 
     /// Its batches, each made when it is asked for, and once it is safe. It is given up, and its
-    /// place is free, when nothing is read for `idle_max`.
+    /// place is free, when nothing is asked of it for `idle_max`, and what it gave last does not move.
     pub(super) fn batches(
         self,
         idle_max: Duration,
         safe: Safe,
     ) -> impl Stream<Item = Result<ScanResponse, Status>> + Send {
-        let scan = Lease::new(self, Some(idle_max), |_| true);
+        let give_up = |scan: &mut Scan| scan.progress.as_mut().is_none_or(Progress::is_none);
+        let scan = Lease::new(self, Some(idle_max), give_up);
         let reading = Reading { scan, safe, is_over: false };
         unfold(Some(reading), |reading| async {
             match reading?.next().await {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{self, WatchRequest, WatchResponse, past};
+use knee_serving::Progress;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::AbortHandle;
 use tonic::Status;
@@ -123,14 +124,22 @@ impl Buffer {
             .then_some(Told { response: WatchResponse { events, commit }, seen }))
     }
 
-    /// Gives up if nothing was taken for so long.
-    fn is_given_up(&self, idle_max: Duration) -> bool {
+    /// Gives up if nothing was taken for too long, and what was taken last does not move.
+    fn is_given_up(&self, Patience { idle_max, progress }: &mut Patience) -> bool {
         let mut waiting = self.lock();
-        if waiting.since.is_some_and(|since| since.elapsed() >= idle_max) {
+        let is_idle = waiting.since.is_some_and(|since| since.elapsed() >= *idle_max);
+        if is_idle && progress.as_mut().is_none_or(Progress::is_none) {
             waiting.give_up();
         }
         waiting.place.is_none()
     }
+}
+
+/// How long a watch waits for its reader.
+pub(super) struct Patience {
+    pub(super) idle_max: Duration,
+    /// That of its connection, since nothing was last taken for too long.
+    pub(super) progress: Option<Progress>,
 }
 
 /// What is told at once.
@@ -141,13 +150,13 @@ struct Told {
 }
 
 impl Watch {
-    /// Begins to watch a range, until nothing is read for `idle_max` of what there is.
+    /// Begins to watch a range, until its reader is not waited for any longer.
     pub(super) fn new(
         WatchRequest { start, end, values }: WatchRequest,
         store: Store,
         safe: Safe,
         ending: watch::Receiver<bool>,
-        idle_max: Duration,
+        mut patience: Patience,
         permit: OwnedSemaphorePermit,
     ) -> Result<Watch, Status> {
         check_range(&start, &end)?;
@@ -157,8 +166,8 @@ impl Watch {
         let buffer = Arc::new(Buffer { waiting: Mutex::new(waiting), arrived: Notify::new() });
         let watched = Arc::clone(&buffer);
         let patience = tokio::spawn(async move {
-            while !watched.is_given_up(idle_max) {
-                tokio::time::sleep(idle_max).await;
+            while !watched.is_given_up(&mut patience) {
+                tokio::time::sleep(patience.idle_max).await;
             }
         });
         let listener = Arc::clone(&buffer);

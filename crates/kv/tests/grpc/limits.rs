@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use knee_kv::grpc::Settings;
 use knee_kv::versioned::StoreOptions;
 use knee_rpc::Message;
-use knee_rpc::kv::{BulkPutRequest, Change};
+use knee_rpc::kv::{BulkPutRequest, Change, ScanRequest};
 use tonic::{Code, Status};
 
 use crate::raw::{Raw, field};
@@ -135,11 +135,20 @@ async fn a_request_of_many_small_parts_counts_as_what_it_takes() {
     let status = client.bulk_put(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     // Nor is that known only when it is decoded: of this one a KiB came.
-    let mut half = Raw::connect(store.address(), 1 << 16);
-    half.begin("/knee.kv.v1.KeyValue/BulkPut", 1 << 20, &[0x0a, 0].repeat(512));
-    let refused = async { while put_large(&mut client).await.is_ok() {} };
+    let mut halves = Vec::new();
+    let refused = async {
+        loop {
+            let mut half = Raw::connect(store.address(), 1 << 16);
+            half.begin("/knee.kv.v1.KeyValue/BulkPut", 1 << 20, &[0x0a, 0].repeat(512));
+            // It is refused itself where what was refused before has not gone yet.
+            halves.push(half);
+            if put_large(&mut client).await.is_err() {
+                return;
+            }
+        }
+    };
     tokio::time::timeout(PATIENCE, refused).await.expect("there is no room for both");
-    drop(half);
+    drop(halves);
     put_large_in_time(&mut client).await;
 }
 
@@ -210,6 +219,27 @@ async fn an_answer_waits_for_its_turn_while_others_of_its_connection_are_read() 
     }
     let answers = tokio::task::spawn_blocking(move || reader.answers(2)).await.unwrap();
     assert!(answers.values().all(|&bytes| bytes > LARGE_BYTES), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_that_is_read_slowly_but_all_the_time_is_not_given_up() {
+    let idle_max = Duration::from_secs(1);
+    let store = Store::with(options(), Settings { reader_idle_max: idle_max, ..settings() });
+    let mut client = store.client().await;
+    put(&mut client, b"a", &[1; LARGE_BYTES]).await.unwrap();
+    put(&mut client, b"b", &[2; LARGE_BYTES]).await.unwrap();
+    let request = ScanRequest::default().encode_to_vec();
+    let mut reader = Raw::connect(store.address(), 1 << 10);
+    let scan = reader.begin("/knee.kv.v1.KeyValue/Scan", request.len(), &request);
+    // The first value takes two seconds; never is nothing read for one.
+    let began = Instant::now();
+    while began.elapsed() < 2 * idle_max {
+        reader.take(scan, 8 << 10);
+        tokio::time::sleep(idle_max / 8).await;
+    }
+    reader.take(scan, 1 << 20);
+    let answers = tokio::task::spawn_blocking(move || reader.answers(1)).await.unwrap();
+    assert!(answers[&scan] > 2 * LARGE_BYTES, "{answers:?}: it was given up behind the first");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
