@@ -40,10 +40,10 @@ fn value() -> impl Strategy<Value = String> {
         1 => Just("18446744073709551616".to_owned()),
         1 => Just("100   ".to_owned()),
         1 => Just("  7".to_owned()),
-        1 => Just("-3".to_owned()),
         1 => Just("1x".to_owned()),
         1 => Just(String::new()),
-        // Not of blanks alone: memcached looks for a number behind their end, in whatever is there.
+        // Not of blanks alone: memcached looks for a number behind their end, in whatever is there. Nor with
+        // a minus sign, which it looks for behind the end of each number above 2^63.
         2 => "[a-z][a-z ]{0,89}",
     ]
 }
@@ -163,7 +163,8 @@ fn meta() -> impl Strategy<Value = Request> {
     let arith = (
         key(),
         flags(&[
-            "v", "t", "k", "q", "c", "Op", "N1000", "J50", "D7", "MI", "MD", "M+", "M-", "T2000",
+            // No T: where the number gets longer, memcached forgets it.
+            "v", "t", "k", "q", "c", "Op", "N1000", "J50", "D7", "MI", "MD", "M+", "M-",
         ]),
         prop::bool::weighted(0.15),
     )

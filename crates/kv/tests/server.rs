@@ -70,6 +70,10 @@ fn arithmetic() {
         ("set t 0 0 3\r\nabc\r\n", "STORED\r\n"),
         ("incr t 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
         ("incr t 1 noreply\r\n", ""),
+        ("set t 0 0 2\r\n-3\r\n", "STORED\r\n"),
+        ("incr t 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
+        // Its time is set, also where the number gets longer.
+        ("ms t 1\r\n9\r\nma t T-1\r\nmg t\r\n", "HD\r\nHD\r\nEN\r\n"),
     ]);
 }
 
