@@ -1,0 +1,259 @@
+//! Who is let in, to what and how it is set, and what is said of what fails.
+
+use std::time::Duration;
+
+use knee_queue::database::{Database, Failure};
+use knee_queue::operation::Request;
+use knee_queue::postgres::{self, Options, Postgres};
+use knee_random::Random;
+use tokio::time::sleep;
+
+use crate::harness::cluster::{Cluster, Stop};
+use crate::harness::desk::{Desk, contents, outgoing};
+use crate::name;
+
+#[tokio::test]
+async fn migrations_are_installed_once_and_known_again() {
+    let cluster = Cluster::shared();
+    let options = cluster.options(&cluster.database().await);
+    let Err(Failure::NotMigrated(told)) = Postgres::open(&options).await else {
+        panic!("it opens")
+    };
+    assert!(told.contains("knee-queue migrate"), "{told}");
+    // Two at once: one does it, the other one finds it done.
+    let (one, two) = tokio::join!(postgres::migrate(&options), postgres::migrate(&options));
+    let mut done = [one.unwrap(), two.unwrap()].concat();
+    assert_eq!(done, ["001_messages"]);
+    done = postgres::migrate(&options).await.unwrap();
+    assert!(done.is_empty(), "{done:?}");
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    desk.client().await;
+
+    let client = cluster.connect(name(&options)).await;
+    for (change, named) in [
+        ("UPDATE knee_queue.migration SET checksum = 1", "different builds"),
+        ("INSERT INTO knee_queue.migration VALUES (999, 'later', 0)", "999_later"),
+    ] {
+        client.batch_execute(&format!("BEGIN; {change}; COMMIT")).await.unwrap();
+        for failed in
+            [postgres::migrate(&options).await.err(), Postgres::open(&options).await.err()]
+        {
+            let Some(Failure::NotMigrated(told)) = failed else { panic!("{failed:?}") };
+            assert!(told.contains(named), "{told}");
+        }
+        client.batch_execute("DROP SCHEMA knee_queue CASCADE").await.unwrap();
+        postgres::migrate(&options).await.unwrap();
+    }
+    // A schema that is lost while the server runs.
+    client.batch_execute("DROP SCHEMA knee_queue CASCADE").await.unwrap();
+    let failed = desk.ask(Request::Counts).await;
+    assert!(matches!(&failed, Err(Failure::NotMigrated(_))), "{failed:?}");
+}
+
+/// No call's limit is its own.
+#[tokio::test]
+async fn a_migration_takes_as_long_as_it_takes() {
+    let cluster = Cluster::shared();
+    let options = Options {
+        call_max: Duration::from_millis(50),
+        ..cluster.options(&cluster.database().await)
+    };
+    let client = cluster.connect(name(&options)).await;
+    // What somebody holds who migrates.
+    client
+        .batch_execute(&format!("SELECT pg_advisory_lock({})", 0x6b6e_6565_0001_i64))
+        .await
+        .unwrap();
+    let (done, ()) = tokio::join!(postgres::migrate(&options), async {
+        sleep(Duration::from_millis(500)).await;
+        client.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    });
+    assert_eq!(done.unwrap(), ["001_messages"]);
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_so_without_his_password() {
+    let mut cluster = Cluster::start(false);
+    let options = cluster.migrated().await;
+    let client = cluster.connect("postgres").await;
+    client.batch_execute("CREATE ROLE guest LOGIN PASSWORD 'right-one'").await.unwrap();
+    drop(client);
+    cluster.let_in_by_password("guest");
+    let place = std::env::temp_dir().join(format!("knee-password-{}", std::process::id()));
+    let guest = Options {
+        address: options.address.replace("knee@", "guest@"),
+        password_file: Some(place.clone()),
+        ..options.clone()
+    };
+    std::fs::write(&place, "wrong-one\n").unwrap();
+    let failed = Postgres::open(&guest).await.unwrap_err();
+    assert!(matches!(&failed, Failure::NotAllowed(_)), "{failed:?}");
+    assert!(failed.to_string().contains("guest") && !failed.to_string().contains("wrong-one"));
+    std::fs::write(&place, "right-one\n").unwrap();
+    // Let in, but without any rights.
+    let failed = Postgres::open(&guest).await.unwrap_err();
+    assert!(matches!(&failed, Failure::NotAllowed(_)), "{failed:?}");
+    assert!(failed.to_string().contains("permission denied"), "{failed}");
+    // Those that docs/knee-queue.md names are enough.
+    let rights = "GRANT USAGE ON SCHEMA knee_queue TO guest;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA knee_queue TO guest;
+        GRANT USAGE ON ALL SEQUENCES IN SCHEMA knee_queue TO guest";
+    cluster.connect(name(&options)).await.batch_execute(rights).await.unwrap();
+    assert!(postgres::migrate(&guest).await.unwrap().is_empty());
+    let desk = Desk(Postgres::open(&guest).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut arrivals = desk.0.arrivals().await.unwrap();
+    desk.0.watch(queue).await.unwrap();
+    desk.send(client, client, queue, "x").await;
+    arrivals.recv().await.unwrap();
+    assert_eq!(contents(&desk.read(client, queue, 0, 9).await), ["x"]);
+    let lease = desk.lease(client, queue, 1, Duration::from_millis(1)).await;
+    assert_eq!(lease.len(), 1);
+    // The keeper has them, too: it lets the message come back, and has its horizon.
+    desk.at_last(async || desk.remove(client, queue, 1).await.pop()).await;
+    desk.delete(queue).await.unwrap();
+    let nowhere = Options { address: format!("{}x", options.address), ..options.clone() };
+    let failed = Postgres::open(&nowhere).await.unwrap_err();
+    assert!(matches!(&failed, Failure::NotAllowed(_)), "{failed:?}");
+    std::fs::remove_file(&place).unwrap();
+
+    cluster.stop(Stop::Fast);
+    let failed = Postgres::open(&options).await.unwrap_err();
+    assert!(matches!(&failed, Failure::Unavailable(_)), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_read_only_database_answers_reads_and_says_so() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    desk.send(client, client, queue, "x").await;
+    let read_only = Options {
+        address: format!("{}?options=-cdefault_transaction_read_only=on", options.address),
+        ..options
+    };
+    let desk = Desk(Postgres::open(&read_only).await.unwrap());
+    let failed = desk.send_all(client, vec![outgoing(client, queue, "y")]).await;
+    let Err(Failure::Unavailable(told)) = failed else { panic!("{failed:?}") };
+    assert!(told.contains("read-only"), "{told}");
+    assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
+    let cluster = Cluster::start_on_disk(64);
+    let desk = Desk(Postgres::open(&cluster.migrated().await).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut random = Random::stream(1, 1);
+    let mut kept = Vec::new();
+    // What cannot be compressed. One by one, or two at once, which are sent both or not at all.
+    let mut send = async |kept: &mut Vec<String>| {
+        let mut content = || -> String {
+            (0..100_000).map(|_| char::from(b' ' + random.below(95) as u8)).collect()
+        };
+        let contents: Vec<_> = (0..1 + kept.len() % 2).map(|_| content()).collect();
+        let messages = contents.iter().map(|content| outgoing(client, queue, content)).collect();
+        let sent = desk.send_all(client, messages).await;
+        kept.extend(sent.is_ok().then_some(contents).into_iter().flatten());
+        sent
+    };
+    for _ in 0..3 {
+        send(&mut kept).await.unwrap();
+    }
+    cluster.fill_disk();
+    let failed = loop {
+        if let Err(failed) = send(&mut kept).await {
+            break failed;
+        }
+    };
+    assert!(matches!(&failed, Failure::Full(told) if told.contains("No space left")), "{failed:?}");
+    assert_eq!(contents(&desk.read(client, queue, 0, 1000).await), kept);
+    // What is there can be had.
+    assert_eq!(contents(&desk.remove(client, queue, 2).await), kept[..2]);
+    for _ in 0..3 {
+        let failed = send(&mut kept).await;
+        assert!(matches!(&failed, Err(Failure::Full(_))), "{failed:?}");
+    }
+    cluster.make_room();
+    for _ in 0..3 {
+        send(&mut kept).await.unwrap();
+    }
+    assert_eq!(contents(&desk.remove(client, queue, 1000).await), kept[2..]);
+}
+
+/// Whatever somebody has set role or database to; but whoever waits for more than the disk may do so.
+#[tokio::test]
+async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let database = cluster.connect(name(&options)).await;
+    let tells = "CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            NEW.content := current_setting('synchronous_commit'); RETURN NEW; END $$;
+        CREATE TRIGGER tells BEFORE INSERT ON knee_queue.message
+            FOR EACH ROW EXECUTE FUNCTION tells()";
+    database.batch_execute(tells).await.unwrap();
+    for (set, is) in [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")] {
+        let alter = format!("ALTER DATABASE {} SET synchronous_commit = {set}", name(&options));
+        database.batch_execute(&alter).await.unwrap();
+        let desk = Desk(Postgres::open(&options).await.unwrap());
+        let client = desk.client().await;
+        let queue = desk.queue(client).await;
+        desk.send(client, client, queue, "").await;
+        assert_eq!(desk.remove(client, queue, 1).await[0].content, is, "{set}");
+    }
+}
+
+/// Else who removes would fail where somebody else does, and who begins to wait would miss what is sent.
+#[tokio::test]
+async fn calls_see_what_is_committed_whatever_the_database_is_set_to() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let database = cluster.connect(name(&options)).await;
+    let tells = "CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            NEW.content := current_setting('transaction_isolation'); RETURN NEW; END $$;
+        CREATE TRIGGER tells BEFORE INSERT ON knee_queue.message
+            FOR EACH ROW EXECUTE FUNCTION tells()";
+    database.batch_execute(tells).await.unwrap();
+    let set = format!(
+        "ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'",
+        name(&options)
+    );
+    database.batch_execute(&set).await.unwrap();
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    desk.send(client, client, queue, "").await;
+    assert_eq!(contents(&desk.remove(client, queue, 1).await), ["read committed"]);
+}
+
+/// Of some errors nobody knows whether they came behind the commit.
+#[tokio::test]
+async fn a_change_is_said_not_to_be_done_only_where_it_is_not() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let database = cluster.connect(name(&options)).await;
+    let fails = "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.content = 'ended' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+            RAISE 'no' USING ERRCODE = NEW.content; END $$;
+        CREATE TRIGGER fails BEFORE INSERT ON knee_queue.message
+            FOR EACH ROW EXECUTE FUNCTION fails()";
+    database.batch_execute(fails).await.unwrap();
+    for (code, is_known) in [
+        ("53100", true),
+        ("58030", true),
+        ("40P01", true),
+        ("08006", false),
+        ("40003", false),
+        ("ended", false),
+    ] {
+        let failed = desk.send_all(client, vec![outgoing(client, queue, code)]).await.unwrap_err();
+        assert_eq!(!matches!(failed, Failure::Unknown(_)), is_known, "{code}: {failed:?}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Connections: who waits for them, what becomes of calls that are lost with them, and of those that share one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knee_queue::database::{Arrival, Database, Failure};
+use knee_queue::operation::{Answer, Request};
+use knee_queue::postgres::{self, Options, Postgres};
+use tokio::time::{sleep, timeout};
+
+use crate::harness::cluster::Cluster;
+use crate::harness::desk::{Desk, PATIENCE, contents, outgoing};
+use crate::harness::proxy::Proxy;
+use crate::{ends, held_up, hold_up_senders, name, sending};
+
+#[tokio::test]
+async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let client = cluster.connect(name(&options)).await;
+    for combine_max in [1, 4] {
+        let options = Options {
+            connections: 1,
+            connection_wait: Duration::from_millis(100),
+            combine_max,
+            ..options.clone()
+        };
+        let desk = Desk(Postgres::open(&options).await.unwrap());
+        let a = desk.client().await;
+        let queue = desk.queue(a).await;
+        hold_up_senders(&client, queue).await;
+        let outgoing = || vec![outgoing(a, queue, "x")];
+        let (first, second) = tokio::join!(desk.send_all(a, outgoing()), async {
+            sleep(Duration::from_millis(20)).await;
+            let second = desk.send_all(a, outgoing()).await;
+            client.batch_execute("COMMIT").await.unwrap();
+            second
+        });
+        assert!(first.is_ok(), "{first:?}");
+        assert!(matches!(&second, Err(Failure::TooLate(_))), "{second:?}");
+        // What was too late was not done, nor is it later.
+        assert_eq!(desk.remove(a, queue, 9).await.len(), 1);
+    }
+}
+
+/// As one whose machine hangs, which takes connections all the same.
+#[tokio::test]
+async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let options = Options {
+        address: format!("{}?connect_timeout=1", options.address),
+        connections: 1,
+        call_max: Duration::from_millis(500),
+        ..options
+    };
+    proxy.hold(true);
+    let opened = timeout(PATIENCE, Postgres::open(&options)).await.expect("it ends");
+    assert!(matches!(&opened, Err(Failure::Unavailable(_))), "{opened:?}");
+    proxy.hold(false);
+    for combine_max in [1, 4] {
+        let options = Options { combine_max, ..options.clone() };
+        let desk = Desk(Postgres::open(&options).await.unwrap());
+        let client = desk.client().await;
+        let queue = desk.queue(client).await;
+        proxy.silence(true);
+        let send = || desk.send_all(client, vec![outgoing(client, queue, "x")]);
+        let failed = timeout(PATIENCE, send()).await.expect("it ends");
+        assert!(matches!(&failed, Err(Failure::Unknown(_))), "{failed:?}");
+        // The turn is not lost with the connection, nor with one that cannot be opened.
+        for _ in 0..2 {
+            let failed = timeout(PATIENCE, send()).await.expect("it ends");
+            assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+        }
+        let failed = timeout(PATIENCE, desk.0.arrivals()).await.expect("it ends");
+        assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+        proxy.silence(false);
+        send().await.unwrap();
+        proxy.silence(true);
+        let failed = timeout(PATIENCE, desk.ask(Request::Counts)).await.expect("it ends");
+        assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+        proxy.silence(false);
+    }
+}
+
+/// What is asked again is what a lost connection has left open, not what the database has refused.
+#[tokio::test]
+async fn a_read_is_made_again_only_where_its_connection_was_lost() {
+    let cluster = Cluster::shared();
+    let options = Options { connections: 1, ..cluster.migrated().await };
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let database = cluster.connect(name(&options)).await;
+    // A sequence counts what is undone, too.
+    let fails = "CREATE SEQUENCE reads;
+        GRANT ALL ON SEQUENCE reads TO PUBLIC;
+        CREATE OR REPLACE FUNCTION knee_queue.counts(
+            OUT messages bigint, OUT clients bigint, OUT queues bigint
+        ) LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('reads') = 1 THEN RAISE 'no' USING ERRCODE = 'query_canceled'; END IF;
+            IF currval('reads') = 2 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+            messages := 7; clients := 0; queues := 0;
+        END $$";
+    database.batch_execute(fails).await.unwrap();
+    let failed = desk.ask(Request::Counts).await;
+    assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
+    let counts = desk.ask(Request::Counts).await;
+    assert!(matches!(&counts, Ok(Answer::Counts(counts)) if counts.messages == 7), "{counts:?}");
+    desk.send(client, client, queue, "x").await;
+}
+
+/// Though whoever has a connection first takes others along, who came earlier.
+#[tokio::test]
+async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let options = Options { connections: 3, combine_max: 2, ..options };
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    // Two of three that may be open are being opened, for as long as this test likes.
+    let connections = async |count| {
+        desk.at_last(async || (proxy.connections() == count).then_some(())).await;
+    };
+    // The first looked at the schema, one keeps, and one asked for client and queue.
+    connections(3).await;
+    let lock = cluster.connect(name(&options)).await;
+    hold_up_senders(&lock, queue).await;
+    let held = sending(&desk, client, queue);
+    held_up(&desk, &lock, 1).await;
+    proxy.hold(true);
+    let first = sending(&desk, client, queue);
+    connections(4).await;
+    let second = sending(&desk, client, queue);
+    connections(5).await;
+    let third = sending(&desk, client, queue);
+    // It has the connection that comes free, while both others come before it.
+    lock.batch_execute("COMMIT").await.unwrap();
+    ends(held).await;
+    ends(third).await;
+    proxy.hold(false);
+    ends(first).await;
+    ends(second).await;
+}
+
+/// As one that the database's encoding has no letter for.
+#[tokio::test]
+async fn a_message_that_is_refused_fails_nobody_who_is_combined_with_it() {
+    let cluster = Cluster::shared();
+    let create =
+        "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    cluster.connect("postgres").await.batch_execute(create).await.unwrap();
+    let options = Options { connections: 1, combine_max: 4, ..cluster.options("latin") };
+    postgres::migrate(&options).await.unwrap();
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let lock = cluster.connect("latin").await;
+    hold_up_senders(&lock, queue).await;
+    let send = |content| desk.send_all(client, vec![outgoing(client, queue, content)]);
+    let (first, second, refused, last, ()) =
+        tokio::join!(send("first"), send("second"), send("\u{2603}"), send("last"), async {
+            held_up(&desk, &lock, 1).await;
+            lock.batch_execute("COMMIT").await.unwrap();
+        });
+    assert!(matches!(&refused, Err(Failure::Invalid(_))), "{refused:?}");
+    for sent in [first, second, last] {
+        sent.unwrap();
+    }
+    assert_eq!(contents(&desk.remove(client, queue, 9).await), ["first", "second", "last"]);
+}
+
+/// It is not opened in vain when its request is answered by another one.
+#[tokio::test]
+async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let options = Options { connections: 2, combine_max: 4, ..options };
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let connections = async |count| {
+        desk.at_last(async || (proxy.connections() == count).then_some(())).await;
+    };
+    // The first looked at the schema, one keeps, and one asked for client and queue.
+    connections(3).await;
+    let lock = cluster.connect(name(&options)).await;
+    hold_up_senders(&lock, queue).await;
+    let held = sending(&desk, client, queue);
+    held_up(&desk, &lock, 1).await;
+    proxy.hold(true);
+    let opens = sending(&desk, client, queue);
+    connections(4).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    ends(held).await;
+    // Whoever comes has the connection that is free, and takes along who still opens one.
+    ends(sending(&desk, client, queue)).await;
+    ends(opens).await;
+    proxy.hold(false);
+    // Both of them are needed.
+    hold_up_senders(&lock, queue).await;
+    let one = sending(&desk, client, queue);
+    held_up(&desk, &lock, 1).await;
+    let two = sending(&desk, client, queue);
+    held_up(&desk, &lock, 2).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    ends(one).await;
+    ends(two).await;
+    assert_eq!(proxy.connections(), 4);
+}
+
+/// What is under way ends, is told of here and elsewhere, and has its connection until then.
+#[tokio::test]
+async fn what_was_sent_by_who_left_is_told_of_and_holds_up_nobody() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let elsewhere = Postgres::open(&options).await.unwrap();
+    let lock = cluster.connect(name(&options)).await;
+    for combine_max in [1, 4] {
+        let options = Options { connections: 2, combine_max, ..options.clone() };
+        let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+        let client = desk.client().await;
+        let queue = desk.queue(client).await;
+        let mut arrivals = [desk.0.arrivals().await.unwrap(), elsewhere.arrivals().await.unwrap()];
+        desk.0.watch(queue).await.unwrap();
+        hold_up_senders(&lock, queue).await;
+        let sending = sending(&desk, client, queue);
+        held_up(&desk, &lock, 1).await;
+        sending.abort();
+        assert!(sending.await.unwrap_err().is_cancelled());
+        // By the other one of the two connections.
+        timeout(PATIENCE, desk.counts()).await.expect("others are answered meanwhile");
+        lock.batch_execute("COMMIT").await.unwrap();
+        for arrivals in &mut arrivals {
+            let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+            assert_eq!(told, Arrival { queue, receiver: client });
+        }
+        assert_eq!(desk.remove(client, queue, 9).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn connections_that_nobody_uses_are_closed_but_for_one() {
+    let cluster = Cluster::shared();
+    let options =
+        Options { idle_max: Some(Duration::from_millis(100)), ..cluster.migrated().await };
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    tokio::join!(desk.counts(), desk.counts(), desk.counts(), desk.counts());
+    let client = cluster.connect("postgres").await;
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1
+                 AND query LIKE '%counts%'";
+    desk.at_last(async || {
+        let open: i64 = client.query_one(count, &[&name(&options)]).await.unwrap().get(0);
+        (open == 1).then_some(())
+    })
+    .await;
+    desk.counts().await;
+}

@@ -1,0 +1,253 @@
+//! Messages in their order: what is removed, what comes back, and where a look begins.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use knee_queue::operation::{ANYBODY, Answer, Request};
+use knee_queue::postgres::Postgres;
+use tokio::time::{sleep, timeout};
+
+use crate::harness::cluster::Cluster;
+use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of};
+use crate::name;
+
+/// Its own and nobody's come in the order in which they arrived, also where some arrive, and others are
+/// removed, while they are looked for.
+#[tokio::test]
+async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let other = cluster.connect(name(&options)).await;
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted
+        AND relation = 'knee_queue.message'::regclass";
+    for (count, meanwhile, first) in
+        [(10, "", vec!["1"]), (1, "DELETE FROM knee_queue.message;", vec![])]
+    {
+        let queue = desk.queue(client).await;
+        desk.send(client, ANYBODY, queue, "1").await;
+        // It can be read what there is, and not be locked.
+        other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
+        let remover = Arc::clone(&desk);
+        let removing = tokio::spawn(async move { remover.remove(client, queue, count).await });
+        desk.at_last(async || {
+            let row = other.query_one(waits, &[]).await.unwrap();
+            (row.get::<_, i64>(0) == 1).then_some(())
+        })
+        .await;
+        let send = format!(
+            "{meanwhile} SELECT knee_queue.send({client}, {client}, {queue}, '2');
+             SELECT knee_queue.send({client}, {ANYBODY}, {queue}, '3'); COMMIT"
+        );
+        other.batch_execute(&send).await.unwrap();
+        assert_eq!(contents(&removing.await.unwrap()), first, "{count} of them");
+        assert_eq!(contents(&desk.remove(client, queue, 10).await), ["2", "3"]);
+    }
+}
+
+/// However many receivers there are: what has to go is looked for among some of them at a time.
+#[tokio::test]
+async fn a_round_goes_on_where_it_was_and_removes_what_is_old_and_what_is_gone() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    // Without a server, whose keeper would come in between.
+    let database = cluster.connect(name(&options)).await;
+    let fill = "INSERT INTO knee_queue.queue (creator, attempts_max, retention)
+            VALUES (0, 0, '1 hour'), (0, 0, NULL);
+        INSERT INTO knee_queue.deleted_queue VALUES (3);
+        INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+        SELECT nextval('knee_queue.message_id'), q, 0, r,
+               now() - CASE r WHEN 9 THEN interval '2 hours' ELSE '0' END, 'x'
+        FROM generate_series(1, 9) r, generate_series(1, 3) q, generate_series(1, 2)";
+    database.batch_execute(fill).await.unwrap();
+    let begin = async || {
+        let row = database.query_one("SELECT * FROM knee_queue.begin_round()", &[]).await.unwrap();
+        (row.get::<_, bool>(0), row.get::<_, Vec<i32>>(1))
+    };
+    assert_eq!(begin().await, (true, vec![]), "not all may know yet");
+    let taker = cluster.connect(name(&options)).await;
+    let take = "BEGIN; DELETE FROM knee_queue.message WHERE receiver = 5 AND queue = 3";
+    taker.batch_execute(take).await.unwrap();
+    let sweep = "SELECT * FROM knee_queue.sweep($1, $2, 2, 0)";
+    for passes_over in [true, false] {
+        let (mut at, mut steps, mut passed_over) = (Some((0, 0)), 0, false);
+        while let Some((receiver, queue)) = at {
+            let row = database.query_one(sweep, &[&receiver, &queue]).await.unwrap();
+            at = row.get::<_, Option<i32>>(0).zip(row.get(1));
+            assert!(at.is_none_or(|at| at >= (receiver, queue) && at <= (9, 3)));
+            passed_over |= row.get::<_, bool>(3);
+            steps += 1;
+        }
+        assert_eq!(passed_over, passes_over);
+        // One for each pair that stays or was passed over, one for each full batch, and the end.
+        assert_eq!(steps, if passes_over { 28 } else { 19 });
+        taker.batch_execute("ROLLBACK").await.unwrap();
+    }
+    let left =
+        "SELECT count(*) FILTER (WHERE queue = 1), count(*) FILTER (WHERE queue = 2), count(*)
+        FROM knee_queue.message";
+    let left = database.query_one(left, &[]).await.unwrap();
+    assert_eq!([0, 1, 2].map(|column| left.get::<_, i64>(column)), [16, 18, 34]);
+    // Whoever did not know has ended; other databases' transactions count as well.
+    let gone = async {
+        while begin().await.1 != [3] {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, gone).await.expect("it is known at last");
+    database.batch_execute("SELECT knee_queue.end_round('{3}')").await.unwrap();
+    assert_eq!(begin().await, (true, vec![]));
+}
+
+/// A put back message is below every floor.
+#[tokio::test]
+async fn floors_do_not_hide_what_comes_back() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let one = Desk(Postgres::open(&options).await.unwrap());
+    let two = Desk(Postgres::open(&options).await.unwrap());
+    let client = one.client().await;
+    let queue = one.queue(client).await;
+    for n in 0..20 {
+        one.send(client, [client, ANYBODY][n % 2], queue, &n.to_string()).await;
+    }
+    let leased = one.lease(client, queue, 2, LONG).await;
+    let begun = Instant::now();
+    let mut next = 2;
+    // The other server's floors rise over the leased ones.
+    while begun.elapsed() < Duration::from_millis(900) {
+        if next < 20 {
+            assert_eq!(two.remove(client, queue, 1).await[0].content, next.to_string());
+            next += 1;
+        } else {
+            assert!(two.remove(client, queue, 1).await.is_empty());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert_eq!(one.release(&[lease_of(&leased[1])]).await, []);
+    assert_eq!(two.remove(client, queue, 2).await[0].content, "1");
+    let lease =
+        one.ask(Request::Extend { leases: vec![lease_of(&leased[0])], visibility: Duration::ZERO });
+    assert_eq!(lease.await, Ok(Answer::Ended(Vec::new())));
+    let back = two.at_last(async || two.remove(client, queue, 1).await.pop()).await;
+    assert_eq!(back.content, "0");
+}
+
+/// Whoever has a number, and takes his time, is found below those who were quicker.
+#[tokio::test]
+async fn floors_do_not_hide_who_sends_late() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let late = cluster.connect(name(&options)).await;
+    // Alone; among others; and among others who come when it has been looked what is decided.
+    let (never, always, later) = (Duration::MAX, Duration::ZERO, Duration::from_millis(600));
+    for others_after in [never, always, later] {
+        late.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+        let row = late.query_one("SELECT nextval('knee_queue.message_id')", &[]).await.unwrap();
+        let id: i64 = row.get(0);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1200) {
+            if begun.elapsed() >= others_after {
+                desk.send(client, client, queue, "quick").await;
+                assert_eq!(desk.remove(client, queue, 1).await.len(), 1);
+            }
+            assert_eq!(desk.remove(client, queue, 1).await, []);
+            sleep(Duration::from_millis(20)).await;
+        }
+        let insert = format!(
+            "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+             VALUES ({id}, {queue}, {client}, {client}, now(), 'late'); COMMIT"
+        );
+        late.batch_execute(&insert).await.unwrap();
+        assert_eq!(desk.remove(client, queue, 1).await[0].content, "late");
+    }
+}
+
+/// A floor rises to what is known to be given: a number too many hides a message that is still to come.
+#[tokio::test]
+async fn no_message_has_yet_to_come_below_what_is_known_of_their_numbers() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let (giver, looker) =
+        tokio::join!(cluster.connect(name(&options)), cluster.connect(name(&options)));
+    let last = async || -> i64 {
+        let last = "SELECT last FROM knee_queue.horizon()";
+        looker.query_one(last, &[]).await.unwrap().get(0)
+    };
+    assert_eq!(last().await, 0, "none was given");
+    let give = "DO $$ BEGIN FOR n IN 1 .. 400000 LOOP
+        PERFORM nextval('knee_queue.message_id'); END LOOP; END $$";
+    // What was known at one time is never less at another, unless it was too much.
+    let look = "DO $$ DECLARE before bigint := 0; now bigint; BEGIN
+        WHILE before < 400000 LOOP
+            now := (SELECT last FROM knee_queue.horizon());
+            IF now < before THEN RAISE '% comes behind %', now, before; END IF;
+            before := now;
+        END LOOP; END $$";
+    let (given, looked) = tokio::join!(giver.batch_execute(give), looker.batch_execute(look));
+    given.unwrap();
+    looked.unwrap();
+    assert_eq!(last().await, 400_000);
+}
+
+/// Its server may have crashed, and give numbers once more that were not on its disk.
+#[tokio::test]
+async fn floors_are_gone_with_a_connection_that_is_lost() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let low = desk.send(client, client, queue, "first").await;
+    let again = format!(
+        "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+         VALUES ({low}, {queue}, {client}, {client}, now(), 'again')"
+    );
+    let database = cluster.connect(name(&options)).await;
+    // Until it is no more looked for down there.
+    desk.at_last(async || {
+        while !desk.remove(client, queue, 1).await.is_empty() {}
+        database.batch_execute(&again).await.unwrap();
+        desk.remove(client, queue, 1).await.is_empty().then_some(())
+    })
+    .await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = 'knee-queue' AND datname = current_database()";
+    database.query(cut, &[]).await.unwrap();
+    let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
+    let remove = || Request::Remove { receiver, queue, count, content_bytes_max };
+    let found = desk.at_last(async || match desk.ask(remove()).await {
+        Ok(Answer::Messages(messages)) => messages.into_iter().next(),
+        _ => None,
+    });
+    assert_eq!(found.await.content, "again");
+}
+
+#[tokio::test]
+async fn who_reads_begins_at_a_floor_in_its_epoch_only() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let me = desk.client().await;
+    let queue = desk.queue(me).await;
+    for content in ["first", "second"] {
+        desk.send(me, me, queue, content).await;
+    }
+    let client = cluster.connect(name(&options)).await;
+    let epoch = "SELECT epoch FROM knee_queue.queue";
+    let epoch: i64 = client.query_one(epoch, &[]).await.unwrap().get(0);
+    let second = "SELECT max(id) FROM knee_queue.message";
+    let second: i64 = client.query_one(second, &[]).await.unwrap().get(0);
+    for (epoch, read) in [(epoch, vec!["second"]), (epoch + 1, vec!["first", "second"])] {
+        let call = format!(
+            "SELECT content FROM knee_queue.read({me}, {queue}, 0, 9, 99, {second}, 0, {epoch})"
+        );
+        let rows = client.query(&call, &[]).await.unwrap();
+        let contents: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+        assert_eq!(contents, read);
+    }
+}

@@ -1,0 +1,53 @@
+//! What is PostgreSQL's own: migrations, who is let in, connections, and several servers on one database.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod admitted;
+mod connections;
+mod floors;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod telling;
+
+use std::sync::Arc;
+
+use knee_queue::database::Database;
+use knee_queue::postgres::{Options, Postgres};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::Client;
+
+use crate::harness::desk::{Desk, PATIENCE};
+
+pub(crate) fn name(options: &Options) -> &str {
+    options.address.rsplit('/').next().unwrap()
+}
+
+/// Whoever sends to the queue waits, until `COMMIT`.
+pub(crate) async fn hold_up_senders(client: &Client, queue: u32) {
+    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock(1263420741, {queue})");
+    client.batch_execute(&lock).await.unwrap();
+}
+
+/// Returns when so many senders are held up.
+pub(crate) async fn held_up<D: Database>(desk: &Desk<D>, client: &Client, senders: i64) {
+    let count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    desk.at_last(async || {
+        let held_up: i64 = client.query_one(count, &[]).await.unwrap().get(0);
+        (held_up == senders).then_some(())
+    })
+    .await;
+}
+
+/// Sends a message from a client to itself.
+pub(crate) fn sending(desk: &Arc<Desk<Postgres>>, client: u32, queue: u32) -> JoinHandle<()> {
+    let desk = Arc::clone(desk);
+    tokio::spawn(async move {
+        desk.send(client, client, queue, "x").await;
+    })
+}
+
+pub(crate) async fn ends(sending: JoinHandle<()>) {
+    timeout(PATIENCE, sending).await.expect("it is answered").unwrap();
+}

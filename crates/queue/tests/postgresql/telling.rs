@@ -1,0 +1,164 @@
+//! Servers that tell each other of what arrives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knee_queue::database::{Arrival, Database};
+use knee_queue::operation::ANYBODY;
+use knee_queue::postgres::Postgres;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{sleep, timeout};
+
+use crate::harness::cluster::Cluster;
+use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of};
+use crate::harness::proxy::Proxy;
+use crate::{held_up, name};
+
+#[tokio::test]
+async fn servers_tell_each_other_of_what_arrives_where_somebody_watches() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let one = Desk(Postgres::open(&options).await.unwrap());
+    let two = Desk(Postgres::open(&options).await.unwrap());
+    let client = one.client().await;
+    let (queue, other) = (one.queue(client).await, one.queue(client).await);
+    let mut arrivals = two.0.arrivals().await.unwrap();
+    two.0.watch(queue).await.unwrap();
+    one.send(client, client, other, "nobody watches").await;
+    one.send(client, ANYBODY, queue, "x").await;
+    let first = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(first, Arrival { queue, receiver: ANYBODY });
+    let leased = one.lease(client, queue, 1, LONG).await;
+    one.release(&[lease_of(&leased[0])]).await;
+    let second = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(second, Arrival { queue, receiver: ANYBODY });
+    // Who listens learns that he may have missed something, and can listen again.
+    let client = cluster.connect(name(&options)).await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE query LIKE 'LISTEN%' AND datname = current_database()";
+    client.query(cut, &[]).await.unwrap();
+    let ended = async { while arrivals.recv().await.is_ok() {} };
+    timeout(PATIENCE, ended).await.expect("it ends");
+    two.0.arrivals().await.unwrap();
+}
+
+/// As where a database takes no more connections: those who listen there already go on doing so.
+#[tokio::test]
+async fn what_others_could_not_be_told_is_told_later() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let other = Desk(Postgres::open(&options).await.unwrap());
+    let (proxy, through) = Proxy::start(&options).await;
+    let desk = Desk(Postgres::open(&through).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut arrivals = other.0.arrivals().await.unwrap();
+    other.0.watch(queue).await.unwrap();
+    // The first looked at the schema, one keeps, and one asked for client and queue.
+    desk.at_last(async || (proxy.connections() == 3).then_some(())).await;
+    proxy.refuse(true);
+    let database = cluster.connect(name(&options)).await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE query LIKE '%begin\\_round%' AND pid <> pg_backend_pid()
+                   AND datname = current_database()";
+    // Whichever of the two servers it belongs to; both keep, and only one can connect anew.
+    desk.at_last(async || {
+        database.query(cut, &[]).await.unwrap();
+        (proxy.connections() > 3).then_some(())
+    })
+    .await;
+    desk.send(client, client, queue, "x").await;
+    let tried = proxy.connections();
+    desk.at_last(async || (proxy.connections() > tried + 2).then_some(())).await;
+    proxy.refuse(false);
+    let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(told, Arrival { queue, receiver: client });
+}
+
+#[tokio::test]
+async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen_again() {
+    let cluster = Cluster::shared();
+    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    proxy.cut_listeners(true);
+    // It may be lost before there is an answer, or behind it.
+    if let Ok(mut arrivals) = desk.0.arrivals().await {
+        let told = timeout(PATIENCE, arrivals.recv()).await.expect("it ends");
+        assert_eq!(told, Err(RecvError::Closed));
+    }
+    proxy.cut_listeners(false);
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let mut arrivals = desk.0.arrivals().await.unwrap();
+    desk.0.watch(queue).await.unwrap();
+    desk.send(client, client, queue, "x").await;
+    let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(told, Arrival { queue, receiver: client });
+}
+
+/// Whoever begins to wait in a queue waits for those who are sending there, and that may take them long.
+#[tokio::test]
+async fn who_begins_to_wait_stops_neither_the_keeper_nor_who_tells() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let elsewhere = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let watched = desk.queue(client).await;
+    let mut arrivals = elsewhere.0.arrivals().await.unwrap();
+    elsewhere.0.watch(watched).await.unwrap();
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let lock = cluster.connect(name(&options)).await;
+    lock.batch_execute("BEGIN").await.unwrap();
+    let mut watches = Vec::new();
+    for held_up_too in 1..=2 {
+        let queue = desk.queue(client).await;
+        let sends = format!("SELECT pg_advisory_xact_lock_shared(1263420741, {queue})");
+        lock.batch_execute(&sends).await.unwrap();
+        // Many of them are one to the database.
+        for _ in 0..10 {
+            let desk = Arc::clone(&desk);
+            watches.push(tokio::spawn(async move { desk.0.watch(queue).await }));
+        }
+        held_up(&desk, &lock, held_up_too).await;
+        if held_up_too == 1 {
+            desk.0.watch(watched).await.unwrap();
+        }
+    }
+    desk.send(client, client, watched, "x").await;
+    let arrival = Arrival { queue: watched, receiver: client };
+    let told = async { while arrivals.recv().await.unwrap() != arrival {} };
+    timeout(PATIENCE, told).await.expect("it is told");
+    drop(elsewhere);
+    desk.lease(client, watched, 1, Duration::ZERO).await;
+    assert_eq!(desk.lease_at_last(client, watched, LONG).await.0.content, "x");
+    lock.batch_execute("COMMIT").await.unwrap();
+    for watch in watches {
+        watch.await.unwrap().unwrap();
+    }
+}
+
+/// Who begins to wait while somebody sends is told, or finds the message when he looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_arrival_is_missed_by_who_begins_to_wait() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let one = Desk(Postgres::open(&options).await.unwrap());
+    let two = Desk(Postgres::open(&options).await.unwrap());
+    let client = one.client().await;
+    let mut arrivals = two.0.arrivals().await.unwrap();
+    for round in 0..40 {
+        let queue = one.queue(client).await;
+        let send = async {
+            sleep(Duration::from_micros(100 * round)).await;
+            one.send(client, client, queue, "x").await;
+        };
+        let wait = async {
+            two.0.watch(queue).await.unwrap();
+            while two.remove(client, queue, 1).await.is_empty() {
+                while arrivals.recv().await.unwrap().queue != queue {}
+            }
+        };
+        timeout(PATIENCE, async { tokio::join!(send, wait) }).await.expect("it is not missed");
+    }
+}
