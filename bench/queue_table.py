@@ -39,7 +39,8 @@ _TAKE = (
 )
 _LIST = "SELECT problem, about, queue FROM knee_queue.list_queues(:me);"
 _READ = (
-    "SELECT problem, about, id, sender, receiver, arrived_at, content FROM knee_queue.read(:me, :me, 0, 1000, 1000000);"
+    "SELECT problem, about, id, sender, receiver, arrived_at, content "
+    "FROM knee_queue.read(:me, :me, 0, 1000, 1000000, 0, 0, 0);"
 )
 #: What a client of knee-load does in a loop, as pgbench does it: as the client, and in the queue, of its number.
 LOOPS = {
