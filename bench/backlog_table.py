@@ -14,7 +14,7 @@ from typing import Any
 from bench import pgmq
 from bench.outcome import Outcome, aligned
 from bench.postgresql import SLACK_S, Cluster, Script, migrated, pgbench
-from bench.programs import BenchError, before_others
+from bench.programs import BenchError
 from bench.queue_load import CHARACTERS, before, load, summary
 from bench.samples import Ratio
 from bench.table import Plan
@@ -42,7 +42,6 @@ class Table:
     """By queue and backlog, the stretches, one a turn."""
 
     samples: dict[str, list[Times]] = field(default_factory=dict)
-    before_others: bool = False
     failures: list[str] = field(default_factory=list)
 
     def ratio(self, queue: str, backlog: int) -> Ratio:
@@ -57,8 +56,6 @@ def compare_backlogs(plan: Plan, programs: Path | None, disk: Path) -> list[Outc
     try:
         with (
             tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files,
-            # A p99 that waited for others' processors would be theirs.
-            before_others() as table.before_others,
             Cluster(Path(files), durable=False) as cluster,
             ExitStack() as stack,
         ):
@@ -162,13 +159,12 @@ def _text(table: Table) -> str:
                     f"{ratio.low:.2f} to {ratio.high:.2f}",
                 ]
             )
-    order = "It goes before what else runs here." if table.before_others else "It does not go before what else runs."
     return "\n".join(
         [
             TITLE,
             f"One client sends and removes in turns, messages of {CHARACTERS} characters; the times of the removes, of "
             f"{OURS} through the middleware, of {PGMQ} by pgbench past any. No commit waits for the disk, which would "
-            f"hide the rest. {order}",
+            "hide the rest.",
             "p50, p99: medians of all stretches; of that at 10: median of p99 over that at 10 in the same turn.",
             "",
             *aligned(lines),
@@ -189,6 +185,5 @@ def _verdict(table: Table) -> str:
 def _content(table: Table) -> dict[str, Any]:
     return {
         "title": TITLE,
-        "before_others": table.before_others,
         "samples": {name: [vars(times) for times in several] for name, several in table.samples.items()},
     }
