@@ -28,7 +28,7 @@ USER = "knee"
 
 
 class Cluster(Server):
-    """A PostgreSQL of its own in an empty directory, with `synchronous_commit` on or off."""
+    """A PostgreSQL of its own in an empty directory, whose commits wait for the disk or do not (`fsync`)."""
 
     def __init__(self, directory: Path, *, durable: bool) -> None:
         """Raises BenchError when PostgreSQL is not installed or does not start."""
@@ -44,7 +44,8 @@ class Cluster(Server):
             # No checkpoint in the middle of one contestant's turn.
             "max_wal_size": "16GB",
             "checkpoint_timeout": "1h",
-            "synchronous_commit": "on" if durable else "off",
+            # knee-queue would have none of `synchronous_commit = off`.
+            "fsync": "on" if durable else "off",
         }
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [*_as_nobody_in_particular(), _program("postgres"), "-D", str(self._data), *flags]

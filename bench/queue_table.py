@@ -100,7 +100,7 @@ def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]
         [
             f"pgmq of its crate {pgmq.VERSION}, its functions called by pgbench (prepared): pgmq.send, pgmq.pop; each "
             "client has a queue of its own, as with us.",
-            f"disk: every commit waits for it (synchronous_commit), files below {disk}. no disk: no commit does, so "
+            f"disk: every commit waits for it, files below {disk}. no disk: none does (fsync = off), so "
             "that processors decide.",
         ],
     )

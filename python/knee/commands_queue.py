@@ -60,7 +60,8 @@ def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connec
         "unix_socket_directories": "",
         "max_connections": str(connections + _DATABASE_CONNECTIONS_SPARE),
         "shared_buffers": f"{tier.memory_mb}MB",
-        "synchronous_commit": "off" if tier.durability == "none" else "on",
+        # knee-queue would have none of `synchronous_commit = off`.
+        "fsync": "off" if tier.durability == "none" else "on",
     }
     argv = [
         *_as_nobody_in_particular(),

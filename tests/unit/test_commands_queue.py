@@ -77,8 +77,8 @@ def test_a_database_takes_what_all_middlewares_need() -> None:
 
 
 def test_how_safe_a_message_is_is_the_databases_to_say() -> None:
-    assert "synchronous_commit=on" in postgresql()
-    assert "synchronous_commit=off" in postgresql("store.durability=none")
+    assert "fsync=on" in postgresql()
+    assert "fsync=off" in postgresql("store.durability=none")
     within = ("store.kind=sqlite", "middleware.hosts=1")
     assert "--database sqlite:/room/data/store-0" in middleware(*within, "store.durability=always")
     assert "--durability always" in middleware(*within, "store.durability=always")
