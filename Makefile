@@ -48,8 +48,8 @@ soak:
 	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test servers killed -- --nocapture
 	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test torture -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned torture:: -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space:: -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test histories -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-bin --test queue_killed -- --nocapture
 	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked -p knee-queue --test churn -- --nocapture

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
@@ -70,9 +71,23 @@ pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
     pub(crate) fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("knee-kv-{name}-{}", std::process::id()));
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knee-kv-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&path);
         Directory(path)
+    }
+
+    /// The same files, as a crash would leave them: the store that has them open goes on.
+    pub(crate) fn copy(&self) -> Directory {
+        let copy = Directory::new("copy");
+        fs::create_dir(&copy.0).expect("it can be made");
+        for (path, bytes) in self.contents() {
+            let name = path.file_name().expect("it has one");
+            fs::write(copy.0.join(name), bytes).expect("writable");
+        }
+        copy
     }
 
     pub(crate) fn segments(&self) -> Vec<PathBuf> {
@@ -84,9 +99,7 @@ impl Directory {
         segments.sort();
         segments
     }
-}
 
-impl Directory {
     pub(crate) fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let entries = fs::read_dir(&self.0).expect("the directory is there");
         let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -152,6 +165,6 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !holds() {
         assert!(began.elapsed() < std::time::Duration::from_secs(60), "{what} did not come");
-        std::thread::yield_now();
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

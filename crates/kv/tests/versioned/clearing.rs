@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::ops::Bound;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use knee_kv::engine::{Change, Engine, Expiry};
@@ -10,6 +9,8 @@ use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Event, History, Items, Keeper,
     ReadError, RequestId, Store, StoreOptions, What, Write,
 };
+
+use crate::store::{Directory, until};
 
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Linearizable,
@@ -28,13 +29,15 @@ fn is_there(store: &Store, key: &[u8], now: u32) -> bool {
     store.read(key, now, |_| true).unwrap().found.is_some()
 }
 
+fn open(Directory(path): &Directory) -> Store {
+    let path = path.clone();
+    let directory = DirectoryOptions { path, durability: Durability::Always, repair: false };
+    Store::open(OPTIONS, &directory, 1 << 26).unwrap().0
+}
+
 /// Waits until the keeper has said of all others that they are gone.
 fn wait_for_keys(store: &Store, keys: usize) {
-    let began = std::time::Instant::now();
-    while store.keys() > keys {
-        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", store.figures());
-        std::thread::yield_now();
-    }
+    until("the end of the others", || store.keys() <= keys);
     assert_eq!(store.keys(), keys);
 }
 
@@ -108,12 +111,8 @@ fn a_request_that_was_made_is_answered_also_while_all_is_to_go_and_the_log_takes
 
 #[test]
 fn what_was_taken_away_does_not_come_back_with_a_restart_nor_into_a_snapshot() {
-    let name = format!("knee-kv-clearing-{}", std::process::id());
-    let path: PathBuf = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    let directory =
-        DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
-    let open = || Store::open(OPTIONS, &directory, 1 << 20).unwrap().0;
+    let directory = Directory::new("clearing");
+    let open = || open(&directory);
     let mut store = open();
     for key in 0..100_u8 {
         put(&store, &[key], &[key; 100], 1).unwrap();
@@ -156,7 +155,6 @@ fn what_was_taken_away_does_not_come_back_with_a_restart_nor_into_a_snapshot() {
     drop(keeper);
     drop(store);
     assert_eq!(open().keys(), 1);
-    let _ = std::fs::remove_dir_all(&path);
 }
 
 #[test]
@@ -217,14 +215,9 @@ fn who_watches_has_what_is_there_though_what_was_there_is_not_yet_said_to_be_gon
 
 #[test]
 fn what_is_moved_while_all_goes_does_not_come_back_with_a_restart() {
-    let name = format!("knee-kv-clearing-moved-{}", std::process::id());
-    let path: PathBuf = std::env::temp_dir().join(name);
-    let directory =
-        DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
-    let open = || Store::open(OPTIONS, &directory, 1 << 26).unwrap().0;
     for round in 0..3 {
-        let _ = std::fs::remove_dir_all(&path);
-        let store = open();
+        let directory = Directory::new("clearing-moved");
+        let store = open(&directory);
         for key in 0..1000_u16 {
             put(&store, &key.to_le_bytes(), &[7; 200], 1).unwrap();
         }
@@ -255,9 +248,8 @@ fn what_is_moved_while_all_goes_does_not_come_back_with_a_restart() {
         wait_for_keys(&store, 1);
         drop(keeper);
         drop(store);
-        assert_eq!(open().keys(), 1, "round {round}");
+        assert_eq!(open(&directory).keys(), 1, "round {round}");
     }
-    let _ = std::fs::remove_dir_all(&path);
 }
 
 #[test]

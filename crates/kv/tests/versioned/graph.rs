@@ -1,16 +1,16 @@
 //! Edge lists into a store: cut off anywhere, done again, and compared with the list.
 
-#[path = "harness/graph.rs"]
+#[path = "../harness/graph.rs"]
 mod harness;
 
 use std::fs;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 
-use harness::{Directory, Followers, NOW, followers, named, on, open, options, stored, text};
+use self::harness::{Directory, Followers, NOW, followers, named, on, open, options, stored, text};
 use knee_kv::engine::Engine;
 use knee_kv::graph::{
-    Edge, EdgeReader, Expected, LoadError, MARK_PREFIX, Progress, SyntheticGraph, load,
+    Edge, EdgeReader, Expected, LoadError, LoadOptions, MARK_PREFIX, Progress, SyntheticGraph, load,
 };
 use knee_kv::versioned::{Action, Condition, Consistency, Items, Store, StoreOptions, Write};
 use proptest::prelude::*;

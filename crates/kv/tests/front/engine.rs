@@ -1,5 +1,4 @@
 //! The engines against a model that is too simple to be wrong.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 

@@ -4,14 +4,15 @@
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Lost, Store,
     StoreOptions, Write,
 };
 use proptest::prelude::*;
+
+use crate::store::{Directory, put, value};
 
 const SEGMENT_BYTES: usize = 4096;
 /// Where the records of a file begin.
@@ -24,60 +25,18 @@ const OPTIONS: StoreOptions = StoreOptions {
     segment_bytes: SEGMENT_BYTES,
 };
 
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let path =
-            std::env::temp_dir().join(format!("knee-kv-recovery-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Directory(path)
-    }
-
-    fn open_with(
-        &self,
-        repair: bool,
-        bytes_max: u64,
-    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
-        let path = self.0.clone();
-        let directory = DirectoryOptions { path, durability: Durability::Always, repair };
-        Store::open(OPTIONS, &directory, bytes_max)
-    }
-
-    fn open(&self) -> Result<Store, DirectoryError> {
-        self.open_with(false, 1 << 26).map(|(store, _)| store)
-    }
-
-    fn segments(&self) -> Vec<PathBuf> {
-        let mut segments: Vec<PathBuf> = fs::read_dir(&self.0)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|name| name == "log"))
-            .collect();
-        segments.sort();
-        segments
-    }
-
-    /// The same files, as a crash would leave them: the store that has them open goes on.
-    fn copy(&self, name: &str) -> Directory {
-        let copy = Directory::new(name);
-        fs::create_dir_all(&copy.0).unwrap();
-        for entry in fs::read_dir(&self.0).unwrap() {
-            let path = entry.unwrap().path();
-            fs::copy(&path, copy.0.join(path.file_name().unwrap())).unwrap();
-        }
-        copy
-    }
+fn open_with(
+    Directory(path): &Directory,
+    repair: bool,
+    bytes_max: u64,
+) -> Result<(Store, Vec<Lost>), DirectoryError> {
+    let path = path.clone();
+    let directory = DirectoryOptions { path, durability: Durability::Always, repair };
+    Store::open(OPTIONS, &directory, bytes_max)
 }
 
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn put(value: &[u8]) -> Action<'_> {
-    Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
+fn open(directory: &Directory) -> Result<Store, DirectoryError> {
+    open_with(directory, false, 1 << 26).map(|(store, _)| store)
 }
 
 fn write<'a>(key: &'a [u8], action: Action<'a>) -> Write<'a> {
@@ -94,15 +53,6 @@ fn set(store: &Store, key: &[u8], value: &[u8]) -> u64 {
     commit(store, &[write(key, put(value))])
 }
 
-fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
-    let mut value = Vec::new();
-    let shown = store.read(key, 1, |piece| {
-        value.extend_from_slice(piece);
-        true
-    });
-    shown.expect("nothing is damaged").found.map(|_| value)
-}
-
 fn reclaim(store: &Store) {
     while store.reclaim().expect("there is room") {}
 }
@@ -114,7 +64,7 @@ fn overwrite(path: &Path, range: Range<usize>, byte: u8) {
 
 /// A store whose commit of the keys `a` and `b` begins in its first segment and ends in the second.
 fn with_a_commit_over_two_segments(directory: &Directory) -> Store {
-    let store = directory.open().unwrap();
+    let store = open(directory).unwrap();
     set(&store, b"fill", &[1; 2000]);
     set(&store, b"fill too", &[1; 1000]);
     commit(&store, &[write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900]))]);
@@ -130,11 +80,11 @@ fn a_commit_outlives_the_segment_that_held_its_end() {
     }
     reclaim(&store);
     // A clean end, and none.
-    let crashed = directory.copy("over-two-crashed");
+    let crashed = directory.copy();
     drop(store);
     for directory in [directory, crashed] {
         for _ in 0..2 {
-            let store = directory.open().unwrap();
+            let store = open(&directory).unwrap();
             assert_eq!(value(&store, b"a"), Some(vec![7; 500]));
             assert_eq!(value(&store, b"b"), Some(vec![8; 900]));
         }
@@ -144,26 +94,26 @@ fn a_commit_outlives_the_segment_that_held_its_end() {
 #[test]
 fn a_commit_that_was_cut_off_never_comes_back() {
     let directory = Directory::new("cut-off");
-    let store = directory.open().unwrap();
+    let store = open(&directory).unwrap();
     set(&store, b"fill", &[1; 2000]);
     set(&store, b"fill too", &[1; 1000]);
-    let crashed = directory.copy("cut-off-crashed");
+    let crashed = directory.copy();
     commit(&store, &[write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900]))]);
     // Of the commit only what is in the first segment reached the disk.
     let first = directory.segments().remove(0);
     fs::copy(&first, crashed.0.join(first.file_name().unwrap())).unwrap();
     drop(store);
     for round in 0..4 {
-        let store = crashed.open().unwrap();
+        let store = open(&crashed).unwrap();
         assert_eq!(value(&store, b"a"), None, "start {round}");
         assert_eq!(value(&store, b"b"), None, "start {round}");
         set(&store, b"other", &[2; 1000]);
         reclaim(&store);
         if round % 2 == 0 {
             // As if it had crashed.
-            let copy = crashed.copy("cut-off-copy");
+            let copy = crashed.copy();
             drop(store);
-            let store = copy.open().unwrap();
+            let store = open(&copy).unwrap();
             assert_eq!(value(&store, b"a"), None, "crash {round}");
         }
     }
@@ -172,20 +122,20 @@ fn a_commit_that_was_cut_off_never_comes_back() {
 #[test]
 fn a_commit_of_which_a_crash_left_two_segments_does_not_come_back_either() {
     let directory = Directory::new("cut-later");
-    let store = directory.open().unwrap();
+    let store = open(&directory).unwrap();
     set(&store, b"fill", &[1; 2000]);
     set(&store, b"fill too", &[1; 1000]);
     let writes =
         [write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900])), write(b"c", put(&[9; 900]))];
     commit(&store, &writes);
-    let crashed = directory.copy("cut-later-crashed");
+    let crashed = directory.copy();
     drop(store);
     // The crash came within the last record.
     let path = crashed.segments().remove(1);
     let at = fs::read(&path).unwrap().windows(9).position(|window| window == [9; 9]).unwrap();
     overwrite(&path, at..2 * RECORDS, 0);
     for start in 0..4 {
-        let store = crashed.open().unwrap();
+        let store = open(&crashed).unwrap();
         for key in [b"a", b"b", b"c"] {
             assert_eq!(value(&store, key), None, "start {start}");
         }
@@ -207,7 +157,7 @@ fn a_segment_that_lost_what_it_held_is_named() {
     ];
     for (harm, segment, inflict) in harms {
         let directory = Directory::new("harmed");
-        let store = directory.open().unwrap();
+        let store = open(&directory).unwrap();
         for n in 0..19_u8 {
             set(&store, &[b'k', n], &[n; 900]);
         }
@@ -216,12 +166,12 @@ fn a_segment_that_lost_what_it_held_is_named() {
         // Two are made ahead.
         let path = &segments[segment.min(segments.len() - 3)];
         inflict(path);
-        let told = directory.open().map(|_| ()).expect_err(harm);
+        let told = open(&directory).map(|_| ()).expect_err(harm);
         assert!(
             matches!(&told, DirectoryError::Damaged(file, _) if file == path),
             "{harm}: {told}"
         );
-        let (store, lost) = directory.open_with(true, 1 << 26).expect(harm);
+        let (store, lost) = open_with(&directory, true, 1 << 26).expect(harm);
         assert!(lost.iter().any(|lost| lost.file == *path), "{harm}: {lost:?}");
         let there =
             |store: &Store| (0..19_u8).filter(|&n| value(store, &[b'k', n]).is_some()).count();
@@ -229,7 +179,7 @@ fn a_segment_that_lost_what_it_held_is_named() {
         assert!(kept >= 15, "{harm}: {kept} keys of 19 are left");
         drop(store);
         // Once repaired, it is whole.
-        let store = directory.open().expect(harm);
+        let store = open(&directory).expect(harm);
         assert_eq!(there(&store), kept, "{harm}");
     }
 }
@@ -241,24 +191,24 @@ fn cut(path: &Path, length: usize) {
 #[test]
 fn a_flip_in_the_last_record_is_named_once_the_store_was_closed() {
     let directory = Directory::new("last");
-    let store = directory.open().unwrap();
+    let store = open(&directory).unwrap();
     set(&store, b"key", &[1; 100]);
-    let crashed = directory.copy("last-crashed");
+    let crashed = directory.copy();
     drop(store);
     for directory in [&directory, &crashed] {
         overwrite(&directory.segments()[0], RECORDS + 80..RECORDS + 81, 9);
     }
-    let told = directory.open().map(|_| ()).expect_err("it was on the disk");
+    let told = open(&directory).map(|_| ()).expect_err("it was on the disk");
     assert!(told.to_string().contains("from byte 4096 on"), "{told}");
     // After a crash it could as well have been cut off.
-    assert_eq!(value(&crashed.open().unwrap(), b"key"), None);
+    assert_eq!(value(&open(&crashed).unwrap(), b"key"), None);
 }
 
 #[test]
 fn restarts_do_not_fill_the_log() {
     let directory = Directory::new("restarts");
     for round in 0..40_u8 {
-        let (store, _) = directory.open_with(false, 16 * SEGMENT_BYTES as u64).unwrap();
+        let (store, _) = open_with(&directory, false, 16 * SEGMENT_BYTES as u64).unwrap();
         reclaim(&store);
         for part in 0..3_u8 {
             let key = [b'k', round, part];
@@ -276,7 +226,7 @@ fn restarts_do_not_fill_the_log() {
 #[test]
 fn no_version_is_made_twice_over_a_restart() {
     let directory = Directory::new("versions");
-    let store = directory.open().unwrap();
+    let store = open(&directory).unwrap();
     set(&store, b"live", &[1; 1500]);
     set(&store, b"dead", &[2; 1500]);
     set(&store, b"x", &[3; 500]);
@@ -290,17 +240,17 @@ fn no_version_is_made_twice_over_a_restart() {
     reclaim(&store);
     drop(store);
     for _ in 0..3 {
-        let store = directory.open().unwrap();
+        let store = open(&directory).unwrap();
         assert!(store.last() >= last, "{} after {last}", store.last());
     }
-    let next = set(&directory.open().unwrap(), b"new", b"x");
+    let next = set(&open(&directory).unwrap(), b"new", b"x");
     assert!(next > last, "version {next} again: the last one before the restart was {last}");
 }
 
 #[test]
 fn a_list_does_not_grow_from_what_it_did_not_grow_from() {
     let directory = Directory::new("grown");
-    let store = directory.open().unwrap();
+    let store = open(&directory).unwrap();
     let _all = store.snapshot();
     set(&store, b"a", b"old old old");
     let _old = store.snapshot();
@@ -315,7 +265,7 @@ fn a_list_does_not_grow_from_what_it_did_not_grow_from() {
     let bytes = fs::read(&segment).unwrap();
     let at = bytes.windows(7).position(|window| window == b"new new").unwrap();
     overwrite(&segment, at..at + 1, b'X');
-    let (store, lost) = directory.open_with(true, 1 << 26).unwrap();
+    let (store, lost) = open_with(&directory, true, 1 << 26).unwrap();
     assert_eq!(lost.len(), 1);
     assert_ne!(value(&store, b"a").as_deref(), Some(&b"old old old+tail"[..]), "nobody wrote that");
 }
@@ -323,7 +273,7 @@ fn a_list_does_not_grow_from_what_it_did_not_grow_from() {
 #[test]
 fn a_store_of_another_consistency_is_refused() {
     let directory = Directory::new("consistency");
-    set(&directory.open().unwrap(), b"a", b"1");
+    set(&open(&directory).unwrap(), b"a", b"1");
     let options = StoreOptions { consistency: Consistency::Sequential, ..OPTIONS };
     let path = directory.0.clone();
     let other = DirectoryOptions { path, durability: Durability::Always, repair: true };
@@ -342,11 +292,11 @@ proptest! {
         missing in proptest::collection::vec(any::<bool>(), 64),
     ) {
         let directory = Directory::new("torn");
-        let store = directory.open().unwrap();
+        let store = open(&directory).unwrap();
         for (n, &bytes) in safe.iter().enumerate() {
             set(&store, format!("safe{n}").as_bytes(), &vec![1; bytes]);
         }
-        let before = directory.copy("torn-before");
+        let before = directory.copy();
         for (commit, keys) in batch.iter().enumerate() {
             let keys: Vec<(String, Vec<u8>)> = keys
                 .iter()
@@ -359,7 +309,7 @@ proptest! {
         }
         // One sync for all of them, of which the crash leaves some sectors.
         store.sync(store.last()).unwrap();
-        let crashed = directory.copy("torn-crashed");
+        let crashed = directory.copy();
         drop(store);
         let mut missing = missing.iter().cycle();
         for path in crashed.segments() {
@@ -375,7 +325,7 @@ proptest! {
             }
         }
         for start in 0..3 {
-            let store = crashed.open();
+            let store = open(&crashed);
             prop_assert!(store.is_ok(), "start {}: {}", start, store.unwrap_err());
             let store = store.unwrap();
             for (n, &bytes) in safe.iter().enumerate() {

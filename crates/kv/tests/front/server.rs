@@ -1,12 +1,9 @@
 //! The store through real sockets.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
 
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use harness::{Client, Store, settings};
+use crate::harness::{Client, Store, settings};
 use knee_kv::{MemoryLimits, Settings};
 
 /// A table test of the protocol: what is sent, and what must come back.

@@ -1,11 +1,8 @@
 //! What the server answers when something stored is no longer what was written.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
 
 use std::os::unix::fs::FileExt;
 
-use harness::{Directory, Store, settings};
+use crate::harness::{Directory, Store, settings};
 
 const DAMAGED: &str = "SERVER_ERROR the stored item is damaged\r\n";
 

@@ -1,13 +1,10 @@
 //! Files that were cut short or lost a bit, anywhere: named when the store is opened, unless what was hit is nothing that
 //! is asked for. Nothing else is ever served.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
 
 use std::fs;
 use std::path::PathBuf;
 
-use harness::{Directory, Store, settings};
+use crate::harness::{Directory, Store, settings};
 use knee_kv::versioned::{
     self, Consistency, DirectoryError, DirectoryOptions, Durability, StoreOptions,
 };

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use knee_kv::engine::{Change, Engine, Expiry};
 use knee_kv::versioned::{
@@ -10,39 +10,14 @@ use knee_kv::versioned::{
     ReadError, ReclaimError, RequestId, Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
+use crate::store::{Directory, put};
+
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Sequential,
     stripes: 1,
     value_bytes_max: 1000,
     segment_bytes: 4096,
 };
-
-fn put(value: &[u8]) -> Action<'_> {
-    Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
-}
-
-/// A directory of its own, gone at the end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("knee-kv-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Directory(path)
-    }
-
-    fn segments(&self) -> usize {
-        let entries = fs::read_dir(&self.0).expect("the directory is there");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
-        paths.filter(|path| path.extension().is_some_and(|name| name == "log")).count()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn open(path: &Path, consistency: Consistency) -> Store {
     open_within(path, consistency, 1 << 20)
@@ -128,9 +103,9 @@ fn a_damaged_segment_is_told_of_once_and_the_others_give_their_space_back() {
     }
     assert_eq!(told, 1);
     assert!(
-        directory.segments() < 6,
+        directory.segments().len() < 6,
         "{} segments, all but one of them dead",
-        directory.segments()
+        directory.segments().len()
     );
 }
 
@@ -156,11 +131,8 @@ fn what_a_compaction_forgot_does_not_come_back_with_a_restart() {
 
 #[test]
 fn a_version_of_a_key_that_is_gone_is_never_met_again() {
-    let path = std::env::temp_dir().join(format!("knee-kv-forgotten-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&path);
-    let directory =
-        DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
-    let (store, _) = Store::open(OPTIONS, &directory, 1 << 20).expect("it opens");
+    let directory = Directory::new("forgotten");
+    let store = open(&directory.0, Consistency::Sequential);
     let write = |key: &[u8], condition, action| {
         let committed = store.write(&[Write { key, condition, action }], None, 1)?;
         store.sync(committed.sequence).expect("the disk takes it");
@@ -176,7 +148,6 @@ fn a_version_of_a_key_that_is_gone_is_never_met_again() {
     }
     let other = write(b"key", Condition::Absent, put(b"another")).expect("it is taken");
     let late = write(b"key", Condition::Version(first), put(b"late"));
-    let _ = fs::remove_dir_all(&path);
     assert!(other > first, "version {first} was made twice");
     assert!(
         matches!(late, Err(WriteError::Condition { index: 0, .. })),
@@ -259,17 +230,16 @@ fn a_full_store_takes_deletes_and_has_its_space_back() {
 #[test]
 fn what_was_closed_in_good_order_is_there_whatever_the_durability() {
     for durability in [Durability::Interval(1), Durability::None] {
-        let path = std::env::temp_dir().join(format!("knee-kv-closed-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        let directory = DirectoryOptions { path: path.clone(), durability, repair: false };
-        let (store, _) = Store::open(OPTIONS, &directory, 1 << 20).expect("it opens");
+        let directory = Directory::new("closed");
+        let path = directory.0.clone();
+        let options = DirectoryOptions { path, durability, repair: false };
+        let (store, _) = Store::open(OPTIONS, &options, 1 << 20).expect("it opens");
         let write = Write { key: b"key", condition: Condition::Always, action: put(b"value") };
         let committed = store.write(&[write], None, 1).expect("it is taken");
         store.sync(committed.sequence).expect("the disk takes it");
         drop(store);
-        let (store, _) = Store::open(OPTIONS, &directory, 1 << 20).expect("it opens");
+        let (store, _) = Store::open(OPTIONS, &options, 1 << 20).expect("it opens");
         let shown = store.read(b"key", 1, |_| true).expect("nothing is damaged").found;
-        let _ = fs::remove_dir_all(&path);
         assert!(shown.is_some(), "{durability:?}: what was written is gone");
     }
 }

@@ -1,0 +1,10 @@
+//! The front that speaks memcached's protocol, through real sockets, and the engines behind it.
+
+#![allow(clippy::unwrap_used)]
+
+mod corrupted;
+mod damaged;
+mod engine;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod server;
