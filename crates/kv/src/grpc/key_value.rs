@@ -32,7 +32,7 @@ use super::scan::{Place, Scan, entry};
 use super::serving::Settings;
 use super::tally::Tally;
 use super::watch::{Patience, Watch};
-use super::write::{Refused, idle, in_version, put, write_of, written};
+use super::write::{Refused, Turn, in_version, put, written, written_at_once};
 use crate::engine::{Second, Version};
 use crate::versioned::{Action, Committed, Condition, Past, Room, Store, Write};
 
@@ -55,6 +55,9 @@ pub(super) struct Service {
     /// Watches that may.
     watches: Arc<Semaphore>,
     loads: Loads,
+    /// One call at a time makes segments: the others wait for its turn beside the threads, which scans
+    /// need.
+    making: Arc<Mutex<()>>,
     /// One compaction at a time.
     compacting: Arc<Mutex<()>>,
     /// One copy at a time.
@@ -82,6 +85,7 @@ impl Service {
             watches: Arc::new(Semaphore::new(settings.watches_max)),
             settings: Arc::new(settings),
             loads: Loads::default(),
+            making: Arc::default(),
             compacting: Arc::default(),
             copying: Arc::default(),
             ending,
@@ -112,21 +116,31 @@ impl Service {
         now: Second,
     ) -> Result<WriteResponse, Status> {
         self.tally.call(&self.tally.writes);
-        self.make_ready(writes).await?;
-        self.settled(written(&self.store, writes, request, now)).await
+        let turn = self.make_ready(Room::of(writes)).await?;
+        let outcome = written(&self.store, writes, request, now);
+        drop(turn);
+        self.settled(outcome).await
     }
 
     /// Sees to it that a write has the segments that it needs: to make one takes the disk some
-    /// milliseconds, and whoever else the thread serves would wait for that.
-    async fn make_ready(&self, writes: &[Write<'_>]) -> Result<(), Status> {
-        let room = Room::of(writes);
+    /// milliseconds, and whoever else the thread serves would wait for that. Who finds none has the
+    /// turn to make some until it has written.
+    async fn make_ready(&self, room: Room) -> Result<Option<Turn>, Status> {
         if self.store.is_ready_for(room) {
-            return Ok(());
+            return Ok(None);
+        }
+        let turn = Arc::clone(&self.making).lock_owned().await;
+        // Whoever had the turn before may have made more than it needed.
+        if self.store.is_ready_for(room) {
+            return Ok(Some(turn));
         }
         let store = self.store.clone();
-        // Where there is none the write says so, unless it turns out to need none.
-        let _ = blocking(move || store.make_ready_for(room)).await?;
-        Ok(())
+        let made = blocking(move || {
+            // Where there is none the write says so, unless it turns out to need none.
+            let _ = store.make_ready_for(room);
+            turn
+        });
+        made.await.map(Some)
     }
 
     /// What a write came to, once that is safe.
@@ -211,25 +225,25 @@ impl Service {
 
     async fn write_all(
         &self,
-        BulkPutRequest { changes, request }: BulkPutRequest,
+        mut bulk: BulkPutRequest,
         call: &Call,
     ) -> Result<WriteResponse, Status> {
-        call.take(changes.len() * CHANGE_BYTES)?;
+        call.take(bulk.changes.len() * CHANGE_BYTES)?;
         self.tally.call(&self.tally.writes);
-        let (store, share) = (self.store.clone(), call.share());
-        let outcome = blocking(move || {
-            let _share = share;
-            let now = now();
-            let writes = changes
-                .iter()
-                .enumerate()
-                .map(|(index, change)| write_of(change, now).ok_or_else(|| idle(index)))
-                .collect::<Result<Vec<_>, Refused>>()?;
-            // Before its keys are locked, which others ask for on the runtime's own threads.
-            let _ = store.make_ready_for(Room::of(&writes));
-            written(&store, &writes, request, now)
-        });
-        self.settled(outcome.await?).await
+        let mut turn = None;
+        let outcome = loop {
+            let (store, share, turn_taken) = (self.store.clone(), call.share(), turn.take());
+            let made = blocking(move || {
+                let _share = share;
+                written_at_once(&store, bulk, turn_taken)
+            });
+            match made.await? {
+                Ok(outcome) => break outcome,
+                Err(unready) => bulk = unready,
+            }
+            turn = Some(Arc::clone(&self.making).lock_owned().await);
+        };
+        self.settled(outcome).await
     }
 
     async fn scan_of(

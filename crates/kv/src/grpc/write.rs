@@ -1,11 +1,16 @@
 //! What messages ask to be written.
 
-use knee_rpc::kv::{self, Change, Value, change};
+use knee_rpc::kv::{self, BulkPutRequest, Change, Value, change};
+use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
+use super::now;
 use super::refusal::unwritten;
 use crate::engine::{Expiry, Second};
-use crate::versioned::{Action, Committed, Condition, RequestId, Store, Write, WriteError};
+use crate::versioned::{Action, Committed, Condition, RequestId, Room, Store, Write, WriteError};
+
+/// Of who makes segments.
+pub(super) type Turn = OwnedMutexGuard<()>;
 
 pub(super) fn put(Value { value, flags, ttl_s }: &Value, now: Second) -> Action<'_> {
     let expiry = match ttl_s {
@@ -20,10 +25,7 @@ pub(super) fn in_version(version: Option<u64>) -> Condition {
 }
 
 /// What a part of a bulk put asks for; nothing if it does not say.
-pub(super) fn write_of(
-    Change { key, action, condition }: &Change,
-    now: Second,
-) -> Option<Write<'_>> {
+fn write_of(Change { key, action, condition }: &Change, now: Second) -> Option<Write<'_>> {
     let action = match action.as_ref()? {
         change::Action::Put(value) => put(value, now),
         change::Action::Append(tail) => Action::Append(tail),
@@ -38,7 +40,7 @@ pub(super) fn write_of(
     Some(Write { key, condition, action })
 }
 
-pub(super) fn idle(index: usize) -> Refused {
+fn idle(index: usize) -> Refused {
     let message = format!("change {index} does not say what is to happen");
     Refused { status: Status::invalid_argument(message), sequence: 0 }
 }
@@ -66,4 +68,33 @@ pub(super) fn written(
             _ => 0,
         },
     })
+}
+
+/// Makes a bulk put, or gives it back where segments are to be made first and it has no turn to.
+pub(super) fn written_at_once(
+    store: &Store,
+    bulk: BulkPutRequest,
+    turn: Option<Turn>,
+) -> Result<Result<Committed, Refused>, BulkPutRequest> {
+    let now = now();
+    let writes = bulk
+        .changes
+        .iter()
+        .enumerate()
+        .map(|(index, change)| write_of(change, now).ok_or_else(|| idle(index)))
+        .collect::<Result<Vec<_>, Refused>>();
+    let writes = match writes {
+        Ok(writes) => writes,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let room = Room::of(&writes);
+    if !store.is_ready_for(room) {
+        if turn.is_none() {
+            drop(writes);
+            return Err(bulk);
+        }
+        // Before its keys are locked, which others ask for on the runtime's own threads.
+        let _ = store.make_ready_for(room);
+    }
+    Ok(written(store, &writes, bulk.request, now))
 }

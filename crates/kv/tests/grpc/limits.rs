@@ -10,10 +10,14 @@ use knee_kv::grpc::Settings;
 use knee_kv::versioned::StoreOptions;
 use knee_rpc::Message;
 use knee_rpc::kv::{BulkPutRequest, Change, ScanRequest};
+use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use crate::raw::{Raw, field};
-use crate::serving::{Client, Directory, Store, changed, options, put, read, settings, stats};
+use crate::serving::{
+    Client, Directory, Store, begin, bulk_put, changed, everything, options, put, read, rest,
+    settings, stats,
+};
 
 /// Nothing that is waited for here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -294,5 +298,38 @@ async fn who_makes_a_segment_holds_up_nobody() {
     drop(reader);
     stalled.end();
     // It is tried again now and then.
+    while put(&mut client, b"large", &[2; 3000]).await.is_err() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_wait_for_a_segment_what_takes_long_goes_on() {
+    let directory = Directory::new("waiting");
+    let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
+    let store = Store::of(directory.open(tight), settings());
+    let mut client = store.client().await;
+    put(&mut client, b"there", &[1; 2000]).await.unwrap();
+    let stalled = Stalled::begin(&directory.0.join("MANIFEST.new"));
+    // Twice as many as there are threads for what takes long.
+    let writer = store.client().await;
+    let mut writing = JoinSet::new();
+    for number in 0..64_u8 {
+        let (mut one, mut bulk) = (writer.clone(), writer.clone());
+        let changes = vec![changed(&[number], &[3; 3000])];
+        writing.spawn(async move { put(&mut one, &[number], &[2; 3000]).await });
+        writing.spawn(async move { bulk_put(&mut bulk, changes).await });
+    }
+    let others = async {
+        while stats(&mut client).await.writes < 129 {}
+        assert_eq!(rest(begin(&mut client, everything()).await).await.unwrap().len(), 1);
+    };
+    let served = tokio::time::timeout(PATIENCE, others).await;
+    let reader = stalled.read();
+    served.expect("others are served meanwhile");
+    // A pipe cannot be synced, so that nobody has one.
+    while let Some(outcome) = writing.join_next().await {
+        assert_eq!(outcome.unwrap().unwrap_err().code(), Code::Unavailable);
+    }
+    drop(reader);
+    stalled.end();
     while put(&mut client, b"large", &[2; 3000]).await.is_err() {}
 }
