@@ -21,6 +21,10 @@ const END_HEADERS: u8 = 4;
 pub(crate) struct Raw {
     socket: TcpStream,
     next: u32,
+    /// Bytes that came of each call's answer.
+    came: BTreeMap<u32, usize>,
+    /// Calls that are over.
+    over: usize,
 }
 
 impl Raw {
@@ -28,7 +32,7 @@ impl Raw {
     pub(crate) fn connect(address: SocketAddr, window_bytes: u32) -> Raw {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut raw = Raw { socket, next: 1 };
+        let mut raw = Raw { socket, next: 1, came: BTreeMap::new(), over: 0 };
         raw.socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         let window = [&WINDOW_SIZE.to_be_bytes()[..], &window_bytes.to_be_bytes()].concat();
         raw.send(SETTINGS, 0, 0, &window);
@@ -62,27 +66,34 @@ impl Raw {
         }
     }
 
-    /// Waits until so many calls are over; how many bytes of each one's answer came.
-    pub(crate) fn answers(&mut self, calls: usize) -> BTreeMap<u32, usize> {
-        let (mut bytes, mut over) = (BTreeMap::new(), 0);
-        while over < calls {
-            let (kind, flags, of, payload) = self.receive();
-            if kind == DATA {
-                *bytes.entry(of).or_insert(0) += payload.len();
-            }
-            over += usize::from(matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0);
+    /// Waits until so many bytes of a call's answer came, or a call is over.
+    pub(crate) fn wait_for_bytes(&mut self, stream: u32, bytes: usize) {
+        while self.over == 0 && self.came.get(&stream).is_none_or(|&came| came < bytes) {
+            self.receive_answer();
         }
-        bytes
+    }
+
+    /// Waits until so many calls are over; how many bytes of each one's answer came.
+    pub(crate) fn answers(mut self, calls: usize) -> BTreeMap<u32, usize> {
+        while self.over < calls {
+            self.receive_answer();
+        }
+        self.came
     }
 
     /// Waits until one of its calls is over.
     pub(crate) fn wait_for_end(&mut self) {
-        loop {
-            let (kind, flags, _, _) = self.receive();
-            if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
-                return;
-            }
+        while self.over == 0 {
+            self.receive_answer();
         }
+    }
+
+    fn receive_answer(&mut self) {
+        let (kind, flags, of, payload) = self.receive();
+        if kind == DATA {
+            *self.came.entry(of).or_insert(0) += payload.len();
+        }
+        self.over += usize::from(matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0);
     }
 
     /// The kind, flags, stream and payload of the next frame.

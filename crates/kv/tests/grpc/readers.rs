@@ -13,8 +13,8 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use crate::serving::{
-    Client, Directory, Model, Random, Store, begin, begin_atomic, everything, inserted, key,
-    options, put, read, rest, settings, stats,
+    Client, Directory, Model, Random, Store, begin, begin_atomic, everything, filled, inserted,
+    key, options, patiently, put, read, rest, settings, stats,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,19 +193,18 @@ async fn calls_of_a_connection_are_limited() {
 async fn a_snapshot_that_nobody_reads_is_let_go() {
     let impatient =
         Settings { reader_idle_max: std::time::Duration::from_millis(20), ..settings() };
-    let store = Store::with(options(), impatient);
-    inserted(&store, 128, |_| vec![7; 64 << 10]).await;
+    let store = Store::of(filled(128, 64 << 10), impatient);
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
-    let scan = begin_atomic(&mut client, everything()).await;
+    let scan = patiently(async || client.atomic_scan(everything()).await).await.unwrap();
     // What it held can be forgotten: then its versions are gone.
     let mut writer = store.client().await;
-    let last = put(&mut writer, &key(0), b"new").await.unwrap();
+    let last = patiently(async || put(&mut writer, &key(0), b"new").await).await.unwrap();
     let kept = ReadAtRequest { key: key(0).into(), version: last - 1 };
-    while writer.read_at(kept.clone()).await.is_ok() {
-        writer.compact(CompactRequest {}).await.unwrap();
+    while patiently(async || writer.read_at(kept.clone()).await).await.is_ok() {
+        patiently(async || writer.compact(CompactRequest {}).await).await.unwrap();
     }
-    let status = rest(scan).await.unwrap_err();
+    let status = rest(scan.into_inner()).await.unwrap_err();
     assert_eq!(status.code(), Code::Aborted);
     assert!(status.message().contains("nothing was read for too long"), "{status}");
 }
@@ -215,20 +214,20 @@ async fn a_reader_that_hangs_loses_its_place() {
     for atomic in [true, false] {
         let settings =
             Settings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
-        let store = Store::with(options(), settings);
-        inserted(&store, 128, |_| vec![7; 64 << 10]).await;
+        let store = Store::of(filled(128, 64 << 10), settings);
         let mut client =
             store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
-        let hanging = match atomic {
-            true => begin_atomic(&mut client, everything()).await,
-            false => begin(&mut client, everything()).await,
-        };
+        let hanging = patiently(async || match atomic {
+            true => client.atomic_scan(everything()).await,
+            false => client.scan(everything()).await,
+        });
+        let hanging = hanging.await.unwrap();
         let mut other = store.client().await;
-        while let Err(status) = other.scan(everything()).await {
+        while let Err(status) = patiently(async || other.scan(everything()).await).await {
             assert_eq!(status.code(), Code::ResourceExhausted);
             tokio::task::yield_now().await;
         }
-        let status = rest(hanging).await.unwrap_err();
+        let status = rest(hanging.into_inner()).await.unwrap_err();
         assert_eq!(status.code(), Code::Aborted);
     }
 }

@@ -7,9 +7,11 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use knee_kv::engine::Expiry;
 use knee_kv::grpc::{Serving, Settings, Telemetry};
 use knee_kv::versioned::{
-    Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
+    Action, Condition, Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
+    Write,
 };
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{
@@ -18,7 +20,7 @@ use knee_rpc::kv::{
 };
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 pub(crate) type Client = KeyValueClient<Channel>;
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -99,6 +101,30 @@ impl Drop for Store {
             serving.shutdown().begin();
             // A runtime is not ended on a thread of another one.
             let _ = std::thread::spawn(|| serving.join()).join();
+        }
+    }
+}
+
+/// A store in memory with so many keys, which nobody had to wait for.
+pub(crate) fn filled(keys: usize, value_bytes: usize) -> Versioned {
+    let store = Versioned::in_memory(options(), 1 << 30).unwrap();
+    let value = vec![7; value_bytes];
+    for number in 0..keys {
+        let (key, condition) = (key(number), Condition::Absent);
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
+        store.write(&[Write { key: &key, condition, action }], None, 1).unwrap();
+    }
+    store
+}
+
+/// Calls once more wherever the machine held up the client, so that the server gave up its request.
+pub(crate) async fn patiently<T>(
+    mut call: impl AsyncFnMut() -> Result<T, Status>,
+) -> Result<T, Status> {
+    loop {
+        match call().await {
+            Err(status) if status.code() == Code::Aborted => {}
+            outcome => return outcome,
         }
     }
 }

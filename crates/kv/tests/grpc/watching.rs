@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
 use crate::serving::{
-    Client, Directory, Random, Store, bulk_put, changed, delete, joined, key, options, put,
-    settings,
+    Client, Directory, Random, Store, bulk_put, changed, delete, joined, key, options, patiently,
+    put, settings,
 };
 
 fn all_values() -> WatchRequest {
@@ -192,12 +192,14 @@ async fn a_watcher_that_hangs_loses_its_place() {
                 endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
             })
             .await;
-        let mut hanging = slow.watch(all_values()).await.unwrap().into_inner();
+        let hanging = patiently(async || slow.watch(all_values()).await).await;
+        let mut hanging = hanging.unwrap().into_inner();
         let mut client = store.client().await;
         for number in 0..puts {
-            put(&mut client, &key(number), &[b'v'; 64 << 10]).await.unwrap();
+            let (key, value) = (key(number), [b'v'; 64 << 10]);
+            patiently(async || put(&mut client, &key, &value).await).await.unwrap();
         }
-        while let Err(status) = client.watch(all_values()).await {
+        while let Err(status) = patiently(async || client.watch(all_values()).await).await {
             assert_eq!(status.code(), Code::ResourceExhausted);
             tokio::task::yield_now().await;
         }
