@@ -54,7 +54,9 @@ impl Store {
         let told = |segment: &Arc<Segment>| {
             segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight
         };
-        let may_go = |segment: &Arc<Segment>| told(segment) && !damaged.contains_key(&segment.id);
+        // What is damaged in one keeps it for as long as somebody asks for that.
+        let is_kept = |segment: &Segment| damaged.contains_key(&segment.id) && !segment.is_dead();
+        let may_go = |segment: &Arc<Segment>| told(segment) && !is_kept(segment);
         // What it takes, not what is in it: each life of a store leaves a segment that is not full.
         // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
         let worth = |segment: &Arc<Segment>| {
@@ -176,8 +178,10 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        match lock(&self.0.reclaiming).values().next() {
-            Some(damage) => Err(damage.clone().into()),
+        let damaged = lock(&self.0.reclaiming);
+        let is_asked_for = |id| self.0.log.segment(id).is_some_and(|segment| !segment.is_dead());
+        match damaged.iter().find(|(id, _)| is_asked_for(**id)) {
+            Some((_, damage)) => Err(damage.clone().into()),
             None => Ok(()),
         }
     }

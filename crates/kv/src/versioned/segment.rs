@@ -253,12 +253,17 @@ impl Segment {
         self.tally.live.load(Ordering::Relaxed) % LIVE_RECORD
     }
 
+    /// Whether nobody asks any more for what it says of keys, be it damaged.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.tally.live.load(Ordering::Acquire) < LIVE_RECORD
+    }
+
     /// From which commit on the log says without it what it said; `None` while somebody may still
     /// ask for something in it.
     pub(crate) fn said_without(&self) -> Option<Sequence> {
-        let Tally { live, replaced, clears, .. } = &*self.tally;
-        let is_dead = live.load(Ordering::Acquire) < LIVE_RECORD && !clears.load(Ordering::Relaxed);
-        is_dead.then(|| replaced.load(Ordering::Relaxed))
+        let Tally { replaced, clears, .. } = &*self.tally;
+        let is_needed = !self.is_dead() || clears.load(Ordering::Relaxed);
+        (!is_needed).then(|| replaced.load(Ordering::Relaxed))
     }
 
     /// A record of so many bytes is asked for again, found by a recovery.

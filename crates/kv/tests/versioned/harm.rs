@@ -226,6 +226,22 @@ fn what_is_damaged_is_replaced_or_deleted_and_then_its_segment_goes() {
     assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 39));
 }
 
+#[test]
+fn what_is_damaged_keeps_its_segment_for_as_long_as_a_snapshot_asks_for_it() {
+    let directory = Directory::new("kept-for");
+    let store = unnamed(&directory, &["key03"]);
+    let snapshot = store.snapshot();
+    let write = Write { key: b"key03", condition: Condition::Always, action: put(b"new") };
+    store.write(&[write], None, 1).expect("it is taken");
+    assert!(matches!(store.compact(), Err(ReclaimError::Damage(_))));
+    drop(snapshot);
+    store.compact().expect("nothing that is asked for is damaged");
+    store.sync(store.last()).expect("the disk takes it");
+    drop(store);
+    let store = open(&directory.0).expect("nothing is damaged");
+    assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 40));
+}
+
 /// What is to be had back elsewhere is, be it dead or asked for by a snapshot.
 #[test]
 fn a_damaged_key_keeps_no_segment_but_its_own() {
