@@ -409,8 +409,9 @@ impl Log {
             let end = lock(&self.head).end();
             self.write_out()?;
             if self.durability == Durability::None {
-                // What has moved is not to be lost where what it was moved from was not.
-                directory.sync().map_err(|error| refused(&error))?;
+                // What has moved is not to be lost where what it was moved from was not; and the
+                // system says only once that something did not reach the disk.
+                directory.sync().map_err(|error| self.broken_by(&error))?;
                 self.settled.fetch_max(end.to_bits(), Ordering::Relaxed);
             }
             let reached = self.reached(forgotten);
@@ -509,10 +510,7 @@ impl Log {
             .iter()
             .chain([&group.active])
             .try_for_each(|segment| directory.write(segment, safely));
-        if let Err(error) = written {
-            let why = self.broken.get_or_init(|| error.to_string());
-            return Err(Unwritable::Broken(why.clone()));
-        }
+        written.map_err(|error| self.broken_by(&error))?;
         // Where the system has no mapping for one, it stays as it is until the next turn.
         let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
         let unopened: Vec<_> = unopened.collect();
@@ -525,6 +523,11 @@ impl Log {
             self.made_safe.count(group.records, began);
         }
         Ok(())
+    }
+
+    /// From now on it takes nothing more.
+    fn broken_by(&self, error: &io::Error) -> Unwritable {
+        Unwritable::Broken(self.broken.get_or_init(|| error.to_string()).clone())
     }
 
     /// What is known of the disk. Up to where the log is on it is always the end of a commit.

@@ -11,17 +11,33 @@ use knee_kv::versioned::{
 
 use crate::store::{Directory, open, options, scanned, set};
 
+/// An instruction of a filter of calls: what it does, with what, and how many to leave out if it holds and if not.
+type Instruction = (u32, u32, u8, u8);
+
+fn load(at: u32) -> Instruction {
+    (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0)
+}
+
+fn is(call: libc::c_long, jt: u8, jf: u8) -> Instruction {
+    (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, jt, jf)
+}
+
+fn end(with: u32) -> Instruction {
+    (libc::BPF_RET | libc::BPF_K, with, 0, 0)
+}
+
+const FAILS: u32 = libc::SECCOMP_RET_ERRNO | libc::EIO as u32;
+/// Of `struct seccomp_data`: the call.
+const CALL: u32 = 0;
+
 /// From now on this thread cannot read so much of any file as has the byte at this place.
 fn fail_to_read(place: u32) {
-    let load = |at: u32| (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
     let is_behind = |jt, jf| (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, place, jt, jf);
-    let is_pread = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_pread64 as u32, 0, 6);
-    let end = |with| (libc::BPF_RET | libc::BPF_K, with, 0, 0);
-    // Of `struct seccomp_data`: the call, its third argument, which is the length, and its fourth, the place.
-    let (call, length, offset) = (0, 32, 40);
-    let filter = [
-        load(call),
-        is_pread,
+    // The call's third argument, which is the length, and its fourth, the place.
+    let (length, offset) = (32, 40);
+    filter_calls(&[
+        load(CALL),
+        is(libc::SYS_pread64, 0, 6),
         load(length),
         (libc::BPF_MISC | libc::BPF_TAX, 0, 0, 0),
         load(offset),
@@ -29,10 +45,14 @@ fn fail_to_read(place: u32) {
         (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X, 0, 0, 0),
         is_behind(1, 0),
         end(libc::SECCOMP_RET_ALLOW),
-        end(libc::SECCOMP_RET_ERRNO | libc::EIO as u32),
-    ];
-    let mut filter =
-        filter.map(|(code, k, jt, jf)| libc::sock_filter { code: code as u16, jt, jf, k });
+        end(FAILS),
+    ]);
+}
+
+/// From now on no call of this thread gets by that the filter has something against.
+fn filter_calls(filter: &[Instruction]) {
+    let of = |&(code, k, jt, jf): &Instruction| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter: Vec<_> = filter.iter().map(of).collect();
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: calls with numbers and with a program that outlives them.
     let failed = unsafe {
@@ -147,6 +167,35 @@ fn written_again(
     let is_again =
         |segment: &PathBuf| segment.metadata().is_ok_and(|is| is.modified().ok() > Some(made));
     segments.iter().map(is_again).collect()
+}
+
+/// The system says once that something did not reach the disk: not to who asks again.
+#[test]
+fn what_was_moved_from_stays_once_the_disk_may_have_lost_what_was_moved() {
+    let directory = Directory::new("moved");
+    let at =
+        DirectoryOptions { path: directory.0.clone(), durability: Durability::None, repair: false };
+    let store = Store::open(options(Consistency::Linearizable), &at, 1 << 26).expect("opens").0;
+    // Of the first two segments a quarter is alive.
+    for key in (0..8_u8).chain([0, 1, 2, 4, 5, 6]).chain(8..12) {
+        set(&store, &[key], &[key; 900]);
+    }
+    store.write_out().expect("the disk takes it");
+    let before = directory.segments();
+    std::thread::scope(|scope| {
+        let fails = || {
+            filter_calls(&[
+                load(CALL),
+                is(libc::SYS_syncfs, 0, 1),
+                end(FAILS),
+                end(libc::SECCOMP_RET_ALLOW),
+            ]);
+            store.reclaim().expect_err("the disk has failed")
+        };
+        scope.spawn(fails).join().expect("it fails");
+    });
+    store.reclaim().expect_err("nobody knows what of it is on the disk");
+    assert!(before.iter().all(|segment| segment.exists()));
 }
 
 #[test]
