@@ -286,3 +286,43 @@ impl Store {
         Forgotten { compacted: compacted.max(dropped), floor }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::engine::Expiry;
+    use crate::versioned::{Action, Condition, StoreOptions, Write};
+
+    #[test]
+    fn where_there_is_no_room_to_delete_what_has_expired_it_is_gone_on_there() {
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 4,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let store = Store::in_memory(options, 1 << 20).unwrap();
+        let put = |number: u32| {
+            let key = number.to_le_bytes();
+            let action = Action::Put { flags: 0, expiry: Expiry::at(10), marks: 0, value: b"" };
+            let write = Write { key: &key, condition: Condition::Always, action };
+            store.write(&[write], None, 1).unwrap();
+        };
+        (0..400).for_each(put);
+        // For the keys of a stripe or two: with what is left for what frees space, two segments.
+        store.0.log.set_bytes_max(store.0.log.bytes().0 + 4096);
+        let (mut from, over) = ((0, 0), AtomicBool::new(false));
+        assert_eq!(store.delete_expired(&mut from, 20, &over), Err(Refused::Full));
+        assert!((1..4).contains(&from.0), "{from:?}");
+        // What comes where it has been is not met before the next time.
+        store.0.log.set_bytes_max(1 << 20);
+        let is_of_first =
+            |number: &u32| store.stripe_of(store.0.hash.hash(&number.to_le_bytes())) == 0;
+        put((0..400).find(is_of_first).unwrap());
+        for keys in [1, 0] {
+            assert_eq!(store.delete_expired(&mut from, 20, &over), Ok(()));
+            assert_eq!((from, store.keys()), ((0, 0), keys));
+        }
+    }
+}

@@ -343,3 +343,56 @@ impl Store {
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::log::Durability;
+    use super::super::record::RequestId;
+    use super::super::write::{Action, Condition, Write};
+    use super::*;
+    use crate::engine::Expiry;
+
+    /// As many as all that are remembered, and more, are moved behind the latest one.
+    #[test]
+    fn what_was_moved_pushes_no_request_out_at_a_restart() {
+        let path = std::env::temp_dir().join(format!("knee-kv-pushed-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 1,
+            value_bytes_max: 1000,
+            segment_bytes: 1 << 20,
+        };
+        let directory =
+            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+        let open = || Store::open(options, &directory, 1 << 26).unwrap().0;
+        let put = |store: &Store, key: u64, number: u64| {
+            let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"" };
+            let key = key.to_le_bytes();
+            let write = Write { key: &key, condition: Condition::Always, action };
+            let request = Some(RequestId { client: 7, number });
+            store.write(&[write], request, 1).unwrap()
+        };
+        let store = open();
+        // More than what all shards remember, of which each has its share.
+        let keys = 20_000;
+        for key in 0..keys {
+            put(&store, key, key);
+        }
+        let latest = put(&store, keys, keys);
+        store.write_out().unwrap();
+        let full = store.0.log.full_segments();
+        assert!(!full.is_empty());
+        for segment in full {
+            store.rescue(segment.id).unwrap();
+        }
+        assert_eq!(put(&store, 0, keys), latest, "it is remembered before");
+        drop(store);
+        let store = open();
+        assert_eq!(store.last(), latest.sequence);
+        assert_eq!(put(&store, 0, keys), latest, "it was made twice");
+        drop(store);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}

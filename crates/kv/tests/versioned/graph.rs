@@ -6,9 +6,10 @@ mod harness;
 use std::fs;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use self::harness::{Directory, Followers, NOW, followers, named, on, open, options, stored, text};
-use knee_kv::engine::Engine;
+use knee_kv::engine::{Engine, Expiry};
 use knee_kv::graph::{
     Edge, EdgeReader, Expected, LoadError, LoadOptions, MARK_PREFIX, Progress, SyntheticGraph, load,
 };
@@ -152,6 +153,28 @@ fn a_load_whose_mark_is_taken_away_says_so() {
         assert!(matches!(loaded, Err(LoadError::Cleared)), "{loaded:?}");
         assert_eq!(commits, 3);
     }
+}
+
+#[test]
+fn a_load_that_takes_its_time_appends_to_nothing_that_ended_meanwhile() {
+    static CLOCK: AtomicU32 = AtomicU32::new(1);
+    let store = in_memory();
+    let action = Action::Put { flags: 0, expiry: Expiry::at(10), marks: 0, value: b"3\n" };
+    let write = Write { key: b"1", condition: Condition::Always, action };
+    store.write(&[write], None, 1).expect("it is taken");
+    let options = LoadOptions { now: || CLOCK.load(Ordering::Relaxed), ..named("list", 1) };
+    let loaded = load(&store, &b"2\t4\n1\t5\n"[..], &options, |_| {
+        CLOCK.store(20, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    });
+    loaded.expect("it is a list");
+    let mut value = Vec::new();
+    let shown = store.read(b"1", 20, |piece| {
+        value.extend_from_slice(piece);
+        true
+    });
+    assert!(shown.expect("nothing is damaged").found.is_some(), "it ended with what was there");
+    assert_eq!(value, b"5\n");
 }
 
 #[test]
