@@ -4,12 +4,17 @@ mod directory;
 mod full_disk;
 mod killed;
 
+use std::ffi::CString;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::program::{KV, PATIENCE, Program, refused, talk};
+use crate::program::{End, KV, PATIENCE, Program, refused, talk, wait};
 use directory::Directory;
 
 /// What memcached's protocol has for it.
@@ -261,25 +266,27 @@ fn a_full_log_takes_nothing_more_and_loses_nothing() {
 }
 
 /// Limits the files that a running program may write, from now on.
-fn limit_files(program: &Program, bytes: libc::rlim_t) {
+fn limit_files(program: u32, bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-    let (pid, none) = (program.pid() as libc::pid_t, std::ptr::null_mut());
+    let (pid, none) = (program as libc::pid_t, std::ptr::null_mut());
     // SAFETY: the limit is read while the call lasts; the process is our child.
     let outcome = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, &limit, none) };
     assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A program that is told of a limit by an error, as of a full disk, and not by a signal.
-fn serve_with_limits(directory: &Directory, flags: &[&str]) -> Program {
-    let mut command = directory.command(flags);
+/// It will be told of a limit by an error, as of a full disk, and not by a signal.
+fn with_limits(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec one system call is made, which is safe there.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             Ok(())
-        });
+        })
     }
-    Program::spawn(&mut command)
+}
+
+fn serve_with_limits(directory: &Directory, flags: &[&str]) -> Program {
+    Program::spawn(with_limits(&mut directory.command(flags)))
 }
 
 #[test]
@@ -288,14 +295,14 @@ fn a_disk_without_room_for_a_segment_refuses_writes_until_there_is_some() {
     let mut program = serve_with_limits(&directory, &["--memory-mb", "64"]);
     let mut client = program.connect();
     // What is reserved already can be written; a segment of 2 MiB and its head cannot be made.
-    limit_files(&program, 2 << 20);
+    limit_files(program.pid(), 2 << 20);
     let (count, refusal) = fill(&mut client);
     assert_eq!(refusal, DISK_FULL);
     expect_filled(&mut client, count);
     let told = program.told();
     let expected = "knee-kv: no room for another segment of the log: File too large (os error 27);";
     assert!(told.starts_with(expected), "{told}");
-    limit_files(&program, libc::RLIM_INFINITY);
+    limit_files(program.pid(), libc::RLIM_INFINITY);
     assert_eq!(ask(&mut client, "set more 0 0 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(program.told(), "knee-kv: the log has another segment again");
     kill(program);
@@ -313,7 +320,7 @@ fn what_could_not_be_made_safe_is_not_answered_and_ends_the_program() {
         let (mut one, mut two) = (program.connect(), program.connect());
         assert_eq!(ask(&mut one, "set safe 0 0 1\r\nx\r\n"), "STORED\r\n");
         // Within what is reserved, so that it is the write that fails.
-        limit_files(&program, 4096);
+        limit_files(program.pid(), 4096);
         two.write_all(b"get safe\r\nset unsafe 0 0 1\r\nx\r\nget unsafe\r\n").unwrap();
         let mut told = Vec::new();
         // Closed or reset, it is the same.
@@ -328,5 +335,55 @@ fn what_could_not_be_made_safe_is_not_answered_and_ends_the_program() {
         );
         let found = ask(&mut directory.serve(&[]).connect(), "get safe unsafe\r\n");
         assert_eq!(found, "VALUE safe 0 1\r\nx\r\nEND\r\n");
+    }
+}
+
+/// What a program says at its end that could not write what nobody waited for.
+const UNWRITTEN: &str = "knee-kv: the log cannot be written: File too large (os error 27); what was \
+                         written last may be lost\n";
+
+#[test]
+fn what_nobody_waited_for_and_cannot_be_written_is_told_at_the_end() {
+    for durability in ["none", "interval:600000"] {
+        let directory = Directory::new();
+        let program = serve_with_limits(&directory, &["--durability", durability]);
+        let mut client = program.connect();
+        limit_files(program.pid(), 4096);
+        assert_eq!(ask(&mut client, "set last 0 0 1\r\nx\r\n"), "STORED\r\n");
+        program.signal(libc::SIGTERM);
+        let End { code, errors, .. } = program.end();
+        assert_eq!((code, &errors[..]), (Some(1), UNWRITTEN), "{durability}");
+    }
+}
+
+#[test]
+fn a_load_that_cannot_be_written_at_its_end_is_told() {
+    for durability in ["none", "interval:600000"] {
+        let directory = Directory::new();
+        let list = directory.0.with_extension("list");
+        let path = CString::new(list.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path ends with a zero and outlives the call.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        let mut command = Command::new(KV);
+        command.args(["load", "--data", directory.path(), "--durability", durability]);
+        let mut load = with_limits(command.arg(&list).stderr(Stdio::piped())).spawn().unwrap();
+        // It reads the list once its store is open.
+        let writer = || File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&list);
+        let mut edges = loop {
+            if let Ok(edges) = writer() {
+                break edges;
+            }
+            assert_eq!(load.try_wait().unwrap(), None);
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        limit_files(load.id(), 4096);
+        edges.write_all(b"1\t2\n").unwrap();
+        drop(edges);
+        let code = wait(&mut load);
+        let mut errors = String::new();
+        load.stderr.unwrap().read_to_string(&mut errors).unwrap();
+        std::fs::remove_file(&list).unwrap();
+        assert_eq!(code, Some(1), "{errors}");
+        assert!(errors.ends_with(UNWRITTEN), "{errors}");
     }
 }
