@@ -61,12 +61,18 @@ impl Budget {
     pub fn share(self: &Arc<Budget>) -> Share {
         self.account(None).share()
     }
+
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
 }
 
 impl Account {
     /// For another call, which has taken nothing yet.
     pub(crate) fn share(self: &Arc<Account>) -> Share {
-        Share::new(Arc::clone(self), 0)
+        let (bytes, is_metered) = Default::default();
+        Share { account: Arc::clone(self), bytes, is_metered }
     }
 
     fn take(&self, bytes: usize) -> Result<(), Status> {
@@ -98,18 +104,19 @@ impl Account {
         })
     }
 
-    fn give_back(&self, bytes: usize) {
+    /// Takes more whether there is room or not.
+    pub(crate) fn overdraw(&self, bytes: usize) {
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, bytes: usize) {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Share {
-    fn new(account: Arc<Account>, bytes: usize) -> Share {
-        let (bytes, is_metered) = (AtomicUsize::new(bytes), AtomicBool::new(false));
-        Share { account, bytes, is_metered }
-    }
-
     /// Takes more.
     ///
     /// # Errors
@@ -123,24 +130,19 @@ impl Share {
     /// Takes more whether there is room or not: for the answer to what was done already. Further calls
     /// are refused meanwhile.
     pub fn overdraw(&self, bytes: usize) {
-        self.account.taken.fetch_add(bytes, Ordering::Relaxed);
-        self.account.budget.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.account.overdraw(bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// So many of its bytes as a share of their own, or what there is beside that of every call.
-    pub(crate) fn split(&self, bytes: usize) -> Share {
-        let split = |all: usize| bytes.min(all.saturating_sub(CALL_BYTES));
-        let left = |all: usize| Some(all - split(all));
-        let (Ok(all) | Err(all)) =
-            self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
-        Share::new(Arc::clone(&self.account), split(all))
     }
 
     /// Gives back all but so much.
     pub(crate) fn keep(&self, bytes: usize) {
         let had = self.bytes.fetch_min(bytes, Ordering::Relaxed);
         self.account.give_back(had.saturating_sub(bytes));
+    }
+
+    /// That of its connection.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     /// What goes on on its connection, where somebody wants to know.
@@ -189,14 +191,14 @@ mod tests {
             .map(|connections| {
                 let share = budget.share();
                 while share.take(16).is_ok() {}
-                let left = (1 << 20) - budget.taken.load(Ordering::Relaxed);
+                let left = (1 << 20) - budget.taken();
                 assert!(left >= (1 << 20 >> connections) - 16, "{connections} leave {left} bytes");
                 share
             })
             .collect();
         assert!(budget.share().take(16).is_ok());
         drop(shares);
-        assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]
@@ -237,22 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_its_own_and_what_was_done_is_answered_beyond_what_there_is() {
+    fn what_was_done_is_answered_beyond_what_there_is() {
         let budget = Budget::new(100 << 10, "--memory-mb");
         let call = budget.share();
         call.take(CALL_BYTES).unwrap();
         call.overdraw(100 << 10);
         budget.share().take(1).unwrap_err();
-        let [first, second] = [60 << 10, 60 << 10].map(|bytes| call.split(bytes));
-        let taken = || budget.taken.load(Ordering::Relaxed);
-        drop(second);
-        assert_eq!(taken(), (60 << 10) + CALL_BYTES);
-        first.keep(1 << 10);
-        assert_eq!(taken(), (1 << 10) + CALL_BYTES);
-        // What all calls take is no part's.
-        assert_eq!(*call.split(1).bytes.get_mut(), 0);
-        drop((call, first));
-        assert_eq!(taken(), 0);
+        call.keep(CALL_BYTES);
+        assert_eq!(budget.taken(), CALL_BYTES);
+        budget.share().take(1).unwrap();
+        drop(call);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]
