@@ -21,10 +21,21 @@ impl Activity {
         Activity { began: Instant::now(), working, last_ns }
     }
 
-    /// Something happens.
-    pub(crate) fn happens(&self) {
-        let last_ns = self.began.elapsed().as_nanos() as u64;
-        self.last_ns.fetch_max(last_ns, Ordering::Relaxed);
+    /// Something happens. Returns when, in nanoseconds since it began.
+    pub(crate) fn happens(&self) -> u64 {
+        let now_ns = self.began.elapsed().as_nanos() as u64;
+        self.last_ns.fetch_max(now_ns, Ordering::Relaxed);
+        now_ns
+    }
+
+    /// So many nanoseconds after it began.
+    pub(crate) fn at(&self, since_began_ns: u64) -> Instant {
+        self.began + Duration::from_nanos(since_began_ns)
+    }
+
+    /// When something happened last.
+    pub(crate) fn last(&self) -> Instant {
+        self.at(self.last_ns.load(Ordering::Relaxed))
     }
 
     /// A call is worked at from now on.
@@ -41,6 +52,6 @@ impl Activity {
     /// Since when nothing has happened; `None` where a call is worked at.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let idle = self.working.load(Ordering::Relaxed) == 0;
-        idle.then(|| self.began + Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)))
+        idle.then(|| self.last())
     }
 }

@@ -25,7 +25,8 @@ pub trait Unserved: fmt::Debug + Send + Sync {
 /// What bounds the calls of a service, but for what their connection has left to take.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// How long nothing of a message may move; without it, as long as its client is there.
+    /// How long nothing of a message may move, and several times as long where anything else does on its
+    /// connection; without it, as long as its client is there.
     pub idle_max: Option<Duration>,
     /// What a field of a request is decoded to, at most.
     pub field_bytes: usize,
@@ -76,7 +77,7 @@ where
         let account: Arc<Account> =
             request.extensions_mut().remove().expect("a call has a connection");
         let share = Arc::new(account.share());
-        share.activity().inspect(|activity| activity.call_begins());
+        share.account().activity.call_begins();
         let path = request.uri().clone();
         let answer = share.take(CALL_BYTES).map(|()| {
             let mut request =
@@ -126,6 +127,6 @@ where
 
 impl<F> Drop for Answering<F> {
     fn drop(&mut self) {
-        self.share.activity().inspect(|activity| activity.call_ends());
+        self.share.account().activity.call_ends();
     }
 }

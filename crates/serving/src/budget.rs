@@ -6,8 +6,10 @@
 //! (Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches").
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::activity::Activity;
@@ -15,6 +17,10 @@ use crate::activity::Activity;
 /// What a call takes beside its messages: what they are read into and written from. A small answer
 /// is part of it.
 pub const CALL_BYTES: usize = 16 << 10;
+
+/// A call of which nothing moves may wait for its turn so many times as long while anything else moves
+/// on its connection: a reader that hangs is not excused by others for ever.
+const OTHERS_EXCUSE_TIMES: u32 = 10;
 
 /// What may be taken.
 #[derive(Debug)]
@@ -30,10 +36,7 @@ pub struct Budget {
 pub struct Account {
     budget: Arc<Budget>,
     taken: AtomicUsize,
-    /// Parts of large answers that its reader had room for, and of requests that came.
-    parts: AtomicUsize,
-    /// Where nobody wants to know, none.
-    pub(crate) activity: Option<Activity>,
+    pub(crate) activity: Activity,
 }
 
 /// What a call has taken; it is given back when nothing holds it any more.
@@ -41,6 +44,8 @@ pub struct Account {
 pub struct Share {
     account: Arc<Account>,
     bytes: AtomicUsize,
+    /// When something of it moved last, in nanoseconds since its connection began.
+    moved_ns: AtomicU64,
     is_metered: AtomicBool,
 }
 
@@ -51,15 +56,15 @@ impl Budget {
     }
 
     /// For another connection.
-    pub(crate) fn account(self: &Arc<Budget>, activity: Option<Activity>) -> Arc<Account> {
-        let (taken, parts) = Default::default();
-        Arc::new(Account { budget: Arc::clone(self), taken, parts, activity })
+    pub(crate) fn account(self: &Arc<Budget>) -> Arc<Account> {
+        let (taken, activity) = (AtomicUsize::new(0), Activity::begin());
+        Arc::new(Account { budget: Arc::clone(self), taken, activity })
     }
 
-    /// For a call that is alone on a connection.
+    /// For a call that came by no connection of a server, as a test of its handler makes it.
     #[must_use]
     pub fn share(self: &Arc<Budget>) -> Share {
-        self.account(None).share()
+        self.account().share()
     }
 
     #[cfg(test)]
@@ -71,8 +76,10 @@ impl Budget {
 impl Account {
     /// For another call, which has taken nothing yet.
     pub(crate) fn share(self: &Arc<Account>) -> Share {
-        let (bytes, is_metered) = Default::default();
-        Share { account: Arc::clone(self), bytes, is_metered }
+        let (bytes, moved_ns, is_metered) = Default::default();
+        let share = Share { account: Arc::clone(self), bytes, moved_ns, is_metered };
+        share.moves();
+        share
     }
 
     fn take(&self, bytes: usize) -> Result<(), Status> {
@@ -145,19 +152,17 @@ impl Share {
         &self.account
     }
 
-    /// What goes on on its connection, where somebody wants to know.
-    pub(crate) fn activity(&self) -> Option<&Activity> {
-        self.account.activity.as_ref()
+    /// Something of it moves: a part of its request came, or one of its answer leaves.
+    pub(crate) fn moves(&self) {
+        let now_ns = self.account.activity.happens();
+        self.moved_ns.fetch_max(now_ns, Ordering::Relaxed);
     }
 
-    /// Its connection's reader had room for a part of an answer, or one of a request came.
-    pub(crate) fn count_part(&self) {
-        self.account.parts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many of all answers and requests of its connection.
-    pub(crate) fn parts(&self) -> usize {
-        self.account.parts.load(Ordering::Relaxed)
+    /// Until when something of it is to move where nothing may stand still for `idle_max`.
+    pub(crate) fn until(&self, idle_max: Duration) -> Instant {
+        let activity = &self.account.activity;
+        let moved = activity.at(self.moved_ns.load(Ordering::Relaxed));
+        (activity.last() + idle_max).min(moved + idle_max * OTHERS_EXCUSE_TIMES)
     }
 
     /// Its call is told of by whoever answers it.
@@ -204,7 +209,7 @@ mod tests {
     #[test]
     fn the_calls_of_a_connection_have_no_more_than_they_leave() {
         let budget = Budget::new(1000, "--memory-mb");
-        let account = budget.account(None);
+        let account = budget.account();
         let calls = [(); 2].map(|()| account.share());
         calls[0].take(300).unwrap();
         calls[1].take(200).unwrap();
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_call_is_not_refused_for_another_that_is() {
-        let account = Budget::new(1000, "--memory-mb").account(None);
+        let account = Budget::new(1000, "--memory-mb").account();
         let (is_over, both) = (AtomicBool::new(false), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -258,5 +263,22 @@ mod tests {
         share.take(1).unwrap();
         share.take(usize::MAX).unwrap_err();
         share.take(1).unwrap();
+    }
+    #[test]
+    fn who_stands_still_is_excused_by_others_of_its_connection_and_not_for_ever() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        const MOMENT: Duration = Duration::from_nanos(1);
+        let account = Budget::new(1000, "--memory-mb").account();
+        let [hangs, moves] = [(); 2].map(|()| account.share());
+        let moved = account.activity.at(hangs.moved_ns.load(Ordering::Relaxed));
+        let at_once = hangs.until(HOUR);
+        while moves.until(HOUR) < at_once + MOMENT * 1000 {
+            moves.moves();
+        }
+        assert!(hangs.until(HOUR) > at_once);
+        assert_eq!(hangs.until(MOMENT), moved + MOMENT * OTHERS_EXCUSE_TIMES);
+        assert!(moves.until(MOMENT) > moved + MOMENT * OTHERS_EXCUSE_TIMES);
+        hangs.moves();
+        assert!(hangs.until(MOMENT) > moved + MOMENT * OTHERS_EXCUSE_TIMES);
     }
 }

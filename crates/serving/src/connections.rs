@@ -16,7 +16,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::transport::server::Connected;
 
-use crate::activity::Activity;
 use crate::budget::{Account, Budget};
 
 /// How long nobody is taken after the system refused a connection.
@@ -64,7 +63,7 @@ impl Connection {
         *said_bytes += bytes;
         if *said_bytes >= PREFACE_BYTES {
             self.silent = None;
-            self.account.activity.as_ref().inspect(|activity| activity.happens());
+            self.account.activity.happens();
             match (self.idle_max, &mut self.watch) {
                 (Some(idle_max), Some(watch)) => watch.as_mut().reset(Instant::now() + idle_max),
                 _ => self.watch = None,
@@ -76,8 +75,7 @@ impl Connection {
     fn look_again(&self) -> Option<Instant> {
         let idle_max = self.idle_max.filter(|_| self.silent.is_none())?;
         let now = Instant::now();
-        let idle_since = self.account.activity.as_ref().and_then(Activity::idle_since);
-        let next = idle_since.unwrap_or(now) + idle_max;
+        let next = self.account.activity.idle_since().unwrap_or(now) + idle_max;
         (next > now).then_some(next)
     }
 }
@@ -107,7 +105,7 @@ pub fn connections(
         let connection = Connection {
             stream,
             silent: Some(0),
-            account: budget.account(idle_max.map(|_| Activity::begin())),
+            account: budget.account(),
             idle_max,
             watch: Some(Box::pin(sleep_until(Instant::now() + silence_max))),
             _permit: permit,

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 use tonic::codegen::Future;
 
 use crate::bounded::Bounds;
-use crate::budget::{CALL_BYTES, Share};
+use crate::budget::Share;
 use crate::fields::Fields;
-use crate::progress::Progress;
 
 /// A request as it comes: each part takes its length, and what its fields will be. One of which
 /// nothing comes for too long is given up.
@@ -26,41 +25,32 @@ pub struct Incoming {
     field_bytes: usize,
     share: Arc<Share>,
     idle_max: Option<Duration>,
-    /// Until when something is to come; most requests come at once.
-    until: Option<Pin<Box<Sleep>>>,
-    /// What came so far.
-    bytes: usize,
-    /// That of its connection, since this one last stood still for too long.
-    progress: Progress,
+    /// When to look whether anything came; most requests come at once.
+    watch: Option<Pin<Box<Sleep>>>,
 }
 
 impl Incoming {
     pub(crate) fn new(body: tonic::body::Body, share: Arc<Share>, bounds: &Bounds) -> Incoming {
         let &Bounds { idle_max, field_bytes, .. } = bounds;
-        let (fields, progress) = (Fields::default(), Progress::of(&share));
-        Incoming { body, fields, field_bytes, share, idle_max, until: None, bytes: 0, progress }
+        Incoming { body, fields: Fields::default(), field_bytes, share, idle_max, watch: None }
     }
 
     fn take(&mut self, part: &[u8]) -> Result<(), Status> {
-        if let (Some(until), Some(idle_max)) = (&mut self.until, self.idle_max) {
-            until.as_mut().reset(Instant::now() + idle_max);
-        }
-        self.bytes += part.len();
-        if self.bytes > CALL_BYTES {
-            self.share.count_part();
-        }
+        self.share.moves();
         self.share.take(part.len() + self.fields.count(part) * self.field_bytes)
     }
 
-    /// Whether nothing came for too long, nor anything else moved on its connection.
+    /// Whether nothing came for too long.
     fn is_given_up(&mut self, context: &mut Context<'_>) -> bool {
         let Some(idle_max) = self.idle_max else { return false };
-        let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_max)));
-        while until.as_mut().poll(context).is_ready() {
-            if self.progress.is_none() {
+        let share = &self.share;
+        let watch = self.watch.get_or_insert_with(|| Box::pin(sleep_until(share.until(idle_max))));
+        while watch.as_mut().poll(context).is_ready() {
+            let until = share.until(idle_max);
+            if until <= Instant::now() {
                 return true;
             }
-            until.as_mut().reset(Instant::now() + idle_max);
+            watch.as_mut().reset(until);
         }
         false
     }

@@ -3,8 +3,7 @@
 //! * [`connections`]: whom they serve, and for how long one who does nothing: its `activity`.
 //! * [`Budget`]: what the messages of all calls may take together, and those of a connection.
 //! * [`Bounds`]: calls that have a [`Share`] of it, from their `incoming` request, whose `fields` count,
-//!   to their `outgoing` answer. [`Lease`]: what a reader that hangs loses,
-//!   and [`Progress`]: whether it does.
+//!   to their `outgoing` answer, for as long as they move.
 //! * [`Running`]: all of it on a port, from start to end.
 //! * [`Shards`]: a recorder for each thread of a [`runtime`], and the windows of the process.
 //! * [`Trace`]: lines on standard error that nobody waits for.
@@ -15,9 +14,7 @@ mod budget;
 mod connections;
 mod fields;
 mod incoming;
-mod lease;
 mod outgoing;
-mod progress;
 mod running;
 mod shards;
 mod trace;
@@ -25,8 +22,6 @@ mod trace;
 pub use bounded::{Bounded, Bounds, Unserved};
 pub use budget::{Budget, CALL_BYTES, Share};
 pub use connections::{Connection, Limits, connections};
-pub use lease::Lease;
-pub use progress::Progress;
 pub use running::{Running, Shutdown, listening, server};
 pub use shards::{Shards, recorders, runtime};
 pub use trace::Trace;

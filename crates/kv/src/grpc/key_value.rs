@@ -31,7 +31,7 @@ use super::safe::Safe;
 use super::scan::{Place, Scan, entry};
 use super::serving::Settings;
 use super::tally::Tally;
-use super::watch::{Patience, Watch};
+use super::watch::Watch;
 use super::write::{Refused, Turn, in_version, put, written, written_at_once};
 use crate::engine::{Second, Version};
 use crate::versioned::{Action, Committed, Condition, Past, Room, Store, Write};
@@ -248,7 +248,6 @@ impl Service {
 
     async fn scan_of(
         &self,
-        call: &Call,
         request: ScanRequest,
         atomic: bool,
     ) -> Result<impl Stream<Item = Result<ScanResponse, Status>> + Send + use<>, Status> {
@@ -257,19 +256,17 @@ impl Service {
         };
         let atomic = atomic.then_some(self.settings.snapshot_age_max);
         let (store, tally) = (self.store.clone(), Arc::clone(&self.tally));
-        let place = Place { store, tally, permit, progress: call.progress() };
+        let place = Place { store, tally, permit };
         let scan = blocking(move || Scan::new(request, atomic, place)).await??;
-        Ok(scan.batches(self.settings.reader_idle_max, self.safe.clone()))
+        Ok(scan.batches(self.safe.clone()))
     }
 
-    fn watch_of(&self, call: &Call, request: WatchRequest) -> Result<Watch, Status> {
+    fn watch_of(&self, request: WatchRequest) -> Result<Watch, Status> {
         let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
             return Err(too_many("watches", self.settings.watches_max));
         };
-        let (store, safe) = (self.store.clone(), self.safe.clone());
-        let (idle_max, ending) = (self.settings.reader_idle_max, self.ending.clone());
-        let patience = Patience { idle_max, progress: call.progress() };
-        Watch::new(request, store, safe, ending, patience, permit)
+        let (store, safe, ending) = (self.store.clone(), self.safe.clone(), self.ending.clone());
+        Watch::new(request, store, safe, ending, permit)
     }
 
     async fn load_of(
@@ -444,7 +441,7 @@ impl KeyValue for Service {
         request: Request<ScanRequest>,
     ) -> Result<Response<Self::ScanStream>, Status> {
         let (call, request) = self.meter.call(Op::Scan, request);
-        let scan = self.scan_of(&call, request, false).await;
+        let scan = self.scan_of(request, false).await;
         streamed(call, scan)
     }
 
@@ -455,7 +452,7 @@ impl KeyValue for Service {
         request: Request<ScanRequest>,
     ) -> Result<Response<Self::AtomicScanStream>, Status> {
         let (call, request) = self.meter.call(Op::AtomicScan, request);
-        let scan = self.scan_of(&call, request, true).await;
+        let scan = self.scan_of(request, true).await;
         streamed(call, scan)
     }
 
@@ -466,7 +463,7 @@ impl KeyValue for Service {
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (call, request) = self.meter.call(Op::Other, request);
-        let watch = self.watch_of(&call, request);
+        let watch = self.watch_of(request);
         streamed(call, watch.map(Watch::responses))
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use futures_util::Stream;
 use knee_rpc::Message;
-use knee_serving::{CALL_BYTES, Progress, Shards, Share, Trace, Unserved, recorders};
+use knee_serving::{CALL_BYTES, Shards, Share, Trace, Unserved, recorders};
 use knee_telemetry::{
     Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
 };
@@ -163,11 +163,6 @@ impl Call {
     /// What its messages take, for who works on them though nobody waits for that any more.
     pub(super) fn share(&self) -> Option<Arc<Share>> {
         self.share.clone()
-    }
-
-    /// That of its connection.
-    pub(super) fn progress(&self) -> Option<Progress> {
-        self.share.as_ref().map(Progress::of)
     }
 
     /// It has this answer.

@@ -16,7 +16,6 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
-use knee_serving::{Lease, Progress};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
@@ -60,8 +59,6 @@ pub(super) struct Scan {
     unknown: Vec<usize>,
     /// The next key of each other stripe that has one.
     heads: BinaryHeap<Reverse<Head>>,
-    /// That of its connection, since nothing was last asked of this for too long.
-    progress: Option<Progress>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -131,7 +128,7 @@ struct Step {
 
 /// A scan, and who reads it.
 struct Reading {
-    scan: Lease<Scan>,
+    scan: Scan,
     safe: Safe,
     is_over: bool,
 }
@@ -142,8 +139,6 @@ pub(super) struct Place {
     pub(super) store: Store,
     pub(super) tally: Arc<Tally>,
     pub(super) permit: OwnedSemaphorePermit,
-    /// That of its connection.
-    pub(super) progress: Option<Progress>,
 }
 
 impl Scan {
@@ -154,7 +149,7 @@ impl Scan {
         place: Place,
     ) -> Result<Scan, Status> {
         let ScanRequest { start, end, predicate, limit } = request;
-        let Place { store, tally, permit, progress } = place;
+        let Place { store, tally, permit } = place;
         check_range(&start, &end)?;
         let predicate = Predicate::compile(&predicate)?;
         let stripes = store.stripes();
@@ -180,21 +175,16 @@ impl Scan {
             tally,
             end,
             predicate,
-            progress,
             _permit: permit,
         })
     }
 
-    /// Its batches, each made when it is asked for, and once it is safe. It is given up, and its
-    /// place is free, when nothing is asked of it for `idle_max`, and what it gave last does not move.
+    /// Its batches, each made when it is asked for, and once it is safe.
     pub(super) fn batches(
         self,
-        idle_max: Duration,
         safe: Safe,
     ) -> impl Stream<Item = Result<ScanResponse, Status>> + Send {
-        let give_up = |scan: &mut Scan| scan.progress.as_mut().is_none_or(Progress::is_none);
-        let scan = Lease::new(self, Some(idle_max), give_up);
-        let reading = Reading { scan, safe, is_over: false };
+        let reading = Reading { scan: self, safe, is_over: false };
         unfold(Some(reading), |reading| async {
             match reading?.next().await {
                 Ok(Some((response, reading))) => Some((Ok(response), Some(reading))),
@@ -360,16 +350,12 @@ impl Reading {
     async fn next(mut self) -> Result<Option<(ScanResponse, Reading)>, Status> {
         while !self.is_over {
             let (reading, step) = blocking(move || {
-                let step = self.scan.with(Scan::step);
+                let step = self.scan.step();
                 (self, step)
             })
             .await?;
             self = reading;
-            let Step { entries, seen, snapshot, is_over } = step.unwrap_or_else(|| {
-                Err(Status::aborted(
-                    "nothing was read for too long, and the scan was given up: begin anew",
-                ))
-            })?;
+            let Step { entries, seen, snapshot, is_over } = step?;
             self.is_over = is_over;
             // That nothing more is there is told, too.
             if !entries.is_empty() || is_over {

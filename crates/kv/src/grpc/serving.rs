@@ -65,9 +65,9 @@ pub struct Settings {
     pub backup_dir: Option<PathBuf>,
     /// Directories that there may be in it.
     pub copies_max: usize,
-    /// A scan of which nothing is read for so long is given up, and so is a watch that could tell
-    /// something, a request of which nothing comes, and an answer of more than 16 KiB of which nothing
-    /// is read.
+    /// A scan of which nothing is read for so long is given up, and so is any other stream that could
+    /// tell something, a request of which nothing comes, and an answer of more than 16 KiB of which
+    /// nothing is read; after ten times as long where anything else moves on the connection meanwhile.
     pub reader_idle_max: Duration,
     /// An atomic scan that goes on for longer is given up: what was replaced since it began is kept
     /// for it.

@@ -1,20 +1,17 @@
 //! `Watch`: what happens to the keys of a range, as fast as it is read, or not at all.
 //!
 //! Whoever commits leaves an event in the buffer of each watcher and never waits: a buffer that is
-//! full, or not read for too long, ends its watch. What is in a buffer is told once it is safe.
+//! full ends its watch. What is in a buffer is told once it is safe.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{self, WatchRequest, WatchResponse, past};
-use knee_serving::Progress;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
-use tokio::task::AbortHandle;
 use tonic::Status;
 
 use super::blocking::blocking;
@@ -39,8 +36,6 @@ pub(super) struct Watch {
     from: u64,
     begun: bool,
     ending: watch::Receiver<bool>,
-    /// Who sees that it is read.
-    patience: AbortHandle,
 }
 
 struct Buffer {
@@ -51,8 +46,6 @@ struct Buffer {
 struct Waiting {
     events: VecDeque<(u64, kv::Event)>,
     bytes: usize,
-    /// Since when there is something that nobody has taken, nor anything since.
-    since: Option<Instant>,
     /// Its place among those that are served; it has none when it is read too slowly.
     place: Option<OwnedSemaphorePermit>,
 }
@@ -60,7 +53,7 @@ struct Waiting {
 impl Waiting {
     /// Nothing more is told. A stream that is not read cannot end itself: what it has goes now.
     fn give_up(&mut self) {
-        *self = Waiting { events: VecDeque::new(), bytes: 0, since: None, place: None };
+        *self = Waiting { events: VecDeque::new(), bytes: 0, place: None };
     }
 }
 
@@ -82,7 +75,6 @@ impl Buffer {
         if goes_on {
             waiting.bytes += cost(&event);
             waiting.events.push_back((sequence, event));
-            waiting.since.get_or_insert_with(Instant::now);
         }
         drop(waiting);
         self.arrived.notify_one();
@@ -116,30 +108,12 @@ impl Buffer {
                 events.push(event);
             }
         }
-        waiting.since = (!waiting.events.is_empty()).then(Instant::now);
         // There may be more of the last one.
         let is_part = waiting.events.front().is_some_and(|(next, _)| *next == seen);
         let commit = seen - u64::from(is_part);
         Ok((!events.is_empty())
             .then_some(Told { response: WatchResponse { events, commit }, seen }))
     }
-
-    /// Gives up if nothing was taken for too long, and what was taken last does not move.
-    fn is_given_up(&self, Patience { idle_max, progress }: &mut Patience) -> bool {
-        let mut waiting = self.lock();
-        let is_idle = waiting.since.is_some_and(|since| since.elapsed() >= *idle_max);
-        if is_idle && progress.as_mut().is_none_or(Progress::is_none) {
-            waiting.give_up();
-        }
-        waiting.place.is_none()
-    }
-}
-
-/// How long a watch waits for its reader.
-pub(super) struct Patience {
-    pub(super) idle_max: Duration,
-    /// That of its connection, since nothing was last taken for too long.
-    pub(super) progress: Option<Progress>,
 }
 
 /// What is told at once.
@@ -150,33 +124,24 @@ struct Told {
 }
 
 impl Watch {
-    /// Begins to watch a range, until its reader is not waited for any longer.
+    /// Begins to watch a range.
     pub(super) fn new(
         WatchRequest { start, end, values }: WatchRequest,
         store: Store,
         safe: Safe,
         ending: watch::Receiver<bool>,
-        mut patience: Patience,
         permit: OwnedSemaphorePermit,
     ) -> Result<Watch, Status> {
         check_range(&start, &end)?;
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end.to_vec()) };
-        let waiting =
-            Waiting { events: VecDeque::new(), bytes: 0, since: None, place: Some(permit) };
+        let waiting = Waiting { events: VecDeque::new(), bytes: 0, place: Some(permit) };
         let buffer = Arc::new(Buffer { waiting: Mutex::new(waiting), arrived: Notify::new() });
-        let watched = Arc::clone(&buffer);
-        let patience = tokio::spawn(async move {
-            while !watched.is_given_up(&mut patience) {
-                tokio::time::sleep(patience.idle_max).await;
-            }
-        });
         let listener = Arc::clone(&buffer);
         let range = (Bound::Included(start.to_vec()), end);
         let id = store.watch(range, Box::new(move |event| listener.push(event, values)));
         // Asked for when it is registered: of a commit that was being made then, only part was told.
         let from = store.last();
-        let patience = patience.abort_handle();
-        Ok(Watch { store, safe, id, buffer, from, begun: false, ending, patience })
+        Ok(Watch { store, safe, id, buffer, from, begun: false, ending })
     }
 
     /// What it tells.
@@ -225,7 +190,6 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.patience.abort();
         self.store.unwatch(self.id);
     }
 }

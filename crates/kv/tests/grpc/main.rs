@@ -14,4 +14,5 @@ mod repeating;
 mod seed;
 mod serving;
 mod telemetry;
+mod unread;
 mod watching;

@@ -1,0 +1,111 @@
+//! Answers that nobody reads: what they take, and for how long.
+
+use std::time::Duration;
+
+use knee_kv::grpc::Settings;
+use knee_kv::versioned::Store as Versioned;
+use knee_rpc::Message;
+use tonic::Code;
+
+use crate::raw::{Raw, field};
+use crate::serving::{Client, Store, begin, everything, options, put, read, settings, stats};
+
+/// Nothing that is waited for here takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const READ: &str = "/knee.kv.v1.KeyValue/Read";
+
+/// A store with a value of so many bytes, that was put where there was time and room for it.
+async fn with_value(bytes: usize, settings: Settings) -> Store {
+    let data = Versioned::in_memory(options(), 1 << 30).unwrap();
+    let roomy = Store::of(data.clone(), crate::serving::settings());
+    put(&mut roomy.client().await, b"key", &vec![7; bytes]).await.unwrap();
+    Store::of(data, settings)
+}
+
+/// Begins scans until one is served.
+async fn scan_in_time(client: &mut Client) {
+    let scanned = async {
+        while let Err(status) = client.scan(everything()).await {
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, scanned).await.expect("there is a place");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_answer_that_waits_with_its_last_part_has_room_for_that_alone() {
+    const BYTES: u32 = 160 << 10;
+    let tight = Settings { messages_bytes_max: 440 << 10, ..settings() };
+    let store = with_value(BYTES as usize, tight).await;
+    // Of the part behind that a byte is taken.
+    let mut reader = Raw::connect(store.address(), BYTES + 1);
+    reader.take(0, 1 << 20);
+    let request = field(1, b"key");
+    for _ in 0..3 {
+        reader.begin(READ, request.len(), &request);
+    }
+    let mut client = store.client().await;
+    for _ in 0..20 {
+        let put =
+            async { while put(&mut client, b"other", &[1; BYTES as usize]).await.is_err() {} };
+        tokio::time::timeout(PATIENCE, put).await.expect("there is room for it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_answers_have_their_room_until_they_are_read() {
+    let tight = Settings { messages_bytes_max: 380 << 10, ..settings() };
+    let store = with_value(15 << 10, tight).await;
+    // All that is left to do of them is to be read.
+    let mut readers = [(); 3].map(|()| Raw::connect(store.address(), 1));
+    let request = field(1, b"key");
+    for reader in &mut readers {
+        for _ in 0..20 {
+            reader.begin(READ, request.len(), &request);
+        }
+    }
+    let mut client = store.client().await;
+    let refused = async {
+        loop {
+            if let Err(status) = put(&mut client, b"other", &[2; 50 << 10]).await {
+                return status;
+            }
+        }
+    };
+    let status = tokio::time::timeout(PATIENCE, refused).await.expect("there is no room for it");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    drop(readers);
+    while put(&mut client, b"other", &[2; 50 << 10]).await.is_err() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_of_which_nothing_can_be_read_loses_its_place() {
+    let hasty = Settings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
+    let store = with_value(9, hasty).await;
+    let mut client = store.client().await;
+    let mut reader = Raw::connect(store.address(), 0);
+    let request = everything().encode_to_vec();
+    reader.begin("/knee.kv.v1.KeyValue/Scan", request.len(), &request);
+    while stats(&mut client).await.scans == 0 {}
+    scan_in_time(&mut client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_hangs_is_not_excused_for_ever_by_others_of_its_connection() {
+    let hasty =
+        Settings { scans_max: 1, reader_idle_max: Duration::from_millis(100), ..settings() };
+    let store = with_value(100 << 10, hasty).await;
+    let mut busy = store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
+    let hanging = begin(&mut busy, everything()).await;
+    let reading = tokio::spawn(async move {
+        loop {
+            // Where this is late it may be given up itself.
+            let _ = read(&mut busy, b"key").await;
+        }
+    });
+    scan_in_time(&mut store.client().await).await;
+    reading.abort();
+    drop(hanging);
+}
