@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -35,6 +36,9 @@ const BATCH_BYTES: usize = 64 << 10;
 /// After so much was looked at, whoever waits for the thread has a turn, and a reader that has gone
 /// is noticed.
 const STEP_BYTES: usize = 4 << 20;
+/// After so much was looked at, whoever waits for the processor has a turn: the kernel gives it to a put
+/// that has just come only some milliseconds later.
+const TURN_BYTES: usize = 16 << 10;
 /// What looking at a key costs beside its bytes.
 const KEY_COST_BYTES: usize = 64;
 /// Keys that a stripe is asked for at once: while it is, nobody writes to it.
@@ -217,8 +221,12 @@ impl Scan {
 
     fn step_at(&mut self, snapshot: Option<&Snapshot>, now: Second) -> Result<Vec<Entry>, Status> {
         let mut entries = Vec::new();
-        let (mut batch_bytes, mut seen_bytes) = (0, 0);
+        let (mut batch_bytes, mut seen_bytes, mut turn_bytes) = (0, 0, TURN_BYTES);
         while self.left > 0 && batch_bytes < BATCH_BYTES && seen_bytes < STEP_BYTES {
+            if seen_bytes >= turn_bytes {
+                turn_bytes = seen_bytes + TURN_BYTES;
+                thread::yield_now();
+            }
             if let Some(stripe) = self.unknown.pop() {
                 seen_bytes += self.fill(stripe, snapshot, now)?;
                 continue;
