@@ -266,6 +266,11 @@ fn run(flags: &Serve) -> Result<(), Refusal> {
     ended.map_err(|error| Refusal::start("the server failed", &error))
 }
 
+/// Tells people something on standard error.
+fn say(text: &str) {
+    tell(PROGRAM, text);
+}
+
 fn tie(parent: Option<u32>) -> Result<(), Refusal> {
     let Some(parent) = parent else { return Ok(()) };
     process::tie_to_parent(parent)
@@ -288,6 +293,7 @@ impl Migrate {
             call_max: Duration::ZERO,
             idle_max: None,
             combine_max: 1,
+            tell: say,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -340,6 +346,7 @@ impl Serve {
             call_max: Duration::from_secs(self.call_max_s.into()),
             idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s)),
             combine_max: self.combine as usize,
+            tell: say,
         }
     }
 }

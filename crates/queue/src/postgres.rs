@@ -2,11 +2,14 @@
 //!
 //! # Layout
 //!
-//! * `sql/`, `migrate`: the schema and its functions, and how they come there. * `address`: where, and
-//!   as whom. * `tls`: how it is encrypted. * `pool`, `statements`: connections, and what they have prepared. * `calls`: requests as
-//!   calls of functions. * `combine`: what waits for a connection, put together. * `floors`: where a
-//!   remove begins. * `keeper`: leases that end, retention, deleted queues. * `listen`: arrivals.
-//!   * `failure`: errors.
+//! * `sql/`, `migrate`: the schema and its functions, and how they come there.
+//! * `address`: where, and as whom. `tls`: how it is encrypted.
+//! * `pool`, `statements`: connections, and what they have prepared.
+//! * `calls`: requests as calls of functions. `combine`: what waits for a connection, put together.
+//! * `floors`: where a remove begins.
+//! * `keeper`: leases that end, retention, deleted queues. `trouble`: what is said where that fails.
+//! * `listen`: arrivals.
+//! * `failure`: errors.
 
 mod address;
 mod calls;
@@ -19,6 +22,7 @@ mod migrate;
 mod pool;
 mod statements;
 mod tls;
+mod trouble;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -34,6 +38,7 @@ use self::combine::Combiner;
 use self::floors::Floors;
 use self::listen::{Listener, Unsent};
 use self::pool::Pool;
+use self::trouble::{Job, Trouble};
 use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
 use crate::operation::{Answer, QueueId, Request};
 
@@ -66,6 +71,9 @@ pub struct Options {
     pub idle_max: Option<Duration>,
     /// Requests that wait for a connection and are made one call, at most; with 1, each is its own.
     pub combine_max: usize,
+    /// Told what nobody is who asks: that what has to be done anyway fails, once for each reason, and that it
+    /// works again. There are no passwords in it.
+    pub tell: fn(&str),
 }
 
 /// Installs the schema, or what is missing of it, and answers what that was.
@@ -126,6 +134,7 @@ struct Inner {
     watches: Watches,
     floors: Arc<Floors>,
     listener: Listener,
+    trouble: Arc<Trouble>,
 }
 
 impl Postgres {
@@ -146,9 +155,11 @@ impl Postgres {
             (pool(options.connections), pool(UPKEEP_CONNECTIONS), pool(WATCHING_CONNECTIONS));
         let (listener, unsent) = Listener::new(address);
         let watches = Mutex::default();
-        let inner = Arc::new(Inner { pool, upkeep, watching, watches, floors, listener });
+        let trouble = Arc::new(Trouble::new(options.tell));
+        let others = tell_others(Arc::clone(&upkeep), unsent, Arc::clone(&trouble));
+        let inner = Arc::new(Inner { pool, upkeep, watching, watches, floors, listener, trouble });
         tokio::spawn(keeper::keep(Arc::downgrade(&inner)));
-        tokio::spawn(tell_others(Arc::clone(&inner.upkeep), unsent));
+        tokio::spawn(others);
         let combiner = (options.combine_max > 1)
             .then(|| Arc::new(Combiner::new(Arc::clone(&inner), options.combine_max)));
         Ok(Postgres { inner, combiner })
@@ -263,17 +274,21 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Tells other servers, as long as the database is open. Those may hear though nobody can be told just now:
 /// what could not be told is told later, once for all that arrived meanwhile.
-async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent) {
+async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent, trouble: Arc<Trouble>) {
     let mut tries = interval(TELL_AGAIN);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while let Some((text, some)) = unsent.next().await {
-        match tell(&pool, &text).await {
-            Ok(()) => unsent.told(&some),
-            Err(_) if unsent.is_over() => return,
-            Err(_) => {
-                tries.reset();
-                tries.tick().await;
-            }
+        let told = tell(&pool, &text).await;
+        let is_told = told.is_ok();
+        if !is_told && unsent.is_over() {
+            return;
+        }
+        trouble.after(Job::Arrivals, told);
+        if is_told {
+            unsent.told(&some);
+        } else {
+            tries.reset();
+            tries.tick().await;
         }
     }
 }

@@ -196,6 +196,7 @@ mod tests {
             call_max: Duration::from_secs(30),
             idle_max: None,
             combine_max: 1,
+            tell: |_| {},
         })
     }
 

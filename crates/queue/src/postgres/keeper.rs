@@ -1,6 +1,6 @@
 //! What has to be done though nobody asks for it: every middleware tries, one at a time does it.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -10,6 +10,7 @@ use super::Inner;
 use super::calls::{change, only, put_back, read};
 use super::floors::Horizon;
 use super::pool::Held;
+use super::trouble::Job;
 use crate::database::Failure;
 
 /// How often leases are looked after, and how often what is decided.
@@ -41,20 +42,17 @@ pub(super) async fn keep(database: Weak<Inner>) {
     loop {
         ticks.tick().await;
         let Some(database) = database.upgrade() else { return };
-        // What fails fails those who ask, too, who say so; here it is tried again.
-        let _ = tick(&database, &mut answers, &mut round).await;
+        let trouble = &database.trouble;
+        match database.upkeep.take().await {
+            Ok(held) => {
+                trouble.after(Job::Floors, look(&held, &database, &mut answers).await);
+                trouble.after(Job::Leases, end_leases(&held, &database).await);
+                trouble.after(Job::Rounds, sweep(&held, &mut round).await);
+            }
+            // Nor is anything else done, for the same reason.
+            Err(failed) => trouble.after(Job::Leases, Err(failed)),
+        }
     }
-}
-
-async fn tick(
-    database: &Arc<Inner>,
-    answers: &mut u64,
-    round: &mut Option<Round>,
-) -> Result<(), Failure> {
-    let held = database.upkeep.take().await?;
-    look(&held, database, answers).await?;
-    end_leases(&held, database).await?;
-    sweep(&held, round).await
 }
 
 /// Goes on with the round, or begins one. What fails is done again in the next one.

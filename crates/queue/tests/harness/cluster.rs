@@ -147,6 +147,7 @@ impl Cluster {
             call_max: Duration::from_secs(30),
             idle_max: None,
             combine_max: 1,
+            tell: |_| {},
         }
     }
 

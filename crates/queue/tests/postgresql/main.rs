@@ -8,6 +8,7 @@ mod floors;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod telling;
+mod upkeep;
 
 use std::sync::Arc;
 

@@ -1,0 +1,144 @@
+//! What is said of work that nobody asks for, and that fails: who asks is told by his answer, of this nobody is.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::database::Failure;
+
+/// For how long nothing must have failed until it is said to be over: what fails now and then is not said
+/// anew each time.
+const QUIET: Duration = Duration::from_secs(2);
+/// What is said until all works again, at most: a reason that is another one each time would never end.
+const SAID_MAX: usize = 8;
+
+/// What is done though nobody asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Job {
+    Leases,
+    Floors,
+    Rounds,
+    Arrivals,
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Job::Leases => "messages whose lease is over do not come back",
+            Job::Floors => "removing may become slow",
+            Job::Rounds => "what is too old, or was left by deleted queues, stays",
+            Job::Arrivals => "who waits at another knee-queue is not told of what is sent here",
+        })
+    }
+}
+
+/// What is the matter, if anything is.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    tell: fn(&str),
+    spell: Mutex<Option<Spell>>,
+}
+
+/// From the first failure until all works again.
+#[derive(Debug)]
+struct Spell {
+    begun: Instant,
+    last: Instant,
+    /// What has not worked since it failed.
+    failing: HashSet<Job>,
+    /// Reasons, each of which is said once, whatever else fails for it.
+    said: HashSet<String>,
+}
+
+impl Trouble {
+    pub(super) fn new(tell: fn(&str)) -> Trouble {
+        Trouble { tell, spell: Mutex::default() }
+    }
+
+    /// Says what is new about it.
+    pub(super) fn after(&self, job: Job, done: Result<(), Failure>) {
+        let mut spell = self.spell.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = news(&mut spell, job, done, Instant::now()) {
+            (self.tell)(&text);
+        }
+    }
+}
+
+fn news(
+    spell: &mut Option<Spell>,
+    job: Job,
+    done: Result<(), Failure>,
+    now: Instant,
+) -> Option<String> {
+    let Err(failure) = done else {
+        let Spell { begun, last, failing, .. } = spell.as_mut()?;
+        failing.remove(&job);
+        if !failing.is_empty() || now.duration_since(*last) < QUIET {
+            return None;
+        }
+        let text = format!("upkeep works again, {:.0?} after it began to fail", now - *begun);
+        *spell = None;
+        return Some(text);
+    };
+    let Spell { last, failing, said, .. } = spell.get_or_insert_with(|| Spell {
+        begun: now,
+        last: now,
+        failing: HashSet::new(),
+        said: HashSet::new(),
+    });
+    *last = now;
+    failing.insert(job);
+    let reason = failure.to_string();
+    if said.len() >= SAID_MAX || said.contains(&reason) {
+        return None;
+    }
+    let text = format!("upkeep fails, and is tried again until it works: {job}: {reason}");
+    said.insert(reason);
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(reason: &str) -> Result<(), Failure> {
+        Err(Failure::Unavailable(reason.to_owned()))
+    }
+
+    #[test]
+    fn each_reason_is_said_once_until_all_works_again() {
+        let (start, mut spell) = (Instant::now(), None);
+        let mut after = |ms, job, done| {
+            news(&mut spell, job, done, start + Duration::from_millis(ms)).unwrap_or_default()
+        };
+        assert_eq!(after(0, Job::Leases, Ok(())), "");
+        let begins = after(1000, Job::Leases, failed("cannot connect"));
+        assert!(begins.ends_with("lease is over do not come back: cannot connect"), "{begins}");
+        assert_eq!(after(1010, Job::Leases, failed("cannot connect")), "");
+        assert_eq!(after(1020, Job::Floors, failed("cannot connect")), "", "for the same reason");
+        assert!(after(1030, Job::Rounds, failed("it took too long")).contains("too old"));
+        // Now and then it works.
+        assert_eq!(after(2000, Job::Leases, Ok(())), "");
+        assert_eq!(after(2010, Job::Leases, failed("cannot connect")), "");
+        // All have to, and for a while.
+        for (ms, job) in [(5000, Job::Leases), (5010, Job::Floors), (5020, Job::Arrivals)] {
+            assert_eq!(after(ms, job, Ok(())), "");
+        }
+        let over = "upkeep works again, 4s after it began to fail";
+        assert_eq!(after(5250, Job::Rounds, Ok(())), over);
+        assert_eq!(after(5500, Job::Rounds, Ok(())), "");
+        assert!(after(6000, Job::Leases, failed("cannot connect")).contains("cannot connect"));
+        assert_eq!(after(7500, Job::Leases, Ok(())), "", "it has just failed");
+        assert!(after(8000, Job::Leases, Ok(())).contains("works again"));
+    }
+
+    #[test]
+    fn reasons_that_are_never_the_same_are_said_some_times() {
+        let (now, mut spell) = (Instant::now(), None);
+        let said = (0..100)
+            .filter_map(|n| news(&mut spell, Job::Leases, failed(&n.to_string()), now))
+            .count();
+        assert_eq!(said, SAID_MAX);
+    }
+}
