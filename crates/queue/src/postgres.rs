@@ -42,8 +42,8 @@ use self::trouble::{Job, Trouble};
 use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
 use crate::operation::{Answer, QueueId, Request};
 
-/// One for the keeper, and one for telling other servers.
-const UPKEEP_CONNECTIONS: usize = 2;
+/// One for leases that end, one for what else is kept, and one for telling other servers.
+const UPKEEP_CONNECTIONS: usize = 3;
 /// For those who begin to wait, each of whom may wait for a sender.
 const WATCHING_CONNECTIONS: usize = 2;
 
@@ -59,7 +59,7 @@ pub struct Options {
     /// What has the password; otherwise it is in `PGPASSWORD`, or in the file that `PGPASSFILE` names
     /// or `~/.pgpass`.
     pub password_file: Option<PathBuf>,
-    /// Connections for requests, at least 1. Beside them there are up to two for upkeep and, while
+    /// Connections for requests, at least 1. Beside them there are up to three for upkeep and, while
     /// somebody waits for a message, one that listens and up to two for who begins to.
     pub connections: usize,
     /// How long a connection is waited for.
@@ -158,6 +158,7 @@ impl Postgres {
         let trouble = Arc::new(Trouble::new(options.tell));
         let others = tell_others(Arc::clone(&upkeep), unsent, Arc::clone(&trouble));
         let inner = Arc::new(Inner { pool, upkeep, watching, watches, floors, listener, trouble });
+        tokio::spawn(keeper::end_leases(Arc::downgrade(&inner)));
         tokio::spawn(keeper::keep(Arc::downgrade(&inner)));
         tokio::spawn(others);
         let combiner = (options.combine_max > 1)

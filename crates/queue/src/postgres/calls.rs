@@ -397,12 +397,12 @@ fn ended(leases: &[Lease], rows: &[Row]) -> Vec<Lease> {
     leases.iter().filter(missing).copied().collect()
 }
 
-/// The arrivals in rows of `put_back`.
+/// The arrivals in rows of `put_back`. Those of a queue that is gone arrive nowhere.
 pub(super) fn put_back(rows: &[Row]) -> Vec<Told> {
     rows.iter()
-        .map(|row| {
-            let (queue, receiver) = (id(&row.get::<_, i32>(2)), id(&row.get::<_, i32>(3)));
-            Told { arrival: Arrival { queue, receiver }, watched: row.get(4) }
+        .filter_map(|row| {
+            let (queue, receiver) = (id(&row.get::<_, Option<i32>>(2)?), id(&row.get::<_, i32>(3)));
+            Some(Told { arrival: Arrival { queue, receiver }, watched: row.get(4) })
         })
         .collect()
 }

@@ -1,9 +1,12 @@
 //! What has to be done though nobody asks for it: every middleware tries, one at a time does it.
+//!
+//! Leases end in a task of their own: however many end at once, or wait for somebody, nothing else waits for
+//! them, nor they for anything else.
 
 use std::sync::Weak;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_postgres::types::ToSql;
 
 use super::Inner;
@@ -17,7 +20,7 @@ use crate::database::Failure;
 const TICK: Duration = Duration::from_millis(250);
 /// Messages that are dealt with in one transaction, so that it is short.
 const BATCH: i32 = 500;
-/// How long leases that end all at once, and messages that have to go, may keep it from all else.
+/// How long messages that have to go may keep it from looking after floors.
 const BUSY: Duration = Duration::from_millis(100);
 /// How long it looks in each tick which messages have to go: a small part of a tick, as it never ends.
 const LOOKING: Duration = Duration::from_millis(10);
@@ -33,10 +36,38 @@ struct Round {
     passed_over: bool,
 }
 
-/// Keeps as long as the database is open.
-pub(super) async fn keep(database: Weak<Inner>) {
+fn ticks() -> Interval {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Ends leases as long as the database is open.
+pub(super) async fn end_leases(database: Weak<Inner>) {
+    let mut ticks = ticks();
+    let mut more = false;
+    loop {
+        if !more {
+            ticks.tick().await;
+        }
+        let Some(database) = database.upgrade() else { return };
+        let ended = end_some(&database).await;
+        more = ended == Ok(true);
+        database.trouble.after(Job::Leases, ended.map(drop));
+    }
+}
+
+/// Ends a batch, and answers whether there may be more at once.
+async fn end_some(database: &Inner) -> Result<bool, Failure> {
+    let held = database.upkeep.take().await?;
+    let rows = change(&held, &held.statements().end_leases, &[&BATCH]).await?;
+    database.tell(put_back(&rows));
+    Ok(rows.len() >= BATCH as usize)
+}
+
+/// Looks after floors, and removes what has to go, as long as the database is open.
+pub(super) async fn keep(database: Weak<Inner>) {
+    let mut ticks = ticks();
     let mut answers = 0;
     let mut round = None;
     loop {
@@ -46,11 +77,10 @@ pub(super) async fn keep(database: Weak<Inner>) {
         match database.upkeep.take().await {
             Ok(held) => {
                 trouble.after(Job::Floors, look(&held, &database, &mut answers).await);
-                trouble.after(Job::Leases, end_leases(&held, &database).await);
                 trouble.after(Job::Rounds, sweep(&held, &mut round).await);
             }
-            // Nor is anything else done, for the same reason.
-            Err(failed) => trouble.after(Job::Leases, Err(failed)),
+            // Nor is anything removed, for the same reason.
+            Err(failed) => trouble.after(Job::Floors, Err(failed)),
         }
     }
 }
@@ -113,15 +143,4 @@ async fn look(held: &Held, database: &Inner, answers: &mut u64) -> Result<(), Fa
     database.floors.learn(horizon, losses);
     *answers = seen;
     Ok(())
-}
-
-async fn end_leases(held: &Held, database: &Inner) -> Result<(), Failure> {
-    let begun = Instant::now();
-    loop {
-        let rows = change(held, &held.statements().end_leases, &[&BATCH]).await?;
-        database.tell(put_back(&rows));
-        if rows.len() < BATCH as usize || begun.elapsed() >= BUSY {
-            return Ok(());
-        }
-    }
 }

@@ -123,17 +123,17 @@ async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
-    // The first looked at the schema, one keeps, and one asked for client and queue.
-    connections(3).await;
+    // The first looked at the schema, two keep, and one asked for client and queue.
+    connections(4).await;
     let lock = cluster.connect(name(&options)).await;
     hold_up_senders(&lock, queue).await;
     let held = sending(&desk, client, queue);
     held_up(&desk, &lock, 1).await;
     proxy.hold(true);
     let first = sending(&desk, client, queue);
-    connections(4).await;
-    let second = sending(&desk, client, queue);
     connections(5).await;
+    let second = sending(&desk, client, queue);
+    connections(6).await;
     let third = sending(&desk, client, queue);
     // It has the connection that comes free, while both others come before it.
     lock.batch_execute("COMMIT").await.unwrap();
@@ -183,15 +183,15 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
-    // The first looked at the schema, one keeps, and one asked for client and queue.
-    connections(3).await;
+    // The first looked at the schema, two keep, and one asked for client and queue.
+    connections(4).await;
     let lock = cluster.connect(name(&options)).await;
     hold_up_senders(&lock, queue).await;
     let held = sending(&desk, client, queue);
     held_up(&desk, &lock, 1).await;
     proxy.hold(true);
     let opens = sending(&desk, client, queue);
-    connections(4).await;
+    connections(5).await;
     lock.batch_execute("COMMIT").await.unwrap();
     ends(held).await;
     // Whoever comes has the connection that is free, and takes along who still opens one.
@@ -207,7 +207,7 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
     lock.batch_execute("COMMIT").await.unwrap();
     ends(one).await;
     ends(two).await;
-    assert_eq!(proxy.connections(), 4);
+    assert_eq!(proxy.connections(), 5);
 }
 
 /// What is under way ends, is told of here and elsewhere, and has its connection until then.

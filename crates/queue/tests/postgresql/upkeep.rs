@@ -1,11 +1,13 @@
 //! What is done though nobody asks for it.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
+use knee_queue::operation::QueueSettings;
 use knee_queue::postgres::{Options, Postgres};
 
 use crate::harness::cluster::Cluster;
-use crate::harness::desk::Desk;
+use crate::harness::desk::{Desk, LONG, settings};
 use crate::name;
 
 #[tokio::test]
@@ -36,4 +38,63 @@ async fn what_fails_though_nobody_asks_for_it_is_said_once_and_when_it_is_over()
     assert!(said[0].contains("do not come back"), "{said:?}");
     assert!(said[0].contains("knee-queue migrate"), "{said:?}");
     assert!(said[1].contains("works again"), "{said:?}");
+}
+
+#[tokio::test]
+async fn leases_that_end_and_what_is_too_old_do_not_wait_for_each_other() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let leased = desk.queue(client).await;
+    let retention = Some(Duration::from_millis(1));
+    let kept = desk.queue_with(client, QueueSettings { retention, ..settings() }).await;
+    desk.send(client, client, leased, "leased").await;
+    let lock = cluster.connect(name(&options)).await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+        AND datname = current_database()";
+    let waits = async || {
+        desk.at_last(async || {
+            let row = lock.query_one(waiting, &[]).await.unwrap();
+            (row.get::<_, i64>(0) == 1).then_some(())
+        })
+        .await;
+    };
+    // Whose epoch is raised with what comes back.
+    let of_leases = format!("BEGIN; SELECT FROM knee_queue.queue WHERE id = {leased} FOR UPDATE");
+    lock.batch_execute(&of_leases).await.unwrap();
+    desk.lease(client, leased, 1, Duration::ZERO).await;
+    waits().await;
+    desk.send(client, client, kept, "old").await;
+    desk.at_last(async || (desk.counts().await.messages == 1).then_some(())).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    desk.lease_at_last(client, leased, Duration::from_millis(500)).await;
+
+    let of_rounds = "BEGIN; LOCK TABLE knee_queue.deleted_queue IN ACCESS EXCLUSIVE MODE";
+    lock.batch_execute(of_rounds).await.unwrap();
+    waits().await;
+    desk.lease_at_last(client, leased, LONG).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+}
+
+/// What is answered says whether there may be more.
+#[tokio::test]
+async fn leases_of_a_queue_that_is_gone_count_in_their_batch() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    // Without a server, whose keeper would come first.
+    let database = cluster.connect(name(&options)).await;
+    let fill = "INSERT INTO knee_queue.queue (creator, attempts_max) VALUES (0, 0);
+        INSERT INTO knee_queue.message
+            (id, queue, sender, receiver, arrived_at, leased_until, attempts, content)
+        SELECT n, CASE WHEN n < 3 THEN 2 ELSE 1 END, 0, 0, now(), now() + n * interval '1 us', 1, 'x'
+        FROM generate_series(1, 3) n";
+    database.batch_execute(fill).await.unwrap();
+    let end = async || {
+        let rows = database.query("SELECT queue FROM knee_queue.end_leases(2)", &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect::<Vec<Option<i32>>>()
+    };
+    assert_eq!(end().await, [None, None]);
+    assert_eq!(end().await, [Some(1)]);
+    assert_eq!(end().await, []);
 }

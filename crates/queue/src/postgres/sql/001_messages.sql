@@ -487,7 +487,7 @@ $$;
 
 -- Lets others have leased messages, which the caller has locked: at their old place or, after their
 -- queue's last attempt, in its queue of dead letters. Raises the epochs of the queues where they are now.
--- Messages whose queue is gone go as well, and are not answered.
+-- Messages whose queue is gone go as well; their row has none.
 CREATE FUNCTION put_back(p_messages bigint[])
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -519,8 +519,7 @@ BEGIN
         RETURNING q.id, q.watched_until > now() AS watched
     )
     SELECT t.id, t.attempts, t.new, t.receiver, coalesce(r.watched, false)
-    FROM target t LEFT JOIN raised r ON r.id = t.new
-    WHERE t.new IS NOT NULL;
+    FROM target t LEFT JOIN raised r ON r.id = t.new;
 END $$;
 
 -- The leases among the given ones that had not ended; their messages are put back.
@@ -532,12 +531,13 @@ BEGIN
         SELECT m.id FROM unnest(p_messages, p_attempts) l (message, attempt)
         JOIN knee_queue.message m
           ON m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
-        ORDER BY m.id FOR UPDATE OF m));
+        ORDER BY m.id FOR UPDATE OF m)) b
+    WHERE b.queue IS NOT NULL;
 END $$;
 
 -- From here on, what keepers call: every middleware is one, and one at a time does it.
 
--- Puts back what was leased for too long.
+-- Puts back what was leased for too long: as many as asked for, unless there are no more.
 CREATE FUNCTION end_leases(p_count integer)
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
 LANGUAGE plpgsql VOLATILE AS $$
