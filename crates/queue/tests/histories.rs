@@ -137,6 +137,68 @@ async fn send_late<D: Database>(
     events
 }
 
+/// Its own and nobody's messages come in their order also to who has looked what there is, and takes it when
+/// more has been sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_holds_where_messages_are_sent_while_others_are_taken() {
+    let cluster = Cluster::start(false);
+    for (seed, combine_max) in seeds().flat_map(|seed| [1, 8].map(|most| (seed, most))) {
+        let connections = CLIENTS as usize;
+        let options = Options { connections, combine_max, ..cluster.migrated().await };
+        let database = options.address.rsplit('/').next().unwrap();
+        let history = History::new(Postgres::open(&options).await.unwrap(), Mix::Drains).await;
+        let senders = [cluster.connect(database).await, cluster.connect(database).await];
+        let faulty = Arc::clone(&history);
+        let faults = async || {
+            let sent = send_between(&faulty, &senders, Random::stream(seed, 97)).await;
+            faulty.stop();
+            sent
+        };
+        history.check(seed, u32::MAX, faults).await;
+    }
+}
+
+/// Two messages, one after the other, by senders who keep out whoever takes messages: he has looked when the
+/// first is sent, and goes on behind the second.
+async fn send_between<D: Database>(
+    history: &History<D>,
+    senders: &[Client; 2],
+    mut random: Random,
+) -> Vec<Event> {
+    const LOCK: &str = "BEGIN; LOCK TABLE knee_queue.message IN EXCLUSIVE MODE";
+    // Those who have a weaker lock already and want another come before who waits for this one, but only where
+    // somebody looks for deadlocks.
+    for sender in senders {
+        sender.batch_execute("SET deadlock_timeout = '5ms'").await.unwrap();
+    }
+    let mut events = Vec::new();
+    for round in 0..60 {
+        let queue = history.queues[random.below(QUEUES as u64) as usize];
+        let mut whose = [history.clients[random.below(CLIENTS) as usize], ANYBODY];
+        whose.rotate_left(random.below(2) as usize);
+        senders[0].batch_execute(LOCK).await.unwrap();
+        let (locked, first) = tokio::join!(senders[1].batch_execute(LOCK), async {
+            // The second one waits behind the first by then, and others behind both.
+            sleep(Duration::from_millis(5)).await;
+            commit(&senders[0], format!("first {round}"), queue, whose[0]).await
+        });
+        locked.unwrap();
+        events.push(first);
+        events.push(commit(&senders[1], format!("second {round}"), queue, whose[1]).await);
+    }
+    events
+}
+
+/// Sends a message, and commits with it.
+async fn commit(sender: &Client, content: String, queue: u32, receiver: u32) -> Event {
+    let begun = Instant::now();
+    let send = format!("SELECT id FROM knee_queue.send(0, {receiver}, {queue}, '{content}')");
+    let id: i64 = sender.query_one(&send, &[]).await.unwrap().get(0);
+    sender.batch_execute("COMMIT").await.unwrap();
+    let id = Some(id.unsigned_abs());
+    Event::Sent { content, queue, receiver, id, span: Span::since(begun) }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
     let cluster = Cluster::start(false);
@@ -278,11 +340,19 @@ fn histories_that_cannot_be_are_found_out() {
     // Overtaken.
     let out_of_order = [removed(2, 5, 4, 5), removed(1, 5, 6, 7)].concat();
     assert!(with(&both, &[&out_of_order]).is_err());
+    // Its own and nobody's alike, also where the call had begun before either was sent.
+    for whose in [[5, ANYBODY], [ANYBODY, 5]] {
+        let mixed = [sent(1, whose[0], 0, 1), sent(2, whose[1], 2, 3)];
+        assert!(with(&mixed, &[&out_of_order]).is_err());
+        let meanwhile = [removed(2, 5, 0, 5), removed(1, 5, 6, 7)].concat();
+        assert!(with(&mixed, &[&meanwhile]).is_err());
+    }
     // But not by two calls at once, nor by one that may have begun too early, nor by who may not have it.
     let at_once = [removed(2, 5, 4, 6), removed(1, 5, 5, 7)].concat();
     assert_eq!(with(&both, &[&at_once]), Ok(()));
+    let sent_at_once = [sent(1, 5, 0, 2), sent(2, 5, 1, 3)];
     let early = [removed(2, 5, 0, 5), removed(1, 5, 6, 7)].concat();
-    assert_eq!(with(&both, &[&early]), Ok(()));
+    assert_eq!(with(&sent_at_once, &[&early]), Ok(()));
     let anybodys = [sent(1, 5, 0, 1), sent(2, ANYBODY, 2, 3)];
     let by_another = [removed(2, 6, 4, 5), removed(1, 5, 6, 7)].concat();
     assert_eq!(with(&anybodys, &[&by_another]), Ok(()));

@@ -42,6 +42,8 @@ pub(crate) fn seeds() -> impl Iterator<Item = u64> {
 pub(crate) enum Mix {
     /// Sends and removes: nothing is ever put back, which would lower the floors.
     Removes,
+    /// The same, but for more removes, which leave little behind.
+    Drains,
     /// Leases as well.
     All,
 }
@@ -84,13 +86,14 @@ impl<D: Database> History<D> {
         requests: u32,
     ) -> Vec<Event> {
         let mut events = Vec::new();
+        let sends = if self.mix == Mix::Drains { 2 } else { 5 };
         for _ in 0..requests {
             if self.stopped.load(Ordering::Relaxed) {
                 break;
             }
             let queue = self.queues[random.below(QUEUES as u64) as usize];
             let done = match random.below(10) {
-                0..5 => self.send(&mut random, client, queue, &mut events).await,
+                n if n < sends => self.send(&mut random, client, queue, &mut events).await,
                 8.. if self.mix == Mix::All => {
                     self.lease(&mut random, client, queue, &mut events).await
                 }

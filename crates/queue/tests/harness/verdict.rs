@@ -7,8 +7,9 @@
 //! takes messages, by removing or by leasing them, has the lowest of those that he may have. Many do so at
 //! once, and pass over what somebody else is taking. So a message is *overtaken* where
 //!
-//! * it was acknowledged before a call began that took one with a higher number instead,
-//! * whoever made that call could have had it, and
+//! * it was acknowledged before a call began that took one with a higher number instead, or before the send of
+//!   that one began: when that could be had, so could this,
+//! * whoever made that call could have had it, among his own and nobody's, and
 //! * it was there all the time: who removed it began when that call had ended, and nobody ever leased it.
 //!
 //! That may only be where somebody else was taking it meanwhile, in vain: a call of which there is no answer
@@ -82,11 +83,13 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
         .iter()
         .filter_map(|event| if let Event::Leased { id } = event { Some(*id) } else { None })
         .collect();
+    let sent: HashMap<MessageId, Span> =
+        messages.iter().filter_map(|message| Some((message.id?, message.sent))).collect();
     for message in &messages {
         let why = match message.had {
             None if message.is_acknowledged => Some(format!("{message:?} is missing")),
             Some(had) if !message.id.is_some_and(|id| leased.contains(&id)) => {
-                overtaking(events, message, had)
+                overtaking(events, &sent, message, had)
                     .map(|by| format!("{message:?} is overtaken by {by:?}"))
             }
             _ => None,
@@ -157,16 +160,24 @@ fn numbers_grow(messages: &[Message<'_>]) -> Result<(), String> {
 }
 
 /// The call that should have had the message, which was there.
-fn overtaking<'e>(events: &'e [Event], message: &Message<'_>, had: Span) -> Option<&'e Event> {
+fn overtaking<'e>(
+    events: &'e [Event],
+    sent: &HashMap<MessageId, Span>,
+    message: &Message<'_>,
+    had: Span,
+) -> Option<&'e Event> {
     let id = message.id?;
     events.iter().find(|event| {
         let Event::Taken { client, queue, ids, span } = event else { return false };
+        let was_there_for = |taken: &MessageId| {
+            message.sent.ended < span.begun
+                || sent.get(taken).is_some_and(|sent| message.sent.ended < sent.begun)
+        };
         *queue == message.queue
             && [*client, ANYBODY].contains(&message.receiver)
             && message.is_acknowledged
-            && message.sent.ended < span.begun
             && span.ended < had.begun
-            && ids.iter().any(|taken| *taken > id)
+            && ids.iter().any(|taken| *taken > id && was_there_for(taken))
             && !events.iter().any(|event| {
                 matches!(event, Event::Hidden { queue: hidden, span: while_ }
                     if hidden == queue && while_.overlaps(span))
