@@ -51,8 +51,23 @@ impl Address {
     /// Another connection, for a task of its own.
     pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, Encrypted>), Failure> {
         // Its own limit is one of TCP's: who accepts may say nothing for ever.
-        let connected = self.in_time(async { Ok(self.config.connect(self.tls.clone()).await) });
-        connected.await?.map_err(|error| failure::connecting(&error))
+        self.in_time(async {
+            let tls = self.tls.anew();
+            let encrypted = match self.config.connect(tls.clone()).await {
+                Err(error) if self.may_be_clear(&tls) => error,
+                connected => return connected.map_err(|error| failure::connecting(&error, None)),
+            };
+            // As libpq does where a server has said that it encrypts, and then it fails, or lets nobody in.
+            let mut config = self.config.clone();
+            let clear = config.ssl_mode(SslMode::Disable).connect(tls).await;
+            clear.map_err(|error| failure::connecting(&encrypted, Some(&error)))
+        })
+        .await
+    }
+
+    /// Whether a connection for which encrypting was begun may as well be in the clear.
+    fn may_be_clear(&self, begun: &Tls) -> bool {
+        self.config.get_ssl_mode() == SslMode::Prefer && begun.was_begun()
     }
 
     /// Does what has to be done until a connection can be used, in the time that there is for that.
@@ -90,6 +105,14 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
         return Err(Failure::Invalid(
             "the database's address has a password, which others could read: put it into a file, or \
              into PGPASSWORD or ~/.pgpass"
+                .to_owned(),
+        ));
+    }
+    // What one server has told of its numbers would be taken for another's.
+    if config.get_hosts().len().max(config.get_hostaddrs().len()) > 1 {
+        return Err(Failure::Invalid(
+            "the database's address has several hosts: all connections have to be to the same server, so \
+             name one host, such as one that follows the primary"
                 .to_owned(),
         ));
     }
@@ -207,6 +230,18 @@ mod tests {
         {
             let Err(Failure::Invalid(told)) = read(text) else { panic!("{text} is taken") };
             assert!(told.contains("PGPASSWORD") && !told.contains("secret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn several_hosts_are_refused() {
+        for text in [
+            "postgresql://me@one,two:5433/db",
+            "host=one,two user=me",
+            "hostaddr=127.0.0.1,127.0.0.2 user=me",
+        ] {
+            let Err(Failure::Invalid(told)) = read(text) else { panic!("{text} is taken") };
+            assert!(told.contains("several hosts"), "{told}");
         }
     }
 

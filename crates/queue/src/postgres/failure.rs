@@ -7,9 +7,12 @@ use tokio_postgres::error::{DbError, Severity};
 
 use crate::database::Failure;
 
-/// Of a connection that was asked for.
-pub(super) fn connecting(error: &Error) -> Failure {
-    let text = format!("cannot connect to the database: {}", text(error));
+/// Of a connection that was asked for; and of what became of it in the clear, where that was tried as well.
+pub(super) fn connecting(error: &Error, clear: Option<&Error>) -> Failure {
+    let (why, clear) = (text(error), clear.map(text));
+    let clear = clear.filter(|clear| *clear != why);
+    let clear = clear.map_or(String::new(), |clear| format!("; nor in the clear: {clear}"));
+    let text = format!("cannot connect to the database: {why}{clear}");
     match error.code() {
         Some(code) if is_for_the_administrator(code.code()) => Failure::NotAllowed(text),
         _ => Failure::Unavailable(text),

@@ -7,6 +7,7 @@ mod verifier;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -28,6 +29,8 @@ pub(super) struct Tls {
     /// Whether they are.
     pub(super) mode: SslMode,
     config: Arc<ClientConfig>,
+    /// Whether a server has said that it encrypts.
+    begun: Arc<AtomicBool>,
 }
 
 impl Tls {
@@ -53,7 +56,17 @@ impl Tls {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"postgresql".to_vec()];
-        Ok(Tls { mode, config: Arc::new(config) })
+        Ok(Tls { mode, config: Arc::new(config), begun: Arc::default() })
+    }
+
+    /// The same for a connection that is yet to be made.
+    pub(super) fn anew(&self) -> Tls {
+        Tls { begun: Arc::default(), ..self.clone() }
+    }
+
+    /// Whether encrypting was begun, of connections that were made with this one or a clone.
+    pub(super) fn was_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
     }
 }
 
@@ -63,7 +76,8 @@ impl MakeTlsConnect<Socket> for Tls {
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
-        Ok(Handshake { config: Arc::clone(&self.config), host: host.to_owned() })
+        let (config, begun) = (Arc::clone(&self.config), Arc::clone(&self.begun));
+        Ok(Handshake { config, host: host.to_owned(), begun })
     }
 }
 
@@ -71,6 +85,7 @@ impl MakeTlsConnect<Socket> for Tls {
 pub(super) struct Handshake {
     config: Arc<ClientConfig>,
     host: String,
+    begun: Arc<AtomicBool>,
 }
 
 impl TlsConnect<Socket> for Handshake {
@@ -79,6 +94,7 @@ impl TlsConnect<Socket> for Handshake {
     type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
+        self.begun.store(true, Ordering::Relaxed);
         Box::pin(async move {
             let name = ServerName::try_from(self.host.clone())
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;

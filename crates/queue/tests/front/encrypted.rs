@@ -1,10 +1,13 @@
 //! TLS to PostgreSQL.
 
+use std::time::Duration;
+
 use knee_queue::database::Database;
 use knee_queue::postgres::{self, Options, Postgres};
+use tokio::time::{sleep, timeout};
 
 use crate::harness::cluster::Cluster;
-use crate::harness::desk::Desk;
+use crate::harness::desk::{Desk, PATIENCE};
 use crate::tls::Authority;
 
 /// The same database by another name of its host, and with these settings.
@@ -101,4 +104,45 @@ async fn nothing_is_sent_in_the_clear_where_that_was_not_asked_for() {
         let why = refused(&at(&options, "127.0.0.1", &settings)).await;
         assert!(why.contains("server does not support TLS"), "{why}");
     }
+}
+
+/// As libpq does.
+#[tokio::test]
+async fn who_only_prefers_tls_does_without_where_it_fails() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("localhost");
+    let cluster = Cluster::encrypted(&authority.certificate, &certificate, &key).await;
+    let options = cluster.migrated().await;
+    let with = |settings: &str| at(&options, "127.0.0.1", settings);
+    // Who is let in only without.
+    let address = options.address.replace("knee@", "uncarded@");
+    let uncarded = Options { address, ..options.clone() };
+    assert!(!is_encrypted(&cluster, &at(&uncarded, "127.0.0.1", "sslmode=prefer")).await);
+    let why = refused(&at(&uncarded, "127.0.0.1", "sslmode=require")).await;
+    assert!(why.contains("uncarded"), "{why}");
+    // Who is let in only with it, by a certificate that he has not.
+    let address = options.address.replace("knee@", "carded@");
+    let carded = Options { address, ..options.clone() };
+    let why = refused(&at(&carded, "127.0.0.1", "sslmode=prefer")).await;
+    assert!(why.contains("certificate") && why.contains("nor in the clear"), "{why}");
+
+    let database = cluster.connect("postgres").await;
+    for old in [
+        "ALTER SYSTEM SET ssl_min_protocol_version = 'TLSv1'",
+        "ALTER SYSTEM SET ssl_max_protocol_version = 'TLSv1.1'",
+        "SELECT pg_reload_conf()",
+    ] {
+        database.batch_execute(old).await.unwrap();
+    }
+    let told = async {
+        loop {
+            match Postgres::open(&with("sslmode=require")).await {
+                Err(failed) => return failed.to_string(),
+                Ok(_) => sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let why = timeout(PATIENCE, told).await.expect("it is read at last");
+    assert!(why.contains("TLS handshake"), "{why}");
+    assert!(!is_encrypted(&cluster, &with("sslmode=prefer")).await);
 }

@@ -217,11 +217,11 @@ impl Cluster {
     }
 
     /// Makes one that offers TLS, with this certificate and its key. Its superuser `carded` has to
-    /// show a certificate of the issuer.
+    /// show a certificate of the issuer; `uncarded` is let in only without TLS.
     pub(crate) async fn encrypted(issuer: &str, certificate: &str, key: &str) -> Cluster {
         let mut cluster = Cluster::start(false);
-        let user = "CREATE ROLE carded SUPERUSER LOGIN";
-        cluster.connect("postgres").await.batch_execute(user).await.unwrap();
+        let users = "CREATE ROLE carded SUPERUSER LOGIN; CREATE ROLE uncarded SUPERUSER LOGIN";
+        cluster.connect("postgres").await.batch_execute(users).await.unwrap();
         for (name, text) in
             [("issuer.crt", issuer), ("server.crt", certificate), ("server.key", key)]
         {
@@ -229,8 +229,10 @@ impl Cluster {
         }
         let rules = cluster.place.join("data/pg_hba.conf");
         let others = fs::read_to_string(&rules).unwrap();
-        let rule = "hostssl all carded 127.0.0.1/32 trust clientcert=verify-ca";
-        fs::write(&rules, format!("{rule}\n{others}")).unwrap();
+        let own = "hostssl all carded 127.0.0.1/32 trust clientcert=verify-ca
+            host all carded 127.0.0.1/32 reject
+            hostssl all uncarded 127.0.0.1/32 reject";
+        fs::write(&rules, format!("{own}\n{others}")).unwrap();
         let mut settings = fs::File::options();
         let settings = settings.append(true).open(cluster.place.join("data/postgresql.conf"));
         settings.unwrap().write_all(b"\nssl = on\nssl_ca_file = 'issuer.crt'\n").unwrap();
