@@ -77,6 +77,35 @@ async fn leases_that_end_and_what_is_too_old_do_not_wait_for_each_other() {
     lock.batch_execute("COMMIT").await.unwrap();
 }
 
+/// It has gone by then, or is looked at in the next round.
+#[tokio::test]
+async fn what_is_too_old_and_just_being_taken_is_not_waited_for() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    // Without a server, whose keeper would come first.
+    let database = cluster.connect(name(&options)).await;
+    let fill = "SET lock_timeout = '5s';
+        INSERT INTO knee_queue.queue (creator, attempts_max, retention) VALUES (0, 0, '1 hour');
+        INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+        SELECT n, 1, 0, 0, now() - CASE WHEN n < 4 THEN interval '2 hours' ELSE '0' END, 'x'
+        FROM generate_series(1, 5) n";
+    database.batch_execute(fill).await.unwrap();
+    let sweep = async || {
+        let rows = database.query("SELECT * FROM knee_queue.sweep(0, -1, 500, 0)", &[]).await;
+        rows.unwrap()[0].get::<_, i32>(2)
+    };
+    let taker = cluster.connect(name(&options)).await;
+    let take = "BEGIN; SELECT FROM knee_queue.message WHERE id = 2 FOR UPDATE";
+    taker.batch_execute(take).await.unwrap();
+    assert_eq!(sweep().await, 2);
+    assert_eq!(sweep().await, 0);
+    taker.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(sweep().await, 1);
+    let left = "SELECT array_agg(id ORDER BY id) FROM knee_queue.message";
+    let left = database.query_one(left, &[]).await.unwrap();
+    assert_eq!(left.get::<_, Vec<i64>>(0), [4, 5]);
+}
+
 /// What is answered says whether there may be more.
 #[tokio::test]
 async fn leases_of_a_queue_that_is_gone_count_in_their_batch() {

@@ -568,7 +568,7 @@ END $$;
 -- their queue keeps them, and those of queues that are gone, p_count at most. Looks at one pair after the
 -- other, as many as it can in so many microseconds, and at least at one. Answers the last pair that was
 -- dealt with, none where the round has ended; how many it has removed; and whether somebody was just
--- taking what has to go. What is leased of a queue that is gone goes when its lease is over.
+-- taking what a queue that is gone has left: what others are taking is passed over. What is leased of a queue that is gone goes when its lease is over.
 CREATE FUNCTION sweep(
     p_receiver integer, p_queue integer, p_count integer, p_busy_us bigint,
     OUT receiver integer, OUT queue integer, OUT removed integer, OUT passed_over boolean)
@@ -605,13 +605,17 @@ BEGIN
             passed_over := passed_over OR EXISTS (SELECT FROM knee_queue.message m
                 WHERE m.receiver = head.receiver AND m.queue = head.queue AND m.leased_until IS NULL);
         ELSIF head.arrived_at < head.before THEN
-            -- The oldest are at the head.
-            DELETE FROM knee_queue.message m WHERE m.leased_until IS NULL AND m.ctid = ANY (ARRAY(
-                SELECT h.tid FROM (
-                    SELECT o.ctid AS tid, o.arrived_at FROM knee_queue.message o
-                    WHERE o.receiver = head.receiver AND o.queue = head.queue AND o.leased_until IS NULL
-                    ORDER BY o.id LIMIT p_count - removed) h
-                WHERE h.arrived_at < head.before));
+            -- The oldest are at the head; only they are locked, or others would pass over the rest.
+            DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
+                SELECT o.ctid FROM knee_queue.message o
+                WHERE o.receiver = head.receiver AND o.queue = head.queue AND o.leased_until IS NULL
+                  AND o.arrived_at < head.before
+                  AND o.id <= (SELECT max(h.id) FROM (
+                    SELECT n.id, n.arrived_at FROM knee_queue.message n
+                    WHERE n.receiver = head.receiver AND n.queue = head.queue
+                      AND n.leased_until IS NULL
+                    ORDER BY n.id LIMIT p_count - removed) h WHERE h.arrived_at < head.before)
+                ORDER BY o.id FOR UPDATE SKIP LOCKED));
             GET DIAGNOSTICS more = ROW_COUNT;
             removed := removed + more;
             EXIT WHEN removed >= p_count;
