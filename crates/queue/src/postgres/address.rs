@@ -32,9 +32,10 @@ const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
     -c client_encoding=UTF8";
 
 /// What every session asks for first: a commit that is answered is on the disk, whatever role or database
-/// are set to. Who waits for standbys as well goes on doing so.
-pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false)
-    WHERE current_setting('synchronous_commit') = 'off'";
+/// are set to, now or later. Who waits for standbys as well goes on doing so.
+pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit',
+    CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false)";
 
 /// Where the database is, who asks, and how connections are encrypted.
 #[derive(Debug, Clone)]

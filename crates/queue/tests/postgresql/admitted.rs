@@ -188,7 +188,7 @@ async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
 /// Whatever somebody has set role or database to; but whoever waits for more than the disk may do so.
 #[tokio::test]
 async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
-    let cluster = Cluster::shared();
+    let cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     let database = cluster.connect(name(&options)).await;
     let tells = "CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -196,15 +196,31 @@ async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
         CREATE TRIGGER tells BEFORE INSERT ON knee_queue.message
             FOR EACH ROW EXECUTE FUNCTION tells()";
     database.batch_execute(tells).await.unwrap();
+    let set_to = async |desk: &Desk<Postgres>| {
+        let client = desk.client().await;
+        let queue = desk.queue(client).await;
+        desk.send(client, client, queue, "").await;
+        desk.remove(client, queue, 1).await.pop().unwrap().content
+    };
+    let early = Desk(Postgres::open(&options).await.unwrap());
+    assert_eq!(set_to(&early).await, "on");
     for (set, is) in [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")] {
         let alter = format!("ALTER DATABASE {} SET synchronous_commit = {set}", name(&options));
         database.batch_execute(&alter).await.unwrap();
         let desk = Desk(Postgres::open(&options).await.unwrap());
-        let client = desk.client().await;
-        let queue = desk.queue(client).await;
-        desk.send(client, client, queue, "").await;
-        assert_eq!(desk.remove(client, queue, 1).await[0].content, is, "{set}");
+        assert_eq!(set_to(&desk).await, is, "{set}");
     }
+    // Nor is it altered of connections that are there.
+    for alter in ["ALTER SYSTEM SET synchronous_commit = off", "SELECT pg_reload_conf()"] {
+        database.batch_execute(alter).await.unwrap();
+    }
+    early
+        .at_last(async || {
+            let row = database.query_one("SHOW synchronous_commit", &[]).await.unwrap();
+            (row.get::<_, &str>(0) == "off").then_some(())
+        })
+        .await;
+    assert_eq!(set_to(&early).await, "on");
 }
 
 /// Else who removes would fail where somebody else does, and who begins to wait would miss what is sent.
