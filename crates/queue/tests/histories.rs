@@ -318,7 +318,10 @@ fn histories_that_cannot_be_are_found_out() {
         let (content, queue, ids, span) = (id.to_string(), 1, vec![id], span(begun, ended));
         [Event::Taken { client, queue, ids, span }, Event::Had { content, id, span }]
     };
-    let lost = [Event::Lost { queue: 1, count: 1 }];
+    let lost_call = |client, queue, begun, ended| {
+        [Event::Lost { client, queue, count: 1, span: span(begun, ended) }]
+    };
+    let lost = lost_call(5, 1, 4, 5);
     let with = |sent: &[Event], more: &[&[Event]]| {
         verify(&sent.iter().chain(more.iter().copied().flatten()).cloned().collect::<Vec<_>>())
     };
@@ -362,6 +365,14 @@ fn histories_that_cannot_be_are_found_out() {
     assert_eq!(with(&both, &[&out_of_order, &[hidden(3, 5)]]), Ok(()));
     assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
     assert_eq!(with(&both, &[&out_of_order, &lost]), Ok(()));
-    let elsewhere = Event::Lost { queue: 2, count: 1 };
-    assert!(with(&both, &[&out_of_order, &[elsewhere]]).is_err());
+    assert!(with(&both, &[&out_of_order, &lost_call(5, 2, 4, 5)]).is_err());
+    // One explains what it could have had: neither another's, nor what was sent long after it.
+    assert!(with(&both, &[&in_order[2..], &lost_call(6, 1, 4, 5)]).is_err());
+    assert_eq!(with(&anybodys, &[&in_order[..2], &lost_call(6, 1, 4, 5)]), Ok(()));
+    let late = [sent(1, 5, 0, 1), sent(2, 5, 20, 21)];
+    assert!(with(&late, &[&in_order[..2], &lost_call(5, 1, 4, 5)]).is_err());
+    // Each as many as it asked for, whichever of them may be explained by others as well.
+    let two_lost = [lost_call(5, 1, 4, 5), lost_call(6, 1, 4, 5)].concat();
+    assert_eq!(with(&anybodys, &[&two_lost]), Ok(()));
+    assert!(with(&both, &[&two_lost]).is_err());
 }

@@ -13,14 +13,18 @@
 //! * it was there all the time: who removed it began when that call had ended, and nobody ever leased it.
 //!
 //! That may only be where somebody else was taking it meanwhile, in vain: a call of which there is no answer
-//! may have been undone, after it had hidden as many messages as it asked for, and nobody knows when it
-//! ended. Such a call has either taken a message along, which is missing then, or hidden it. So each one
-//! explains as many of those that are missing or overtaken in its queue as it asked for.
+//! may have been undone, after it had hidden as many messages as it asked for, and it ended some time after
+//! it was given up. Such a call has either taken a message along, which is missing then, or hidden it. So each
+//! one explains as many of those that are missing or overtaken as it asked for, among those that it could have
+//! had: of its queue, its client's or nobody's, and sent before it can have ended.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
+
+/// How long the database may go on with a call that was given up.
+const GOES_ON: Duration = Duration::from_secs(5);
 
 /// What somebody has seen.
 #[derive(Debug, Clone)]
@@ -34,7 +38,7 @@ pub(crate) enum Event {
     /// For good: removed, or acknowledged in time.
     Had { content: String, id: MessageId, span: Span },
     /// There was no answer, which may have had so many messages.
-    Lost { queue: QueueId, count: u32 },
+    Lost { client: ClientId, queue: QueueId, count: u32, span: Span },
     /// Messages of the queue were hidden, and put back.
     Hidden { queue: QueueId, span: Span },
 }
@@ -73,18 +77,13 @@ struct Message<'e> {
 pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
     let messages = messages(events)?;
     numbers_grow(&messages)?;
-    let mut unexplained: HashMap<QueueId, u32> = HashMap::new();
-    for event in events {
-        if let Event::Lost { queue, count } = event {
-            *unexplained.entry(*queue).or_default() += count;
-        }
-    }
     let leased: HashSet<MessageId> = events
         .iter()
         .filter_map(|event| if let Event::Leased { id } = event { Some(*id) } else { None })
         .collect();
     let sent: HashMap<MessageId, Span> =
         messages.iter().filter_map(|message| Some((message.id?, message.sent))).collect();
+    let mut explained = Explained::by(events);
     for message in &messages {
         let why = match message.had {
             None if message.is_acknowledged => Some(format!("{message:?} is missing")),
@@ -94,11 +93,54 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             }
             _ => None,
         };
-        let Some(why) = why else { continue };
-        let lost = unexplained.entry(message.queue).or_default();
-        *lost = lost.checked_sub(1).ok_or(why)?;
+        if let Some(why) = why
+            && !explained.find(message, &mut HashSet::new())
+        {
+            return Err(why);
+        }
     }
     Ok(())
+}
+
+/// What is missing or overtaken, by the lost calls of which each one may be.
+struct Explained<'e> {
+    lost: Vec<&'e Event>,
+    /// Of each call.
+    messages: Vec<Vec<&'e Message<'e>>>,
+}
+
+impl<'e> Explained<'e> {
+    fn by(events: &'e [Event]) -> Explained<'e> {
+        let lost: Vec<_> =
+            events.iter().filter(|event| matches!(event, Event::Lost { .. })).collect();
+        let messages = vec![Vec::new(); lost.len()];
+        Explained { lost, messages }
+    }
+
+    /// Finds a call for a message, be it that those it has go to others: an augmenting path of a matching (Kuhn
+    /// 1955). Calls that were `tried` are of no use.
+    fn find(&mut self, message: &'e Message<'e>, tried: &mut HashSet<usize>) -> bool {
+        for call in 0..self.lost.len() {
+            let Event::Lost { client, queue, count, span } = self.lost[call] else { continue };
+            let could_have_it = *queue == message.queue
+                && [*client, ANYBODY].contains(&message.receiver)
+                && message.sent.begun < span.ended + GOES_ON;
+            if !could_have_it || !tried.insert(call) {
+                continue;
+            }
+            if self.messages[call].len() < *count as usize {
+                self.messages[call].push(message);
+                return true;
+            }
+            for place in 0..self.messages[call].len() {
+                if self.find(self.messages[call][place], tried) {
+                    self.messages[call][place] = message;
+                    return true;
+                }
+            }
+        }
+        false
+    }
 }
 
 /// All messages, each of which was had once at most.
