@@ -43,6 +43,35 @@ async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
     }
 }
 
+#[tokio::test]
+async fn who_asked_first_has_the_connection_first() {
+    let cluster = Cluster::shared();
+    let options = Options { connections: 1, ..cluster.migrated().await };
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let lock = cluster.connect(name(&options)).await;
+    hold_up_senders(&lock, queue).await;
+    let held = sending(&desk, client, queue);
+    held_up(&desk, &lock, 1).await;
+    let mut sends = Vec::new();
+    for n in 0..20 {
+        let desk = Arc::clone(&desk);
+        sends.push(tokio::spawn(
+            async move { desk.send(client, client, queue, &n.to_string()).await },
+        ));
+        // On the only thread, it asks until it has to wait.
+        tokio::task::yield_now().await;
+    }
+    lock.batch_execute("COMMIT").await.unwrap();
+    ends(held).await;
+    let mut numbers = Vec::new();
+    for send in sends {
+        numbers.push(timeout(PATIENCE, send).await.expect("it is answered").unwrap());
+    }
+    assert!(numbers.is_sorted(), "{numbers:?}");
+}
+
 /// As one whose machine hangs, which takes connections all the same.
 #[tokio::test]
 async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
