@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, broadcast};
 use tokio::task::JoinError;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use self::calls::{Done, Told, change, only};
 use self::combine::Combiner;
@@ -44,8 +44,13 @@ use crate::operation::{Answer, QueueId, Request};
 
 /// One for leases that end, one for what else is kept, and one for telling other servers.
 const UPKEEP_CONNECTIONS: usize = 3;
-/// For those who begin to wait, each of whom may wait for a sender.
+/// For those who begin to wait.
 const WATCHING_CONNECTIONS: usize = 2;
+/// How long those who are sending are waited for by who begins to wait. What takes them longer may not be told: he
+/// looks again in half the time for which a queue is watched.
+const SENDING: Duration = Duration::from_secs(5);
+/// How often it is looked whether they are, at first and at last.
+const SENDERS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// How long after others could not be told it is tried again.
 const TELL_AGAIN: Duration = Duration::from_millis(250);
@@ -146,17 +151,19 @@ impl Postgres {
         let address = address::address(options)?;
         migrate::check(&address).await?;
         let floors = Arc::new(Floors::default());
-        let pool = |connections| {
-            let Options { connection_wait, idle_max, .. } = *options;
+        let pool = |connections, wait| {
             let floors = Arc::clone(&floors);
-            Pool::new(address.clone(), connections, connection_wait, idle_max, floors)
+            Pool::new(address.clone(), connections, wait, options.idle_max, floors)
         };
-        let (pool, upkeep, watching) =
-            (pool(options.connections), pool(UPKEEP_CONNECTIONS), pool(WATCHING_CONNECTIONS));
+        let wait = options.connection_wait;
+        let (requests, upkeep) = (pool(options.connections, wait), pool(UPKEEP_CONNECTIONS, wait));
+        // Whoever waits for a message has a limit of his own.
+        let watching = pool(WATCHING_CONNECTIONS, Duration::MAX);
         let (listener, unsent) = Listener::new(address);
         let watches = Mutex::default();
         let trouble = Arc::new(Trouble::new(options.tell));
         let others = tell_others(Arc::clone(&upkeep), unsent, Arc::clone(&trouble));
+        let pool = requests;
         let inner = Arc::new(Inner { pool, upkeep, watching, watches, floors, listener, trouble });
         tokio::spawn(keeper::end_leases(Arc::downgrade(&inner)));
         tokio::spawn(keeper::keep(Arc::downgrade(&inner)));
@@ -243,14 +250,22 @@ impl Inner {
         let number = calls::queue_number(queue)?;
         let seconds = i32::try_from(2 * WATCHED.as_secs()).unwrap_or(i32::MAX);
         let since = Instant::now();
-        let held = self.watching.take().await?;
-        let functions = held.statements();
-        let rows = change(&held, &functions.watch, &[&number, &seconds]).await?;
+        let mut held = self.watching.take().await?;
+        let rows = change(&held, &held.statements().watch, &[&number, &seconds]).await?;
         if !only(&rows)?.get::<_, bool>(0) {
             return Err(Failure::no_queue(queue));
         }
         // Those who did not see that yet may be about to commit.
-        change(&held, &functions.settle, &[&number]).await?;
+        let mut unaware = calls::senders(&held, number).await?;
+        let mut pause = SENDERS[0];
+        while !unaware.is_empty() && since.elapsed() < SENDING {
+            drop(held);
+            sleep(pause).await;
+            pause = (2 * pause).min(SENDERS[1]);
+            held = self.watching.take().await?;
+            let senders = calls::senders(&held, number).await?;
+            unaware.retain(|sender| senders.contains(sender));
+        }
         self.listener.watched(queue, since);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Requests as calls of stored functions, and their rows as answers.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::types::ToSql;
@@ -156,6 +157,12 @@ pub(super) async fn read(
     let rows = held.rows(function, values).await;
     let rows = rows.map_err(|_| Failure::Unavailable(SILENT.to_owned()))?;
     rows.map_err(|error| failure::calling(&error))
+}
+
+/// The transactions that are sending to a queue.
+pub(super) async fn senders(held: &Held, queue: i32) -> Result<HashSet<String>, Failure> {
+    let rows = read(held, &held.statements().senders, &[&queue]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 pub(super) fn only(rows: &[Row]) -> Result<&Row, Failure> {
@@ -389,7 +396,7 @@ fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
 
 /// Those of which there is no row that begins with message and attempt.
 fn ended(leases: &[Lease], rows: &[Row]) -> Vec<Lease> {
-    let found: std::collections::HashSet<(MessageId, u32)> = rows
+    let found: HashSet<(MessageId, u32)> = rows
         .iter()
         .map(|row| (row.get::<_, i64>(0).unsigned_abs(), id(&row.get::<_, i32>(1))))
         .collect();

@@ -48,6 +48,8 @@ struct Listening {
     since: Instant,
     /// Queues that the database knows to be watched, and since when.
     watched: HashMap<QueueId, Instant>,
+    /// When there are so many, those that are watched no more are forgotten.
+    watched_max: usize,
 }
 
 impl Listener {
@@ -94,8 +96,9 @@ impl Listener {
             listening.map_err(|error| failure::opening(&error))
         });
         listening.await.inspect_err(|_| task.abort())?;
-        let (since, watched) = (Instant::now(), HashMap::new());
-        *self.lock() = Some(Listening { _client: client, arrivals, since, watched });
+        let (since, watched, watched_max) = (Instant::now(), HashMap::new(), 0);
+        let listening = Listening { _client: client, arrivals, since, watched, watched_max };
+        *self.lock() = Some(listening);
         Ok(receiver)
     }
 
@@ -122,8 +125,13 @@ impl Listener {
         if let Some(listening) = &mut *self.lock()
             && listening.since <= since
         {
-            listening.watched.retain(|_, since| since.elapsed() < WATCHED);
-            listening.watched.insert(queue, since);
+            let Listening { watched, watched_max, .. } = listening;
+            // Seldom, as there may be very many.
+            if watched.len() >= *watched_max {
+                watched.retain(|_, since| since.elapsed() < WATCHED);
+                *watched_max = 2 * watched.len() + 1;
+            }
+            watched.insert(queue, since);
         }
     }
 

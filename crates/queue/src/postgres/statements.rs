@@ -49,6 +49,6 @@ statements! {
     end_round: "SELECT knee_queue.end_round($1)",
     horizon: "SELECT settled, flushed, last, next, logged FROM knee_queue.horizon()",
     watch: "SELECT knee_queue.watch($1, $2)",
-    settle: "SELECT knee_queue.settle($1)",
+    senders: "SELECT knee_queue.senders($1)",
     tell: "SELECT knee_queue.tell($1)",
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use knee_queue::database::{Arrival, Database};
 use knee_queue::operation::ANYBODY;
-use knee_queue::postgres::Postgres;
+use knee_queue::postgres::{Options, Postgres};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::cluster::Cluster;
 use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of};
 use crate::harness::proxy::Proxy;
-use crate::{held_up, name};
+use crate::name;
 
 #[tokio::test]
 async fn servers_tell_each_other_of_what_arrives_where_somebody_watches() {
@@ -98,7 +98,7 @@ async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen
 
 /// Whoever begins to wait in a queue waits for those who are sending there, and that may take them long.
 #[tokio::test]
-async fn who_begins_to_wait_stops_neither_the_keeper_nor_who_tells() {
+async fn who_begins_to_wait_stops_nobody() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
@@ -108,22 +108,32 @@ async fn who_begins_to_wait_stops_neither_the_keeper_nor_who_tells() {
     let mut arrivals = elsewhere.0.arrivals().await.unwrap();
     elsewhere.0.watch(watched).await.unwrap();
     let _arrivals = desk.0.arrivals().await.unwrap();
-    let lock = cluster.connect(name(&options)).await;
-    lock.batch_execute("BEGIN").await.unwrap();
-    let mut watches = Vec::new();
-    for held_up_too in 1..=2 {
+    let sender = cluster.connect(name(&options)).await;
+    sender.batch_execute("BEGIN").await.unwrap();
+    let (mut queues, mut watches) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
         let queue = desk.queue(client).await;
-        let sends = format!("SELECT pg_advisory_xact_lock_shared(1263420741, {queue})");
-        lock.batch_execute(&sends).await.unwrap();
+        let sends = format!("SELECT knee_queue.send({client}, {client}, {queue}, 'late')");
+        sender.batch_execute(&sends).await.unwrap();
         // Many of them are one to the database.
         for _ in 0..10 {
             let desk = Arc::clone(&desk);
             watches.push(tokio::spawn(async move { desk.0.watch(queue).await }));
         }
-        held_up(&desk, &lock, held_up_too).await;
-        if held_up_too == 1 {
-            desk.0.watch(watched).await.unwrap();
-        }
+        queues.push(queue);
+    }
+    let known = "SELECT count(*) FROM knee_queue.queue WHERE watched_until > now()";
+    let look = cluster.connect(name(&options)).await;
+    desk.at_last(async || {
+        let known: i64 = look.query_one(known, &[]).await.unwrap().get(0);
+        (known == 4).then_some(())
+    })
+    .await;
+    desk.0.watch(watched).await.unwrap();
+    // Neither others who send there, nor the keeper, nor who tells.
+    for queue in queues {
+        let sent = desk.send(client, client, queue, "quick");
+        timeout(PATIENCE, sent).await.expect("it is answered");
     }
     desk.send(client, client, watched, "x").await;
     let arrival = Arrival { queue: watched, receiver: client };
@@ -132,7 +142,26 @@ async fn who_begins_to_wait_stops_neither_the_keeper_nor_who_tells() {
     drop(elsewhere);
     desk.lease(client, watched, 1, Duration::ZERO).await;
     assert_eq!(desk.lease_at_last(client, watched, LONG).await.0.content, "x");
-    lock.batch_execute("COMMIT").await.unwrap();
+    sender.batch_execute("COMMIT").await.unwrap();
+    for watch in watches {
+        watch.await.unwrap().unwrap();
+    }
+}
+
+/// However many begin at once, as when the connection was lost that listens.
+#[tokio::test]
+async fn nobody_is_refused_who_only_begins_to_wait() {
+    let cluster = Cluster::shared();
+    let options = Options { connection_wait: Duration::from_millis(1), ..cluster.migrated().await };
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let mut watches = Vec::new();
+    for _ in 0..200 {
+        let (queue, desk) = (desk.queue(client).await, Arc::clone(&desk));
+        watches.push(async move { desk.0.watch(queue).await });
+    }
+    let watches: Vec<_> = watches.into_iter().map(tokio::spawn).collect();
     for watch in watches {
         watch.await.unwrap().unwrap();
     }

@@ -92,7 +92,7 @@ BEGIN
 END $$;
 
 -- Sends one message. Its transaction has a number before the message has: what horizon() relies on.
--- The lock is shared by all who send there; settle() waits for them.
+-- The lock is shared by all who send there: senders() sees them by it.
 CREATE FUNCTION send(
     p_sender integer, p_receiver integer, p_queue integer, p_content text,
     OUT problem integer, OUT about integer, OUT id bigint, OUT watched boolean)
@@ -133,9 +133,8 @@ RETURNS TABLE (call integer, problem integer, about integer, id bigint, watched 
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pg_current_xact_id();
-    -- In one order for everybody, or those who begin to wait could make a deadlock of them.
     PERFORM pg_advisory_xact_lock_shared(1263420741, o.q)
-    FROM (SELECT DISTINCT q FROM unnest(p_queues) q ORDER BY q) o;
+    FROM (SELECT DISTINCT q FROM unnest(p_queues) q) o;
     RETURN QUERY
     WITH item AS MATERIALIZED (
         SELECT u.*,
@@ -647,8 +646,8 @@ BEGIN
     logged := pg_current_wal_insert_lsn() - '0/0'::pg_lsn;
 END $$;
 
--- From its end on, those who send to the queue learn that it is watched; those who began before may not
--- have: settle() waits for them. It need not survive a crash, which ends the watching, too.
+-- From its end on, those who begin to send to the queue learn that it is watched; those who are senders() by
+-- then may not have. It need not survive a crash, which ends the watching, too.
 CREATE FUNCTION watch(p_queue integer, p_seconds integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -658,8 +657,15 @@ BEGIN
     RETURN FOUND;
 END $$;
 
-CREATE FUNCTION settle(p_queue integer) RETURNS void
-LANGUAGE sql VOLATILE AS $$ SELECT pg_advisory_xact_lock(1263420741, p_queue) $$;
+-- The transactions that are sending to a queue. Nobody waits for their lock: those who want to send would have to
+-- wait behind him.
+CREATE FUNCTION senders(p_queue integer) RETURNS SETOF text
+LANGUAGE sql VOLATILE AS $$
+    SELECT l.virtualtransaction FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.classid = 1263420741 AND l.objid = p_queue::oid AND l.objsubid = 2
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND l.granted
+$$;
 
 -- Tells those who listen of arrivals: "NAME:QUEUE RECEIVER,QUEUE RECEIVER", with the name of who tells.
 CREATE FUNCTION tell(p_arrivals text) RETURNS void
