@@ -250,12 +250,22 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    use super::*;
+    use rusqlite::OpenFlags;
 
-    fn job() -> (Job, oneshot::Receiver<Reply>) {
+    use super::*;
+    use crate::operation::{ANYBODY, Outgoing, QueueSettings};
+
+    fn job(request: Request) -> (Job, oneshot::Receiver<Reply>) {
         let (reply, replied) = oneshot::channel();
-        let task = Arc::new(Mutex::new(Some(Task::Answer(Request::Counts))));
+        let task = Arc::new(Mutex::new(Some(Task::Answer(request))));
         (Job { task, reply }, replied)
+    }
+
+    fn answer(connection: &mut Connection, request: Request) -> Result<Answer, Failure> {
+        let (job, mut replied) = job(request);
+        let (_jobs, waiting) = mpsc::channel();
+        group(connection, job, &waiting, &broadcast::Sender::new(1));
+        replied.try_recv().unwrap().answer
     }
 
     #[test]
@@ -279,14 +289,48 @@ mod tests {
         let mut connection = Connection::open(&place).unwrap();
         connection.busy_timeout(Duration::ZERO).unwrap();
         let (jobs, waiting) = mpsc::channel();
-        let (first, mut first_replied) = job();
-        let (second, mut second_replied) = job();
+        let (first, mut first_replied) = job(Request::Counts);
+        let (second, mut second_replied) = job(Request::Counts);
         jobs.send(second).unwrap();
         group(&mut connection, first, &waiting, &broadcast::Sender::new(1));
         for replied in [&mut first_replied, &mut second_replied] {
             let answer = replied.try_recv().unwrap().answer;
             assert!(matches!(&answer, Err(Failure::Unavailable(_))), "{answer:?}");
         }
+        std::fs::remove_file(&place).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_takes_nothing_says_so_and_loses_nothing() {
+        let place = std::env::temp_dir().join(format!("knee-full-{}.db", std::process::id()));
+        let mut connection = Connection::open(&place).unwrap();
+        connection.execute_batch(include_str!("schema.sql")).unwrap();
+        let settings = QueueSettings { dead_letters: None, attempts_max: 5, retention: None };
+        let create = Request::CreateQueue { creator: 0, settings };
+        let Ok(Answer::Id(queue)) = answer(&mut connection, create) else { panic!("no queue") };
+        let send = |bytes| {
+            let message = Outgoing { receiver: ANYBODY, queue, content: "x".repeat(bytes) };
+            Request::Send { sender: 0, messages: vec![message] }
+        };
+        answer(&mut connection, send(10)).unwrap();
+        let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        for (pages_max, fits) in [(pages + 1, false), (pages + 1000, true)] {
+            let set = format!("PRAGMA max_page_count = {pages_max}");
+            connection.query_row(&set, [], |_| Ok(())).unwrap();
+            let sent = answer(&mut connection, send(100_000));
+            assert!(
+                if fits { sent.is_ok() } else { matches!(sent, Err(Failure::Full(_))) },
+                "{sent:?}"
+            );
+        }
+        let mut read_only =
+            Connection::open_with_flags(&place, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let sent = answer(&mut read_only, send(10));
+        let Err(Failure::Unavailable(told)) = &sent else { panic!("{sent:?}") };
+        assert!(told.contains("readonly"), "{told}");
+        let messages = "SELECT count(*) FROM message";
+        let messages: i64 = connection.query_row(messages, [], |row| row.get(0)).unwrap();
+        assert_eq!(messages, 2);
         std::fs::remove_file(&place).unwrap();
     }
 }
