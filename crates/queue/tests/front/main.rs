@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod databases;
 mod encrypted;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod ledger;
 mod limits;
-mod postgres;
 mod refusals;
 mod server;
 mod shares;

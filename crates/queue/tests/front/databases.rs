@@ -1,0 +1,104 @@
+//! Who waits for messages of databases that keep some.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use knee_queue::database::{Arrival, Database, Failure, Stages};
+use knee_queue::operation::{Answer, QueueId, Request};
+use knee_queue::postgres::Postgres;
+use knee_queue::sqlite::{self, Sqlite};
+use knee_rpc::queue::DeleteQueueRequest;
+use tokio::sync::broadcast;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use crate::harness::cluster::Cluster;
+use crate::server::{LONG_MS, Server, create, register, remove, send, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_at_one_server_gets_what_is_sent_through_another() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let one = Server::start(Postgres::open(&options).await.unwrap());
+    let other = Server::start(Postgres::open(&options).await.unwrap());
+    let mut client = other.client().await;
+    let me = register(&mut client).await;
+    let queue = create(&mut client, me).await;
+    let mut waiters = JoinSet::new();
+    for _ in 0..10 {
+        let mut waiter = one.client().await;
+        waiters.spawn(async move { remove(&mut waiter, (me, queue), LONG_MS).await });
+    }
+    // Some of them wait by now and some do not: each gets one.
+    let sent: BTreeSet<String> = (0..10).map(|number| number.to_string()).collect();
+    for content in &sent {
+        send(&mut client, (me, me, queue), content.as_str()).await.unwrap();
+    }
+    let mut received = BTreeSet::new();
+    while let Some(outcome) = waiters.join_next().await {
+        assert!(received.insert(outcome.unwrap().unwrap().unwrap()));
+    }
+    assert_eq!(received, sent);
+}
+
+/// A database that counts how often somebody has looked for a message.
+struct Counting<D> {
+    database: D,
+    looks: Arc<AtomicU64>,
+}
+
+impl<D: Database> Database for Counting<D> {
+    async fn call(&self, request: Request, stages: &mut Stages) -> Result<Answer, Failure> {
+        let looks = matches!(request, Request::Remove { .. });
+        let answer = self.database.call(request, stages).await;
+        self.looks.fetch_add(looks.into(), Ordering::Relaxed);
+        answer
+    }
+
+    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
+        self.database.arrivals().await
+    }
+
+    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
+        self.database.watch(queue).await
+    }
+}
+
+/// Lets some wait at a server, and deletes their queue at another one, or at the same.
+async fn queue_goes(looks: &AtomicU64, one: &Server, other: &Server) {
+    let mut client = other.client().await;
+    let me = register(&mut client).await;
+    let queue = create(&mut client, me).await;
+    let mut waiters = JoinSet::new();
+    for _ in 0..3 {
+        let mut waiter = one.client().await;
+        waiters.spawn(async move { remove(&mut waiter, (me, queue), LONG_MS).await });
+    }
+    // Whatever happens behind the second look is told.
+    until("each looks twice", || looks.load(Ordering::Relaxed) == 6).await;
+    client.delete_queue(DeleteQueueRequest { queue }).await.unwrap();
+    while let Some(outcome) = waiters.join_next().await {
+        assert_eq!(outcome.unwrap().unwrap_err().code(), Code::NotFound);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_wait_are_told_that_their_queue_is_gone_in_sqlite() {
+    let options = sqlite::Options { file: None, durable: true };
+    let looks = Arc::<AtomicU64>::default();
+    let database = Sqlite::open(&options).unwrap();
+    let server = Server::start(Counting { database, looks: Arc::clone(&looks) });
+    queue_goes(&looks, &server, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_wait_are_told_that_their_queue_is_gone_by_another_server_of_postgresql() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let looks = Arc::<AtomicU64>::default();
+    let database = Postgres::open(&options).await.unwrap();
+    let one = Server::start(Counting { database, looks: Arc::clone(&looks) });
+    let other = Server::start(Postgres::open(&options).await.unwrap());
+    queue_goes(&looks, &one, &other).await;
+}
