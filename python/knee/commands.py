@@ -38,6 +38,8 @@ class Command:
     is_family  its work is done by processes that it starts
     cpus     processors that they have together; all of the host's unless given
     environment  what it finds in its environment beside the lab's
+    own_database its database is one of the lab's: what the environment says of others (PGHOSTADDR, PGPASSWORD, ...)
+                 is kept from it
     """
 
     process: str
@@ -51,6 +53,7 @@ class Command:
     is_family: bool = False
     cpus: float | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    own_database: bool = False
 
 
 def store(

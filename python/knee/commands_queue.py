@@ -45,7 +45,7 @@ def initdb(process: str, cluster: Cluster) -> Command:
         # Whatever is in it is made anew for each run.
         "--no-sync",
     ]
-    return Command(process, "initdb", tuple(argv))
+    return Command(process, "initdb", tuple(argv), own_database=True)
 
 
 def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connections: int) -> Command:
@@ -81,13 +81,14 @@ def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connec
         grace_s=_CHECKPOINT_S,
         is_family=True,
         cpus=tier.cpus,
+        own_database=True,
     )
 
 
 def database_url(kind: str, address: str | None, data: Path | None) -> str:
-    """What a middleware is told of its database."""
+    """What a middleware is told of its database. One of the lab's own, which has `data`, is never encrypted."""
     if kind == "postgresql":
-        return f"postgresql://{_USER}@{address}/{_DATABASE}"
+        return f"postgresql://{_USER}@{address}/{_DATABASE}" + ("" if data is None else "?sslmode=disable")
     if kind == "sqlite" and data is not None:
         return f"sqlite:{data}"
     return kind
@@ -96,7 +97,7 @@ def database_url(kind: str, address: str | None, data: Path | None) -> str:
 def migrate(process: str, url: str, password: Path | None) -> Command:
     """Installs what middlewares need in a database, and exits."""
     argv = [str(programs.find("knee-queue")), "migrate", *_database(url, password), *life()[2:]]
-    return Command(process, "migrate", tuple(argv))
+    return Command(process, "migrate", tuple(argv), own_database=password is not None)
 
 
 def middleware(
@@ -118,7 +119,7 @@ def middleware(
         *("--clients-max", str(clients + _CONNECTIONS_SPARE)),
         *life(),
     ]
-    return Command(process, "middleware", tuple(argv))
+    return Command(process, "middleware", tuple(argv), own_database=password is not None)
 
 
 def _database(url: str, password: Path | None) -> list[str]:
@@ -163,7 +164,8 @@ def psql(process: str, url: str, pgpass: Path, script: Path) -> Command:
         str(programs.find_postgresql("psql")),
         *("--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", url, "--file", str(script)),
     ]
-    return Command(process, "prepare", tuple(argv), environment=(("PGPASSFILE", str(pgpass)),))
+    environment = (("PGPASSFILE", str(pgpass)),)
+    return Command(process, "prepare", tuple(argv), environment=environment, own_database=True)
 
 
 def pgbench(process: str, configuration: Configuration, url: str, room: Scratch, seconds: int, seed: int) -> Command:
@@ -178,7 +180,7 @@ def pgbench(process: str, configuration: Configuration, url: str, room: Scratch,
         url,
     ]
     environment = (("PGPASSFILE", str(room.pgpass_path)), ("PGOPTIONS", _SESSION))
-    return Command(process, "load", tuple(argv), environment=environment)
+    return Command(process, "load", tuple(argv), environment=environment, own_database=True)
 
 
 def connections_of_database(configuration: Configuration) -> int:

@@ -21,6 +21,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SHORT = ("measure.repetitions=1", "measure.seconds=3", "measure.warmup_s=1", "measure.cooldown_s=1")
 
 
+DATABASE_OF_THEIR_OWN = {
+    "PGPASSWORD": "of another database",
+    "PGSSLMODE": "verify-full",
+    "PGHOSTADDR": "192.0.2.1",
+    "PGOPTIONS": "-c no_such_setting=1",
+}
+"""The environment of whoever uses PostgreSQL besides: none of it is about the lab's."""
+
+
 def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
     """`knee run` of an experiment of the project, shortened, in a folder of its own: what it left, and what it said."""
     flags = [flag for override in (*SHORT, *overrides) for flag in ("--set", override)]
@@ -30,7 +39,7 @@ def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
+        env={**os.environ, **DATABASE_OF_THEIR_OWN, "PYTHONPATH": str(REPOSITORY / "python")},
         timeout=120,
         check=False,
     )

@@ -65,9 +65,16 @@ def test_a_middleware_has_as_many_connections_as_workers_unless_told_otherwise()
 
 
 def test_no_password_is_on_any_command_line() -> None:
-    assert (
-        "--database postgresql://knee@127.0.0.1:5433/postgres --database-password-file /room/password" in middleware()
-    )
+    url = "postgresql://knee@127.0.0.1:5433/postgres?sslmode=disable"
+    assert f"--database {url} --database-password-file /room/password" in middleware()
+
+
+def test_only_the_labs_own_database_is_shielded_from_the_environment() -> None:
+    url = commands_queue.database_url("postgresql", "h:5432", None)
+    assert url == "postgresql://knee@h:5432/postgres"
+    assert not commands_queue.migrate("migrate", url, None).own_database
+    assert commands_queue.migrate("migrate", url, CLUSTER.password).own_database
+    assert commands_queue.initdb("initdb", CLUSTER).own_database
 
 
 def test_a_database_takes_what_all_middlewares_need() -> None:

@@ -81,6 +81,19 @@ def test_a_program_that_does_not_exist(started: Started) -> None:
         started.start(Command("shell", "store", ("/no/such/program",)))
 
 
+def test_who_asks_a_database_of_the_labs_hears_nothing_of_others(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "another's")
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    argv = ("/bin/sh", "-c", 'echo "{\\"told\\": \\"$PGPASSWORD $PGHOSTADDR $PGOPTIONS\\"}"')
+    options = (("PGOPTIONS", "-c jit=off"),)
+    for own_database in (True, False):
+        command = Command("shell", "load", argv, environment=options, own_database=own_database)
+        assert started.start(command).wait(timeout_s=10) == 0
+    assert [message["told"] for message in started.messages] == ["  -c jit=off", "another's 192.0.2.1 -c jit=off"]
+
+
 def test_stopping_asks_first_and_insists_after_the_grace(started: Started) -> None:
     polite = started.shell('trap "exit 0" TERM; echo "{}"; while :; do sleep 0.05; done')
     stubborn = started.shell('trap "" TERM; echo "{}"; while :; do sleep 0.05; done')

@@ -36,6 +36,8 @@ _STDERR_BYTES_KEPT = 4096
 _LOG_CHUNK_BYTES = 1 << 16
 _POLL_S = 0.02
 _KILLED_S = 10
+_POSTGRESQL_SETTINGS = "PG"
+"""What the names of libpq's environment variables begin with, and no others' that matter to what the lab starts."""
 
 
 class LocalProcess:
@@ -57,7 +59,7 @@ class LocalProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 process_group=0,
-                env={**os.environ, **dict(command.environment)} if command.environment else None,
+                env=_environment(command),
             )
         except OSError as error:
             lines_file.close()
@@ -250,6 +252,15 @@ class LocalHost:
         finally:
             self._processes.clear()
             self._addresses.clear()
+
+
+def _environment(command: Command) -> dict[str, str]:
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not (command.own_database and name.startswith(_POSTGRESQL_SETTINGS))
+    }
+    return {**inherited, **dict(command.environment)}
 
 
 def _cpu_model() -> str | None:
