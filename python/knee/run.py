@@ -160,10 +160,16 @@ def check_programs(spec: Spec) -> dict[str, Path]:
         if "memcached" in kinds:
             found["memcached"] = programs.find_foreign("memcached", "memcached")
         if "postgresql" in kinds:
-            found["postgres"] = programs.find_postgresql("postgres")
+            found |= _find_postgresql(system.load.kind)
         if kinds & {"memcached", "postgresql"}:
             programs.find_foreign("setpriv", "util-linux")
     return found
+
+
+def _find_postgresql(load: str) -> dict[str, Path]:
+    """Who makes a cluster and serves it, makes it ready for messages, and asks it where that is pgbench."""
+    names = ["initdb", "postgres", *(["psql", "pgbench"] if load == "pgbench" else [])]
+    return {"knee-queue": programs.find("knee-queue"), **{name: programs.find_postgresql(name) for name in names}}
 
 
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from knee import spec
+from knee import cli, spec
 from knee.dataset import Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, Throughput, populating_s
 from knee.design import Run, runs
@@ -68,6 +68,47 @@ def test_only_programs_that_will_be_started_are_needed(
     (programs / "knee-load").unlink()
     with pytest.raises(ProgramError, match="knee-load"):
         check_programs(experiment)
+
+
+DATABASE = """\
+[experiment]
+name = "x"
+[system]
+load = { clients = 1 }
+middleware = { workers = 1 }
+store = { kind = "postgresql" }
+[workload]
+protocol = "queue"
+"""
+
+
+def test_a_database_without_its_programs_is_told_with_the_package_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("knee-load", "knee-queue", "setpriv", "initdb", "postgres"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("knee.programs._POSTGRESQL", tmp_path / "postgresql")
+    assert {"knee-queue", "initdb", "postgres"} <= set(check_programs(spec.parse(DATABASE, "x.toml")))
+    asked_by_pgbench = DATABASE.replace("load = {", 'load = { kind = "pgbench",').replace(
+        "middleware = { workers = 1 }", ""
+    )
+    for name, text in (("psql", asked_by_pgbench), ("postgres", DATABASE), ("initdb", DATABASE)):
+        (tmp_path / name).unlink(missing_ok=True)
+        with pytest.raises(
+            ProgramError, match=f"^{name} is not installed; on Debian, `apt-get install postgresql` does"
+        ):
+            check_programs(spec.parse(text, "x.toml"))
+    # Said by the command as well, and nothing was begun.
+    file = tmp_path / "x.toml"
+    file.write_text(DATABASE)
+    monkeypatch.setattr("sys.argv", ["knee", "run", str(file), "--runs-dir", str(tmp_path / "runs")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "initdb is not installed; on Debian, `apt-get install postgresql` does" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_manifest_says_where_the_numbers_come_from(programs: Path) -> None:
