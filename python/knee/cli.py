@@ -23,7 +23,7 @@ from knee.errors import KneeError, MeasurementsError, SpecError, StorageError
 from knee.hosts.local import LocalHost
 from knee.interrupts import termination_as_interrupt
 from knee.progress import LiveProgress, PlainProgress, duration
-from knee.run import Lab, Tally, check_programs, new_manifest, resumed_manifest
+from knee.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
 
 if TYPE_CHECKING:
     from knee.diagnose import Diagnosis
@@ -101,6 +101,7 @@ def run_command(
         text = spec.read(file)
         experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
         found = check_programs(experiment)
+        check_processors(experiment, host)
         seed = experiment.measure.seed
         seed = random.SystemRandom().randrange(2**32) if seed is None else seed
         folder = RunFolder.create(runs_dir, experiment.experiment.name, text)
@@ -111,6 +112,7 @@ def run_command(
         begun = Dataset.open(resume)
         experiment = begun.spec
         found = check_programs(experiment)
+        check_processors(experiment, host)
         folder = RunFolder(resume)
         folder.lock()
         folder.check_fingerprint(begun.manifest)

@@ -20,11 +20,12 @@ from knee.commands import Command
 from knee.dataset import Outcome, RunFolder
 from knee.deployment import GRAPH_TIMEOUT_S, LateStartError, Progress, deployment_of
 from knee.design import Run
-from knee.errors import DatasetError, ProcessError
+from knee.errors import DatasetError, ProcessError, SpecError
 from knee.hosts import Host
 from knee.interrupts import interrupts_deferred
+from knee.intervals import counted
 from knee.scratch import Scratch, keeps_data, needs_scratch, scratch
-from knee.spec import Graph, Spec
+from knee.spec import Graph, Level, Spec
 
 _ABORT_GRACE_S = 2
 _STARTS_MAX = 3
@@ -172,6 +173,26 @@ def _find_postgresql(load: str) -> dict[str, Path]:
     return {"knee-queue": programs.find("knee-queue"), **{name: programs.find_postgresql(name) for name in names}}
 
 
+def check_processors(spec: Spec, host: Host) -> None:
+    """Raise SpecError when levels of a database's machine would be the same machine here.
+
+    Nothing else would tell them apart. PostgreSQL has settings for how many processes work for one query, but takes
+    more than one only for queries that read much and write nothing. Those of knee-queue write, or find a few rows
+    through an index: whatever these settings are, the machine is as large.
+    """
+    by_size: dict[float, list[Level]] = {}
+    for cpus in spec.factors.get("store.cpus", ()):
+        by_size.setdefault(host.processors(float(cpus)), []).append(cpus)
+    for size, levels in by_size.items():
+        if len(levels) > 1:
+            why = "has no more" if host.shares_cpus else "gives them whole, as nobody may make control groups"
+            raise SpecError(
+                f'[factors] "store.cpus": {" and ".join(map(str, levels))} would be the same '
+                f"{counted(int(size), 'processor')} here: this machine {why}; "
+                "give others, as --set 'store.cpus=[1, 2]'"
+            )
+
+
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
     """Where the numbers of a run come from; commands are added as runs are made. `room` is for what stores keep."""
     notes = []
@@ -188,8 +209,8 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         )
     if spec.wants_shares and not host.shares_cpus:
         notes.append(
-            "store.cpus was rounded up to whole processors, as nobody may make control groups here: levels that are "
-            "rounded to the same number are one"
+            "store.cpus was rounded up to whole processors, which the database was pinned to, as nobody may make "
+            "control groups here"
         )
     checkout = Path(__file__).resolve().parents[2]
     describe = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"]

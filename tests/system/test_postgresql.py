@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -80,6 +81,24 @@ def test_only_who_has_the_password_may_enter(host: LocalHost, tmp_path: Path) ->
                 if line and not line.startswith("#")
             ]
             assert set(methods) == {"scram-sha-256"}
+        finally:
+            host.close(5)
+
+
+def test_without_control_groups_a_cluster_gets_whole_processors(
+    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("knee.hosts.cpu_share._made", lambda *_: None)
+    with scratch(tmp_path / "room") as room:
+        process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path), cpus=0.25)
+        try:
+            process.wait_ready(30)
+            first = psutil.Process(process.pid)
+            family = [first, *first.children(recursive=True)]
+            assert len(family) > 2
+            for one in family:
+                with suppress(psutil.NoSuchProcess):
+                    assert len(one.cpu_affinity()) == 1
         finally:
             host.close(5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from io import StringIO
@@ -14,10 +15,10 @@ from knee import cli, spec
 from knee.dataset import Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, Throughput, populating_s
 from knee.design import Run, runs
-from knee.errors import DatasetError, ProgramError
+from knee.errors import DatasetError, ProgramError, SpecError
 from knee.hosts.local import LocalHost
 from knee.progress import PlainProgress, duration, name_of
-from knee.run import PROVENANCE, Lab, check_programs, new_manifest, resumed_manifest
+from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
 
 TEXT = """\
 [experiment]
@@ -109,6 +110,44 @@ def test_a_database_without_its_programs_is_told_with_the_package_that_has_them(
     assert ended.value.code == 2
     assert "initdb is not installed; on Debian, `apt-get install postgresql` does" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+class Host(LocalHost):
+    """A machine of two processors."""
+
+    def __init__(self, shares: bool) -> None:
+        super().__init__()
+        self.shares_cpus = shares
+
+    def processors(self, cpus: float) -> float:
+        return min(cpus if self.shares_cpus else math.ceil(cpus), 2)
+
+
+@pytest.mark.parametrize(
+    ("shares", "levels", "refused"),
+    [
+        (True, "[0.5, 1.0]", None),
+        (False, "[1, 2]", None),
+        (False, "[0.5, 1.0]", "0.5 and 1.0 would be the same 1 processor here: this machine gives them whole"),
+        (True, "[1, 2, 4]", "2 and 4 would be the same 2 processors here: this machine has no more"),
+    ],
+)
+def test_levels_of_a_databases_machine_that_are_one_machine_are_refused(
+    shares: bool, levels: str, refused: str | None
+) -> None:
+    experiment = spec.parse(DATABASE, "x.toml", spec.parse_overrides([f"store.cpus={levels}"]))
+    if refused is None:
+        check_processors(experiment, Host(shares))
+    else:
+        with pytest.raises(SpecError, match=refused):
+            check_processors(experiment, Host(shares))
+
+
+def test_whole_processors_are_told_of(tmp_path: Path) -> None:
+    experiment = spec.parse(DATABASE, "x.toml", {"store.cpus": 0.5})
+    (note,) = new_manifest(experiment, 7, Host(shares=False), {}, tmp_path)["notes"]
+    assert note.startswith("store.cpus was rounded up to whole processors")
+    assert not new_manifest(experiment, 7, Host(shares=True), {}, tmp_path)["notes"]
 
 
 def test_the_manifest_says_where_the_numbers_come_from(programs: Path) -> None:

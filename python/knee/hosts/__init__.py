@@ -55,6 +55,9 @@ class Host(Protocol):
     shares_cpus: bool
     """Whether a process can have any share of the processors; where not, it has whole ones."""
 
+    def processors(self, cpus: float) -> float:
+        """How many processors a process truly has that is to have so many."""
+
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> Process:
         """Start a command; its JSON lines go to one file, its standard error to the other.
 

@@ -23,7 +23,7 @@ class CpuShare:
             _write(self._group / "cgroup.procs", pid)
         else:
             allowed = sorted(os.sched_getaffinity(0))
-            os.sched_setaffinity(pid, allowed[: math.ceil(cpus)])
+            os.sched_setaffinity(pid, allowed[: int(processors(cpus, shares=False))])
 
     def close(self) -> None:
         """Remove the group, when nothing is in it any more."""
@@ -39,6 +39,11 @@ def shares_cpus() -> bool:
     if group is not None:
         group.rmdir()
     return group is not None
+
+
+def processors(cpus: float, *, shares: bool) -> float:
+    """How many processors a share truly is, by whether it `shares` them or has whole ones."""
+    return min(cpus if shares else math.ceil(cpus), len(os.sched_getaffinity(0)))
 
 
 def _made(name: str, cpus: float) -> Path | None:

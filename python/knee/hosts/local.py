@@ -28,7 +28,7 @@ from knee.commands import Command
 from knee.dataset import writing
 from knee.errors import ProcessError, StorageError
 from knee.hosts import OnLine
-from knee.hosts.cpu_share import CpuShare, shares_cpus
+from knee.hosts.cpu_share import CpuShare, processors, shares_cpus
 from knee.interrupts import interrupts_deferred
 
 _STDERR_LINES_KEPT = 5
@@ -187,6 +187,10 @@ class LocalHost:
         self.shares_cpus = shares_cpus()
         self._processes: list[LocalProcess] = []
         self._addresses: set[str] = set()
+
+    def processors(self, cpus: float) -> float:
+        """See Host."""
+        return processors(cpus, shares=self.shares_cpus)
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
         """See Host."""

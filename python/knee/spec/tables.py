@@ -93,7 +93,7 @@ class Store(Table):
     memory_mb   of a cache its limit, of PostgreSQL its shared buffers
     address     stores that already run elsewhere; the lab starts none
     durability  when a write is on the disk; "memory": never, what is stored is gone with the process
-    cpus        processors that a PostgreSQL has, as a share of the machine's
+    cpus        processors that a PostgreSQL has; whole ones where nobody may make control groups
     indexes     of a PostgreSQL's messages: those that are needed, none, or one more on the time of arrival
     consistency what versions order: all writes, or each key's
     history_s   for how long old versions are kept: seconds, or "all"
