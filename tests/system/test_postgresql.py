@@ -50,6 +50,9 @@ def test_a_cluster_is_served_and_leaves_nothing_behind(host: LocalHost, tmp_path
             (sample, *_) = [one for one in probe.stop() if one["target"] == "store-0"]
             assert sample["cpu_count"] > 1
             assert sample["rss_bytes"] > psutil.Process(process.pid).memory_info().rss
+            # Only this machine's processes reach it.
+            listening = [one.laddr for one in psutil.Process(process.pid).net_connections() if one.status == "LISTEN"]
+            assert {address.ip for address in listening} == {"127.0.0.1"}
             assert process.stop(process.command.grace_s) == 0, process.describe()
         finally:
             host.close(0)
