@@ -1,6 +1,7 @@
 """What the stores keep on disk, and what they load: there only for as long as it is needed.
 
-.UTC-TIME.scratch/          beside the run folder, on its disk; gone when the lab is
+.UTC-TIME.scratch/          beside the run folder, on its disk; gone when the lab is, or where that was killed, when the
+                            next one of the same experiment begins
     graph.txt               what stores load, made once
     password, pgpass        of the databases that are started here, readable by nobody else: as it is, and as
                             PostgreSQL's own programs read it
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +75,14 @@ class Scratch:
 
 
 @contextmanager
-def scratch(path: Path) -> Iterator[Scratch]:
-    """An empty directory that is gone afterwards; what a lab that was killed left in its place goes as well.
+def scratch(path: Path, abandoned: Sequence[Path] = ()) -> Iterator[Scratch]:
+    """An empty directory that is gone afterwards; what a lab that was killed left in its place goes as well, and so do
+    those that others have `abandoned`.
 
     Raises StorageError when it cannot be made or removed.
     """
-    _remove(path)
+    for left in (path, *abandoned):
+        _remove(left)
     try:
         with writing(path):
             (path / _DATA).mkdir(parents=True)

@@ -69,6 +69,22 @@ def test_what_a_killed_lab_left_behind_is_removed(tmp_path: Path) -> None:
     assert not room.path.exists()
 
 
+def test_what_other_killed_labs_left_behind_is_removed_and_nothing_of_those_at_work(tmp_path: Path) -> None:
+    killed, gone, at_work, mine = (RunFolder.create(tmp_path, "x", TEXT) for _ in range(4))
+    for folder in (killed, gone, at_work):
+        folder.scratch_path.mkdir()
+        (folder.scratch_path / "password").touch()
+    gone.path.rename(tmp_path / "kept elsewhere")
+    at_work.lock()
+    mine.lock()
+    with scratch(mine.scratch_path, mine.abandoned_scratch()) as room:
+        assert room.password_path.exists()
+        left = [folder.scratch_path for folder in (killed, gone, at_work) if folder.scratch_path.exists()]
+        assert left == [at_work.scratch_path]
+    # It was only looked at.
+    killed.lock()
+
+
 def test_room_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"), scratch(tmp_path / "file" / "room"):

@@ -114,6 +114,12 @@ class RunFolder:
         """Beside the folder, on its disk: where what only a run needs is kept for as long as it lasts."""
         return self.path.with_name(f".{self.path.name}.scratch")
 
+    def abandoned_scratch(self) -> list[Path]:
+        """What labs that were killed have left beside the folder: nobody is at work any more in theirs."""
+        suffix = ".scratch"
+        named = (path for path in self.path.parent.glob(f".*{suffix}") if path != self.scratch_path)
+        return [path for path in named if not _is_worked_in(path.with_name(path.name[1:].removesuffix(suffix)))]
+
     def lines_path(self, run: Run, process: str) -> Path:
         """Where a process's JSON lines go."""
         return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.jsonl"
@@ -160,6 +166,23 @@ class RunFolder:
         points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
         keys = points.select("point", "repetition").iter_rows()
         return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
+
+
+def _is_worked_in(folder: Path) -> bool:
+    """Whether somebody has locked a run folder, or may have for all that can be told."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
