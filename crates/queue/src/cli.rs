@@ -444,4 +444,11 @@ mod tests {
     fn the_flags_are_consistent() {
         Flags::command().debug_assert();
     }
+
+    #[test]
+    fn only_this_machine_is_served_unless_another_address_is_named() {
+        let serve = Flags::parse_from(["knee-queue"]).serve;
+        assert!(serve.listen.ip().is_loopback());
+        assert_eq!(serve.admin, None);
+    }
 }

@@ -175,10 +175,12 @@ fn read(file: &Path) -> Result<String, Failure> {
     })
 }
 
-/// Host, port, database and user, as an entry has them.
+/// Host, port, database and user, as an entry has them. A host without a name is its number: what is
+/// there for localhost is not for another machine.
 fn wanted(config: &Config) -> [String; 4] {
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(host)) => host.clone(),
+    let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
+        (Some(Host::Tcp(host)), _) => host.clone(),
+        (None, Some(number)) => number.to_string(),
         _ => "localhost".to_owned(),
     };
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
@@ -262,6 +264,19 @@ mod tests {
                     *:*:db:me:a\\:b\\\\c:d\nhere:5432:db:me:later";
         assert_eq!(entry(text, &wanted).unwrap(), "a:b\\c:d");
         assert_eq!(entry("here:5432:db:you:no", &wanted), None);
+    }
+
+    #[test]
+    fn a_password_is_for_the_host_that_is_connected_to() {
+        for (text, host) in [
+            ("postgresql://me@there/db", "there"),
+            ("host=there hostaddr=10.0.0.5 user=me", "there"),
+            ("hostaddr=10.0.0.5 user=me", "10.0.0.5"),
+            ("host=/run/postgresql user=me", "localhost"),
+            ("user=me", "localhost"),
+        ] {
+            assert_eq!(wanted(&text.parse().unwrap())[0], host, "{text}");
+        }
     }
 
     #[test]
