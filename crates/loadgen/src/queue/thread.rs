@@ -234,6 +234,7 @@ impl Thread {
     /// Closed loop: a client's requests, one after the other.
     async fn ask_in_turn(self: Rc<Self>, speaker: usize, think: Think) {
         let mut random = schedule::thinking(self.run.plan.seed, self.first + speaker as u64);
+        let mut request = self.next(speaker);
         let mut due = self.start.max(Instant::now());
         let mut thought = think.remainder(&mut random);
         loop {
@@ -246,12 +247,16 @@ impl Thread {
             if !self.runs.get() || !self.stands(speaker).await {
                 return;
             }
-            let request = self.speakers[speaker].talk.borrow_mut().next(&self.everybody);
             self.asks();
             self.ask(speaker, speaker, request, due).await;
             due = Instant::now();
+            // A long message takes its time to be made: a part of what is thought, or nobody's, but no
+            // part of what the server takes.
+            request = self.next(speaker);
             thought = think.next(&mut random);
-            if !thought.is_zero() {
+            if thought.is_zero() {
+                due = Instant::now();
+            } else {
                 self.record(|recorder| recorder.gauges.thought(thought.as_nanos() as u64));
             }
         }
@@ -275,9 +280,9 @@ impl Thread {
                 let Some((_, speaker)) = destination.arrivals.pop() else { return };
                 (speaker as usize, destination.room_since.unwrap_or(due))
             };
+            let request = self.next(speaker);
             let now = Instant::now();
             self.sent_late(elapsed_ns(due, now), elapsed_ns(due.max(room_since), now));
-            let request = self.speakers[speaker].talk.borrow_mut().next(&self.everybody);
             let thread = Rc::clone(&self);
             let in_flight = &self.speakers[via].in_flight;
             in_flight.set(in_flight.get() + 1);
@@ -356,6 +361,11 @@ impl Thread {
                 Err(why) => self.run.complaints.tell(format!("no connection to {address}: {why}")),
             }
         }
+    }
+
+    /// What a client asks next.
+    fn next(&self, speaker: usize) -> Request {
+        self.speakers[speaker].talk.borrow_mut().next(&self.everybody)
     }
 
     /// A request is on its way from now on.
