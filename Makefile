@@ -52,7 +52,8 @@ soak:
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space:: -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test histories -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-bin --test queue_killed -- --nocapture
-	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked -p knee-queue --test churn -- --nocapture
+	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked --profile fast -p knee-queue --test churn -- --nocapture
+	KNEE_MESSAGES=1000000 KNEE_SECONDS=600 KNEE_SNAPSHOT=1 cargo test --locked --profile fast -p knee-queue --test churn -- --nocapture
 
 fuzz:
 	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \
