@@ -11,7 +11,7 @@ from pathlib import Path
 from knee import programs
 from knee.commands import Command, addressed_to, life, pacing, tied
 from knee.scratch import Scratch
-from knee.spec import Configuration, Middleware, Store, Workload
+from knee.spec import Configuration, Middleware, Store
 
 _CONNECTIONS_SPARE = 64
 """Connections beside the clients': populating and reconnecting."""
@@ -24,6 +24,8 @@ _CHECKPOINT_S = 60.0
 _SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
 """What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
 _USER = "knee"
+Identity = tuple[int, int]
+"""The numbers of a client and of the queue that it was made."""
 _DATABASE = "postgres"
 
 
@@ -126,24 +128,36 @@ def _database(url: str, password: Path | None) -> list[str]:
     return ["--database", url, *([] if password is None else ["--database-password-file", str(password)])]
 
 
-def backlog(process: str, workload: Workload, server: str, seed: int) -> Command:
-    """A client that sends the messages which are there from the beginning, and exits."""
+def backlog(process: str, configuration: Configuration, server: str, seed: int) -> Command:
+    """Registers the clients, sends the messages between them which are there from the beginning, and exits."""
+    workload = configuration.workload
     argv = [
         str(programs.find("knee-load")),
         "queue",
         *addressed_to([server]),
-        *("--backlog", str(workload.backlog), "--characters", str(workload.characters), "--seed", str(seed)),
+        *("--backlog", str(workload.backlog), "--clients", str(configuration.clients)),
+        *("--receivers", workload.receivers, "--characters", str(workload.characters), "--seed", str(seed)),
         *life(),
     ]
     return Command(process, "populate", tuple(argv))
 
 
 def load(
-    index: int, configuration: Configuration, servers: Sequence[str], start_at: int, seconds: int, seed: int
+    index: int,
+    configuration: Configuration,
+    servers: Sequence[str],
+    start_at: int,
+    seconds: int,
+    seed: int,
+    registered: Sequence[Identity] = (),
 ) -> Command:
-    """The clients of one load host, dealt to the middlewares in turn, each host beginning with another one."""
+    """The clients of one load host, dealt to the middlewares in turn, each host beginning with another one.
+
+    `registered` are the clients of all hosts, where they are registered already: each host has its share of them.
+    """
     tier, workload = configuration.system.load, configuration.workload
     first, clients = index % len(servers), configuration.clients // tier.hosts
+    own = registered[index * clients : (index + 1) * clients]
     argv = [
         str(programs.find("knee-load")),
         "queue",
@@ -152,6 +166,7 @@ def load(
         *("--seconds", str(seconds), "--start-at", str(start_at), "--seed", str(seed + index)),
         *pacing(workload, tier.hosts),
         *("--loop", workload.loop, "--characters", str(workload.characters), "--receivers", workload.receivers),
+        *(["--as", ",".join(f"{client}:{queue}" for client, queue in own)] if own else []),
         *life(),
     ]
     return Command(f"load-{index}", "load", tuple(argv))

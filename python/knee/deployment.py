@@ -12,12 +12,14 @@ import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from knee import commands, commands_queue, pgbench
 from knee.commands import Command
+from knee.commands_queue import Identity
 from knee.dataset import Outcome, RunFolder, writing
 from knee.design import Run
 from knee.errors import ProcessError
@@ -121,14 +123,15 @@ class Deployment:
             samples=samples,
         )
 
-    _load = staticmethod(commands.load)
+    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
+        return commands.load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed)
 
     def _start_clients(
         self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
     ) -> list[Process]:
         begun = time.monotonic()
         clients = [
-            self._start(self._load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed))
+            self._start(self._load(index, configuration, targets, start_at))
             for index in range(configuration.system.load.hosts)
         ]
         for client in clients:
@@ -280,13 +283,20 @@ class Deployment:
 class QueueDeployment(Deployment):
     """The processes of a run of which the clients pass messages."""
 
-    _load = staticmethod(commands_queue.load)
+    _registered: Sequence[Identity] = ()
+    """The clients that the backlog is from and to."""
+
+    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
+        seconds = self._spec.measure.seconds
+        return commands_queue.load(
+            index, configuration, targets, start_at, seconds, self._seed, registered=self._registered
+        )
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
         tier, store, workload = configuration.system.middleware, configuration.system.store, configuration.workload
         assert tier is not None, "the experiment file was checked"
         if tier.address is not None:
-            self._send_backlog(workload, tier.address[0])
+            self._send_backlog(configuration, tier.address[0])
             return [], [], list(tier.address)
         assert store is not None, "the experiment file was checked"
         databases, url, password = self._start_database(configuration, store)
@@ -299,7 +309,7 @@ class QueueDeployment(Deployment):
         if workload.backlog:
             # Through a middleware of its own: those that are measured have seen nothing but what is measured.
             sending = start("populate-middleware")
-            self._send_backlog(workload, _address_of(sending))
+            self._send_backlog(configuration, _address_of(sending))
             sending.stop(sending.command.grace_s)
         middlewares = [start(f"middleware-{index}") for index in range(tier.hosts)]
         return databases, middlewares, [_address_of(process) for process in middlewares]
@@ -324,11 +334,14 @@ class QueueDeployment(Deployment):
             self._finished(self._start(commands_queue.migrate("migrate", url, password)), _READY_TIMEOUT_S)
         return processes, url, password
 
-    def _send_backlog(self, workload: Workload, address: str) -> None:
+    def _send_backlog(self, configuration: Configuration, address: str) -> None:
+        workload = configuration.workload
         if workload.backlog:
-            process = self._start(commands_queue.backlog("populate-0", workload, address, self._seed))
+            process = self._start(commands_queue.backlog("populate-0", configuration, address, self._seed))
             paced_s = workload.backlog * (1 / _POPULATE_KEYS_PER_S + workload.characters / _POPULATE_BYTES_PER_S)
-            self._populated(process, _READY_TIMEOUT_S + paced_s)
+            self._populated(process, _READY_TIMEOUT_S + commands.start_lead_s(configuration) + paced_s)
+            clients = self._summaries[process.command.process]["populate"]["clients"]
+            self._registered = [(client, queue) for client, queue in clients]
 
 
 class PgbenchDeployment(QueueDeployment):

@@ -97,3 +97,14 @@ def test_each_load_host_begins_with_another_middleware() -> None:
     assert "--server h:2 --server h:1 --clients 2" in load(index=1)
     assert "--loop send-list-read-remove --characters 200 --receivers any" in load()
     assert "--rate 50.0 --arrivals poisson" in load("workload.rate=100")
+
+
+def test_a_backlog_is_between_the_clients_that_are_measured() -> None:
+    configuration = point("workload.backlog=300", "workload.receivers=self")
+    backlog = " ".join(commands_queue.backlog("populate-0", configuration, "h:1", seed=5).argv)
+    assert "--backlog 300 --clients 4 --receivers self --characters 200" in backlog
+    registered = [(1, 11), (2, 12), (3, 13), (4, 14)]
+    for index, own in enumerate(("1:11,2:12", "3:13,4:14")):
+        argv = commands_queue.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
+        assert f"--as {own}" in " ".join(argv)
+    assert "--as" not in load()

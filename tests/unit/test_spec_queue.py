@@ -60,6 +60,16 @@ def test_there_is_one_file_for_one_middleware() -> None:
     assert 'middleware.hosts: should be 1: a file of "sqlite" is one middleware\'s' in found
 
 
+@pytest.mark.parametrize(("durability", "refused"), [(None, True), ("memory", True), ("none", False)])
+def test_a_backlog_needs_a_file_that_keeps_it(durability: str | None, refused: bool) -> None:
+    text = MESSAGES[: MESSAGES.index("[factors]")]
+    overrides = ["store.kind=sqlite", "workload.backlog=5", *([f"store.durability={durability}"] if durability else [])]
+    if refused:
+        assert any(problem.startswith("workload.backlog: needs a file") for problem in reasons(*overrides, text=text))
+    else:
+        assert read(text, *overrides).base.workload.backlog == 5
+
+
 def test_connections_are_dealt_evenly() -> None:
     found = reasons("middleware.hosts=3", "middleware.connections=4")
     assert "middleware.connections: should divide evenly over 3 middlewares, not 4" in found

@@ -83,24 +83,43 @@ fn an_open_loop_sends_what_is_due() {
 }
 
 #[test]
-fn a_backlog_is_there_after_a_restart_of_the_server() {
+fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
     let directory = std::env::temp_dir().join(format!("knee-queue-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let database = format!("sqlite:{}", directory.join("messages.db").display());
     let server = Program::serve(QUEUE, &["--database", &database, "--durability", "none"]);
-    let summary = load(&server, "--backlog 2500 --characters 100");
+    let summary =
+        load(&server, "--backlog 2500 --clients 10 --receivers any --characters 100 --seed 3");
     assert_eq!(summary["populate"]["messages"], 2500);
+    let clients: Vec<[u32; 2]> =
+        serde_json::from_value(summary["populate"]["clients"].clone()).unwrap();
     ended(server);
-    let server = Program::serve(QUEUE, &["--database", &database]);
+    let server = Program::serve(QUEUE, &["--database", &database, "--durability", "none"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let counts = runtime.block_on(async {
+    let (counts, listed) = runtime.block_on(async {
         let address = format!("http://{}", server.address());
         let mut client =
             knee_rpc::queue::queue_client::QueueClient::connect(address).await.unwrap();
-        client.counts(knee_rpc::queue::CountsRequest {}).await.unwrap().into_inner()
+        let mut listed = Vec::new();
+        for &[receiver, _] in &clients {
+            let request = knee_rpc::queue::ListQueuesRequest { receiver };
+            listed.push(client.list_queues(request).await.unwrap().into_inner().queues.len());
+        }
+        (client.counts(knee_rpc::queue::CountsRequest {}).await.unwrap().into_inner(), listed)
     });
     assert_eq!((counts.messages, counts.clients, counts.queues), (2500, 10, 10));
-    ended(server);
+    // Everybody has sent 250 messages, to everybody.
+    assert_eq!(listed, [10; 10]);
+    let who: Vec<_> = clients.iter().map(|[client, queue]| format!("{client}:{queue}")).collect();
+    let flags =
+        format!("--clients 10 --seconds 0.5 --verify --characters 100 --as {}", who.join(","));
+    let load = load(&server, &flags);
+    assert_eq!(load["wrong_values"], 0);
+    let summary = ended(server);
+    // Nobody was registered anew, and who lists finds something at once.
+    assert_eq!(count(&summary, "register_client"), 0);
+    assert_eq!(load["ops"]["remove"]["misses"], 0);
+    assert!(load["ops"]["read_all"]["items"].as_u64().unwrap() > 10 * count(&load, "read_all"));
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
@@ -134,8 +153,8 @@ fn the_load_has_no_flags_that_mean_nothing_to_messages() {
         ("--seconds 1 --value-bytes 5", "unexpected argument '--value-bytes'"),
         ("--seconds 1 --ttl-s 5", "unexpected argument '--ttl-s'"),
         // Nothing of these is asked of a phase of its own, not even what is so anyway.
-        ("--backlog 5 --clients 1", "'--clients <CLIENTS>'"),
-        ("--backlog 5 --receivers self", "'--receivers <RECEIVERS>'"),
+        ("--backlog 5 --threads 1", "'--threads <THREADS>'"),
+        ("--backlog 5 --as 1:1", "'--as <CLIENT:QUEUE>'"),
         ("--backlog 5 --loop send-list-read-remove", "'--loop <ROUND>'"),
     ];
     for (flags, why) in rows {

@@ -30,8 +30,6 @@ pub(crate) struct Workload {
     pub(crate) round: Round,
     pub(crate) receivers: Receivers,
     pub(crate) characters: usize,
-    /// Who every client is, who otherwise registers anew.
-    pub(crate) identity: Option<Identity>,
 }
 
 /// A client that was registered earlier, and the queue that counts as its own.
@@ -43,16 +41,31 @@ pub(crate) struct Identity {
 
 /// Clients of a message queue, on a runtime for each thread.
 #[derive(Debug)]
-pub(crate) struct OverQueue(pub(crate) Workload);
+pub(crate) struct OverQueue {
+    pub(crate) workload: Workload,
+    /// Who the clients are, in turn; without any, each registers anew.
+    pub(crate) registered: Vec<Identity>,
+}
 
-/// The clients of all threads: any of them may be sent to.
-#[derive(Debug, Default)]
-struct Everybody(Mutex<Vec<u32>>);
+/// Who the clients of all threads are.
+#[derive(Debug)]
+struct Everybody {
+    /// Those that were there before, whom clients take the parts of in turn.
+    registered: Vec<Identity>,
+    /// The numbers of those that have come: any of them may be sent to.
+    present: Mutex<Vec<u32>>,
+}
 
 impl Everybody {
+    /// Who the client with this number is, if it was registered earlier.
+    fn earlier(&self, number: u64) -> Option<Identity> {
+        let turn = number.checked_rem(self.registered.len() as u64)?;
+        self.registered.get(turn as usize).copied()
+    }
+
     /// A number is pushed in one step: the list is whole whatever a thread that held it did.
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,8 +76,8 @@ impl Driver for OverQueue {
         reporter: &mut Reporter<Load>,
         parent: Option<u32>,
     ) -> Result<Box<dyn Driving>, Error> {
-        let OverQueue(workload) = self;
-        let everybody = Arc::<Everybody>::default();
+        let OverQueue { workload, registered } = self;
+        let everybody = Arc::new(Everybody { registered, present: Mutex::default() });
         start_threads(run, reporter, parent, move |run, recorder, number, told| {
             thread::run(run, workload, Arc::clone(&everybody), recorder, number, told)
         })

@@ -102,6 +102,9 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         yield ("system", "store", "hosts"), "should be 1: all middlewares share one database"
     if workload.backlog and store.kind == "null":
         yield ("workload", "backlog"), 'cannot be kept by "null"'
+    if workload.backlog and store.kind == "sqlite" and not store.on_disk:
+        # It is sent through a middleware of its own, and with that it would be gone.
+        yield ("workload", "backlog"), 'needs a file that keeps it: give "sqlite" a durability of "always" or "none"'
 
 
 def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:

@@ -175,7 +175,7 @@ class Workload(Table):
     loop        what each client asks for, again and again: a request of each type in turn
     characters  of a message
     receivers   whom a client sends to: itself, or any client
-    backlog     messages that are in the queues before each point
+    backlog     messages that are in the clients' queues before each point, from and to them as `receivers` says
     level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
                 3 sends ten messages to one queue or removes its top, by chance, so that it grows
     """

@@ -27,13 +27,15 @@ pub(super) struct Queue {
     #[arg(long, value_name = "N", default_value_t = 200,
           value_parser = clap::value_parser!(u32).range(1..=CHARACTERS_MAX as i64))]
     characters: u32,
-    /// All clients are this one, which was registered earlier, with this queue as their own.
-    #[arg(long = "as", value_name = "CLIENT:QUEUE", value_parser = identity)]
-    identity: Option<Identity>,
-    /// Only store so many messages through the first server, from and to clients of its own, and exit.
+    /// Clients that were registered earlier, and the queues that count as theirs: the virtual clients are
+    /// these, in turn.
+    #[arg(long = "as", value_name = "CLIENT:QUEUE", value_delimiter = ',', value_parser = identity)]
+    registered: Vec<Identity>,
+    /// Only register the clients and store so many messages from and to them, through the first server;
+    /// say who they are, and exit.
     #[arg(long, value_name = "N",
-          conflicts_with_all = ["seconds", "round", "receivers", "identity", "clients", "threads", "start_at", "think_ms",
-                                "think", "rate", "verify", "hdr_log", "admin"])]
+          conflicts_with_all = ["seconds", "round", "registered", "threads", "start_at", "think_ms", "think", "rate",
+                                "verify", "hdr_log", "admin"])]
     backlog: Option<u64>,
 }
 
@@ -50,13 +52,15 @@ impl Queue {
         let parent = common.tied_to_parent;
         let characters = self.characters as usize;
         if let (Some(messages), Some(server)) = (self.backlog, common.server.first()) {
-            let stored = Backlog { messages, characters, seed: common.seed };
+            let (clients, receivers, seed) = (common.clients, self.receivers, common.seed);
+            let stored = Backlog { messages, characters, clients, receivers, seed };
             common.print(&backlog(*server, stored, parent)?);
             return Ok(());
         }
-        let Queue { round, receivers, identity, .. } = *self;
+        let Queue { round, receivers, ref registered, .. } = *self;
         let plan = common.plan(self.seconds, None);
-        let driver = OverQueue(Workload { round, receivers, characters, identity });
+        let workload = Workload { round, receivers, characters };
+        let driver = OverQueue { workload, registered: registered.clone() };
         run::run(plan, driver, parent, common.reporter()?)?;
         Ok(())
     }

@@ -1,20 +1,19 @@
-//! The phase that only stores messages: from and to clients of its own, in batches.
+//! The phase that only stores messages: from and to the clients that will ask for some, in batches.
 
 use std::net::SocketAddr;
 
 use knee_random::Random;
-use knee_rpc::queue::{CreateQueueRequest, Outgoing, RegisterClientRequest, SendRequest};
+use knee_rpc::queue::{Outgoing, SendRequest};
 use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-use super::call::{Failure, connect};
+use super::call::{Failure, connect, register};
 use super::content::content;
+use super::{Identity, Receivers};
 use crate::error::Error;
 use crate::run::end_with;
 
-/// Clients that the messages are from and to, each with a queue.
-const CLIENTS: u64 = 10;
 /// Messages of a batch, and characters with which one is full: well below the 4 MiB that every server
 /// takes.
 const BATCH_MESSAGES: u64 = 1000;
@@ -25,10 +24,13 @@ const BATCH_CHARACTERS: usize = 1 << 20;
 pub(crate) struct Backlog {
     pub(crate) messages: u64,
     pub(crate) characters: usize,
+    /// From and to so many clients, each with a queue.
+    pub(crate) clients: u64,
+    pub(crate) receivers: Receivers,
     pub(crate) seed: u64,
 }
 
-/// Stores it through `server`, and returns a summary as a line of JSON.
+/// Stores it through `server`, and returns a summary as a line of JSON, with who the clients are.
 ///
 /// # Errors
 /// When anything is not stored, with the server's answer; when interrupted.
@@ -42,7 +44,7 @@ pub(crate) fn backlog(
         end.send_replace(true);
     })?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
-    runtime.block_on(async {
+    let clients = runtime.block_on(async {
         tokio::select! {
             stored = store(server, backlog) => {
                 stored.map_err(|why| Error::Populate { server, why })
@@ -51,36 +53,38 @@ pub(crate) fn backlog(
         }
     })?;
     let servers = [json!({ "address": server, "stored": backlog.messages })];
-    let populate = json!({ "messages": backlog.messages, "servers": servers });
+    let clients: Vec<_> = clients.iter().map(|one| [one.client, one.queue]).collect();
+    let populate = json!({ "messages": backlog.messages, "clients": clients, "servers": servers });
     Ok(json!({ "type": "summary", "role": "load", "populate": populate }).to_string())
 }
 
-async fn store(server: SocketAddr, backlog: Backlog) -> Result<(), String> {
-    let refused = |status| Failure::from(status).text();
+async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, String> {
     let mut client = connect(server).await?.client;
     let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let registered = client.register_client(RegisterClientRequest {}).await.map_err(refused)?;
-        let creator = registered.into_inner().client;
-        let request = CreateQueueRequest { creator, ..CreateQueueRequest::default() };
-        let queue = client.create_queue(request).await.map_err(refused)?.into_inner().queue;
-        clients.push((creator, queue));
+    for _ in 0..backlog.clients {
+        clients.push(register(&mut client).await?);
     }
-    let Backlog { messages, characters, seed } = backlog;
+    let Backlog { messages, characters, receivers, seed, .. } = backlog;
     let mut random = Random::stream(seed, 0);
-    let batch = BATCH_MESSAGES.min((BATCH_CHARACTERS / characters).max(1) as u64);
+    let room = (BATCH_CHARACTERS / characters).max(1) as u64;
+    // As everybody later does, each sends messages in its own queue.
+    let batch = BATCH_MESSAGES.min(room).min(messages.div_ceil(backlog.clients));
     let mut stored = 0;
-    while stored < messages {
-        let mut drawn = || clients[random.below(CLIENTS) as usize];
-        let (sender, _) = drawn();
+    for &Identity { client: sender, queue } in clients.iter().cycle() {
+        if stored == messages {
+            break;
+        }
         let numbers = stored..messages.min(stored + batch);
         stored = numbers.end;
         let outgoing = numbers.map(|number| {
-            let (receiver, queue) = drawn();
+            let receiver = match receivers {
+                Receivers::Itself => sender,
+                Receivers::Any => clients[random.below(backlog.clients) as usize].client,
+            };
             Outgoing { receiver, queue, content: content(sender, number, characters) }
         });
         let request = SendRequest { sender, messages: outgoing.collect() };
-        client.send(request).await.map_err(refused)?;
+        client.send(request).await.map_err(|status| Failure::from(status).text())?;
     }
-    Ok(())
+    Ok(clients)
 }

@@ -90,8 +90,13 @@ pub(super) async fn introduce(
     if let Some(identity) = identity {
         return Ok((standing, identity));
     }
+    let identity = register(&mut standing.client).await?;
+    Ok((standing, identity))
+}
+
+/// Registers a client and makes it a queue of its own.
+pub(super) async fn register(client: &mut Client) -> Result<Identity, String> {
     let register = async {
-        let client = &mut standing.client;
         let registered = client.register_client(RegisterClientRequest {}).await?.into_inner();
         let creator = registered.client;
         let request = CreateQueueRequest { creator, ..CreateQueueRequest::default() };
@@ -100,8 +105,7 @@ pub(super) async fn introduce(
     };
     let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;
     let registered = registered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-    let identity = registered.map_err(|status| Failure::from(status).text())?;
-    Ok((standing, identity))
+    registered.map_err(|status| Failure::from(status).text())
 }
 
 /// What a request was answered.

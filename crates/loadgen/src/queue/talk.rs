@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn talk(round: Round, receivers: Receivers) -> Talk {
-        let workload = Workload { round, receivers, characters: 20, identity: None };
+        let workload = Workload { round, receivers, characters: 20 };
         Talk::new(workload, Identity { client: 3, queue: 9 }, Random::stream(1, 2))
     }
 

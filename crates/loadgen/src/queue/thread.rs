@@ -155,7 +155,8 @@ async fn meet(
         .map(|number| {
             let server = open_loop::server_of(number, plan.servers.len());
             let address = plan.servers[server];
-            (number, server, address, tokio::spawn(introduce(address, workload.identity)))
+            let earlier = everybody.earlier(number);
+            (number, server, address, tokio::spawn(introduce(address, earlier)))
         })
         .collect();
     let mut speakers = Vec::with_capacity(opening.len());
