@@ -29,6 +29,8 @@ from knee.scratch import Scratch
 from knee.spec import Configuration, Spec, Store, Workload
 
 _READY_TIMEOUT_S = 15
+_DATABASE_MADE_S = 60
+"""For the files of a database, and for what is installed in it: a second, on a machine with nothing else to do."""
 _POPULATE_KEYS_PER_S = 2_000
 _POPULATE_BYTES_PER_S = 10_000_000
 """Paces that any store keeps up; populating slower than this has stalled."""
@@ -324,14 +326,14 @@ class QueueDeployment(Deployment):
             assert self._room is not None and data is not None, "whoever starts a store on disk has a place for it"
             cluster = commands_queue.Cluster(data, self._room.password_path)
             password = cluster.password
-            self._finished(self._start(commands_queue.initdb("initdb", cluster)), _READY_TIMEOUT_S)
+            self._finished(self._start(commands_queue.initdb("initdb", cluster)), _DATABASE_MADE_S)
             connections = commands_queue.connections_of_database(configuration)
             free = self._host.free_address()
             processes = [self._start(commands_queue.postgresql("store-0", store, cluster, free, connections))]
             address = _address_of(processes[0])
         url = commands_queue.database_url(store.kind, address, data)
         if store.kind == "postgresql":
-            self._finished(self._start(commands_queue.migrate("migrate", url, password)), _READY_TIMEOUT_S)
+            self._finished(self._start(commands_queue.migrate("migrate", url, password)), _DATABASE_MADE_S)
         return processes, url, password
 
     def _send_backlog(self, configuration: Configuration, address: str) -> None:
