@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -35,7 +37,8 @@ def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
     flags = [flag for override in (*SHORT, *overrides) for flag in ("--set", override)]
     file = str(REPOSITORY / "experiments" / f"{experiment}.toml")
     done = subprocess.run(
-        [sys.executable, "-m", "knee", "run", "--no-report", file, *flags],
+        # An absolute path: it is what processes are told by.
+        [sys.executable, "-m", "knee", "run", "--no-report", "--runs-dir", str(folder / "runs"), file, *flags],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -48,6 +51,55 @@ def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
     return Dataset.open(path), done.stderr
 
 
+class Watch:
+    """Looks for the password of a lab's database in the list of processes, for as long as it lasts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look_until_over)
+        self.password = ""
+        self.programs: set[str] = set()
+        """What ran meanwhile that has to do with the folder."""
+        self.said_by: list[bytes] = []
+        """Command lines with the password."""
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look_until_over(self) -> None:
+        while not self._over.wait(0.02):
+            # It comes and goes while it is looked for.
+            with suppress(FileNotFoundError):
+                for file in self._folder.glob("runs/*/.*.scratch/password"):
+                    self.password = file.read_text(encoding="ascii") or self.password
+            if self.password:
+                self._look()
+
+    def _look(self) -> None:
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                line = (process / "cmdline").read_bytes()
+                if self.password.encode() in line:
+                    self.said_by.append(line)
+                if str(self._folder).encode() in line:
+                    self.programs.add(Path(line.split(b"\0")[0].decode()).name)
+
+    def assert_kept(self) -> None:
+        """That nobody else could read the password, and that nobody can now."""
+        assert len(self.password) > 20
+        assert not self.said_by
+        for file in self._folder.rglob("*"):
+            if file.is_file():
+                told = pl.read_parquet(file).write_json().encode() if file.suffix == ".parquet" else file.read_bytes()
+                assert self.password.encode() not in told, file
+
+
 def left_behind(folder: Path) -> list[psutil.Process]:
     """Processes that have anything to do with a folder."""
     named = (process for process in psutil.process_iter(["cmdline"]) if process.pid != os.getpid())
@@ -56,16 +108,32 @@ def left_behind(folder: Path) -> list[psutil.Process]:
 
 def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_afterwards(tmp_path: Path) -> None:
     factors = ("load.clients=8", "workload.characters=200", "middleware.connections=4", "middleware.hosts=2")
-    dataset, _ = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=100")
+    with Watch(tmp_path) as watch:
+        dataset, _ = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=2000")
     asked = dataset.totals.filter(role="load").group_by("op").agg(pl.col("count").sum(), pl.col("errors").sum())
     assert set(asked["op"]) >= {"send", "list_queues", "read_all", "remove"}
     assert asked["errors"].sum() == 0
-    (check,) = [one for one in laws_of_run(dataset).conservation if one.tier == "middlewares"]
+    # What was there before is for those who ask: some 30 messages of each for each, of which one goes at a time.
+    totals = dataset.totals.filter(role="load", op="read_all").select("count", "items").sum().row(0, named=True)
+    assert totals["items"] > 10 * totals["count"]
+    laws = laws_of_run(dataset)
+    (check,) = [one for one in laws.conservation if one.tier == "middlewares"]
     assert check.verdict == "holds", check
+    # Of each type the others are think time, without which there would be many more.
+    types = {one.request_type: one for one in laws.interactive if one.view == "client" and one.request_type}
+    assert set(types) == {"send", "list_queues", "read_all", "remove"}
+    for one in types.values():
+        predicted, measured = one.throughput.predicted.estimate, one.throughput.measured.estimate
+        alone = 8000 / one.response_ms.measured.estimate
+        # A second has few of each, so that none may be sure.
+        assert one.verdict != "violated" and predicted == pytest.approx(measured, rel=0.3), one
+        assert alone > 1.5 * measured, one
     # The database has told nothing, and was watched with all its processes.
     assert dataset.probes.filter(target="store-0")["cpu_user_s"].sum() > 0
     assert not left_behind(tmp_path)
     assert not list(tmp_path.rglob("PG_VERSION")) and not list(tmp_path.rglob("password"))
+    assert {"initdb", "postgres", "knee-queue"} <= watch.programs
+    watch.assert_kept()
 
 
 @pytest.mark.parametrize("store", ["sqlite", "null"])
@@ -77,7 +145,10 @@ def test_a_middleware_needs_no_database_of_its_own(tmp_path: Path, store: str) -
 
 def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     factors = ("load.clients=2", "workload.level=2", "store.indexes=needed")
-    dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50")
+    with Watch(tmp_path) as watch:
+        dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50")
+    assert {"psql", "pgbench"} <= watch.programs
+    watch.assert_kept()
     (total,) = dataset.totals.filter(role="load").iter_rows(named=True)
     assert (total["op"], total["errors"]) == (OPERATION, 0)
     assert total["count"] > 0
