@@ -5,7 +5,8 @@
 //! * `sql/`, `migrate`: the schema and its functions, and how they come there.
 //! * `address`: where, and as whom. `tls`: how it is encrypted.
 //! * `pool`, `statements`: connections, and what they have prepared.
-//! * `calls`: requests as calls of functions. `combine`: what waits for a connection, put together.
+//! * `calls`: requests as calls of functions. `outlasting`: calls to their end. `combine`: what waits for a
+//!   connection, put together.
 //! * `floors`: where a remove begins.
 //! * `keeper`: leases that end, retention, deleted queues. `trouble`: what is said where that fails.
 //! * `listen`: arrivals.
@@ -19,6 +20,7 @@ mod floors;
 mod keeper;
 mod listen;
 mod migrate;
+mod outlasting;
 mod pool;
 mod statements;
 mod tls;
@@ -37,6 +39,7 @@ use self::calls::{Done, Told, change, only};
 use self::combine::Combiner;
 use self::floors::Floors;
 use self::listen::{Listener, Unsent};
+use self::outlasting::Outlasting;
 use self::pool::Pool;
 use self::trouble::{Job, Trouble};
 use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
@@ -223,14 +226,19 @@ impl Inner {
     ) -> Result<Answer, Failure> {
         let held = self.pool.take().await?;
         stages.connected = Some(Instant::now());
-        let (inner, request) = (Arc::clone(self), Arc::clone(request));
-        // In a task: whoever asked may leave. The database goes on with what it was asked all the same; until
-        // it has ended that has its connection, and then others are told of it.
-        let answered = tokio::spawn(async move {
-            let done = calls::answer(&held, &inner.floors, &request).await;
+        let (inner, asked) = (Arc::clone(self), Arc::clone(request));
+        // Whoever asked may leave. The database goes on with what it was asked all the same; until it has
+        // ended that has its connection, and then others are told of it.
+        let call = async move {
+            let done = calls::answer(&held, &inner.floors, &asked).await;
             inner.told(done)
-        });
-        let answer = ended(answered.await);
+        };
+        let answer = match **request {
+            // A page is asked for by the body of an answer, which nobody polls while its reader has no room:
+            // it would have its connection for as long.
+            Request::Read { .. } => ended(tokio::spawn(call).await),
+            _ => Outlasting::new(call).await,
+        };
         stages.answered = Some(Instant::now());
         answer
     }

@@ -1,0 +1,82 @@
+//! What is done to its end, whoever waits for it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+
+/// A future that goes on in a task of its own when it is dropped before its end. As long as somebody waits
+/// for it it is part of his task: nobody has to be woken in between, neither to begin nor at the end.
+pub(super) struct Outlasting<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    /// There until it has ended, however it did.
+    goes_on: Option<Pin<Box<F>>>,
+}
+
+impl<F> Outlasting<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    pub(super) fn new(future: F) -> Outlasting<F> {
+        Outlasting { goes_on: Some(Box::pin(future)) }
+    }
+}
+
+impl<F> Future for Outlasting<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let mut future = self.goes_on.take().expect("it is not polled after its end");
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            self.goes_on = Some(future);
+        }
+        polled
+    }
+}
+
+impl<F> Drop for Outlasting<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn drop(&mut self) {
+        // Without a runtime nothing goes on.
+        if let (Some(future), Ok(runtime)) = (self.goes_on.take(), Handle::try_current()) {
+            runtime.spawn(future);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::task::Waker;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_leaves_has_it_done_all_the_same_and_once() {
+        let ((answer, answered), (tell, mut told)) = (oneshot::channel(), oneshot::channel());
+        let mut call = Outlasting::new(async move {
+            let answer: u32 = answered.await.unwrap();
+            tell.send(answer).unwrap();
+            answer
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut call).poll(&mut context).is_pending());
+        drop(call);
+        assert!(told.try_recv().is_err());
+        answer.send(7).unwrap();
+        assert_eq!(told.await, Ok(7));
+        // Of what has ended nothing is left to go on.
+        assert_eq!(Outlasting::new(async { 7 }).await, 7);
+    }
+}
