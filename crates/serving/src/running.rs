@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::codegen::{Body, Bytes, Service, StdError, http};
 use tonic::transport::Server;
-use tonic::transport::server::Router;
 
 use crate::connections::Connection;
 
@@ -71,19 +71,31 @@ pub struct Running {
 
 impl Running {
     /// Serves connections on the threads of `runtime` until `shutdown` begins; calls that go on by then
-    /// have so long.
-    pub fn start(
+    /// have so long. `service` answers whatever is called for, as a generated one does by itself: a router
+    /// before it costs every call some copies and as many boxes.
+    pub fn start<S, B>(
         runtime: Runtime,
-        router: Router,
+        server: Server,
+        service: S,
         connections: impl Stream<Item = io::Result<Connection>> + Send + 'static,
         shutdown: Shutdown,
         grace: Duration,
-    ) -> Running {
+    ) -> Running
+    where
+        S: Service<http::Request<tonic::body::Body>, Response = http::Response<B>>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send,
+        S::Error: Into<StdError> + Send,
+        B: Body<Data = Bytes, Error: Into<StdError>> + Send + 'static,
+    {
         let mut asked = shutdown.watch();
-        let serving = router.serve_with_incoming_shutdown(connections, async move {
+        let ends = async move {
             // An error says that nobody can ask any more.
             let _ = asked.wait_for(|ends| *ends).await;
-        });
+        };
+        let serving = server.serve_with_incoming_shutdown(service, connections, ends);
         let (held, serves) = watch::channel(());
         let served = runtime.spawn(async move {
             // Gone with the task, also where that panics.

@@ -13,6 +13,7 @@ use knee_rpc::kv::key_value_server::KeyValueServer;
 use knee_serving::{
     Bounds, Budget, Limits, Running, Shutdown, connections, listening, runtime, server,
 };
+use tonic::service::Routes;
 
 use super::key_value::Service;
 use super::meter::{Meter, Telemetry};
@@ -147,11 +148,11 @@ impl Serving {
         };
         let key_value = KeyValueServer::new(service).max_decoding_message_size(message_bytes_max);
         let storage = StorageServer::new(honu).max_decoding_message_size(message_bytes_max);
-        let router = server(streams_max)
-            .add_service(bounds.bound(key_value))
-            .add_service(bounds.bound(storage));
+        let services = Routes::new(bounds.bound(key_value)).add_service(bounds.bound(storage));
         runtime.spawn(Arc::clone(shards).cut_every_second());
-        let running = Running::start(runtime, router, incoming, shutdown, grace);
+        let server = server(streams_max);
+        let services = services.prepare();
+        let running = Running::start(runtime, server, services, incoming, shutdown, grace);
         Ok(Serving { running, safe, meter, syncing, address })
     }
 

@@ -175,8 +175,8 @@ impl Serving {
         };
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
-        let router = server.add_service(bounds.bound(service));
-        let running = Running::start(runtime, router, incoming, shutdown, settings.grace);
+        let service = bounds.bound(service);
+        let running = Running::start(runtime, server, service, incoming, shutdown, settings.grace);
         Ok(Serving { running, meter, address })
     }
 
