@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OnceCell, broadcast};
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinError;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -49,6 +49,8 @@ use crate::operation::{Answer, QueueId, Request};
 const UPKEEP_CONNECTIONS: usize = 3;
 /// For those who begin to wait.
 const WATCHING_CONNECTIONS: usize = 2;
+/// After how long the database is told again that a queue is watched, where somebody held that up.
+const LET_KNOW_AGAIN: Duration = Duration::from_millis(100);
 /// How long those who are sending are waited for by who begins to wait. What takes them longer may not be told: he
 /// looks again in half the time for which a queue is watched.
 const SENDING: Duration = Duration::from_secs(5);
@@ -99,35 +101,8 @@ pub struct Postgres {
     combiner: Option<Arc<Combiner>>,
 }
 
-type Watch = Arc<OnceCell<Result<(), Failure>>>;
-type Watches = Mutex<HashMap<QueueId, Watch>>;
-
-/// A call that somebody waits for. Who wakes up, or leaves as the last one, has nobody else come to it; there
-/// may be a later one by then.
-struct Shared<'w> {
-    watches: &'w Watches,
-    queue: QueueId,
-    watch: Watch,
-}
-
-impl Shared<'_> {
-    fn of(watches: &Watches, queue: QueueId) -> Shared<'_> {
-        let watch = Arc::clone(lock(watches).entry(queue).or_default());
-        Shared { watches, queue, watch }
-    }
-}
-
-impl Drop for Shared<'_> {
-    fn drop(&mut self) {
-        let mut watches = lock(self.watches);
-        // One is the map's. None is made but under its lock.
-        let is_over = self.watch.initialized() || Arc::strong_count(&self.watch) == 2;
-        if is_over && watches.get(&self.queue).is_some_and(|watch| Arc::ptr_eq(watch, &self.watch))
-        {
-            watches.remove(&self.queue);
-        }
-    }
-}
+/// What whoever begins to wait in a queue waits for: the answer, once there is one.
+type Watch = watch::Sender<Option<Result<(), Failure>>>;
 
 /// What the tasks share.
 #[derive(Debug)]
@@ -138,8 +113,8 @@ struct Inner {
     upkeep: Arc<Pool>,
     /// For letting the database know that queues are watched.
     watching: Arc<Pool>,
-    /// The calls that do so: whoever else begins to wait there waits for the same one.
-    watches: Watches,
+    /// Where a task is at that, one for each queue: whoever else begins to wait there waits for the same one.
+    watches: Mutex<HashMap<QueueId, Watch>>,
     floors: Arc<Floors>,
     listener: Listener,
     trouble: Arc<Trouble>,
@@ -243,39 +218,70 @@ impl Inner {
         answer
     }
 
-    /// Waits for the call that is under way, or makes one, which ends though who asked leaves.
+    /// Waits for the task that is at it, or begins one, which goes on as long as anybody waits.
     async fn watch(self: &Arc<Inner>, queue: QueueId) -> Result<(), Failure> {
-        let shared = Shared::of(&self.watches, queue);
-        let call = async || {
-            let inner = Arc::clone(self);
-            ended(tokio::spawn(async move { inner.let_know(queue).await }).await)
+        let begin = || {
+            tokio::spawn(Arc::clone(self).let_know(queue));
+            Watch::default()
         };
-        shared.watch.get_or_init(call).await.clone()
+        let mut answer = lock(&self.watches).entry(queue).or_insert_with(begin).subscribe();
+        let answer = answer.wait_for(Option::is_some).await;
+        answer.ok().and_then(|answer| answer.clone()).unwrap_or_else(|| {
+            Err(Failure::Unavailable("nobody says that the queue is watched".to_owned()))
+        })
     }
 
-    /// The database has to know for twice as long as it is remembered here.
-    async fn let_know(&self, queue: QueueId) -> Result<(), Failure> {
+    /// Tells all who wait for it what came of it.
+    async fn let_know(self: Arc<Inner>, queue: QueueId) {
+        loop {
+            let inner = Arc::clone(&self);
+            let outcome =
+                ended(tokio::spawn(async move { inner.try_to_let_know(queue).await }).await);
+            {
+                let mut watches = lock(&self.watches);
+                // Who comes later begins anew: nobody comes to it but under the lock.
+                if outcome != Ok(false) || !is_wanted(&watches, queue) {
+                    if let Some(watch) = watches.remove(&queue) {
+                        watch.send_replace(Some(outcome.map(drop)));
+                    }
+                    return;
+                }
+            }
+            sleep(LET_KNOW_AGAIN).await;
+        }
+    }
+
+    /// Whether the database knows, as it has to for twice as long as it is remembered here; not where somebody
+    /// held that up, or nobody waits for it any more.
+    async fn try_to_let_know(&self, queue: QueueId) -> Result<bool, Failure> {
         let number = calls::queue_number(queue)?;
         let seconds = i32::try_from(2 * WATCHED.as_secs()).unwrap_or(i32::MAX);
-        let since = Instant::now();
         let mut held = self.watching.take().await?;
+        if !is_wanted(&lock(&self.watches), queue) {
+            return Ok(false);
+        }
+        let since = Instant::now();
         let rows = change(&held, &held.statements().watch, &[&number, &seconds]).await?;
-        if !only(&rows)?.get::<_, bool>(0) {
-            return Err(Failure::no_queue(queue));
+        match only(&rows)?.get(0) {
+            Some(true) => {}
+            Some(false) => return Err(Failure::no_queue(queue)),
+            None => return Ok(false),
         }
         // Those who did not see that yet may be about to commit.
         let mut unaware = calls::senders(&held, number).await?;
-        let mut pause = SENDERS[0];
-        while !unaware.is_empty() && since.elapsed() < SENDING {
+        let (mut pause, mut waited) = (SENDERS[0], Duration::ZERO);
+        // A connection may have to be waited for much longer: that is no time in which they were given any.
+        while !unaware.is_empty() && waited < SENDING {
             drop(held);
             sleep(pause).await;
+            waited += pause;
             pause = (2 * pause).min(SENDERS[1]);
             held = self.watching.take().await?;
             let senders = calls::senders(&held, number).await?;
             unaware.retain(|sender| senders.contains(sender));
         }
         self.listener.watched(queue, since);
-        Ok(())
+        Ok(true)
     }
 
     /// The answer of what was done, once others have been told of it.
@@ -294,6 +300,11 @@ impl Inner {
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether anybody waits until the database knows that the queue is watched.
+fn is_wanted(watches: &HashMap<QueueId, Watch>, queue: QueueId) -> bool {
+    watches.get(&queue).is_some_and(|watch| watch.receiver_count() > 0)
 }
 
 /// Tells other servers, as long as the database is open. Those may hear though nobody can be told just now:
@@ -320,29 +331,4 @@ async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent, trouble: Arc<Trouble>)
 async fn tell(pool: &Arc<Pool>, text: &str) -> Result<(), Failure> {
     let held = pool.take().await?;
     change(&held, &held.statements().tell, &[&text]).await.map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_call_is_shared_until_it_is_answered_or_nobody_waits_for_it() {
-        let watches = Watches::default();
-        let (first, second) = (Shared::of(&watches, 7), Shared::of(&watches, 7));
-        assert!(Arc::ptr_eq(&first.watch, &second.watch));
-        drop(first);
-        assert_eq!(lock(&watches).len(), 1);
-        drop(second);
-        assert_eq!(lock(&watches).len(), 0);
-
-        let (first, late) = (Shared::of(&watches, 7), Shared::of(&watches, 7));
-        first.watch.set(Ok(())).unwrap();
-        drop(first);
-        let later = Shared::of(&watches, 7);
-        assert!(!Arc::ptr_eq(&later.watch, &late.watch));
-        drop(late);
-        assert!(Arc::ptr_eq(&Shared::of(&watches, 7).watch, &later.watch));
-    }
 }

@@ -7,6 +7,7 @@ use knee_queue::database::{Arrival, Database};
 use knee_queue::operation::ANYBODY;
 use knee_queue::postgres::{Options, Postgres};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::cluster::Cluster;
@@ -135,6 +136,8 @@ async fn who_begins_to_wait_stops_nobody() {
         let sent = desk.send(client, client, queue, "quick");
         timeout(PATIENCE, sent).await.expect("it is answered");
     }
+    // What is late would be neither found nor told.
+    assert!(!watches.iter().any(JoinHandle::is_finished));
     desk.send(client, client, watched, "x").await;
     let arrival = Arrival { queue: watched, receiver: client };
     let told = async { while arrivals.recv().await.unwrap() != arrival {} };
@@ -146,6 +149,67 @@ async fn who_begins_to_wait_stops_nobody() {
     for watch in watches {
         watch.await.unwrap().unwrap();
     }
+}
+
+/// As where putting messages back waits for a standby: there are as many of them as there are connections.
+#[tokio::test]
+async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let queues = [desk.queue(client).await, desk.queue(client).await];
+    let free = desk.queue(client).await;
+    let holder = cluster.connect(name(&options)).await;
+    let holds = format!(
+        "BEGIN; SELECT FROM knee_queue.queue WHERE id IN ({}, {}) FOR UPDATE",
+        queues[0], queues[1]
+    );
+    holder.batch_execute(&holds).await.unwrap();
+    let mut watches = Vec::new();
+    for queue in queues {
+        let desk = Arc::clone(&desk);
+        watches.push(tokio::spawn(async move { desk.0.watch(queue).await }));
+    }
+    let look = cluster.connect(name(&options)).await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%knee_queue.watch%'
+        AND wait_event_type = 'Lock' AND datname = current_database()";
+    desk.at_last(async || {
+        let waiting: i64 = look.query_one(waiting, &[]).await.unwrap().get(0);
+        (waiting == 2).then_some(())
+    })
+    .await;
+    let elsewhere = timeout(PATIENCE, desk.0.watch(free)).await;
+    elsewhere.expect("it is not held up").unwrap();
+    assert!(!watches.iter().any(JoinHandle::is_finished));
+    holder.batch_execute("COMMIT").await.unwrap();
+    for watch in watches {
+        timeout(PATIENCE, watch).await.expect("it is answered").unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_begins_to_wait_and_leaves_again_and_again_leaves_nothing_behind() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let queue = desk.queue(client).await;
+    let holder = cluster.connect(name(&options)).await;
+    let holds = format!("BEGIN; SELECT FROM knee_queue.queue WHERE id = {queue} FOR UPDATE");
+    holder.batch_execute(&holds).await.unwrap();
+    let tasks = tokio::runtime::Handle::current().metrics();
+    let before = tasks.num_alive_tasks();
+    for _ in 0..200 {
+        let watch = timeout(Duration::from_millis(1), desk.0.watch(queue)).await;
+        assert!(watch.is_err(), "{watch:?}");
+    }
+    // The one who asks, and connections.
+    assert!(tasks.num_alive_tasks() <= before + 8, "{}", tasks.num_alive_tasks() - before);
+    holder.batch_execute("COMMIT").await.unwrap();
+    timeout(PATIENCE, desk.0.watch(queue)).await.expect("it is answered").unwrap();
 }
 
 /// However many begin at once, as when the connection was lost that listens.

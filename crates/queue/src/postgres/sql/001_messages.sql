@@ -647,14 +647,17 @@ BEGIN
 END $$;
 
 -- From its end on, those who begin to send to the queue learn that it is watched; those who are senders() by
--- then may not have. It need not survive a crash, which ends the watching, too.
+-- then may not have. It need not survive a crash, which ends the watching, too. Answers whether the queue is
+-- there; NULL where somebody has its row for longer than a moment: others want the connection.
 CREATE FUNCTION watch(p_queue integer, p_seconds integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '100ms', true);
     UPDATE knee_queue.queue q SET watched_until = now() + p_seconds * interval '1 second'
     WHERE q.id = p_queue;
     RETURN FOUND;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN NULL;
 END $$;
 
 -- The transactions that are sending to a queue. Nobody waits for their lock: those who want to send would have to
