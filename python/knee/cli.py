@@ -118,7 +118,7 @@ def run_command(
         folder.check_fingerprint(begun.manifest)
         manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found, folder.scratch_path))
     folder.write_manifest(manifest)
-    for note in manifest["notes"]:
+    for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
         print(f"knee: {note}", file=sys.stderr)
     tally = _measure(experiment, folder, manifest, host)
     if not no_report and folder.done():

@@ -67,8 +67,7 @@ class Lab:
         KeyboardInterrupt passes through after the run is marked. In each case all processes are stopped, and nothing
         is left of what the stores kept on disk.
         """
-        makes_room = scratch(self._folder.scratch_path, self._folder.abandoned_scratch())
-        with makes_room if needs_scratch(self._spec) else nullcontext() as room:
+        with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
             if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
                 self._common = [self._make_graph(graph, room)]
             return self._make(plan, on_commands, room)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from knee.dataset import writing
+from knee.dataset import unused, writing
 from knee.interrupts import interrupts_deferred
 from knee.spec import Spec
 
@@ -75,22 +75,23 @@ class Scratch:
 
 
 @contextmanager
-def scratch(path: Path, abandoned: Sequence[Path] = ()) -> Iterator[Scratch]:
-    """An empty directory that is gone afterwards; what a lab that was killed left in its place goes as well, and so do
-    those that others have `abandoned`.
+def scratch(path: Path) -> Iterator[Scratch]:
+    """An empty directory that is gone afterwards; what a lab that was killed left in its place goes as well.
 
     Raises StorageError when it cannot be made or removed.
     """
-    for left in (path, *abandoned):
-        _remove(left)
+    _remove(path)
     try:
         with writing(path):
             (path / _DATA).mkdir(parents=True)
-            password = secrets.token_urlsafe(24)
-            for name, text in ((_PASSWORD, password), (_PGPASS, f"*:*:*:*:{password}\n")):
-                (path / name).touch(mode=0o600)
-                (path / name).write_text(text, encoding="ascii")
-        yield Scratch(path)
+        # Who removes what killed labs have left leaves it alone, also where the run folder is moved meanwhile.
+        with unused(path):
+            with writing(path):
+                password = secrets.token_urlsafe(24)
+                for name, text in ((_PASSWORD, password), (_PGPASS, f"*:*:*:*:{password}\n")):
+                    (path / name).touch(mode=0o600)
+                    (path / name).write_text(text, encoding="ascii")
+            yield Scratch(path)
     finally:
         _remove(path)
 

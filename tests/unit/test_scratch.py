@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from knee import spec
 from knee.dataset import RunFolder
-from knee.errors import StorageError
+from knee.errors import DatasetError, StorageError
 from knee.hosts.local import LocalHost
 from knee.interrupts import termination_as_interrupt
 from knee.run import new_manifest
@@ -69,20 +70,68 @@ def test_what_a_killed_lab_left_behind_is_removed(tmp_path: Path) -> None:
     assert not room.path.exists()
 
 
-def test_what_other_killed_labs_left_behind_is_removed_and_nothing_of_those_at_work(tmp_path: Path) -> None:
-    killed, gone, at_work, mine = (RunFolder.create(tmp_path, "x", TEXT) for _ in range(4))
-    for folder in (killed, gone, at_work):
+def left_by_killed_labs(runs_dir: Path, count: int) -> list[RunFolder]:
+    """Run folders nobody is at work in, and what is beside them."""
+    folders = [RunFolder.create(runs_dir, "x", TEXT) for _ in range(count)]
+    for folder in folders:
         folder.scratch_path.mkdir()
         (folder.scratch_path / "password").touch()
+    return folders
+
+
+def test_what_other_killed_labs_left_behind_is_removed_and_nothing_of_those_at_work(tmp_path: Path) -> None:
+    killed, gone, at_work, mine = left_by_killed_labs(tmp_path, 4)
     gone.path.rename(tmp_path / "kept elsewhere")
     at_work.lock()
     mine.lock()
-    with scratch(mine.scratch_path, mine.abandoned_scratch()) as room:
-        assert room.password_path.exists()
-        left = [folder.scratch_path for folder in (killed, gone, at_work) if folder.scratch_path.exists()]
-        assert left == [at_work.scratch_path]
-    # It was only looked at.
+    assert mine.remove_abandoned_scratch() == []
+    left = [folder.scratch_path for folder in (killed, gone, at_work, mine) if folder.scratch_path.exists()]
+    assert left == [at_work.scratch_path, mine.scratch_path]
+    # It was locked only meanwhile.
     killed.lock()
+
+
+def test_nobody_goes_on_with_a_run_while_what_it_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, beginning, mine = left_by_killed_labs(tmp_path, 3)
+    removed = []
+
+    def rmtree(path: Path) -> None:
+        with pytest.raises(DatasetError, match="removes what a killed one left"):
+            RunFolder(killed.path).lock()
+        removed.append(path)
+        assert beginning.remove_abandoned_scratch() == []
+
+    monkeypatch.setattr("knee.dataset.recording.shutil.rmtree", rmtree)
+    for folder in (beginning, mine):
+        folder.lock()
+    assert mine.remove_abandoned_scratch() == []
+    assert removed == [killed.scratch_path]
+
+
+def test_what_a_run_uses_stays_also_when_its_folder_is_moved(tmp_path: Path) -> None:
+    at_work, mine = (RunFolder.create(tmp_path, "x", TEXT) for _ in range(2))
+    at_work.lock()
+    with scratch(at_work.scratch_path) as room:
+        at_work.path.rename(tmp_path / "moved")
+        assert mine.remove_abandoned_scratch() == []
+        assert room.password_path.exists()
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.EACCES, ["Permission denied"]), (errno.ENOENT, [])])
+def test_what_cannot_be_removed_of_others_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: list[str]
+) -> None:
+    def rmtree(path: Path) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    killed, mine = left_by_killed_labs(tmp_path, 2)
+    monkeypatch.setattr("knee.dataset.recording.shutil.rmtree", rmtree)
+    mine.lock()
+    notes = mine.remove_abandoned_scratch()
+    assert [note.rpartition(": ")[2] for note in notes] == told
+    assert all(str(killed.scratch_path) in note for note in notes)
 
 
 def test_room_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ All times ending in `_ns` are nanoseconds, `_s` seconds, `second` and `*_unix_s`
 
 from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TABLES, TOTALS, WINDOWS
 from knee.dataset.reading import Dataset
-from knee.dataset.recording import Outcome, RunFolder, writing
+from knee.dataset.recording import Outcome, RunFolder, unused, writing
 
 __all__ = [
     "POINTS",
@@ -34,5 +34,6 @@ __all__ = [
     "Dataset",
     "Outcome",
     "RunFolder",
+    "unused",
     "writing",
 ]

@@ -25,6 +25,8 @@ from knee.design import Run
 from knee.errors import DatasetError, StorageError
 from knee.spec import Spec
 
+_SCRATCH = ".scratch"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -77,7 +79,9 @@ class RunFolder:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DatasetError(f"{self.path}: another `knee run` is at work in it") from error
+            raise DatasetError(
+                f"{self.path}: another `knee run` is at work in it, or removes what a killed one left beside it"
+            ) from error
         except OSError:
             # A file system without locks: whoever shares it has to take care.
             return
@@ -112,13 +116,30 @@ class RunFolder:
     @property
     def scratch_path(self) -> Path:
         """Beside the folder, on its disk: where what only a run needs is kept for as long as it lasts."""
-        return self.path.with_name(f".{self.path.name}.scratch")
+        return self.path.with_name(f".{self.path.name}{_SCRATCH}")
 
-    def abandoned_scratch(self) -> list[Path]:
-        """What labs that were killed have left beside the folder: nobody is at work any more in theirs."""
-        suffix = ".scratch"
-        named = (path for path in self.path.parent.glob(f".*{suffix}") if path != self.scratch_path)
-        return [path for path in named if not _is_worked_in(path.with_name(path.name[1:].removesuffix(suffix)))]
+    def remove_abandoned_scratch(self) -> list[str]:
+        """Remove what labs that were killed have left beside the folder; what could not be removed, and why.
+
+        Whoever goes on with such a run is kept out of it meanwhile: otherwise what it makes would be removed as well.
+        """
+        notes = []
+        for left in self.path.parent.glob(f".*{_SCRATCH}"):
+            if left == self.scratch_path:
+                continue
+            folder = left.with_name(left.name[1:].removesuffix(_SCRATCH))
+            # That of a run whose folder was moved is known to be in use by its own lock.
+            with unused(folder) as nobody_resumes, unused(left) as nobody_is_in:
+                if not (nobody_resumes and nobody_is_in):
+                    continue
+                try:
+                    shutil.rmtree(left)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    notes.append(f"{left}, which a run that was killed has left, cannot be removed: {reason}")
+        return notes
 
     def lines_path(self, run: Run, process: str) -> Path:
         """Where a process's JSON lines go."""
@@ -168,21 +189,26 @@ class RunFolder:
         return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
 
 
-def _is_worked_in(folder: Path) -> bool:
-    """Whether somebody has locked a run folder, or may have for all that can be told."""
+@contextmanager
+def unused(directory: Path) -> Iterator[bool]:
+    """Lock a directory meanwhile; whether nobody else has, as far as can be told. Nobody uses one that is gone."""
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        yield isinstance(error, FileNotFoundError)
+        return
+    try:
+        yield _locks(handle)
+    finally:
+        os.close(handle)
+
+
+def _locks(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+        return False
+    return True
 
 
 def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
