@@ -24,6 +24,9 @@ CONNECTIONS_MAX = 200
 # Connecting and preparing is no part of a request.
 CONNECTED_S = 0.4
 SLACK_S = 60.0
+# So long pgbench goes on behind the second look at what PostgreSQL uses: its sessions end with it.
+STILL_THERE_S = 1
+READINGS_MAX = 100
 USER = "knee"
 
 
@@ -72,13 +75,26 @@ class Cluster(Server):
         self.sql("postgres", f"CREATE DATABASE {database}")
 
     def cpu_s(self) -> float:
-        """What all of its processes have used, those that have ended as well."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        total_s = CpuTime.of(self.pid).total_s + (int(fields[13]) + int(fields[14])) / TICKS_PER_S
-        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
-            with suppress(ProcessLookupError):
-                total_s += CpuTime.of(int(child)).total_s
-        return total_s
+        """What all of its processes have used, those that have ended as well, to some ticks of the clock.
+
+        Raises BenchError when sessions begin and end all the time.
+        """
+        for _ in range(READINGS_MAX):
+            children = self._children()
+            total_s = 0.0
+            for child in children:
+                with suppress(ProcessLookupError):
+                    total_s += CpuTime.of(child).total_s
+            # Of those that have ended, after those that have not: one that ends in between is in both, but in the list
+            # no more. The other way round it would be in neither.
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            total_s += CpuTime.of(self.pid).total_s + (int(fields[13]) + int(fields[14])) / TICKS_PER_S
+            if self._children() == children:
+                return total_s
+        raise BenchError("PostgreSQL's sessions begin and end too fast to tell what they use")
+
+    def _children(self) -> list[int]:
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def _await_answer(self) -> None:
         """A port is open before whoever comes is let in."""
@@ -109,7 +125,10 @@ class Script:
 
 
 def metered(cluster: Cluster, middleware: Program | None, load: Callable[[], float], seconds: float) -> Stretch:
-    """What load costs that has just been started. `load` waits for its end and answers its requests per second."""
+    """What load of at least so many seconds costs that has just been started.
+
+    `load` waits for its end and answers its requests per second.
+    """
     time.sleep(CONNECTED_S)
     began, postgresql_s, middleware_s = time.monotonic(), cluster.cpu_s(), _cpu_s(middleware)
     time.sleep(max(0.1, seconds - CONNECTED_S))
@@ -132,17 +151,18 @@ def pgbench(cluster: Cluster, script: Script, connections: int, seconds: float, 
 
 def pgbench_stretch(cluster: Cluster, script: Script, connections: int, seconds: float) -> Stretch:
     """The script again and again. Raises BenchError when one failed."""
-    with pgbench(cluster, script, connections, seconds) as program:
+    whole_s = math.ceil(seconds)
+    with pgbench(cluster, script, connections, whole_s + STILL_THERE_S) as program:
 
         def per_second() -> float:
-            output = program.read_to_end(seconds + SLACK_S)
+            output = program.read_to_end(whole_s + SLACK_S)
             rate = re.search(r"^tps = ([0-9.]+)", output, re.MULTILINE)
             failed = re.search(r"^number of failed transactions: ([1-9]\d*)", output, re.MULTILINE)
             if program.process.returncode != 0 or rate is None or failed:
                 raise BenchError(f"pgbench has failed, or nothing was done in time: {program.messages()}")
             return float(rate[1]) * script.requests
 
-        return metered(cluster, None, per_second, math.ceil(seconds))
+        return metered(cluster, None, per_second, whole_s)
 
 
 def migrated(cluster: Cluster, database: str, programs: Path | None) -> None:

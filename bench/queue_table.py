@@ -13,7 +13,7 @@ from typing import Any
 
 from bench import pgmq
 from bench.outcome import Outcome, aligned
-from bench.postgresql import SESSION, Cluster, Script, Stretch, migrated, pgbench_stretch
+from bench.postgresql import SESSION, STILL_THERE_S, Cluster, Script, Stretch, migrated, pgbench_stretch
 from bench.programs import BenchError
 from bench.queue_load import CHARACTERS, before, stretch
 from bench.samples import Ratio
@@ -118,8 +118,8 @@ def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]
 
 
 def estimate_s(plan: Plan, cells: int) -> float:
-    """How long so many cells take, each of three contestants."""
-    return cells * 3 * (plan.rounds + 1) * (plan.seconds + OVERHEAD_S) + 15
+    """How long so many cells take, each of three contestants, one of them pgbench."""
+    return cells * 3 * (plan.rounds + 1) * (plan.seconds + OVERHEAD_S + STILL_THERE_S / 3) + 15
 
 
 def _cluster(files: Path, name: str, *, durable: bool) -> Cluster:

@@ -1,0 +1,61 @@
+"""The comparisons' own PostgreSQL: what is read of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from bench.cpu import TICKS_PER_S, CpuTime
+from bench.postgresql import USER, Cluster, Script, pgbench
+
+PATIENCE_S = 20.0
+SESSIONS = 16
+# Time in user space and in the kernel of what has ended are whole ticks each.
+ROUNDED_S = 2 / TICKS_PER_S
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, durable=False) as cluster:
+        yield cluster
+
+
+def await_sessions(cluster: Cluster, count: int) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while sum(map(is_session, psutil.Process(cluster.pid).children())) != count:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def is_session(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return f"postgres: {USER} " in " ".join(process.cmdline())
+    return False
+
+
+def test_what_its_processes_have_used_does_not_fall_while_sessions_end(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work.sql").write_text("SELECT count(*) FROM generate_series(1, 100000);\n")
+    script = Script("postgres", tmp_path / "work.sql", 1)
+    idle_s = cluster.cpu_s()
+    with pgbench(cluster, script, SESSIONS, PATIENCE_S) as program:
+        await_sessions(cluster, SESSIONS)
+        until = time.monotonic() + PATIENCE_S
+        while (before_s := cluster.cpu_s()) < idle_s + 0.5:
+            assert time.monotonic() < until
+        of = CpuTime.of
+
+        def ending(pid: int) -> CpuTime:
+            """They end after the first look at anything, and before the second."""
+            monkeypatch.setattr(CpuTime, "of", of)
+            program.stop()
+            await_sessions(cluster, 0)
+            return of(pid)
+
+        monkeypatch.setattr(CpuTime, "of", ending)
+        assert cluster.cpu_s() > before_s - ROUNDED_S
