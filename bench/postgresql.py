@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cpu import TICKS_PER_S, CpuTime
-from bench.programs import BenchError, Program, Server, find_program, free_port
+from bench.programs import BenchError, Program, Server, environment, find_program, free_port
 from knee.errors import ProgramError
 from knee.programs import find_postgresql
 
@@ -63,7 +63,7 @@ class Cluster(Server):
 
     def url(self, database: str) -> str:
         """As the middleware and PostgreSQL's own programs take it."""
-        return f"postgresql://{USER}@{self.address}/{database}"
+        return f"postgresql://{USER}@{self.address}/{database}?sslmode=disable"
 
     def sql(self, database: str, text: str) -> str:
         """What some SQL answers. Raises BenchError when it fails."""
@@ -98,8 +98,9 @@ class Cluster(Server):
 
     def _await_answer(self) -> None:
         """A port is open before whoever comes is let in."""
+        asks = [_program("pg_isready"), "-q", "-d", self.url("postgres")]
         for _ in range(500):
-            if subprocess.run([_program("pg_isready"), "-q", "-d", self.url("postgres")]).returncode == 0:
+            if subprocess.run(asks, env=environment()).returncode == 0:
                 return
             time.sleep(0.02)
         raise BenchError(f"PostgreSQL does not answer: {self.messages()}")
@@ -141,12 +142,12 @@ def metered(cluster: Cluster, middleware: Program | None, load: Callable[[], flo
 
 def pgbench(cluster: Cluster, script: Script, connections: int, seconds: float, *flags: str) -> Program:
     """Debian's pgbench, one connection for each client, for whole seconds."""
-    environment = ["env", f"PGOPTIONS={script.session}"]
+    session = ["env", f"PGOPTIONS={script.session}"]
     command = [
         *(_program("pgbench"), "--no-vacuum", "--protocol", "prepared", "--file", str(script.file)),
         *("--client", str(connections), "--jobs", "1", "--time", str(math.ceil(seconds)), *flags),
     ]
-    return Program([*environment, *command, cluster.url(script.database)], None)
+    return Program([*session, *command, cluster.url(script.database)], None)
 
 
 def pgbench_stretch(cluster: Cluster, script: Script, connections: int, seconds: float) -> Stretch:
@@ -186,7 +187,7 @@ def _program(name: str) -> str:
 
 
 def _run(command: Sequence[str], text: str | None = None) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, env=environment())
     if done.returncode != 0:
         raise BenchError(f"{Path(command[0]).name} has failed: {done.stderr.strip()[-2000:]}")
     return done.stdout

@@ -78,6 +78,14 @@ def find_program(name: str, directory: Path | None) -> str:
     raise BenchError(f"{name} is not in {looked}: cargo build --release -p knee-bin -p knee-bench")
 
 
+def environment() -> dict[str, str]:
+    """What is started inherits all but what libpq reads: databases that are asked here are all the comparison's own.
+
+    libpq heeds some of it, as PGHOSTADDR, also where an address says otherwise.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
 @contextmanager
 def before_others() -> Iterator[bool]:
     """What is started has the processors before whatever else runs on this machine; whether the user may have it so.
@@ -146,6 +154,7 @@ class Program:
             # Nobody reads what a quiet program prints, and a full pipe would stop it.
             stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
             stderr=self._messages,
+            env=environment(),
         )
 
     def __enter__(self) -> Self:

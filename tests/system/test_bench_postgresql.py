@@ -1,4 +1,4 @@
-"""The comparisons' own PostgreSQL: what is read of it."""
+"""The comparisons' own PostgreSQL: who is asked, and what is read of it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,28 @@ from pathlib import Path
 import psutil
 import pytest
 from bench.cpu import TICKS_PER_S, CpuTime
-from bench.postgresql import USER, Cluster, Script, pgbench
+from bench.postgresql import SESSION, USER, Cluster, Script, migrated, pgbench
+
+from knee import programs
 
 PATIENCE_S = 20.0
 SESSIONS = 16
+DATABASE_OF_THEIR_OWN = {
+    "PGPASSWORD": "of another database",
+    "PGSSLMODE": "verify-full",
+    "PGHOSTADDR": "192.0.2.1",
+    "PGOPTIONS": "-c no_such_setting=1",
+    "PGSERVICE": "another",
+}
+"""The environment of whoever uses PostgreSQL besides: none of it is about the comparisons'."""
 # Time in user space and in the kernel of what has ended are whole ticks each.
 ROUNDED_S = 2 / TICKS_PER_S
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    for name, value in DATABASE_OF_THEIR_OWN.items():
+        monkeypatch.setenv(name, value)
     with Cluster(tmp_path, durable=False) as cluster:
         yield cluster
 
@@ -59,3 +71,12 @@ def test_what_its_processes_have_used_does_not_fall_while_sessions_end(
 
         monkeypatch.setattr(CpuTime, "of", ending)
         assert cluster.cpu_s() > before_s - ROUNDED_S
+
+
+def test_nobody_asks_another_database(cluster: Cluster, tmp_path: Path) -> None:
+    migrated(cluster, "ours", programs.find("knee-queue").parent)
+    (tmp_path / "clients.sql").write_text("SELECT knee_queue.register_client(0);\n")
+    with pgbench(cluster, Script("ours", tmp_path / "clients.sql", 1, SESSION), 1, 1) as program:
+        program.read_to_end(PATIENCE_S)
+        assert program.process.returncode == 0, program.messages()
+    assert int(cluster.sql("ours", "SELECT count(*) FROM knee_queue.client")) > 0
