@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from knee import spec
 from knee.errors import ProcessError
 from knee.hdr import Histogram
 from knee.pgbench import OPERATION, lines, preparation, script
@@ -61,6 +62,12 @@ def test_what_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_script_asks_for_more_at_each_level() -> None:
     asked = [script(Workload(protocol="queue", level=level, characters=3)).count("SELECT") for level in range(3)]
     assert asked == [1, 2, 4]
+
+
+def test_what_is_asked_of_more_messages_than_memory_answers_no_more_where_there_are_more() -> None:
+    file = Path(__file__).resolve().parents[2] / "experiments" / "queue-beyond-memory.toml"
+    asked = script(spec.parse(spec.read(file), str(file), {}).base.workload)
+    assert [name for name in ("send(", "take(", "read(", "list_queues(") if name in asked] == ["send(", "take("]
 
 
 def test_what_is_sent_cannot_be_compressed_and_is_the_same_again() -> None:

@@ -177,7 +177,7 @@ class Workload(Table):
     receivers   whom a client sends to: itself, or any client
     backlog     messages that are in the clients' queues before each point, from and to them as `receivers` says
     level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
-                3 sends ten messages to one queue or removes its top, by chance, so that it grows
+                3 sends ten messages to one queue or removes its top, by chance, so that it grows; 4 sends and removes
     """
 
     protocol: Literal["memcached", "kv", "queue"] = "memcached"
@@ -193,7 +193,7 @@ class Workload(Table):
     characters: Annotated[int, Field(ge=1, le=1_000_000)] = 200
     receivers: Literal["self", "any"] = "any"
     backlog: Annotated[int, Field(ge=0, le=100_000_000)] = 0
-    level: Annotated[int, Field(ge=0, le=3)] = 2
+    level: Annotated[int, Field(ge=0, le=4)] = 2
     set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
     multiget: Annotated[int, Field(ge=1, le=1000)] = 1
     value_bytes: (
