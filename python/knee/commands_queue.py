@@ -24,9 +24,10 @@ _CHECKPOINT_S = 60.0
 _SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
 """What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
 _USER = "knee"
+_DATABASE = "postgres"
+
 Identity = tuple[int, int]
 """The numbers of a client and of the queue that it was made."""
-_DATABASE = "postgres"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _STDERR_BYTES_KEPT = 4096
 _LOG_CHUNK_BYTES = 1 << 16
 _POLL_S = 0.02
 _KILLED_S = 10
-_POSTGRESQL_SETTINGS = "PG"
+_POSTGRESQL_PREFIX = "PG"
 """What the names of libpq's environment variables begin with, and no others' that matter to what the lab starts."""
 
 
@@ -262,7 +262,7 @@ def _environment(command: Command) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not (command.own_database and name.startswith(_POSTGRESQL_SETTINGS))
+        if not (command.own_database and name.startswith(_POSTGRESQL_PREFIX))
     }
     return {**inherited, **dict(command.environment)}
 
