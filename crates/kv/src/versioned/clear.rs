@@ -232,10 +232,13 @@ impl Store {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
     use std::path::Path;
 
     use super::*;
     use crate::engine::Expiry;
+    use crate::versioned::directory::FILE_HEAD_BYTES;
     use crate::versioned::{
         Action, Condition, Consistency, DirectoryOptions, Durability, ReadError, StoreOptions,
         Write, WriteError,
@@ -290,6 +293,35 @@ mod tests {
         drop(store);
         let found = shown(&open(&path, 1000));
         assert!(matches!(found, Err(ReadError::Compacted(_)) | Ok(None)), "{found:?}");
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    /// Its segment goes, for nobody asks for anything in it, while some keys do not say yet that they are gone.
+    #[test]
+    fn what_was_taken_away_does_not_come_back_where_the_record_of_that_is_damaged() {
+        let path = std::env::temp_dir().join(format!("knee-cleared-harm-{}", std::process::id()));
+        let mut store = open(&path, 1000);
+        (0..20_u8).for_each(|key| put(&store, &[key], b"old"));
+        let cleared = store.clear(1, 1).unwrap();
+        let bits = store.0.clearing.unfinished_at.load(Ordering::Relaxed);
+        let at = Location::from_bits(bits).unwrap();
+        drop(store);
+        store = open(&path, 1000);
+        let damaged = path.join(format!("{:08}.log", at.segment));
+        let file = File::options().write(true).open(&damaged).unwrap();
+        file.write_all_at(&[0xff; 8], FILE_HEAD_BYTES + at.offset() as u64).unwrap();
+        while store.reclaim().unwrap() {}
+        assert!(!damaged.exists());
+        for _ in 0..2 {
+            assert_eq!(store.read(&[19], 1, |_| true).unwrap().found, None);
+            let shown = store.read_at(&[19], cleared, 1, |_| true).found;
+            assert!(matches!(shown, Err(ReadError::Compacted(_)) | Ok(None)), "{shown:?}");
+            drop(store);
+            store = open(&path, 1000);
+        }
+        store.finish_clearing(1, &AtomicBool::new(false)).unwrap();
+        assert_eq!(store.keys(), 0);
+        drop(store);
         std::fs::remove_dir_all(path).unwrap();
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::log::{Forgotten, Unwritable};
-use super::record::{ALIGN, HEAD_BYTES, Kind, Sequence};
+use super::record::{ALIGN, HEAD_BYTES, Kind, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
 use super::store::{Consistency, Store, lock};
 use super::table::{Damage, Table};
@@ -271,6 +271,12 @@ impl Store {
         if let Some(damage) = damage {
             if (0..self.stripes()).any(|stripe| self.stripe(stripe).asks_for(segment.id)) {
                 return Err(damage.into());
+            }
+            // If it was what says that all keys are gone, some may not say so themselves yet.
+            let cleared = self.clearing();
+            if segment.has_clear() && cleared != 0 {
+                let record = Record::of_no_key(Kind::Clear, cleared);
+                self.0.log.begin_move(&record, true)?.append_moved(&record);
             }
             // Nobody knows what that was.
             self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);

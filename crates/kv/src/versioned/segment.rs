@@ -248,6 +248,11 @@ impl Segment {
         self.tally.clears.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it has one, be it damaged.
+    pub(crate) fn has_clear(&self) -> bool {
+        self.tally.clears.load(Ordering::Relaxed)
+    }
+
     /// Bytes of records that somebody may still ask for.
     pub(crate) fn live(&self) -> u64 {
         self.tally.live.load(Ordering::Relaxed) % LIVE_RECORD
@@ -261,9 +266,8 @@ impl Segment {
     /// From which commit on the log says without it what it said; `None` while somebody may still
     /// ask for something in it.
     pub(crate) fn said_without(&self) -> Option<Sequence> {
-        let Tally { replaced, clears, .. } = &*self.tally;
-        let is_needed = !self.is_dead() || clears.load(Ordering::Relaxed);
-        (!is_needed).then(|| replaced.load(Ordering::Relaxed))
+        let is_needed = !self.is_dead() || self.has_clear();
+        (!is_needed).then(|| self.tally.replaced.load(Ordering::Relaxed))
     }
 
     /// A record of so many bytes is asked for again, found by a recovery.
