@@ -264,6 +264,7 @@ mod tests {
         share.take(usize::MAX).unwrap_err();
         share.take(1).unwrap();
     }
+
     #[test]
     fn who_stands_still_is_excused_by_others_of_its_connection_and_not_for_ever() {
         const HOUR: Duration = Duration::from_secs(3600);

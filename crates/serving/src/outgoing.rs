@@ -70,6 +70,7 @@ impl Leaving {
         self.share.moves();
         let part = Waiting::frame(part, &self.share);
         if self.data.is_empty() {
+            // What makes a stream's next message holds nothing of the request.
             self.share.keep(CALL_BYTES);
         }
         part
@@ -323,6 +324,7 @@ mod tests {
             assert_eq!(budget.taken(), 0);
         }
     }
+
     /// No test takes nearly as long.
     const IDLE_MAX: Duration = Duration::from_secs(3600);
 

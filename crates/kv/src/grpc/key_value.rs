@@ -204,7 +204,8 @@ impl Service {
         if first.is_empty() {
             return Err(missing(&key));
         }
-        let service = self.clone();
+        // That of the request holds all of it, whose room is given back with the first message.
+        let (service, key) = (self.clone(), Bytes::copy_from_slice(&key));
         Ok(unfold(Some((Some(first), 0)), move |state| {
             let (service, key) = (service.clone(), key.clone());
             async move {
@@ -524,4 +525,37 @@ fn told(Past { version, deleted, appended, bytes }: Past) -> kv::Past {
         (false, false) => past::Kind::Put,
     };
     kv::Past { version, kind: kind.into(), bytes: bytes as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::meter::Telemetry;
+    use super::*;
+    use crate::versioned::{Consistency, StoreOptions};
+
+    /// A key of some bytes holds all of the request that it came in.
+    #[tokio::test]
+    async fn a_stream_holds_nothing_of_its_request() {
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 1,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let store = Store::in_memory(options, 1 << 20).expect("there is memory");
+        let meter = Arc::new(Meter::new(1, Telemetry::default()));
+        let (safe, _) = Safe::new(store.clone(), Arc::clone(&meter.shards)).expect("a thread");
+        let settings = Settings::for_values(1000);
+        let service = Service::new(store, safe, meter, settings, watch::channel(false).1);
+        let key = Bytes::from(b"key".to_vec());
+        let value = kv::Value::default();
+        let action = put(&value, 1);
+        service.write_one(&key, Condition::Always, action, None, 1).await.expect("it is put");
+        let request = HistoryRequest { key: key.clone() };
+        let history = service.history_of(request).await.expect("it is known");
+        let request = ScanRequest { end: key.clone(), ..ScanRequest::default() };
+        let scan = service.scan_of(request, false).await.expect("there is a place");
+        assert!(key.is_unique());
+        drop((history, scan));
+    }
 }

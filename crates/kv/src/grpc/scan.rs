@@ -52,7 +52,8 @@ pub(super) struct Scan {
     tally: Arc<Tally>,
     /// What it sees, unless it sees what is there when its turn comes.
     kept: Option<Kept>,
-    end: Bytes,
+    /// Copied: that of the request holds all of it, whose room is given back with the first batch.
+    end: Vec<u8>,
     predicate: Option<Predicate>,
     /// The last commit that it tells of so far.
     seen: u64,
@@ -177,7 +178,7 @@ impl Scan {
             left: if limit == 0 { u64::MAX } else { limit },
             store,
             tally,
-            end,
+            end: end.to_vec(),
             predicate,
             _permit: permit,
         })
