@@ -5,10 +5,11 @@ use std::time::Duration;
 use knee_kv::grpc::Settings;
 use knee_kv::versioned::Store as Versioned;
 use knee_rpc::Message;
+use knee_rpc::kv::StatsRequest;
 use tonic::Code;
 
 use crate::raw::{Raw, field};
-use crate::serving::{Client, Store, begin, everything, options, put, read, settings, stats};
+use crate::serving::{Client, Store, everything, options, patiently, put, read, settings};
 
 /// Nothing that is waited for here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,7 +27,7 @@ async fn with_value(bytes: usize, settings: Settings) -> Store {
 /// Begins scans until one is served.
 async fn scan_in_time(client: &mut Client) {
     let scanned = async {
-        while let Err(status) = client.scan(everything()).await {
+        while let Err(status) = patiently(async || client.scan(everything()).await).await {
             assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
             tokio::task::yield_now().await;
         }
@@ -87,8 +88,16 @@ async fn a_scan_of_which_nothing_can_be_read_loses_its_place() {
     let mut client = store.client().await;
     let mut reader = Raw::connect(store.address(), 0);
     let request = everything().encode_to_vec();
-    reader.begin("/knee.kv.v1.KeyValue/Scan", request.len(), &request);
-    while stats(&mut client).await.scans == 0 {}
+    let begun = async {
+        let mut scans = 0;
+        while scans == 0 {
+            // Where the machine held up the one before, it was given up before it began.
+            reader.begin("/knee.kv.v1.KeyValue/Scan", request.len(), &request);
+            let stats = patiently(async || client.stats(StatsRequest {}).await).await;
+            scans = stats.unwrap().into_inner().scans;
+        }
+    };
+    tokio::time::timeout(PATIENCE, begun).await.expect("it begins");
     scan_in_time(&mut client).await;
 }
 
@@ -98,7 +107,7 @@ async fn a_reader_that_hangs_is_not_excused_for_ever_by_others_of_its_connection
         Settings { scans_max: 1, reader_idle_max: Duration::from_millis(100), ..settings() };
     let store = with_value(100 << 10, hasty).await;
     let mut busy = store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
-    let hanging = begin(&mut busy, everything()).await;
+    let hanging = patiently(async || busy.scan(everything()).await).await.unwrap();
     let reading = tokio::spawn(async move {
         loop {
             // Where this is late it may be given up itself.
