@@ -3,7 +3,9 @@
 //!
 //! A connection may take as much as is left to all others, and no more: one alone half of everything,
 //! two that take what they can a third each. However many hold what they have, something is left
-//! (Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches").
+//! (Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches"),
+//! but for the parts of answers that wait for their readers, 32 KiB a call, which are taken whether
+//! there is room or not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +17,7 @@ use tonic::Status;
 use crate::activity::Activity;
 
 /// What a call takes beside its messages: what they are read into and written from. A small answer
-/// is part of it.
+/// is part of it while it is made; what waits for its reader has room beside that.
 pub const CALL_BYTES: usize = 16 << 10;
 
 /// A call of which nothing moves may wait for its turn so many times as long while anything else moves

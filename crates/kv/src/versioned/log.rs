@@ -215,8 +215,7 @@ impl Log {
         })
     }
 
-    /// Begins a commit of records of these lengths. Nothing can fail once it has begun. One that
-    /// only
+    /// Begins a commit of records of these lengths. Nothing can fail once it has begun. One that only
     /// `frees` space may take a segment beyond the limit.
     pub(crate) fn begin(
         &self,
