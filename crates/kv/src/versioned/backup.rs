@@ -203,24 +203,22 @@ impl Store {
             fs::rename(&partial, path).map_err(told(path))?;
             Ok(sequence)
         });
-        let sequence = made.map_err(|error| {
-            // But for what somebody else makes.
-            let _ = remove_unfinished(&partial);
-            match error {
-                BackupError::Directory(DirectoryError::InUse(_)) => {
-                    BackupError::InUse(path.to_owned())
-                }
-                // Somebody else took what was not locked yet for what nobody makes, and makes it himself.
-                BackupError::Directory(DirectoryError::Io(file, cause))
-                    if file.starts_with(&partial)
-                        && matches!(
-                            cause.kind(),
-                            io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
-                        ) =>
-                {
-                    BackupError::InUse(path.to_owned())
-                }
-                error => error,
+        let sequence = made.map_err(|error| match error {
+            // What somebody else makes, or is about to, is his: were it removed, nobody might make one.
+            BackupError::Directory(DirectoryError::InUse(_)) => BackupError::InUse(path.to_owned()),
+            // Somebody else took what was not locked yet for what nobody makes, and makes it himself.
+            BackupError::Directory(DirectoryError::Io(file, cause))
+                if file.starts_with(&partial)
+                    && matches!(
+                        cause.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                    ) =>
+            {
+                BackupError::InUse(path.to_owned())
+            }
+            error => {
+                let _ = remove_unfinished(&partial);
+                error
             }
         })?;
         parent.sync_all().map_err(|error| BackupError::Unsettled(path.to_owned(), error))?;
@@ -234,7 +232,12 @@ impl Store {
         self.sync(sequence).map_err(BackupError::Store)?;
         let consistency = self.0.options.consistency;
         let told = |error| BackupError::Io(path.to_owned(), error);
-        let (directory, _) = Directory::open(path, consistency).map_err(BackupError::Directory)?;
+        let (directory, manifest) =
+            Directory::open(path, consistency).map_err(BackupError::Directory)?;
+        // Somebody else's copy has just failed, and he is about to remove it.
+        if !manifest.segments.is_empty() {
+            return Err(BackupError::Directory(DirectoryError::InUse(path.to_owned())));
+        }
         let held = directory.held().map_err(told)?;
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };
         // It is written whenever a segment is full, and in the end.
