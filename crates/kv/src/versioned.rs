@@ -14,6 +14,7 @@ mod items;
 mod keeper;
 mod log;
 mod order;
+mod pressure;
 mod read;
 mod reclaim;
 mod record;

@@ -8,7 +8,7 @@ use knee_proto::encode;
 
 use super::edges::{Edge, EdgeReader, LineError, Position, ReadEdgesError};
 use crate::engine::{Expiry, Second, Version};
-use crate::versioned::{Action, Condition, Damage, Store, Unwritable, Write, WriteError};
+use crate::versioned::{Action, Condition, Damage, Room, Store, Unwritable, Write, WriteError};
 
 /// Edges of a commit, where nothing else is asked for.
 ///
@@ -278,6 +278,7 @@ impl<'a> Target<'a> {
             action: Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &mark },
         });
         let last = writes.len() - 1;
+        self.store.wait_for_room(Room::of(&writes));
         let committed =
             self.store.write(&writes, None, (self.now)()).map_err(|error| match error {
                 WriteError::Condition { index, version: None, .. } if index == last => {

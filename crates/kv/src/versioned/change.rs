@@ -297,6 +297,7 @@ impl Store {
         let fits = taken <= bytes;
         if fits {
             self.0.log.set_bytes_max(bytes);
+            self.0.pressure.note_freed();
         }
         fits
     }

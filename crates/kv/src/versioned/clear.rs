@@ -122,6 +122,7 @@ impl Store {
         tables.iter_mut().for_each(|table| table.clear(sequence));
         // Unless another one has been asked for meanwhile.
         let _ = due.compare_exchange(asked, NEVER, Ordering::Release, Ordering::Relaxed);
+        self.0.pressure.note_freed();
         Ok(sequence)
     }
 

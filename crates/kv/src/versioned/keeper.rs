@@ -90,7 +90,11 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         History::Seconds(seconds) => SWEEP_MIN.max(Duration::from_secs(u64::from(seconds)) / 10),
         History::All => Duration::MAX,
     };
+    let pressure = &store.0.pressure;
+    let _keeping = pressure.keep();
     while !over.load(Ordering::Acquire) {
+        // Who begins to wait later is to have a round of its own, from here on.
+        let waited_for = pressure.is_felt().then(|| (store.0.log.end(), pressure.freed()));
         if let History::Seconds(seconds) = history {
             let since = Duration::from_secs(u64::from(seconds));
             let from = retained(&mut past, since, store.last(), Instant::now());
@@ -115,9 +119,21 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         let _ = store.prepare();
         let goes_on = || !over.load(Ordering::Acquire) && store.reclaim() == Ok(true);
         // All else has its turn also while there is always something to be had back.
-        if !(0..RECLAIMED_AT_ONCE).all(|_| goes_on()) {
-            thread::park_timeout(TICK);
+        if (0..RECLAIMED_AT_ONCE).all(|_| goes_on()) {
+            continue;
         }
+        if let Some((end, freed)) = waited_for {
+            // What was replaced may go now, be its time not over; and nothing is had back of what the
+            // disk does not have yet. If it refuses, whoever writes is told.
+            let _ = store.write_out();
+            store.sweep();
+            swept = Instant::now();
+            if goes_on() {
+                continue;
+            }
+            pressure.note_fruitless(end, freed);
+        }
+        thread::park_timeout(TICK);
     }
     let _ = store.write_out();
 }

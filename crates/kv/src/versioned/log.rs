@@ -62,6 +62,8 @@ pub(crate) struct Log {
     /// What its active segment still takes, for who asks before it commits.
     room: AtomicUsize,
     segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
+    /// Bytes of all of `segments`, which may be larger or smaller than those that are made now.
+    taken: AtomicU64,
     /// Changes with `segments`: who keeps some of them looks whether they are still the same.
     generation: AtomicU64,
     /// Where segments are kept, if anywhere.
@@ -198,6 +200,7 @@ impl Log {
         Ok(Log {
             room: AtomicUsize::new(head.room()),
             head: Mutex::new(head),
+            taken: AtomicU64::new(segments.values().map(|segment| segment.reserved as u64).sum()),
             segments: RwLock::new(segments),
             generation: AtomicU64::new(0),
             directory,
@@ -281,6 +284,8 @@ impl Log {
         if !fresh.is_empty() {
             let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
             segments.extend(fresh.iter().map(|segment| (segment.id, Arc::clone(segment))));
+            let bytes = fresh.iter().map(|segment| segment.reserved as u64).sum();
+            self.taken.fetch_add(bytes, Ordering::Relaxed);
         }
         fresh.into_iter()
     }
@@ -348,10 +353,14 @@ impl Log {
         (self.taken(), self.bytes_max.load(Ordering::Relaxed))
     }
 
-    /// Bytes of all segments, which may be larger or smaller than those that are made now.
+    /// Bytes of all segments.
     fn taken(&self) -> u64 {
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.values().map(|segment| segment.reserved as u64).sum()
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Where it ends.
+    pub(crate) fn end(&self) -> Location {
+        lock(&self.head).end()
     }
 
     /// The last commit that was begun and is over.
@@ -567,10 +576,14 @@ impl Log {
 
     fn replace(&self, id: SegmentId, with: Option<Arc<Segment>>) {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-        match with {
-            Some(segment) => segments.insert(id, segment),
+        let there = match with {
+            Some(segment) => {
+                self.taken.fetch_add(segment.reserved as u64, Ordering::Relaxed);
+                segments.insert(id, segment)
+            }
             None => segments.remove(&id),
         };
+        self.taken.fetch_sub(there.map_or(0, |there| there.reserved as u64), Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Release);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! What is still asked for moves to the end of the log; then the segment goes, as a whole. A
 //! segment is worth it when half of it is dead, so that the log takes at most twice what is alive,
-//! and each byte moved frees another one.
+//! and each byte moved frees another one; or an eighth, while somebody waits for space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,11 @@ use crate::engine::{Refused, Second};
 
 /// For so long requests are recognised also after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
+
+/// A segment is taken apart when at most this part of it is alive.
+const LIVE: (u64, u64) = (1, 2);
+/// The same while somebody waits for space: seven bytes are moved for one that is had back, at most.
+const LIVE_MOST: (u64, u64) = (7, 8);
 
 /// Why a segment was not reclaimed. It is still there, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +64,10 @@ impl Store {
         let may_go = |segment: &Arc<Segment>| told(segment) && !is_kept(segment);
         // What it takes, not what is in it: each life of a store leaves a segment that is not full.
         // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
+        let (part, of) = if self.0.pressure.is_felt() { LIVE_MOST } else { LIVE };
         let worth = |segment: &Arc<Segment>| {
-            may_go(segment) && 2 * (segment.live() + HEAD_BYTES as u64) <= segment.reserved as u64
+            let live = segment.live() + HEAD_BYTES as u64;
+            may_go(segment) && of * live <= part * segment.reserved as u64
         };
         // What has been forgotten of one that is not yet on the disk might come back.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
@@ -88,6 +95,7 @@ impl Store {
         };
         reclaimed?;
         self.note_shrunk();
+        self.0.pressure.note_freed();
         self.0.reclaims.fetch_add(1, Ordering::Relaxed);
         self.0.reclaim_sum_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(true)
@@ -113,7 +121,8 @@ impl Store {
     /// Whether space is short: then nothing is kept that need not be.
     pub(super) fn is_tight(&self) -> bool {
         let (bytes, bytes_max) = self.0.log.bytes();
-        bytes >= bytes_max - bytes_max / 10 || self.0.log.is_short()
+        let is_nearly_full = bytes >= bytes_max - bytes_max / 10;
+        is_nearly_full || self.0.log.is_short() || self.0.pressure.is_felt()
     }
 
     /// Forgets what was replaced and is not asked for any more, of every key.

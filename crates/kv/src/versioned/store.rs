@@ -17,6 +17,7 @@ use super::clear::Clearing;
 use super::directory::{Directory, DirectoryError};
 use super::figures::CommitFigures;
 use super::log::{Durability, Log, Recovered, Unwritable};
+use super::pressure::Pressure;
 use super::reclaim::ReclaimError;
 use super::record::{Kind, Record, Sequence};
 use super::recovery::{Findings, Lost, read_segments, records};
@@ -82,6 +83,7 @@ pub(super) struct Inner {
     pub(super) unswept: AtomicBool,
     pub(super) requests: Requests,
     pub(super) clearing: Clearing,
+    pub(super) pressure: Pressure,
     /// Of keys that were forgotten, where versions count the writes of each key, none had a larger
     /// one.
     pub(super) floor: AtomicU64,
@@ -238,6 +240,7 @@ impl Store {
             compacted: AtomicU64::new(0),
             requests: Requests::default(),
             clearing: Clearing::default(),
+            pressure: Pressure::default(),
             floor: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unswept: AtomicBool::new(false),

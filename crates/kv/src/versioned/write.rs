@@ -15,7 +15,7 @@ use crate::engine::{Expiry, Second, Version};
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
 /// Values are written in pieces of at most so much.
-const PIECE_BYTES_MAX: usize = 1 << 20;
+pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
 
 /// What must be so for a write to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ mod clearing;
 mod commits;
 mod disk;
 mod forgotten;
+mod full;
 mod graph;
 mod harm;
 mod history;

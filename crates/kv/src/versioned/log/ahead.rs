@@ -5,6 +5,10 @@ use std::sync::atomic::Ordering;
 
 use super::{HEAD_BYTES, Head, Log, Unwritable};
 
+/// Segments that may be taken between the look whether there are any and the commit: the keeper needs
+/// one or two for what it moves, and others who write may have looked at the same time.
+const BETWEEN: usize = 4;
+
 impl Log {
     /// Whether a commit of so many bytes waits for no segment that is made, may it take some of the
     /// reserved: all that it needs are there, or it is refused at once.
@@ -26,11 +30,27 @@ impl Log {
         self.spares.fill(count, beyond > 0, || self.make_segment())
     }
 
-    /// Segments that so many bytes of records may need beside the one that is written to: a record
-    /// is in one segment, and leaves less than half of the one before unused. In memory none is waited
-    /// for.
+    /// Whether such a commit is better begun later, for want of segments: it needs some, and there
+    /// are not so many that it would find them, whatever others append in between.
+    pub(crate) fn lacks(&self, bytes: usize, beyond: usize) -> bool {
+        let needed = self.beside(bytes);
+        if needed == 0 {
+            return false;
+        }
+        let most = self.bytes_max.load(Ordering::Relaxed) as usize / self.segment_bytes;
+        let between = if beyond == 0 { BETWEEN.min(most / 8) } else { 0 };
+        self.is_beyond_limit(needed + between, beyond) || self.is_short()
+    }
+
+    /// Segments that such a commit may wait for: in memory none is.
     fn needed(&self, bytes: usize) -> usize {
-        if !self.is_durable() || bytes <= self.room.load(Ordering::Relaxed) {
+        if self.is_durable() { self.beside(bytes) } else { 0 }
+    }
+
+    /// Segments that so many bytes of records may need beside the one that is written to: a record
+    /// is in one segment, and leaves less than half of the one before unused.
+    fn beside(&self, bytes: usize) -> usize {
+        if bytes <= self.room.load(Ordering::Relaxed) {
             0
         } else {
             1 + 2 * bytes / self.segment_bytes
