@@ -208,12 +208,7 @@ impl Inner {
             let done = calls::answer(&held, &inner.floors, &asked).await;
             inner.told(done)
         };
-        let answer = match **request {
-            // A page is asked for by the body of an answer, which nobody polls while its reader has no room:
-            // it would have its connection for as long.
-            Request::Read { .. } => ended(tokio::spawn(call).await),
-            _ => Outlasting::new(call).await,
-        };
+        let answer = Outlasting::new(call).await;
         stages.answered = Some(Instant::now());
         answer
     }

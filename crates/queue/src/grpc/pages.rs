@@ -8,6 +8,7 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::Message;
 use knee_rpc::queue::ReadAllResponse;
+use tokio::task::JoinSet;
 use tonic::Status;
 
 use super::asking::Asking;
@@ -25,18 +26,24 @@ pub(super) async fn pages<D: Database>(
     first: Page,
 ) -> Result<impl Stream<Item = Result<ReadAllResponse, Status>> + use<D>, Status> {
     let received = call.received;
-    let mut pages = Pages { asking, call, next: None };
-    let part = pages.part(first, received).await?;
-    Ok(unfold((pages, Some(part)), |(mut pages, first)| async move {
+    let (pages, first) = Pages { asking, call, next: None }.part(first, received).await;
+    Ok(unfold((Some(pages), Some(first?)), |(pages, first)| async move {
+        let mut pages = pages?;
         if let Some(first) = first {
-            return Some((Ok(first), (pages, None)));
+            return Some((Ok(first), (Some(pages), None)));
         }
         let Some(page) = pages.next.take() else {
             pages.call.ends(None);
             return None;
         };
-        let part = pages.part(page, Instant::now()).await;
-        Some((part, (pages, None)))
+        // In a task: nobody polls the body of an answer while its reader has no room, and a page that was begun
+        // in there would have its worker for as long. It ends with the stream.
+        let mut reading = JoinSet::new();
+        reading.spawn(pages.part(page, Instant::now()));
+        match reading.join_next().await {
+            Some(Ok((pages, part))) => Some((part, (Some(pages), None))),
+            _ => Some((Err(Status::internal("a page was not read to its end")), (None, None))),
+        }
     }))
 }
 
@@ -50,9 +57,10 @@ struct Pages<D> {
 
 impl<D: Database> Pages<D> {
     /// A part, for which its reader has waited since then.
-    async fn part(&mut self, page: Page, since: Instant) -> Result<ReadAllResponse, Status> {
+    async fn part(mut self, page: Page, since: Instant) -> (Self, Result<ReadAllResponse, Status>) {
         let part = self.read(page, since).await;
-        part.inspect_err(|status| self.call.ends(Some(status)))
+        let part = part.inspect_err(|status| self.call.ends(Some(status)));
+        (self, part)
     }
 
     async fn read(&mut self, page: Page, since: Instant) -> Result<ReadAllResponse, Status> {

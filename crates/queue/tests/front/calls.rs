@@ -6,8 +6,13 @@ use knee_rpc::queue::{
     ReleaseRequest, RemoveRequest, SendRequest,
 };
 
+use knee_queue::grpc::Settings;
+use tokio::time::timeout;
+
 use crate::ledger::Ledger;
-use crate::server::{Client, Server, create, register, remove, send};
+use crate::server::{
+    Client, PATIENCE, Server, create, register, remove, send, send_small, settings, until,
+};
 
 async fn read_all(client: &mut Client, receiver: u32, queue: u32) -> Vec<Vec<String>> {
     let request = ReadAllRequest { receiver, queue };
@@ -117,9 +122,7 @@ async fn all_messages_of_a_queue_come_in_parts_and_none_is_asked_for_behind_the_
 #[tokio::test]
 async fn who_reads_all_slowly_holds_no_worker() {
     let ledger = Ledger::open();
-    let settings = crate::server::settings();
-    let server =
-        Server::with(knee_queue::grpc::Settings { workers: 1, ..settings }, ledger.clone());
+    let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
     let mut client = server.client().await;
     let me = register(&mut client).await;
     let queue = create(&mut client, me).await;
@@ -141,4 +144,31 @@ async fn who_reads_all_slowly_holds_no_worker() {
         }
     }
     assert_eq!(last, 20);
+}
+
+/// A part that has no room is not sent; by then the page behind it has been asked for, and nobody polls that.
+#[tokio::test]
+async fn who_stops_reading_in_the_middle_of_a_page_holds_no_worker() {
+    let ledger = Ledger::held();
+    let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
+    let (mut client, mut slow) = (server.client().await, server.narrow_client().await);
+    ledger.answer(5);
+    let me = register(&mut client).await;
+    let queue = create(&mut client, me).await;
+    send_small(&mut client, (me, queue), 2001).await;
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        let before = ledger.ever();
+        ledger.answer(1);
+        let reading = slow.read_all(ReadAllRequest { receiver: me, queue });
+        let answer = timeout(PATIENCE, reading).await.expect("its first page is read");
+        unread.push(answer.unwrap());
+        until("its second page is asked for", || ledger.ever() == before + 2).await;
+        ledger.answer(1);
+        until("its third page is asked for", || ledger.ever() == before + 3).await;
+        ledger.answer(1);
+    }
+    ledger.answer(1);
+    let counts = timeout(PATIENCE, client.counts(CountsRequest {})).await;
+    counts.expect("others are served").unwrap();
 }

@@ -5,16 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use knee_queue::database::{Arrival, Database, Failure, Stages};
+use knee_queue::grpc::Settings;
 use knee_queue::operation::{Answer, QueueId, Request};
-use knee_queue::postgres::Postgres;
+use knee_queue::postgres::{Options, Postgres};
 use knee_queue::sqlite::{self, Sqlite};
-use knee_rpc::queue::DeleteQueueRequest;
+use knee_rpc::queue::{CountsRequest, DeleteQueueRequest, ReadAllRequest};
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tonic::Code;
 
 use crate::harness::cluster::Cluster;
-use crate::server::{LONG_MS, Server, create, register, remove, send, until};
+use crate::server::{
+    LONG_MS, PATIENCE, Server, create, register, remove, send, send_small, settings, until,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_at_one_server_gets_what_is_sent_through_another() {
@@ -40,6 +44,33 @@ async fn who_waits_at_one_server_gets_what_is_sent_through_another() {
         assert!(received.insert(outcome.unwrap().unwrap().unwrap()));
     }
     assert_eq!(received, sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_nothing_of_what_he_asked_for_holds_neither_worker_nor_connection() {
+    let cluster = Cluster::shared();
+    let options = Options { connections: 1, ..cluster.migrated().await };
+    // Each of the two is scarce once.
+    for workers in [1, 10] {
+        let database = Postgres::open(&options).await.unwrap();
+        let server = Server::with(Settings { workers, ..settings() }, database);
+        let (mut client, slow) = (server.client().await, server.narrow_client().await);
+        let me = register(&mut client).await;
+        let queue = create(&mut client, me).await;
+        send_small(&mut client, (me, queue), 5000).await;
+        let mut reads = JoinSet::new();
+        for _ in 0..5 {
+            let mut slow = slow.clone();
+            let request = ReadAllRequest { receiver: me, queue };
+            reads.spawn(async move { slow.read_all(request).await });
+        }
+        let unread = timeout(PATIENCE, reads.join_all()).await.expect("all of them begin");
+        for _ in 0..10 {
+            let counts = timeout(PATIENCE, client.counts(CountsRequest {})).await;
+            counts.expect("others are served").unwrap();
+        }
+        drop(unread);
+    }
 }
 
 /// A database that counts how often somebody has looked for a message.

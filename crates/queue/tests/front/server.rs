@@ -59,8 +59,17 @@ impl Server {
 
     /// A client with a connection of its own.
     pub(crate) async fn client(&self) -> Client {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address())).unwrap();
-        QueueClient::new(endpoint.tcp_nodelay(true).connect().await.unwrap())
+        QueueClient::new(self.endpoint().tcp_nodelay(true).connect().await.unwrap())
+    }
+
+    /// The same, which has no room for a large answer that it does not read.
+    pub(crate) async fn narrow_client(&self) -> Client {
+        let endpoint = self.endpoint().initial_stream_window_size(1 << 10);
+        QueueClient::new(endpoint.connect().await.unwrap())
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::from_shared(format!("http://{}", self.address())).unwrap()
     }
 
     /// The same, by an endpoint of one's own.
@@ -112,6 +121,16 @@ pub(crate) async fn send(
     let messages = vec![Outgoing { receiver, queue, content: content.into() }];
     let response = client.send(SendRequest { sender, messages }).await?;
     Ok(response.into_inner().ids[0])
+}
+
+/// Sends so many messages of a letter to oneself: a full page of them is begun to be read while the one before
+/// waits for room.
+pub(crate) async fn send_small(client: &mut Client, (me, queue): (u32, u32), count: usize) {
+    for place in (0..count).step_by(1000) {
+        let small = Outgoing { receiver: me, queue, content: "x".to_owned() };
+        let messages = vec![small; (count - place).min(1000)];
+        client.send(SendRequest { sender: me, messages }).await.unwrap();
+    }
 }
 
 pub(crate) fn removal(receiver: u32, queue: u32, wait_ms: u64) -> RemoveRequest {

@@ -3,21 +3,12 @@
 use std::time::{Duration, Instant};
 
 use knee_queue::grpc::Settings;
-use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{ReadAllRequest, ReadAllResponse};
 use knee_serving::Limits;
-use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 
 use crate::ledger::Ledger;
 use crate::server::{Client, LONG_MS, PATIENCE, Server, create, register, remove, send, settings};
-
-/// A client that has no room for a large answer.
-async fn narrow(server: &Server) -> Client {
-    let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
-    let endpoint = endpoint.initial_stream_window_size(1 << 10);
-    QueueClient::new(endpoint.connect().await.unwrap())
-}
 
 /// Begins to read what nobody will take, until that is refused.
 async fn fill(client: &mut Client, request: ReadAllRequest) -> Vec<Streaming<ReadAllResponse>> {
@@ -51,7 +42,7 @@ async fn a_connection_leaves_room_to_others() {
     let receiver = register(&mut client).await;
     let queue = create(&mut client, receiver).await;
     send_large(&mut client, (receiver, queue), 2).await.unwrap();
-    let mut greedy = narrow(&server).await;
+    let mut greedy = server.narrow_client().await;
     let slow = fill(&mut greedy, ReadAllRequest { receiver, queue }).await;
     send_large(&mut client, (receiver, queue), 10).await.unwrap();
     drop(slow);
@@ -67,7 +58,7 @@ async fn an_answer_is_given_up_that_nobody_takes_though_its_client_waits_for_a_m
     let queue = create(&mut client, receiver).await;
     let empty = create(&mut client, receiver).await;
     send_large(&mut client, (receiver, queue), 2).await.unwrap();
-    let mut slow = narrow(&server).await;
+    let mut slow = server.narrow_client().await;
     let mut waiter = slow.clone();
     let waiting =
         tokio::spawn(async move { remove(&mut waiter, (receiver, empty), LONG_MS).await });
