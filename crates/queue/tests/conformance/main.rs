@@ -35,6 +35,7 @@ macro_rules! conforms {
                 arrivals_are_told_of,
                 everything_is_counted,
                 whoever_removes_together_shares_without_loss,
+                who_removes_finds_one_where_there_are_as_many_as_removers,
                 stages_follow_each_other
             );
         }

@@ -412,6 +412,27 @@ pub(crate) async fn whoever_removes_together_shares_without_loss(desk: Desk<impl
     assert_eq!(seen.len(), 400);
 }
 
+/// Also where others have taken what was there when it was looked, and left what came later.
+pub(crate) async fn who_removes_finds_one_where_there_are_as_many_as_removers(
+    desk: Desk<impl Database>,
+) {
+    let desk = Arc::new(desk);
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let removers = (0..4).map(|_| {
+        let desk = Arc::clone(&desk);
+        tokio::spawn(async move {
+            for n in 0..300 {
+                desk.send(client, [client, ANYBODY][n % 2], queue, "x").await;
+                assert_eq!(desk.remove(client, queue, 1).await.len(), 1, "in round {n}");
+            }
+        })
+    });
+    for remover in removers.collect::<Vec<_>>() {
+        remover.await.unwrap();
+    }
+}
+
 pub(crate) async fn stages_follow_each_other(desk: Desk<impl Database>) {
     let client = desk.client().await;
     let queue = desk.queue(client).await;

@@ -22,8 +22,9 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
     let other = cluster.connect(name(&options)).await;
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted
         AND relation = 'knee_queue.message'::regclass";
-    for (count, meanwhile, first) in
-        [(10, "", vec!["1"]), (1, "DELETE FROM knee_queue.message;", vec![])]
+    // Where what was there is gone, there is what came for it.
+    for (count, meanwhile, first, rest) in
+        [(10, "", "1", vec!["2", "3"]), (1, "DELETE FROM knee_queue.message;", "2", vec!["3"])]
     {
         let queue = desk.queue(client).await;
         desk.send(client, ANYBODY, queue, "1").await;
@@ -41,9 +42,30 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
              SELECT knee_queue.send({client}, {ANYBODY}, {queue}, '3'); COMMIT"
         );
         other.batch_execute(&send).await.unwrap();
-        assert_eq!(contents(&removing.await.unwrap()), first, "{count} of them");
-        assert_eq!(contents(&desk.remove(client, queue, 10).await), ["2", "3"]);
+        assert_eq!(contents(&removing.await.unwrap()), [first], "{count} of them");
+        assert_eq!(contents(&desk.remove(client, queue, 10).await), rest);
     }
+}
+
+#[tokio::test]
+async fn what_others_are_taking_is_not_waited_for() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    for receiver in [client, ANYBODY, client] {
+        desk.send(client, receiver, queue, "x").await;
+    }
+    let taker = cluster.connect(name(&options)).await;
+    let take = "BEGIN; SELECT FROM knee_queue.message FOR UPDATE";
+    taker.batch_execute(take).await.unwrap();
+    for count in [1, 10] {
+        let removing = timeout(PATIENCE, desk.remove(client, queue, count)).await;
+        assert_eq!(removing.expect("it is answered"), []);
+    }
+    taker.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(desk.remove(client, queue, 10).await.len(), 3);
 }
 
 /// However many receivers there are: what has to go is looked for among some of them at a time.

@@ -165,7 +165,8 @@ END $$;
 
 -- Removes the first messages of a queue that a client may have, its own and nobody's, in the order of
 -- their numbers, or hides them for so many microseconds. Messages that others are removing are passed
--- over. Those below the floors are not looked at, where the epoch is still the caller's.
+-- over; nothing is answered only where there was a time at which nothing else was ready. Those below the
+-- floors are not looked at, where the epoch is still the caller's.
 --
 -- At least one row: the first of each kind that is to be seen ready, by somebody who waits for nobody,
 -- bounds the next floors.
@@ -192,6 +193,8 @@ DECLARE
     tids tid[];
     t record;
     ready refcursor;
+    seen bigint[];
+    passed bigint[] := '{}';
     -- What was sent up to here began before the heads are looked at: what has a higher number may have been
     -- sent after something of the other kind that they do not show.
     last bigint := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
@@ -297,6 +300,28 @@ BEGIN
             nobodys := (SELECT m.id FROM knee_queue.message m
                 WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
                   AND m.id > high AND m.id <= last ORDER BY m.id LIMIT 1);
+        END IF;
+        -- Others have what was to be seen; but they may have come too late for it as well, and have taken what
+        -- was sent meanwhile. Nothing is ready once all that is to be seen has been passed over before.
+        IF taken = 0 AND own IS NULL AND nobodys IS NULL THEN
+            last := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
+            SELECT array_agg(s.id), min(s.id) FILTER (WHERE s.receiver = p_receiver),
+                   min(s.id) FILTER (WHERE s.receiver <> p_receiver), greatest(last, max(s.id))
+            INTO seen, own, nobodys, last
+            FROM (
+                (SELECT m.id, m.receiver FROM knee_queue.message m
+                 WHERE m.receiver = p_receiver AND m.queue = p_queue AND m.leased_until IS NULL
+                   AND m.id >= CASE now_epoch WHEN p_epoch THEN p_floor ELSE 0 END
+                 ORDER BY m.id LIMIT 100)
+                UNION ALL
+                (SELECT m.id, m.receiver FROM knee_queue.message m
+                 WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
+                   AND m.id >= CASE now_epoch WHEN p_epoch THEN p_floor_nobodys ELSE 0 END
+                   AND p_receiver <> 0
+                 ORDER BY m.id LIMIT 100)
+            ) s;
+            EXIT WHEN seen <@ passed;
+            passed := seen;
         END IF;
     END LOOP;
     IF taken = 0 THEN
