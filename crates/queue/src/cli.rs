@@ -39,6 +39,8 @@ const MESSAGES_MIN: usize = 4;
 
 /// Who says nothing from the beginning on is left after so long.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Who begins to wait for messages waits so long for those who are just sending there.
+const SENDING_MAX: Duration = Duration::from_secs(5);
 /// Calls that go on when the server is to end have so long.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -291,6 +293,7 @@ impl Migrate {
             connections: 1,
             connection_wait: Duration::ZERO,
             call_max: Duration::ZERO,
+            sending_max: Duration::ZERO,
             idle_max: None,
             combine_max: 1,
             tell: say,
@@ -344,6 +347,7 @@ impl Serve {
             connections: self.connections.unwrap_or(self.workers) as usize,
             connection_wait: Duration::from_millis(self.connection_wait_ms),
             call_max: Duration::from_secs(self.call_max_s.into()),
+            sending_max: SENDING_MAX,
             idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s)),
             combine_max: self.combine as usize,
             tell: say,

@@ -9,7 +9,7 @@
 //!   connection, put together.
 //! * `floors`: where a remove begins.
 //! * `keeper`: leases that end, retention, deleted queues. `trouble`: what is said where that fails.
-//! * `listen`: arrivals.
+//! * `listen`: arrivals. `watching`: of which queues they are told.
 //! * `failure`: errors.
 
 mod address;
@@ -25,37 +25,31 @@ mod pool;
 mod statements;
 mod tls;
 mod trouble;
+mod watching;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 use tokio::task::JoinError;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
-use self::calls::{Done, Told, change, only};
+use self::calls::{Done, Told, change};
 use self::combine::Combiner;
 use self::floors::Floors;
 use self::listen::{Listener, Unsent};
 use self::outlasting::Outlasting;
 use self::pool::Pool;
 use self::trouble::{Job, Trouble};
-use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
+use self::watching::Watching;
+use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, QueueId, Request};
 
 /// One for leases that end, one for what else is kept, and one for telling other servers.
 const UPKEEP_CONNECTIONS: usize = 3;
 /// For those who begin to wait.
-const WATCHING_CONNECTIONS: usize = 2;
-/// After how long the database is told again that a queue is watched, where somebody held that up.
-const LET_KNOW_AGAIN: Duration = Duration::from_millis(100);
-/// How long those who are sending are waited for by who begins to wait. What takes them longer may not be told: he
-/// looks again in half the time for which a queue is watched.
-const SENDING: Duration = Duration::from_secs(5);
-/// How often it is looked whether they are, at first and at last.
-const SENDERS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+const WATCHING_CONNECTIONS: usize = 1;
 
 /// How long after others could not be told it is tried again.
 const TELL_AGAIN: Duration = Duration::from_millis(250);
@@ -70,13 +64,16 @@ pub struct Options {
     /// or `~/.pgpass`.
     pub password_file: Option<PathBuf>,
     /// Connections for requests, at least 1. Beside them there are up to three for upkeep and, while
-    /// somebody waits for a message, one that listens and up to two for who begins to.
+    /// somebody waits for a message, one that listens and one for who begins to.
     pub connections: usize,
     /// How long a connection is waited for.
     pub connection_wait: Duration,
     /// How long a call may take, after which PostgreSQL undoes it. Where it does not even answer within
     /// twice that, the connection is closed.
     pub call_max: Duration,
+    /// How long those who are sending to a queue are waited for by who begins to wait there. What takes them longer
+    /// may not be told: he looks again in half the time for which a queue is watched.
+    pub sending_max: Duration,
     /// For how long a connection is kept that nobody uses; one is in any case.
     pub idle_max: Option<Duration>,
     /// Requests that wait for a connection and are made one call, at most; with 1, each is its own.
@@ -101,9 +98,6 @@ pub struct Postgres {
     combiner: Option<Arc<Combiner>>,
 }
 
-/// What whoever begins to wait in a queue waits for: the answer, once there is one.
-type Watch = watch::Sender<Option<Result<(), Failure>>>;
-
 /// What the tasks share.
 #[derive(Debug)]
 struct Inner {
@@ -111,10 +105,7 @@ struct Inner {
     pool: Arc<Pool>,
     /// For what nobody asks for, so that it takes no connection from those who ask.
     upkeep: Arc<Pool>,
-    /// For letting the database know that queues are watched.
-    watching: Arc<Pool>,
-    /// Where a task is at that, one for each queue: whoever else begins to wait there waits for the same one.
-    watches: Mutex<HashMap<QueueId, Watch>>,
+    watching: Watching,
     floors: Arc<Floors>,
     listener: Listener,
     trouble: Arc<Trouble>,
@@ -137,12 +128,12 @@ impl Postgres {
         let (requests, upkeep) = (pool(options.connections, wait), pool(UPKEEP_CONNECTIONS, wait));
         // Whoever waits for a message has a limit of his own.
         let watching = pool(WATCHING_CONNECTIONS, Duration::MAX);
+        let watching = Watching::new(watching, options.sending_max);
         let (listener, unsent) = Listener::new(address);
-        let watches = Mutex::default();
         let trouble = Arc::new(Trouble::new(options.tell));
         let others = tell_others(Arc::clone(&upkeep), unsent, Arc::clone(&trouble));
         let pool = requests;
-        let inner = Arc::new(Inner { pool, upkeep, watching, watches, floors, listener, trouble });
+        let inner = Arc::new(Inner { pool, upkeep, watching, floors, listener, trouble });
         tokio::spawn(keeper::end_leases(Arc::downgrade(&inner)));
         tokio::spawn(keeper::keep(Arc::downgrade(&inner)));
         tokio::spawn(others);
@@ -170,7 +161,7 @@ impl Database for Postgres {
         if self.inner.listener.watches(queue) {
             return Ok(());
         }
-        self.inner.watch(queue).await
+        watching::watched(&self.inner, queue).await
     }
 }
 
@@ -213,72 +204,6 @@ impl Inner {
         answer
     }
 
-    /// Waits for the task that is at it, or begins one, which goes on as long as anybody waits.
-    async fn watch(self: &Arc<Inner>, queue: QueueId) -> Result<(), Failure> {
-        let begin = || {
-            tokio::spawn(Arc::clone(self).let_know(queue));
-            Watch::default()
-        };
-        let mut answer = lock(&self.watches).entry(queue).or_insert_with(begin).subscribe();
-        let answer = answer.wait_for(Option::is_some).await;
-        answer.ok().and_then(|answer| answer.clone()).unwrap_or_else(|| {
-            Err(Failure::Unavailable("nobody says that the queue is watched".to_owned()))
-        })
-    }
-
-    /// Tells all who wait for it what came of it.
-    async fn let_know(self: Arc<Inner>, queue: QueueId) {
-        loop {
-            let inner = Arc::clone(&self);
-            let outcome =
-                ended(tokio::spawn(async move { inner.try_to_let_know(queue).await }).await);
-            {
-                let mut watches = lock(&self.watches);
-                // Who comes later begins anew: nobody comes to it but under the lock.
-                if outcome != Ok(false) || !is_wanted(&watches, queue) {
-                    if let Some(watch) = watches.remove(&queue) {
-                        watch.send_replace(Some(outcome.map(drop)));
-                    }
-                    return;
-                }
-            }
-            sleep(LET_KNOW_AGAIN).await;
-        }
-    }
-
-    /// Whether the database knows, as it has to for twice as long as it is remembered here; not where somebody
-    /// held that up, or nobody waits for it any more.
-    async fn try_to_let_know(&self, queue: QueueId) -> Result<bool, Failure> {
-        let number = calls::queue_number(queue)?;
-        let seconds = i32::try_from(2 * WATCHED.as_secs()).unwrap_or(i32::MAX);
-        let mut held = self.watching.take().await?;
-        if !is_wanted(&lock(&self.watches), queue) {
-            return Ok(false);
-        }
-        let since = Instant::now();
-        let rows = change(&held, &held.statements().watch, &[&number, &seconds]).await?;
-        match only(&rows)?.get(0) {
-            Some(true) => {}
-            Some(false) => return Err(Failure::no_queue(queue)),
-            None => return Ok(false),
-        }
-        // Those who did not see that yet may be about to commit.
-        let mut unaware = calls::senders(&held, number).await?;
-        let (mut pause, mut waited) = (SENDERS[0], Duration::ZERO);
-        // A connection may have to be waited for much longer: that is no time in which they were given any.
-        while !unaware.is_empty() && waited < SENDING {
-            drop(held);
-            sleep(pause).await;
-            waited += pause;
-            pause = (2 * pause).min(SENDERS[1]);
-            held = self.watching.take().await?;
-            let senders = calls::senders(&held, number).await?;
-            unaware.retain(|sender| senders.contains(sender));
-        }
-        self.listener.watched(queue, since);
-        Ok(true)
-    }
-
     /// The answer of what was done, once others have been told of it.
     fn told(&self, done: Result<Done, Failure>) -> Result<Answer, Failure> {
         let Done { answer, arrivals } = done?;
@@ -291,15 +216,6 @@ impl Inner {
             self.listener.tell(told);
         }
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether anybody waits until the database knows that the queue is watched.
-fn is_wanted(watches: &HashMap<QueueId, Watch>, queue: QueueId) -> bool {
-    watches.get(&queue).is_some_and(|watch| watch.receiver_count() > 0)
 }
 
 /// Tells other servers, as long as the database is open. Those may hear though nobody can be told just now:

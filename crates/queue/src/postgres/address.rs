@@ -220,6 +220,7 @@ mod tests {
             connections: 1,
             connection_wait: Duration::ZERO,
             call_max: Duration::from_secs(30),
+            sending_max: Duration::ZERO,
             idle_max: None,
             combine_max: 1,
             tell: |_| {},

@@ -1,6 +1,6 @@
 //! Requests as calls of stored functions, and their rows as answers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::types::ToSql;
@@ -159,10 +159,28 @@ pub(super) async fn read(
     rows.map_err(|error| failure::calling(&error))
 }
 
-/// The transactions that are sending to a queue.
-pub(super) async fn senders(held: &Held, queue: i32) -> Result<HashSet<String>, Failure> {
-    let rows = read(held, &held.statements().senders, &[&queue]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+/// Lets queues be watched for so many seconds, and answers whether they are there; nothing where somebody has one's
+/// row.
+pub(super) async fn watch(
+    held: &Held,
+    queues: &[i32],
+    seconds: i32,
+) -> Result<HashMap<i32, Option<bool>>, Failure> {
+    let rows = change(held, &held.statements().watch, &[&queues, &seconds]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// The transactions that are sending to queues.
+pub(super) async fn senders(
+    held: &Held,
+    queues: &[i32],
+) -> Result<HashMap<i32, HashSet<String>>, Failure> {
+    let rows = read(held, &held.statements().senders, &[&queues]).await?;
+    let mut senders: HashMap<_, HashSet<_>> = HashMap::new();
+    for row in &rows {
+        senders.entry(row.get(0)).or_default().insert(row.get(1));
+    }
+    Ok(senders)
 }
 
 pub(super) fn only(rows: &[Row]) -> Result<&Row, Failure> {

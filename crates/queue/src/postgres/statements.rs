@@ -48,7 +48,7 @@ statements! {
     sweep: "SELECT receiver, queue, removed, passed_over FROM knee_queue.sweep($1, $2, $3, $4)",
     end_round: "SELECT knee_queue.end_round($1)",
     horizon: "SELECT settled, flushed, last, next, logged FROM knee_queue.horizon()",
-    watch: "SELECT knee_queue.watch($1, $2)",
-    senders: "SELECT knee_queue.senders($1)",
+    watch: "SELECT queue, there FROM knee_queue.watch($1, $2)",
+    senders: "SELECT queue, sender FROM knee_queue.senders($1)",
     tell: "SELECT knee_queue.tell($1)",
 }

@@ -145,6 +145,7 @@ impl Cluster {
             connections: 4,
             connection_wait: Duration::from_secs(10),
             call_max: Duration::from_secs(30),
+            sending_max: Duration::MAX,
             idle_max: None,
             combine_max: 1,
             tell: |_| {},

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knee_queue::database::{Arrival, Database};
+use knee_queue::database::{Arrival, Database, Failure};
 use knee_queue::operation::ANYBODY;
 use knee_queue::postgres::{Options, Postgres};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::harness::cluster::Cluster;
-use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of};
+use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of};
 use crate::harness::proxy::Proxy;
 use crate::name;
 
@@ -118,18 +119,12 @@ async fn who_begins_to_wait_stops_nobody() {
         sender.batch_execute(&sends).await.unwrap();
         // Many of them are one to the database.
         for _ in 0..10 {
-            let desk = Arc::clone(&desk);
-            watches.push(tokio::spawn(async move { desk.0.watch(queue).await }));
+            watches.push(watching(&desk, queue));
         }
         queues.push(queue);
     }
-    let known = "SELECT count(*) FROM knee_queue.queue WHERE watched_until > now()";
     let look = cluster.connect(name(&options)).await;
-    desk.at_last(async || {
-        let known: i64 = look.query_one(known, &[]).await.unwrap().get(0);
-        (known == 4).then_some(())
-    })
-    .await;
+    are_watched(&desk, &look, 4).await;
     desk.0.watch(watched).await.unwrap();
     // Neither others who send there, nor the keeper, nor who tells.
     for queue in queues {
@@ -151,7 +146,80 @@ async fn who_begins_to_wait_stops_nobody() {
     }
 }
 
-/// As where putting messages back waits for a standby: there are as many of them as there are connections.
+/// Returns when the database knows that so many queues are watched.
+async fn are_watched(desk: &Desk<Postgres>, look: &Client, queues: i64) {
+    let watched = "SELECT count(*) FROM knee_queue.watched_queue WHERE until > now()";
+    desk.at_last(async || {
+        let watched: i64 = look.query_one(watched, &[]).await.unwrap().get(0);
+        (watched == queues).then_some(())
+    })
+    .await;
+}
+
+/// Begins to wait.
+fn watching(desk: &Arc<Desk<Postgres>>, queue: u32) -> JoinHandle<Result<(), Failure>> {
+    let desk = Arc::clone(desk);
+    tokio::spawn(async move { desk.0.watch(queue).await })
+}
+
+#[tokio::test]
+async fn who_sends_for_long_is_not_waited_for_for_ever() {
+    let cluster = Cluster::shared();
+    let options = Options { sending_max: Duration::from_millis(10), ..cluster.migrated().await };
+    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    let sender = cluster.connect(name(&options)).await;
+    let sends = format!("BEGIN; SELECT knee_queue.send({client}, {client}, {queue}, 'late')");
+    sender.batch_execute(&sends).await.unwrap();
+    timeout(PATIENCE, desk.0.watch(queue)).await.expect("it is answered").unwrap();
+}
+
+/// Each waits for the row of the queue, which those who put back raise the epoch of.
+#[tokio::test]
+async fn who_begins_to_wait_has_a_turn_however_many_put_messages_back() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let queue = desk.queue(client).await;
+    for content in ["first", "second"] {
+        desk.send(client, client, queue, content).await;
+    }
+    let leased = desk.lease(client, queue, 2, LONG).await;
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let [first, second] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
+    let put_back = |which: usize| {
+        let id = leased[which].0.id;
+        format!("BEGIN; SELECT watched::text FROM knee_queue.release('{{{id}}}', '{{1}}')")
+    };
+    first.batch_execute(&put_back(0)).await.unwrap();
+    let waiter = watching(&desk, queue);
+    let look = cluster.connect(name(&options)).await;
+    are_watched(&desk, &look, 1).await;
+    // What comes back is not to be seen yet. Who begins later is told later.
+    assert_eq!(desk.remove(client, queue, 9).await, []);
+    let other = desk.queue(client).await;
+    timeout(PATIENCE, watching(&desk, other)).await.expect("it is answered").unwrap().unwrap();
+    assert!(!waiter.is_finished());
+    let later = async {
+        let told = second.simple_query(&put_back(1)).await.unwrap();
+        told.into_iter().find_map(|told| match told {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
+    };
+    let (told, ()) = tokio::join!(later, async {
+        first.batch_execute("COMMIT").await.unwrap();
+    });
+    // Whoever comes later knows, and need not end.
+    assert_eq!(told.as_deref(), Some("true"));
+    timeout(PATIENCE, waiter).await.expect("it is answered").unwrap().unwrap();
+    assert_eq!(contents(&desk.remove(client, queue, 9).await), ["first"]);
+}
+
+/// As where who deletes them waits for a standby.
 #[tokio::test]
 async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {
     let cluster = Cluster::shared();
@@ -159,27 +227,15 @@ async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {
     let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
     let client = desk.client().await;
     let _arrivals = desk.0.arrivals().await.unwrap();
-    let queues = [desk.queue(client).await, desk.queue(client).await];
-    let free = desk.queue(client).await;
-    let holder = cluster.connect(name(&options)).await;
-    let holds = format!(
-        "BEGIN; SELECT FROM knee_queue.queue WHERE id IN ({}, {}) FOR UPDATE",
-        queues[0], queues[1]
-    );
-    holder.batch_execute(&holds).await.unwrap();
-    let mut watches = Vec::new();
-    for queue in queues {
-        let desk = Arc::clone(&desk);
-        watches.push(tokio::spawn(async move { desk.0.watch(queue).await }));
+    let mut queues = Vec::new();
+    for _ in 0..500 {
+        queues.push(desk.queue(client).await);
     }
-    let look = cluster.connect(name(&options)).await;
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%knee_queue.watch%'
-        AND wait_event_type = 'Lock' AND datname = current_database()";
-    desk.at_last(async || {
-        let waiting: i64 = look.query_one(waiting, &[]).await.unwrap().get(0);
-        (waiting == 2).then_some(())
-    })
-    .await;
+    let holder = cluster.connect(name(&options)).await;
+    let holds = "BEGIN; SELECT FROM knee_queue.watched_queue FOR UPDATE";
+    holder.batch_execute(holds).await.unwrap();
+    let free = desk.queue(client).await;
+    let watches: Vec<_> = queues.into_iter().map(|queue| watching(&desk, queue)).collect();
     let elsewhere = timeout(PATIENCE, desk.0.watch(free)).await;
     elsewhere.expect("it is not held up").unwrap();
     assert!(!watches.iter().any(JoinHandle::is_finished));
@@ -187,6 +243,25 @@ async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {
     for watch in watches {
         timeout(PATIENCE, watch).await.expect("it is answered").unwrap().unwrap();
     }
+}
+
+#[tokio::test]
+async fn who_begins_to_wait_in_a_queue_that_goes_is_told_so() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let client = desk.client().await;
+    let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let deleter = cluster.connect(name(&options)).await;
+    let delete = format!("BEGIN; SELECT knee_queue.delete_queue({queue})");
+    deleter.batch_execute(&delete).await.unwrap();
+    let [waiter, elsewhere] = [watching(&desk, queue), watching(&desk, other)];
+    timeout(PATIENCE, elsewhere).await.expect("it is answered").unwrap().unwrap();
+    assert!(!waiter.is_finished());
+    deleter.batch_execute("COMMIT").await.unwrap();
+    let failed = timeout(PATIENCE, waiter).await.expect("it is answered").unwrap();
+    assert!(matches!(&failed, Err(Failure::NotThere(_))), "{failed:?}");
 }
 
 #[tokio::test]
@@ -198,8 +273,8 @@ async fn who_begins_to_wait_and_leaves_again_and_again_leaves_nothing_behind() {
     let _arrivals = desk.0.arrivals().await.unwrap();
     let queue = desk.queue(client).await;
     let holder = cluster.connect(name(&options)).await;
-    let holds = format!("BEGIN; SELECT FROM knee_queue.queue WHERE id = {queue} FOR UPDATE");
-    holder.batch_execute(&holds).await.unwrap();
+    let holds = "BEGIN; SELECT FROM knee_queue.watched_queue FOR UPDATE";
+    holder.batch_execute(holds).await.unwrap();
     let tasks = tokio::runtime::Handle::current().metrics();
     let before = tasks.num_alive_tasks();
     for _ in 0..200 {

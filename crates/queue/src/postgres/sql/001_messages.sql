@@ -19,11 +19,17 @@ CREATE TABLE queue (
     retention interval,
     -- Counts how often messages were put back: where they are ready again is not known to those who
     -- have kept a floor.
-    epoch bigint NOT NULL DEFAULT 0,
-    watched_until timestamptz NOT NULL DEFAULT '-infinity'
+    epoch bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 CREATE INDEX kept_for_a_time ON queue (id) WHERE retention IS NOT NULL;
+
+-- Until when somebody waits for what arrives in a queue; a row for each queue that there is. Who begins to wait need
+-- not wait for those who raise epochs, and whoever sends looks here only.
+CREATE TABLE watched_queue (
+    id integer PRIMARY KEY,
+    until timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
 
 -- Queues that are gone and whose messages are not, yet; and the first transaction that knew.
 CREATE TABLE deleted_queue (
@@ -77,17 +83,19 @@ BEGIN
     INSERT INTO knee_queue.queue AS q (creator, dead_letters, attempts_max, retention)
     VALUES (p_creator, p_dead_letters, p_attempts_max, p_retention_us * interval '1 microsecond')
     RETURNING q.id INTO create_queue.id;
+    INSERT INTO knee_queue.watched_queue VALUES (create_queue.id);
 END $$;
 
 -- The queue is gone at once; its messages go later, by sweep().
 CREATE FUNCTION delete_queue(p_queue integer, OUT problem integer, OUT about integer, OUT watched boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    DELETE FROM knee_queue.queue q WHERE q.id = p_queue RETURNING q.watched_until > now() INTO watched;
+    DELETE FROM knee_queue.queue q WHERE q.id = p_queue;
     IF NOT FOUND THEN
         problem := 2; about := p_queue; RETURN;
     END IF;
     problem := 0;
+    DELETE FROM knee_queue.watched_queue w WHERE w.id = p_queue RETURNING w.until > now() INTO watched;
     INSERT INTO knee_queue.deleted_queue VALUES (p_queue);
 END $$;
 
@@ -108,7 +116,7 @@ BEGIN
     END IF;
     SELECT p_sender = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_sender),
            p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
-           (SELECT q.watched_until FROM knee_queue.queue q WHERE q.id = p_queue)
+           (SELECT w.until FROM knee_queue.watched_queue w WHERE w.id = p_queue)
     INTO sender_there, receiver_there, until;
     problem := 0;
     IF NOT sender_there THEN
@@ -142,11 +150,11 @@ BEGIN
                     THEN 1
                  WHEN u.receiver <> 0
                     AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.receiver) THEN 3
-                 WHEN q.id IS NULL THEN 2 ELSE 0 END AS wrong,
-            q.watched_until > now() AS watch
+                 WHEN w.id IS NULL THEN 2 ELSE 0 END AS wrong,
+            w.until > now() AS watch
         FROM unnest(p_calls, p_senders, p_receivers, p_queues, p_contents)
              WITH ORDINALITY u (n, sender, receiver, queue, content, place)
-        LEFT JOIN knee_queue.queue q ON q.id = u.queue
+        LEFT JOIN knee_queue.watched_queue w ON w.id = u.queue
     ), refused AS MATERIALIZED (
         SELECT DISTINCT ON (i.n) i.n, CASE i.wrong WHEN 2 THEN 2 ELSE 1 END AS wrong,
             CASE i.wrong WHEN 1 THEN i.sender WHEN 2 THEN i.queue ELSE i.receiver END AS what
@@ -511,12 +519,19 @@ $$;
 
 -- Lets others have leased messages, which the caller has locked: at their old place or, after their
 -- queue's last attempt, in its queue of dead letters. Raises the epochs of the queues where they are now.
--- Messages whose queue is gone go as well; their row has none.
+-- Messages whose queue is gone go as well; their row has none. Whoever calls it is one of the senders() of
+-- all queues that may have them then.
 CREATE FUNCTION put_back(p_messages bigint[])
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1263420741, l.queue)
+    FROM (SELECT DISTINCT unnest(ARRAY[q.id, q.dead_letters]) AS queue
+          FROM unnest(p_messages) p (id)
+          JOIN knee_queue.message m ON m.id = p.id
+          JOIN knee_queue.queue q ON q.id = m.queue) l
+    WHERE l.queue IS NOT NULL;
     RETURN QUERY
     WITH target AS MATERIALIZED (
         SELECT m.id, m.attempts, m.receiver, q.id AS old,
@@ -540,10 +555,9 @@ BEGIN
         FROM (SELECT l.id FROM knee_queue.queue l
               WHERE l.id IN (SELECT t.new FROM target t) ORDER BY l.id FOR UPDATE) l
         WHERE q.id = l.id
-        RETURNING q.id, q.watched_until > now() AS watched
     )
-    SELECT t.id, t.attempts, t.new, t.receiver, coalesce(r.watched, false)
-    FROM target t LEFT JOIN raised r ON r.id = t.new;
+    SELECT t.id, t.attempts, t.new, t.receiver, coalesce(w.until > now(), false)
+    FROM target t LEFT JOIN knee_queue.watched_queue w ON w.id = t.new;
 END $$;
 
 -- The leases among the given ones that had not ended; their messages are put back.
@@ -671,26 +685,38 @@ BEGIN
     logged := pg_current_wal_insert_lsn() - '0/0'::pg_lsn;
 END $$;
 
--- From its end on, those who begin to send to the queue learn that it is watched; those who are senders() by
--- then may not have. It need not survive a crash, which ends the watching, too. Answers whether the queue is
--- there; NULL where somebody has its row for longer than a moment: others want the connection.
-CREATE FUNCTION watch(p_queue integer, p_seconds integer) RETURNS boolean
+-- From its end on, those who begin to send to the queues learn that they are watched; those who are senders() by
+-- then may not have. It need not survive a crash, which ends the watching, too. Answers which queues are there;
+-- NULL where somebody has the queue's row just now, as who deletes it: that is not waited for, as others are in the
+-- same call.
+CREATE FUNCTION watch(p_queues integer[], p_seconds integer)
+RETURNS TABLE (queue integer, there boolean)
 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    watched integer[];
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '100ms', true);
-    UPDATE knee_queue.queue q SET watched_until = now() + p_seconds * interval '1 second'
-    WHERE q.id = p_queue;
-    RETURN FOUND;
-EXCEPTION WHEN lock_not_available THEN
-    RETURN NULL;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    WITH altered AS (
+        UPDATE knee_queue.watched_queue w SET until = now() + p_seconds * interval '1 second'
+        FROM (SELECT l.id FROM knee_queue.watched_queue l
+              WHERE l.id = ANY (p_queues) FOR UPDATE SKIP LOCKED) l
+        WHERE w.id = l.id
+        RETURNING w.id
+    )
+    SELECT array_agg(a.id) INTO watched FROM altered a;
+    RETURN QUERY
+    SELECT u.id, CASE WHEN u.id = ANY (watched) THEN true
+        WHEN NOT EXISTS (SELECT FROM knee_queue.watched_queue w WHERE w.id = u.id) THEN false END
+    FROM unnest(p_queues) u (id);
 END $$;
 
--- The transactions that are sending to a queue. Nobody waits for their lock: those who want to send would have to
--- wait behind him.
-CREATE FUNCTION senders(p_queue integer) RETURNS SETOF text
+-- The transactions that are sending to queues, or put something back there. Nobody waits for their lock: those who
+-- want to send would have to wait behind him.
+CREATE FUNCTION senders(p_queues integer[]) RETURNS TABLE (queue integer, sender text)
 LANGUAGE sql VOLATILE AS $$
-    SELECT l.virtualtransaction FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.classid = 1263420741 AND l.objid = p_queue::oid AND l.objsubid = 2
+    SELECT l.objid::integer, l.virtualtransaction FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.classid = 1263420741 AND l.objid = ANY (p_queues::oid[])
+      AND l.objsubid = 2
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
       AND l.granted
 $$;
