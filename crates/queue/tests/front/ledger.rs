@@ -1,7 +1,6 @@
 //! A database of messages in memory that answers when it is let, and as it is told to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -12,6 +11,9 @@ use knee_queue::operation::{
 };
 use tokio::sync::{Semaphore, broadcast};
 
+/// More than there are in any test.
+const MANY: usize = Semaphore::MAX_PERMITS;
+
 /// It, wherever it is held.
 #[derive(Clone)]
 pub(crate) struct Ledger(Arc<State>);
@@ -19,11 +21,13 @@ pub(crate) struct Ledger(Arc<State>);
 struct State {
     entries: Mutex<Entries>,
     arrivals: broadcast::Sender<Arrival>,
-    /// Calls that may be answered, and listeners that may be let in.
+    /// Calls that may be answered, listeners that may be let in, and queues that may be watched.
     answers: Semaphore,
     listens: Semaphore,
-    /// Those who ever wanted to listen.
+    watches: Semaphore,
+    /// Those who ever wanted to listen, or a queue to be watched.
     listened: AtomicUsize,
+    watched: AtomicUsize,
     /// Those that are there, and ever were.
     asked: AtomicUsize,
     ever: AtomicUsize,
@@ -44,24 +48,39 @@ struct Entries {
 impl Ledger {
     /// One that answers at once.
     pub(crate) fn open() -> Ledger {
-        Ledger::with(Semaphore::MAX_PERMITS, Semaphore::MAX_PERMITS)
+        Ledger::with(MANY, MANY)
     }
 
     /// One that answers at once, and keeps waiting who wants to listen until it is let.
     pub(crate) fn unheard() -> Ledger {
-        Ledger::with(Semaphore::MAX_PERMITS, 0)
+        Ledger::with(MANY, 0)
     }
 
     /// One that answers when it is let.
     pub(crate) fn held() -> Ledger {
-        Ledger::with(0, Semaphore::MAX_PERMITS)
+        Ledger::with(0, MANY)
     }
 
     fn with(answers: usize, listens: usize) -> Ledger {
-        let (entries, asked, ever, listened) = Default::default();
+        let (entries, asked, ever, listened, watched) = Default::default();
         let (answers, listens) = (Semaphore::new(answers), Semaphore::new(listens));
-        let arrivals = broadcast::Sender::new(4);
-        Ledger(Arc::new(State { entries, arrivals, answers, listens, listened, asked, ever }))
+        let (watches, arrivals) = (Semaphore::new(MANY), broadcast::Sender::new(4));
+        Ledger(Arc::new(State {
+            entries,
+            arrivals,
+            answers,
+            listens,
+            watches,
+            listened,
+            watched,
+            asked,
+            ever,
+        }))
+    }
+
+    /// Answers no call from now on until it is let.
+    pub(crate) fn hold(&self) {
+        self.0.answers.forget_permits(MANY);
     }
 
     /// Lets so many calls be answered.
@@ -112,6 +131,21 @@ impl Ledger {
     /// Lets so many listen.
     pub(crate) fn let_listen(&self, listeners: usize) {
         self.0.listens.add_permits(listeners);
+    }
+
+    /// Lets no queue be watched from now on until it is let.
+    pub(crate) fn hold_watches(&self) {
+        self.0.watches.forget_permits(MANY);
+    }
+
+    /// Lets so many watch.
+    pub(crate) fn let_watch(&self, watches: usize) {
+        self.0.watches.add_permits(watches);
+    }
+
+    /// Those who ever wanted a queue to be watched.
+    pub(crate) fn watched(&self) -> usize {
+        self.0.watched.load(Ordering::SeqCst)
     }
 
     fn entries<T>(&self, with: impl FnOnce(&mut Entries) -> T) -> T {
@@ -287,7 +321,9 @@ impl Database for Ledger {
         fails.map_or_else(|| Ok(self.0.arrivals.subscribe()), Err)
     }
 
-    fn watch(&self, queue: QueueId) -> impl Future<Output = Result<(), Failure>> + Send {
-        std::future::ready(self.entries(|entries| entries.check_queue(queue)))
+    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
+        self.0.watched.fetch_add(1, Ordering::SeqCst);
+        self.0.watches.acquire().await.unwrap().forget();
+        self.entries(|entries| entries.check_queue(queue))
     }
 }

@@ -111,25 +111,37 @@ async fn whoever_lags_behind_looks() {
     }
 }
 
-/// The server may not have heard yet that they have left, and remove a message for one of them, who does not get
-/// it: one each, at most.
+/// Whether he has not looked yet, or is just looking.
 #[tokio::test]
-async fn who_waits_and_leaves_lets_the_next_one_have_it() {
+async fn who_is_woken_and_leaves_lets_the_next_one_have_it() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let (mut client, me, queue) = begin(&server).await;
-    let mut gone = wait(&ledger, &server, &[(me, queue); 3]).await;
-    let mut waiters = wait(&ledger, &server, &[(me, queue)]).await;
     ledger.fall_silent();
-    gone.abort_all();
-    while gone.join_next().await.is_some() {}
-    for _ in 0..4 {
+    for is_looking in [false, true] {
+        let mut gone = wait(&ledger, &server, &[(me, queue)]).await;
+        let mut next = wait(&ledger, &server, &[(me, queue)]).await;
         send(&mut client, (me, me, queue), "it").await.unwrap();
+        let come = || if is_looking { ledger.ever() } else { ledger.watched() };
+        let before = come();
+        if is_looking {
+            ledger.hold();
+        } else {
+            ledger.hold_watches();
+        }
+        ledger.tell(queue, me);
+        until("the first one is woken", || come() == before + 1).await;
+        gone.abort_all();
+        while gone.join_next().await.is_some() {}
+        until("the next one is woken", || come() == before + 2).await;
+        if is_looking {
+            ledger.answer(1);
+        } else {
+            ledger.let_watch(10);
+        }
+        let outcome = timeout(PATIENCE, next.join_next()).await.expect("it looks");
+        assert_eq!(outcome.unwrap().unwrap().1.unwrap().unwrap(), "it");
     }
-    // The first one only: each of the others is told by who leaves.
-    ledger.tell(queue, me);
-    let outcome = timeout(PATIENCE, waiters.join_next()).await.expect("it is told");
-    assert_eq!(outcome.unwrap().unwrap().1.unwrap().unwrap(), "it");
 }
 
 #[tokio::test]
