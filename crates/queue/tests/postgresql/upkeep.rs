@@ -7,7 +7,7 @@ use knee_queue::operation::QueueSettings;
 use knee_queue::postgres::{Options, Postgres};
 
 use crate::harness::cluster::Cluster;
-use crate::harness::desk::{Desk, LONG, settings};
+use crate::harness::desk::{Desk, LONG, contents, settings};
 use crate::name;
 
 #[tokio::test]
@@ -17,26 +17,27 @@ async fn what_fails_though_nobody_asks_for_it_is_said_once_and_when_it_is_over()
     let tell = |text: &str| SAID.lock().unwrap().push(text.to_owned());
     let options = Options { tell, ..cluster.migrated().await };
     let desk = Desk(Postgres::open(&options).await.unwrap());
-    // A connection that is made later would find out first.
     let client = desk.client().await;
-    let database = cluster.connect(name(&options)).await;
-    let rename = async |from: &str, to: &str| {
-        let rename = format!("ALTER FUNCTION knee_queue.{from}(integer) RENAME TO {to}");
-        database.batch_execute(&rename).await.unwrap();
-    };
+    let queue = desk.queue(client).await;
     let said = async |count| {
         desk.at_last(async || (SAID.lock().unwrap().len() == count).then_some(())).await;
     };
-    rename("end_leases", "elsewhere").await;
+    let database = cluster.connect(name(&options)).await;
+    let fails = "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$;
+        CREATE TRIGGER fails BEFORE UPDATE ON knee_queue.message
+            FOR EACH ROW WHEN (NEW.leased_until IS NULL) EXECUTE FUNCTION fails()";
+    database.batch_execute(fails).await.unwrap();
+    desk.send(client, client, queue, "x").await;
+    assert_eq!(desk.lease(client, queue, 1, Duration::ZERO).await.len(), 1);
     said(1).await;
     // Who asks for something else has it.
-    let queue = desk.queue(client).await;
-    desk.send(client, client, queue, "x").await;
-    rename("elsewhere", "end_leases").await;
+    desk.send(client, client, queue, "y").await;
+    assert_eq!(contents(&desk.remove(client, queue, 1).await), ["y"]);
+    database.batch_execute("DROP TRIGGER fails ON knee_queue.message").await.unwrap();
     said(2).await;
     let said = SAID.lock().unwrap();
     assert!(said[0].contains("do not come back"), "{said:?}");
-    assert!(said[0].contains("knee-queue migrate"), "{said:?}");
+    assert!(said[0].contains("not now"), "{said:?}");
     assert!(said[1].contains("works again"), "{said:?}");
 }
 
