@@ -244,7 +244,7 @@ fn run(flags: &Serve) -> Result<(), Refusal> {
         Target::Null => front.serve(Null::default()),
         Target::Sqlite(file) => {
             let durable = flags.durability == Durability::Always;
-            let options = sqlite::Options { file: file.clone(), durable };
+            let options = sqlite::Options { file: file.clone(), durable, tell: say };
             let opened = Sqlite::open(&options);
             front.serve(opened.map_err(|failure| Refusal::database(&failure))?)
         }

@@ -7,6 +7,7 @@
 //!   [`null`]: those that do.
 //! * [`grpc`]: `knee.queue.v1` in front of one. `workers`: who asks it, first come, first served.
 //!   `waiting`: who waits for a message, and who is woken when one arrives.
+//! * `trouble`: what is said of work that nobody asks for, where it fails.
 //! * [`cli`]: the program.
 
 pub mod cli;
@@ -16,5 +17,6 @@ pub mod null;
 pub mod operation;
 pub mod postgres;
 pub mod sqlite;
+mod trouble;
 mod waiting;
 mod workers;

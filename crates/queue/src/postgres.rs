@@ -8,7 +8,7 @@
 //! * `calls`: requests as calls of functions. `outlasting`: calls to their end. `combine`: what waits for a
 //!   connection, put together.
 //! * `floors`: where a remove begins.
-//! * `keeper`: leases that end, retention, deleted queues. `trouble`: what is said where that fails.
+//! * `keeper`: leases that end, retention, deleted queues.
 //! * `listen`: arrivals. `watching`: of which queues they are told.
 //! * `failure`: errors.
 
@@ -24,7 +24,6 @@ mod outlasting;
 mod pool;
 mod statements;
 mod tls;
-mod trouble;
 mod watching;
 
 use std::path::PathBuf;
@@ -41,10 +40,10 @@ use self::floors::Floors;
 use self::listen::{Listener, Unsent};
 use self::outlasting::Outlasting;
 use self::pool::Pool;
-use self::trouble::{Job, Trouble};
 use self::watching::Watching;
 use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, QueueId, Request};
+use crate::trouble::{Job, Trouble};
 
 /// One for leases that end, one for what else is kept, and one for telling other servers.
 const UPKEEP_CONNECTIONS: usize = 3;

@@ -25,6 +25,7 @@ use self::readers::Readers;
 use self::writer::Writer;
 use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, QueueId, Request};
+use crate::trouble::Trouble;
 
 /// The schema's version, in the file's `user_version`.
 const VERSION: i64 = 1;
@@ -41,6 +42,9 @@ pub struct Options {
     /// Whether what was answered has survived when the power fails. What a killed process had
     /// answered is there in either case.
     pub durable: bool,
+    /// Told what nobody is who asks for something: that what has to be done anyway fails, once for each reason, and
+    /// that it works again.
+    pub tell: fn(&str),
 }
 
 /// A database in a file, or in memory.
@@ -68,7 +72,7 @@ impl Sqlite {
             None => None,
         };
         let arrivals = broadcast::Sender::new(ARRIVALS_MAX);
-        let writer = Writer::start(connection, arrivals.clone())?;
+        let writer = Writer::start(connection, arrivals.clone(), Trouble::new(options.tell))?;
         Ok(Sqlite { writer, readers, arrivals, _lock: lock })
     }
 }

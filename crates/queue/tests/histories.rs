@@ -29,7 +29,7 @@ async fn nothing_happens() -> Vec<Event> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_had_twice_in_sqlite() {
-    let options = sqlite::Options { file: None, durable: true };
+    let options = sqlite::Options { file: None, durable: true, tell: |_| {} };
     for seed in seeds() {
         for mix in MIXES {
             let history = History::new(Sqlite::open(&options).unwrap(), mix).await;

@@ -7,6 +7,7 @@ mod harness;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use knee_queue::database::Failure;
 use knee_queue::sqlite::{Options, Sqlite};
@@ -24,7 +25,7 @@ impl Place {
     }
 
     fn options(&self) -> Options {
-        Options { file: Some(self.0.join("messages.db")), durable: true }
+        Options { file: Some(self.0.join("messages.db")), durable: true, tell: |_| {} }
     }
 }
 
@@ -53,7 +54,7 @@ async fn messages_are_there_when_the_file_is_opened_again() {
     };
     assert!(told.contains("in use by another process"), "{told}");
     // Nor by another name.
-    let link = Options { file: Some(place.0.join("other.db")), durable: true };
+    let link = Options { file: Some(place.0.join("other.db")), ..place.options() };
     symlink(place.options().file.unwrap(), link.file.as_ref().unwrap()).unwrap();
     let refused = Sqlite::open(&link);
     assert!(matches!(refused, Err(Failure::Unavailable(_))), "{refused:?}");
@@ -63,6 +64,31 @@ async fn messages_are_there_when_the_file_is_opened_again() {
     assert_eq!(desk.counts().await.messages, 2);
     desk.remove(client, queue, 9).await;
     assert!(desk.send(client, client, queue, "4").await > last, "no number is used twice");
+}
+
+#[tokio::test]
+async fn what_fails_though_nobody_asks_for_it_is_said_once_and_when_it_is_over() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let place = Place::new("sqlite-trouble");
+    let tell = |text: &str| SAID.lock().unwrap().push(text.to_owned());
+    let options = Options { tell, ..place.options() };
+    let desk = Desk(Sqlite::open(&options).unwrap());
+    let client = desk.client().await;
+    let said = async |count| {
+        desk.at_last(async || (SAID.lock().unwrap().len() == count).then_some(())).await;
+    };
+    let other = rusqlite::Connection::open(options.file.unwrap()).unwrap();
+    other.execute_batch("ALTER TABLE deleted_queue RENAME TO elsewhere").unwrap();
+    said(1).await;
+    // Who asks for something else has it.
+    let queue = desk.queue(client).await;
+    desk.send(client, client, queue, "x").await;
+    other.execute_batch("ALTER TABLE elsewhere RENAME TO deleted_queue").unwrap();
+    said(2).await;
+    let said = SAID.lock().unwrap();
+    assert!(said[0].contains("do not come back"), "{said:?}");
+    assert!(said[0].contains("no such table"), "{said:?}");
+    assert!(said[1].contains("works again"), "{said:?}");
 }
 
 #[tokio::test]

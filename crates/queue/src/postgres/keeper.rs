@@ -13,8 +13,8 @@ use super::Inner;
 use super::calls::{change, only, put_back, read};
 use super::floors::Horizon;
 use super::pool::Held;
-use super::trouble::Job;
 use crate::database::Failure;
+use crate::trouble::Job;
 
 /// How often leases are looked after, and how often what is decided.
 const TICK: Duration = Duration::from_millis(250);

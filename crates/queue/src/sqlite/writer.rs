@@ -13,6 +13,7 @@ use tokio::sync::{broadcast, oneshot};
 use super::{changes, failure, keeping, reads};
 use crate::database::{Arrival, Failure, Stages};
 use crate::operation::{Answer, QueueId, Request};
+use crate::trouble::{self, Trouble};
 
 /// Requests of one transaction at most.
 const GROUP_MAX: usize = 256;
@@ -76,11 +77,12 @@ impl Writer {
     pub(super) fn start(
         connection: Connection,
         arrivals: broadcast::Sender<Arrival>,
+        trouble: Trouble,
     ) -> Result<Writer, Failure> {
         let (jobs, waiting) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || run(connection, &waiting, &arrivals))
+            .spawn(move || run(connection, &waiting, &arrivals, &trouble))
             .map_err(|error| Failure::Unavailable(format!("cannot start a thread: {error}")))?;
         Ok(Writer { jobs: Some(jobs), thread: Some(thread) })
     }
@@ -112,7 +114,12 @@ impl Writer {
     }
 }
 
-fn run(mut connection: Connection, jobs: &Receiver<Job>, arrivals: &broadcast::Sender<Arrival>) {
+fn run(
+    mut connection: Connection,
+    jobs: &Receiver<Job>,
+    arrivals: &broadcast::Sender<Arrival>,
+    trouble: &Trouble,
+) {
     let mut keep_at = Instant::now();
     let mut round = None;
     loop {
@@ -122,11 +129,13 @@ fn run(mut connection: Connection, jobs: &Receiver<Job>, arrivals: &broadcast::S
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if Instant::now() >= keep_at {
-            // What fails is tried again, and fails those who ask, who say so.
-            let more = keep(&mut connection, &mut round, arrivals).unwrap_or_else(|_| {
+            // What fails is tried again.
+            let kept = keep(&mut connection, &mut round, arrivals).map_err(failure);
+            if kept.is_err() {
                 round = None;
-                false
-            });
+            }
+            let more = kept == Ok(true);
+            trouble.after(trouble::Job::Keeping, kept.map(drop));
             keep_at = Instant::now() + if more { Duration::ZERO } else { KEEPING };
         }
     }

@@ -52,13 +52,13 @@ macro_rules! conforms {
 conforms!(sqlite_in_memory, sqlite_file, postgres, postgres_combining);
 
 async fn sqlite_in_memory() -> (Sqlite, ()) {
-    (Sqlite::open(&sqlite::Options { file: None, durable: true }).unwrap(), ())
+    (Sqlite::open(&sqlite::Options { file: None, durable: true, tell: |_| {} }).unwrap(), ())
 }
 
 async fn sqlite_file() -> (Sqlite, Place) {
     let place = Place::new();
     let file = Some(place.0.join("messages.db"));
-    (Sqlite::open(&sqlite::Options { file, durable: true }).unwrap(), place)
+    (Sqlite::open(&sqlite::Options { file, durable: true, tell: |_| {} }).unwrap(), place)
 }
 
 /// Whose every test has a database of its own, in one cluster.

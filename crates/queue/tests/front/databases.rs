@@ -116,7 +116,7 @@ async fn queue_goes(looks: &AtomicU64, one: &Server, other: &Server) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_who_wait_are_told_that_their_queue_is_gone_in_sqlite() {
-    let options = sqlite::Options { file: None, durable: true };
+    let options = sqlite::Options { file: None, durable: true, tell: |_| {} };
     let looks = Arc::<AtomicU64>::default();
     let database = Sqlite::open(&options).unwrap();
     let server = Server::start(Counting { database, looks: Arc::clone(&looks) });

@@ -15,11 +15,13 @@ const SAID_MAX: usize = 8;
 
 /// What is done though nobody asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Job {
+pub(crate) enum Job {
     Leases,
     Floors,
     Rounds,
     Arrivals,
+    /// Leases and rounds, where one transaction is about both.
+    Keeping,
 }
 
 impl fmt::Display for Job {
@@ -29,13 +31,17 @@ impl fmt::Display for Job {
             Job::Floors => "removing may become slow",
             Job::Rounds => "what is too old, or was left by deleted queues, stays",
             Job::Arrivals => "who waits at another knee-queue is not told of what is sent here",
+            Job::Keeping => {
+                "messages whose lease is over do not come back, and what is too old, or was left by \
+                 deleted queues, stays"
+            }
         })
     }
 }
 
 /// What is the matter, if anything is.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(crate) struct Trouble {
     tell: fn(&str),
     spell: Mutex<Option<Spell>>,
 }
@@ -52,12 +58,12 @@ struct Spell {
 }
 
 impl Trouble {
-    pub(super) fn new(tell: fn(&str)) -> Trouble {
+    pub(crate) fn new(tell: fn(&str)) -> Trouble {
         Trouble { tell, spell: Mutex::default() }
     }
 
     /// Says what is new about it.
-    pub(super) fn after(&self, job: Job, done: Result<(), Failure>) {
+    pub(crate) fn after(&self, job: Job, done: Result<(), Failure>) {
         let mut spell = self.spell.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = news(&mut spell, job, done, Instant::now()) {
             (self.tell)(&text);
