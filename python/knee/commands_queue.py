@@ -17,8 +17,8 @@ _CONNECTIONS_SPARE = 64
 """Connections beside the clients': populating and reconnecting."""
 _DATABASE_CONNECTIONS_SPARE = 16
 """Of a PostgreSQL: who prepares, migrates and probes."""
-_MIDDLEWARE_CONNECTIONS_OWN = 6
-"""Of a middleware, beside those for requests: who listens, three for upkeep, and two for who begins to wait."""
+_MIDDLEWARE_CONNECTIONS_OWN = 5
+"""Of a middleware, beside those for requests: who listens, three for upkeep, and one for who begins to wait."""
 _CHECKPOINT_S = 60.0
 """Seconds that a PostgreSQL may need to write its shared buffers."""
 _SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"

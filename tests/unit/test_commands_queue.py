@@ -79,8 +79,8 @@ def test_only_the_labs_own_database_is_shielded_from_the_environment() -> None:
 
 def test_a_database_takes_what_all_middlewares_need() -> None:
     # Each of the two has five of its own.
-    assert "max_connections=44" in postgresql()
-    assert "max_connections=34" in postgresql("middleware.connections=6")
+    assert "max_connections=42" in postgresql()
+    assert "max_connections=32" in postgresql("middleware.connections=6")
 
 
 def test_how_safe_a_message_is_is_the_databases_to_say() -> None:
