@@ -19,6 +19,8 @@ _DATABASE_CONNECTIONS_SPARE = 16
 """Of a PostgreSQL: who prepares, migrates and probes."""
 _MIDDLEWARE_CONNECTIONS_OWN = 5
 """Of a middleware, beside those for requests: who listens, three for upkeep, and one for who begins to wait."""
+_AS_MAX = 5_000
+"""Clients of one --as: Linux takes 128 KiB in an argument, and a client and its queue may have ten digits each."""
 _CHECKPOINT_S = 60.0
 """Seconds that a PostgreSQL may need to write its shared buffers."""
 _SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
@@ -167,10 +169,14 @@ def load(
         *("--seconds", str(seconds), "--start-at", str(start_at), "--seed", str(seed + index)),
         *pacing(workload, tier.hosts),
         *("--loop", workload.loop, "--characters", str(workload.characters), "--receivers", workload.receivers),
-        *(["--as", ",".join(f"{client}:{queue}" for client, queue in own)] if own else []),
+        *(word for place in range(0, len(own), _AS_MAX) for word in ("--as", _pairs(own[place : place + _AS_MAX]))),
         *life(),
     ]
     return Command(f"load-{index}", "load", tuple(argv))
+
+
+def _pairs(identities: Sequence[Identity]) -> str:
+    return ",".join(f"{client}:{queue}" for client, queue in identities)
 
 
 def psql(process: str, url: str, pgpass: Path, script: Path) -> Command:

@@ -108,3 +108,12 @@ def test_a_backlog_is_between_the_clients_that_are_measured() -> None:
         argv = commands_queue.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
         assert f"--as {own}" in " ".join(argv)
     assert "--as" not in load()
+
+
+def test_very_many_clients_are_told_who_they_are_in_several_arguments() -> None:
+    registered = [(4_000_000_000 + n, 4_100_000_000 + n) for n in range(24_000)]
+    configuration = point("load.clients=24000")
+    argv = commands_queue.load(1, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
+    own = [argv[place + 1] for place, word in enumerate(argv) if word == "--as"]
+    assert all(len(some) < 128 * 1024 for some in own)
+    assert ",".join(own) == ",".join(f"{client}:{queue}" for client, queue in registered[12_000:])
