@@ -100,7 +100,19 @@ async fn what_is_too_old_and_just_being_taken_is_not_waited_for() {
     taker.batch_execute(take).await.unwrap();
     assert_eq!(sweep().await, 2);
     assert_eq!(sweep().await, 0);
+    // Nor does it keep more than itself: a batch is full with what is behind it.
+    let more = "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+        SELECT n, 1, 0, 9, now() - interval '2 hours', 'x' FROM generate_series(11, 15) n";
+    database.batch_execute(more).await.unwrap();
+    taker
+        .batch_execute("SELECT FROM knee_queue.message WHERE id IN (11, 13) FOR UPDATE")
+        .await
+        .unwrap();
+    let (hour_us, fill) = (3_600_000_000_i64, "SELECT * FROM knee_queue.sweep(8, 0, 3, $1)");
+    let row = database.query_one(fill, &[&hour_us]).await.unwrap();
+    assert_eq!([0, 1, 2].map(|column| row.get::<_, i32>(column)), [8, 0, 3]);
     taker.batch_execute("ROLLBACK").await.unwrap();
+    database.batch_execute("DELETE FROM knee_queue.message WHERE id > 10").await.unwrap();
     assert_eq!(sweep().await, 1);
     let left = "SELECT array_agg(id ORDER BY id) FROM knee_queue.message";
     let left = database.query_one(left, &[]).await.unwrap();

@@ -616,6 +616,9 @@ DECLARE
     until timestamptz := clock_timestamp() + p_busy_us * interval '1 microsecond';
     more integer;
     head record;
+    low bigint;
+    high bigint;
+    is_last boolean;
 BEGIN
     receiver := p_receiver; queue := p_queue; removed := 0; passed_over := false;
     IF NOT pg_try_advisory_xact_lock(1263420742, 2) THEN
@@ -643,19 +646,27 @@ BEGIN
             passed_over := passed_over OR EXISTS (SELECT FROM knee_queue.message m
                 WHERE m.receiver = head.receiver AND m.queue = head.queue AND m.leased_until IS NULL);
         ELSIF head.arrived_at < head.before THEN
-            -- The oldest are at the head; only they are locked, or others would pass over the rest.
-            DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
-                SELECT o.ctid FROM knee_queue.message o
-                WHERE o.receiver = head.receiver AND o.queue = head.queue AND o.leased_until IS NULL
-                  AND o.arrived_at < head.before
-                  AND o.id <= (SELECT max(h.id) FROM (
-                    SELECT n.id, n.arrived_at FROM knee_queue.message n
-                    WHERE n.receiver = head.receiver AND n.queue = head.queue
-                      AND n.leased_until IS NULL
-                    ORDER BY n.id LIMIT p_count - removed) h WHERE h.arrived_at < head.before)
-                ORDER BY o.id FOR UPDATE SKIP LOCKED));
-            GET DIAGNOSTICS more = ROW_COUNT;
-            removed := removed + more;
+            -- The oldest are at the head; only they are locked, or others would pass over the rest. Behind what
+            -- others have there may be more.
+            high := 0;
+            LOOP
+                low := high;
+                SELECT max(h.id) FILTER (WHERE h.arrived_at < head.before), count(*) INTO high, more
+                FROM (SELECT n.id, n.arrived_at FROM knee_queue.message n
+                      WHERE n.receiver = head.receiver AND n.queue = head.queue
+                        AND n.leased_until IS NULL AND n.id > low
+                      ORDER BY n.id LIMIT p_count - removed) h;
+                is_last := high IS NULL OR more < p_count - removed;
+                DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
+                    SELECT o.ctid FROM knee_queue.message o
+                    WHERE o.receiver = head.receiver AND o.queue = head.queue
+                      AND o.leased_until IS NULL AND o.id > low AND o.id <= high
+                      AND o.arrived_at < head.before
+                    ORDER BY o.id FOR UPDATE SKIP LOCKED));
+                GET DIAGNOSTICS more = ROW_COUNT;
+                removed := removed + more;
+                EXIT WHEN is_last OR removed >= p_count OR clock_timestamp() >= until;
+            END LOOP;
             EXIT WHEN removed >= p_count;
         END IF;
         receiver := head.receiver; queue := head.queue;
