@@ -32,12 +32,8 @@ async fn main() {
     for &backlog in backlogs {
         let options = cluster.migrated().await;
         let database = options.address.rsplit('/').next().unwrap().to_owned();
-        let bench = Bench::new(
-            Desk(Postgres::open(&options).await.unwrap()),
-            cluster.connect(&database).await,
-            backlog,
-        )
-        .await;
+        let bench =
+            Bench::new(Desk::open(&options).await, cluster.connect(&database).await, backlog).await;
         for floors in [true, false] {
             bench.time(backlog, "none", floors).await;
         }
@@ -74,8 +70,7 @@ struct Bench {
 
 impl Bench {
     async fn new(desk: Desk<Postgres>, direct: Client, backlog: i64) -> Bench {
-        let client = desk.client().await;
-        let queue = desk.queue(client).await;
+        let (client, queue) = desk.begin().await;
         let insert = format!(
             "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
              SELECT nextval('knee_queue.message_id'), {queue}, {client}, {client}, now(), '{CONTENT}'

@@ -32,7 +32,7 @@ async fn main() {
         for _ in 0..ROUNDS {
             for (pairs, combine_max) in pairs.iter_mut().zip(COMBINED) {
                 let options = Options { connections, combine_max, ..cluster.migrated().await };
-                pairs.push(run(Desk(Postgres::open(&options).await.unwrap())).await);
+                pairs.push(run(Desk::open(&options).await).await);
             }
         }
         for (mut pairs, combine_max) in pairs.into_iter().zip(COMBINED) {

@@ -45,9 +45,8 @@ async fn messages_go_through_a_backlog_and_none_is_lost() {
         let alter = format!("ALTER TABLE knee_queue.message SET ({settings})");
         direct.batch_execute(&alter).await.unwrap();
     }
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let (client, queue) = desk.begin().await;
     fill(&direct, client, queue, FEW).await;
     let reader = cluster.connect(database).await;
     if std::env::var_os("KNEE_SNAPSHOT").is_some() {

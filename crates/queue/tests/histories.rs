@@ -260,9 +260,8 @@ async fn what_an_earlier_copy_of_the_database_has_is_found_in_its_order() {
     let mut cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     // Connections that were lost meanwhile are found out by who uses them.
     let remove = async || {
         let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);

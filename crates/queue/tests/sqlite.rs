@@ -39,8 +39,7 @@ impl Drop for Place {
 async fn messages_are_there_when_the_file_is_opened_again() {
     let place = Place::new("sqlite-again");
     let desk = Desk(Sqlite::open(&place.options()).unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let (client, queue) = desk.begin().await;
     let mut last = 0;
     for content in ["1", "2", "3"] {
         last = desk.send(client, client, queue, content).await;

@@ -59,8 +59,7 @@ pub(crate) async fn a_message_is_kept_as_it_was_sent(desk: Desk<impl Database>) 
 }
 
 pub(crate) async fn who_is_not_there_is_named(desk: Desk<impl Database>) {
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let (client, queue) = desk.begin().await;
     for nobody in [client + 1000, u32::MAX] {
         for request in [
             Request::CreateQueue { creator: nobody, settings: settings() },
@@ -157,8 +156,7 @@ pub(crate) async fn queues_with_messages_are_listed(desk: Desk<impl Database>) {
 }
 
 pub(crate) async fn reading_takes_pages_and_removes_nothing(desk: Desk<impl Database>) {
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let (client, queue) = desk.begin().await;
     let ids = desk
         .send_all(client, (0..20).map(|n| outgoing(n % 2 * client, queue, "0123456789")).collect())
         .await
@@ -262,8 +260,7 @@ pub(crate) async fn an_extended_lease_outlives_its_first_end(desk: Desk<impl Dat
 }
 
 pub(crate) async fn attempts_end_in_the_dead_letters(desk: Desk<impl Database>) {
-    let client = desk.client().await;
-    let last = desk.queue(client).await;
+    let (client, last) = desk.begin().await;
     let dead = QueueSettings { dead_letters: Some(last), attempts_max: 2, retention: None };
     let middle = desk.queue_with(client, dead).await;
     let first = desk.queue_with(client, QueueSettings { dead_letters: Some(middle), ..dead }).await;
@@ -378,8 +375,7 @@ pub(crate) async fn everything_is_counted(desk: Desk<impl Database>) {
 
 pub(crate) async fn whoever_removes_together_shares_without_loss(desk: Desk<impl Database>) {
     let desk = Arc::new(desk);
-    let sender = desk.client().await;
-    let queue = desk.queue(sender).await;
+    let (sender, queue) = desk.begin().await;
     let mut clients = Vec::new();
     for n in 0..400 {
         if n % 100 == 0 {
@@ -417,8 +413,7 @@ pub(crate) async fn who_removes_finds_one_where_there_are_as_many_as_removers(
     desk: Desk<impl Database>,
 ) {
     let desk = Arc::new(desk);
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let (client, queue) = desk.begin().await;
     let removers = (0..4).map(|_| {
         let desk = Arc::clone(&desk);
         tokio::spawn(async move {
@@ -434,8 +429,7 @@ pub(crate) async fn who_removes_finds_one_where_there_are_as_many_as_removers(
 }
 
 pub(crate) async fn stages_follow_each_other(desk: Desk<impl Database>) {
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let (client, queue) = desk.begin().await;
     let message = Outgoing { receiver: client, queue, content: "x".to_owned() };
     for request in [Request::Send { sender: client, messages: vec![message] }, read(client, queue)]
     {

@@ -6,6 +6,7 @@ use knee_queue::database::{Database, Failure, Stages};
 use knee_queue::operation::{
     Answer, ClientId, Counts, Lease, MessageId, Outgoing, QueueId, QueueSettings, Request, Stored,
 };
+use knee_queue::postgres::{Options, Postgres};
 
 /// Longer than any lease that a test lets end by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -31,7 +32,19 @@ pub(crate) fn lease_of((message, attempt): &(Stored, u32)) -> Lease {
     Lease { message: message.id, attempt: *attempt }
 }
 
+impl Desk<Postgres> {
+    pub(crate) async fn open(options: &Options) -> Desk<Postgres> {
+        Desk(Postgres::open(options).await.unwrap())
+    }
+}
+
 impl<D: Database> Desk<D> {
+    /// A client, and a queue of its own.
+    pub(crate) async fn begin(&self) -> (ClientId, QueueId) {
+        let client = self.client().await;
+        (client, self.queue(client).await)
+    }
+
     pub(crate) async fn ask(&self, request: Request) -> Result<Answer, Failure> {
         self.0.call(request, &mut Stages::default()).await
     }

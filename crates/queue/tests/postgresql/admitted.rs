@@ -26,7 +26,7 @@ async fn migrations_are_installed_once_and_known_again() {
     assert_eq!(done, ["001_messages"]);
     done = postgres::migrate(&options).await.unwrap();
     assert!(done.is_empty(), "{done:?}");
-    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let desk = Desk::open(&options).await;
     desk.client().await;
 
     let client = cluster.connect(name(&options)).await;
@@ -100,9 +100,8 @@ async fn who_is_not_let_in_is_told_so_without_his_password() {
         GRANT USAGE ON ALL SEQUENCES IN SCHEMA knee_queue TO guest";
     cluster.connect(name(&options)).await.batch_execute(rights).await.unwrap();
     assert!(postgres::migrate(&guest).await.unwrap().is_empty());
-    let desk = Desk(Postgres::open(&guest).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&guest).await;
+    let (client, queue) = desk.begin().await;
     let mut arrivals = desk.0.arrivals().await.unwrap();
     desk.0.watch(queue).await.unwrap();
     desk.send(client, client, queue, "x").await;
@@ -127,15 +126,14 @@ async fn who_is_not_let_in_is_told_so_without_his_password() {
 async fn a_read_only_database_answers_reads_and_says_so() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     desk.send(client, client, queue, "x").await;
     let read_only = Options {
         address: format!("{}?options=-cdefault_transaction_read_only=on", options.address),
         ..options
     };
-    let desk = Desk(Postgres::open(&read_only).await.unwrap());
+    let desk = Desk::open(&read_only).await;
     let failed = desk.send_all(client, vec![outgoing(client, queue, "y")]).await;
     let Err(Failure::Unavailable(told)) = failed else { panic!("{failed:?}") };
     assert!(told.contains("read-only"), "{told}");
@@ -145,9 +143,8 @@ async fn a_read_only_database_answers_reads_and_says_so() {
 #[tokio::test]
 async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
     let cluster = Cluster::start_on_disk(64);
-    let desk = Desk(Postgres::open(&cluster.migrated().await).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&cluster.migrated().await).await;
+    let (client, queue) = desk.begin().await;
     let mut random = Random::stream(1, 1);
     let mut kept = Vec::new();
     // What cannot be compressed. One by one, or two at once, which are sent both or not at all.
@@ -197,17 +194,16 @@ async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
             FOR EACH ROW EXECUTE FUNCTION tells()";
     database.batch_execute(tells).await.unwrap();
     let set_to = async |desk: &Desk<Postgres>| {
-        let client = desk.client().await;
-        let queue = desk.queue(client).await;
+        let (client, queue) = desk.begin().await;
         desk.send(client, client, queue, "").await;
         desk.remove(client, queue, 1).await.pop().unwrap().content
     };
-    let early = Desk(Postgres::open(&options).await.unwrap());
+    let early = Desk::open(&options).await;
     assert_eq!(set_to(&early).await, "on");
     for (set, is) in [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")] {
         let alter = format!("ALTER DATABASE {} SET synchronous_commit = {set}", name(&options));
         database.batch_execute(&alter).await.unwrap();
-        let desk = Desk(Postgres::open(&options).await.unwrap());
+        let desk = Desk::open(&options).await;
         assert_eq!(set_to(&desk).await, is, "{set}");
     }
     // Nor is it altered of connections that are there.
@@ -239,9 +235,8 @@ async fn calls_see_what_is_committed_whatever_the_database_is_set_to() {
         name(&options)
     );
     database.batch_execute(&set).await.unwrap();
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     desk.send(client, client, queue, "").await;
     assert_eq!(contents(&desk.remove(client, queue, 1).await), ["read committed"]);
 }
@@ -251,9 +246,8 @@ async fn calls_see_what_is_committed_whatever_the_database_is_set_to() {
 async fn a_change_is_said_not_to_be_done_only_where_it_is_not() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     let database = cluster.connect(name(&options)).await;
     let fails = "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             IF NEW.content = 'ended' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;

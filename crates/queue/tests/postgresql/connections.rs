@@ -25,9 +25,8 @@ async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
             combine_max,
             ..options.clone()
         };
-        let desk = Desk(Postgres::open(&options).await.unwrap());
-        let a = desk.client().await;
-        let queue = desk.queue(a).await;
+        let desk = Desk::open(&options).await;
+        let (a, queue) = desk.begin().await;
         hold_up_senders(&client, queue).await;
         let outgoing = || vec![outgoing(a, queue, "x")];
         let (first, second) = tokio::join!(desk.send_all(a, outgoing()), async {
@@ -47,9 +46,8 @@ async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
 async fn who_asked_first_has_the_connection_first() {
     let cluster = Cluster::shared();
     let options = Options { connections: 1, ..cluster.migrated().await };
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let (client, queue) = desk.begin().await;
     let lock = cluster.connect(name(&options)).await;
     hold_up_senders(&lock, queue).await;
     let held = sending(&desk, client, queue);
@@ -89,9 +87,8 @@ async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
     proxy.hold(false);
     for combine_max in [1, 4] {
         let options = Options { combine_max, ..options.clone() };
-        let desk = Desk(Postgres::open(&options).await.unwrap());
-        let client = desk.client().await;
-        let queue = desk.queue(client).await;
+        let desk = Desk::open(&options).await;
+        let (client, queue) = desk.begin().await;
         proxy.silence(true);
         let send = || desk.send_all(client, vec![outgoing(client, queue, "x")]);
         let failed = timeout(PATIENCE, send()).await.expect("it ends");
@@ -117,9 +114,8 @@ async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
 async fn a_read_is_made_again_only_where_its_connection_was_lost() {
     let cluster = Cluster::shared();
     let options = Options { connections: 1, ..cluster.migrated().await };
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     let database = cluster.connect(name(&options)).await;
     // A sequence counts what is undone, too.
     let fails = "CREATE SEQUENCE reads;
@@ -145,9 +141,8 @@ async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
     let cluster = Cluster::shared();
     let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
     let options = Options { connections: 3, combine_max: 2, ..options };
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let (client, queue) = desk.begin().await;
     // Two of three that may be open are being opened, for as long as this test likes.
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
@@ -182,9 +177,8 @@ async fn a_message_that_is_refused_fails_nobody_who_is_combined_with_it() {
     cluster.connect("postgres").await.batch_execute(create).await.unwrap();
     let options = Options { connections: 1, combine_max: 4, ..cluster.options("latin") };
     postgres::migrate(&options).await.unwrap();
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     let lock = cluster.connect("latin").await;
     hold_up_senders(&lock, queue).await;
     let send = |content| desk.send_all(client, vec![outgoing(client, queue, content)]);
@@ -206,9 +200,8 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
     let cluster = Cluster::shared();
     let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
     let options = Options { connections: 2, combine_max: 4, ..options };
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let (client, queue) = desk.begin().await;
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
@@ -248,9 +241,8 @@ async fn what_was_sent_by_who_left_is_told_of_and_holds_up_nobody() {
     let lock = cluster.connect(name(&options)).await;
     for combine_max in [1, 4] {
         let options = Options { connections: 2, combine_max, ..options.clone() };
-        let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
-        let client = desk.client().await;
-        let queue = desk.queue(client).await;
+        let desk = Arc::new(Desk::open(&options).await);
+        let (client, queue) = desk.begin().await;
         let mut arrivals = [desk.0.arrivals().await.unwrap(), elsewhere.arrivals().await.unwrap()];
         desk.0.watch(queue).await.unwrap();
         hold_up_senders(&lock, queue).await;
@@ -274,7 +266,7 @@ async fn connections_that_nobody_uses_are_closed_but_for_one() {
     let cluster = Cluster::shared();
     let options =
         Options { idle_max: Some(Duration::from_millis(100)), ..cluster.migrated().await };
-    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let desk = Desk::open(&options).await;
     tokio::join!(desk.counts(), desk.counts(), desk.counts(), desk.counts());
     let client = cluster.connect("postgres").await;
     let count = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knee_queue::operation::{ANYBODY, Answer, Request};
-use knee_queue::postgres::Postgres;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::cluster::Cluster;
@@ -17,7 +16,7 @@ use crate::name;
 async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let desk = Arc::new(Desk::open(&options).await);
     let client = desk.client().await;
     let other = cluster.connect(name(&options)).await;
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted
@@ -51,9 +50,8 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
 async fn what_others_are_taking_is_not_waited_for() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     for receiver in [client, ANYBODY, client] {
         desk.send(client, receiver, queue, "x").await;
     }
@@ -129,10 +127,9 @@ async fn floors_do_not_hide_what_comes_back() {
     let cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     cluster.log_calls(name(&options)).await;
-    let one = Desk(Postgres::open(&options).await.unwrap());
-    let two = Desk(Postgres::open(&options).await.unwrap());
-    let client = one.client().await;
-    let queue = one.queue(client).await;
+    let one = Desk::open(&options).await;
+    let two = Desk::open(&options).await;
+    let (client, queue) = one.begin().await;
     for n in 0..20 {
         one.send(client, [client, ANYBODY][n % 2], queue, &n.to_string()).await;
     }
@@ -164,9 +161,8 @@ async fn floors_do_not_hide_what_comes_back() {
 async fn floors_do_not_hide_who_sends_late() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     let late = cluster.connect(name(&options)).await;
     // Alone; among others; and among others who come when it has been looked what is decided.
     let (never, always, later) = (Duration::MAX, Duration::ZERO, Duration::from_millis(600));
@@ -224,9 +220,8 @@ async fn no_message_has_yet_to_come_below_what_is_known_of_their_numbers() {
 async fn floors_are_gone_with_a_connection_that_is_lost() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     let low = desk.send(client, client, queue, "first").await;
     let again = format!(
         "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
@@ -256,9 +251,8 @@ async fn floors_are_gone_with_a_connection_that_is_lost() {
 async fn who_reads_begins_at_a_floor_in_its_epoch_only() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let me = desk.client().await;
-    let queue = desk.queue(me).await;
+    let desk = Desk::open(&options).await;
+    let (me, queue) = desk.begin().await;
     for content in ["first", "second"] {
         desk.send(me, me, queue, content).await;
     }

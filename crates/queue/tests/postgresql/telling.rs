@@ -20,8 +20,8 @@ use crate::name;
 async fn servers_tell_each_other_of_what_arrives_where_somebody_watches() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let one = Desk(Postgres::open(&options).await.unwrap());
-    let two = Desk(Postgres::open(&options).await.unwrap());
+    let one = Desk::open(&options).await;
+    let two = Desk::open(&options).await;
     let client = one.client().await;
     let (queue, other) = (one.queue(client).await, one.queue(client).await);
     let mut arrivals = two.0.arrivals().await.unwrap();
@@ -49,11 +49,10 @@ async fn servers_tell_each_other_of_what_arrives_where_somebody_watches() {
 async fn what_others_could_not_be_told_is_told_later() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let other = Desk(Postgres::open(&options).await.unwrap());
+    let other = Desk::open(&options).await;
     let (proxy, through) = Proxy::start(&options).await;
-    let desk = Desk(Postgres::open(&through).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&through).await;
+    let (client, queue) = desk.begin().await;
     let mut arrivals = other.0.arrivals().await.unwrap();
     other.0.watch(queue).await.unwrap();
     // The first looked at the schema, two keep, and one asked for client and queue.
@@ -81,7 +80,7 @@ async fn what_others_could_not_be_told_is_told_later() {
 async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen_again() {
     let cluster = Cluster::shared();
     let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let desk = Desk::open(&options).await;
     proxy.cut_listeners(true);
     // It may be lost before there is an answer, or behind it.
     if let Ok(mut arrivals) = desk.0.arrivals().await {
@@ -89,8 +88,7 @@ async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen
         assert_eq!(told, Err(RecvError::Closed));
     }
     proxy.cut_listeners(false);
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let (client, queue) = desk.begin().await;
     let mut arrivals = desk.0.arrivals().await.unwrap();
     desk.0.watch(queue).await.unwrap();
     desk.send(client, client, queue, "x").await;
@@ -103,10 +101,9 @@ async fn who_listens_by_a_connection_that_is_lost_at_once_is_told_and_can_listen
 async fn who_begins_to_wait_stops_nobody() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
-    let elsewhere = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let watched = desk.queue(client).await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let elsewhere = Desk::open(&options).await;
+    let (client, watched) = desk.begin().await;
     let mut arrivals = elsewhere.0.arrivals().await.unwrap();
     elsewhere.0.watch(watched).await.unwrap();
     let _arrivals = desk.0.arrivals().await.unwrap();
@@ -166,9 +163,8 @@ fn watching(desk: &Arc<Desk<Postgres>>, queue: u32) -> JoinHandle<Result<(), Fai
 async fn who_sends_for_long_is_not_waited_for_for_ever() {
     let cluster = Cluster::shared();
     let options = Options { sending_max: Duration::from_millis(10), ..cluster.migrated().await };
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     let sender = cluster.connect(name(&options)).await;
     let sends = format!("BEGIN; SELECT knee_queue.send({client}, {client}, {queue}, 'late')");
     sender.batch_execute(&sends).await.unwrap();
@@ -180,9 +176,8 @@ async fn who_sends_for_long_is_not_waited_for_for_ever() {
 async fn who_begins_to_wait_has_a_turn_however_many_put_messages_back() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let (client, queue) = desk.begin().await;
     for content in ["first", "second"] {
         desk.send(client, client, queue, content).await;
     }
@@ -224,7 +219,7 @@ async fn who_begins_to_wait_has_a_turn_however_many_put_messages_back() {
 async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let desk = Arc::new(Desk::open(&options).await);
     let client = desk.client().await;
     let _arrivals = desk.0.arrivals().await.unwrap();
     let mut queues = Vec::new();
@@ -249,7 +244,7 @@ async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {
 async fn who_begins_to_wait_in_a_queue_that_goes_is_told_so() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let desk = Arc::new(Desk::open(&options).await);
     let client = desk.client().await;
     let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
     let _arrivals = desk.0.arrivals().await.unwrap();
@@ -268,7 +263,7 @@ async fn who_begins_to_wait_in_a_queue_that_goes_is_told_so() {
 async fn who_begins_to_wait_and_leaves_again_and_again_leaves_nothing_behind() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
+    let desk = Desk::open(&options).await;
     let client = desk.client().await;
     let _arrivals = desk.0.arrivals().await.unwrap();
     let queue = desk.queue(client).await;
@@ -292,7 +287,7 @@ async fn who_begins_to_wait_and_leaves_again_and_again_leaves_nothing_behind() {
 async fn nobody_is_refused_who_only_begins_to_wait() {
     let cluster = Cluster::shared();
     let options = Options { connection_wait: Duration::from_millis(1), ..cluster.migrated().await };
-    let desk = Arc::new(Desk(Postgres::open(&options).await.unwrap()));
+    let desk = Arc::new(Desk::open(&options).await);
     let client = desk.client().await;
     let _arrivals = desk.0.arrivals().await.unwrap();
     let mut watches = Vec::new();
@@ -311,8 +306,8 @@ async fn nobody_is_refused_who_only_begins_to_wait() {
 async fn no_arrival_is_missed_by_who_begins_to_wait() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let one = Desk(Postgres::open(&options).await.unwrap());
-    let two = Desk(Postgres::open(&options).await.unwrap());
+    let one = Desk::open(&options).await;
+    let two = Desk::open(&options).await;
     let client = one.client().await;
     let mut arrivals = two.0.arrivals().await.unwrap();
     for round in 0..40 {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use knee_queue::operation::QueueSettings;
-use knee_queue::postgres::{Options, Postgres};
+use knee_queue::postgres::Options;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::desk::{Desk, LONG, contents, settings};
@@ -16,9 +16,8 @@ async fn what_fails_though_nobody_asks_for_it_is_said_once_and_when_it_is_over()
     let cluster = Cluster::shared();
     let tell = |text: &str| SAID.lock().unwrap().push(text.to_owned());
     let options = Options { tell, ..cluster.migrated().await };
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let queue = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
     let said = async |count| {
         desk.at_last(async || (SAID.lock().unwrap().len() == count).then_some(())).await;
     };
@@ -45,9 +44,8 @@ async fn what_fails_though_nobody_asks_for_it_is_said_once_and_when_it_is_over()
 async fn leases_that_end_and_what_is_too_old_do_not_wait_for_each_other() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let desk = Desk(Postgres::open(&options).await.unwrap());
-    let client = desk.client().await;
-    let leased = desk.queue(client).await;
+    let desk = Desk::open(&options).await;
+    let (client, leased) = desk.begin().await;
     let retention = Some(Duration::from_millis(1));
     let kept = desk.queue_with(client, QueueSettings { retention, ..settings() }).await;
     desk.send(client, client, leased, "leased").await;
