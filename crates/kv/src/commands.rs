@@ -219,7 +219,7 @@ impl<E: Engine> Commands<E> {
                 self.count(Counter::StoreTooLarge, 1);
                 TOO_LARGE
             }
-            Refused::Full => {
+            Refused::Full | Refused::Changed => {
                 self.count(Counter::StoreNoMemory, 1);
                 OUT_OF_MEMORY
             }

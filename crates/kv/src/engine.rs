@@ -127,6 +127,9 @@ pub enum Refused {
     /// There is no room for the change. An engine that evicts has evicted others in vain, and the
     /// old item is gone.
     Full,
+    /// There was no room for the change for some time, in which the item was changed by somebody else:
+    /// what is to be done now has to be decided anew.
+    Changed,
     /// There is room, but not on the disk.
     NoSpace,
     /// There is room, but the system refuses what the change needs; it may not later.

@@ -36,6 +36,7 @@ pub use figures::{CommitFigures, Figures};
 pub use items::Items;
 pub use keeper::{History, Keeper};
 pub use log::{Durability, Unwritable};
+pub use pressure::Patience;
 pub use read::{Past, ReadError, Seen, Shown};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;

@@ -190,7 +190,7 @@ impl<E: Engine> Commands<E> {
         put: Change<'_>,
         now: Second,
     ) -> (Result<Version, Refused>, Verdict) {
-        let (outcome, verdict) = self.engine.update(key, now, |old| {
+        let decide = |old: Option<Item<'_>>| {
             let verdict = condition.judge(old.as_ref());
             let change = match (verdict, condition.verb, put, old) {
                 (Verdict::Stored, StoreVerb::Append, Change::Put { value, .. }, _) => {
@@ -211,7 +211,13 @@ impl<E: Engine> Commands<E> {
                 _ => Change::Keep,
             };
             (change, verdict)
-        });
+        };
+        let (outcome, verdict) = loop {
+            let (outcome, verdict) = self.engine.update(key, now, decide);
+            if outcome != Err(Refused::Changed) {
+                break (outcome, verdict);
+            }
+        };
         self.count(Counter::CmdSet, 1);
         if condition.verb == StoreVerb::Cas {
             self.count(
@@ -326,6 +332,8 @@ impl<E: Engine> Commands<E> {
             ArithVerb::Decr => (Counter::DecrHits, Counter::DecrMisses),
         };
         match (sum, version) {
+            // By somebody else, and there was no room before.
+            (_, Err(Refused::Changed)) => self.add_delta(verb, key, delta, cas, new_expiry, now),
             (_, Err(refused)) => Sum::Refused(refused),
             (Sum::Is { value, old_expiry, .. }, Ok(version)) => {
                 self.count(hits, 1);

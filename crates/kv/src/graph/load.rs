@@ -8,7 +8,9 @@ use knee_proto::encode;
 
 use super::edges::{Edge, EdgeReader, LineError, Position, ReadEdgesError};
 use crate::engine::{Expiry, Second, Version};
-use crate::versioned::{Action, Condition, Damage, Room, Store, Unwritable, Write, WriteError};
+use crate::versioned::{
+    Action, Condition, Damage, Patience, Room, Store, Unwritable, Write, WriteError,
+};
 
 /// Edges of a commit, where nothing else is asked for.
 ///
@@ -278,19 +280,25 @@ impl<'a> Target<'a> {
             action: Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &mark },
         });
         let last = writes.len() - 1;
-        self.store.wait_for_room(Room::of(&writes));
-        let committed =
-            self.store.write(&writes, None, (self.now)()).map_err(|error| match error {
-                WriteError::Condition { index, version: None, .. } if index == last => {
-                    LoadError::Cleared
-                }
-                WriteError::Condition { index, .. } if index == last => LoadError::Concurrent,
-                WriteError::TooLarge(index) if index < last => {
-                    let groups = edges.chunk_by(|one, next| one.user == next.user);
-                    LoadError::TooLarge(groups.map(|group| group[0].user).nth(index).unwrap_or(0))
-                }
-                other => LoadError::Write(other),
-            })?;
+        let mut patience = Patience::default();
+        let written = loop {
+            let written = self.store.write(&writes, None, (self.now)());
+            let is_full = matches!(written, Err(WriteError::Log(Unwritable::Full(_))));
+            if !is_full || !self.store.wait_for_room(Room::of(&writes), &mut patience) {
+                break written;
+            }
+        };
+        let committed = written.map_err(|error| match error {
+            WriteError::Condition { index, version: None, .. } if index == last => {
+                LoadError::Cleared
+            }
+            WriteError::Condition { index, .. } if index == last => LoadError::Concurrent,
+            WriteError::TooLarge(index) if index < last => {
+                let groups = edges.chunk_by(|one, next| one.user == next.user);
+                LoadError::TooLarge(groups.map(|group| group[0].user).nth(index).unwrap_or(0))
+            }
+            other => LoadError::Write(other),
+        })?;
         self.store.sync(committed.sequence)?;
         // A commit's version is the largest of its keys' where versions are by the key.
         self.mark = self.read_mark()?;

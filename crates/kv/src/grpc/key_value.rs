@@ -32,9 +32,9 @@ use super::scan::{Place, Scan, entry};
 use super::serving::Settings;
 use super::tally::Tally;
 use super::watch::Watch;
-use super::write::{Refused, Turn, in_version, put, written, written_at_once};
+use super::write::{Refused, Tried, Turn, in_version, put, written, written_at_once};
 use crate::engine::{Second, Version};
-use crate::versioned::{Action, Committed, Condition, Past, Room, Store, Write};
+use crate::versioned::{Action, Committed, Condition, Past, Patience, Room, Store, Write};
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
@@ -116,10 +116,16 @@ impl Service {
         now: Second,
     ) -> Result<WriteResponse, Status> {
         self.tally.call(&self.tally.writes);
-        let turn = self.make_ready(Room::of(writes)).await?;
-        let outcome = written(&self.store, writes, request, now);
-        drop(turn);
-        self.settled(outcome).await
+        let (room, mut patience) = (Room::of(writes), Patience::default());
+        loop {
+            let turn = self.make_ready(room).await?;
+            let outcome = written(&self.store, writes, request, now);
+            drop(turn);
+            let is_full = outcome.as_ref().is_err_and(|refused| refused.is_full);
+            if !is_full || !self.store.room(room, &mut patience).await {
+                return self.settled(outcome).await;
+            }
+        }
     }
 
     /// Sees to it that a write has the segments that it needs: to make one takes the disk some
@@ -150,7 +156,7 @@ impl Service {
                 self.safe.wait(committed.sequence).await?;
                 Ok(WriteResponse { version: committed.version })
             }
-            Err(Refused { status, sequence }) => {
+            Err(Refused { status, sequence, .. }) => {
                 self.safe.wait(sequence).await?;
                 Err(status)
             }
@@ -231,7 +237,7 @@ impl Service {
     ) -> Result<WriteResponse, Status> {
         call.take(bulk.changes.len() * CHANGE_BYTES)?;
         self.tally.call(&self.tally.writes);
-        let mut turn = None;
+        let (mut turn, mut patience) = (None, Patience::default());
         let outcome = loop {
             let (store, share, turn_taken) = (self.store.clone(), call.share(), turn.take());
             let made = blocking(move || {
@@ -239,10 +245,18 @@ impl Service {
                 written_at_once(&store, bulk, turn_taken)
             });
             match made.await? {
-                Ok(outcome) => break outcome,
-                Err(unready) => bulk = unready,
+                Tried::Done(outcome) => break outcome,
+                Tried::Unready(unready) => {
+                    bulk = unready;
+                    turn = Some(Arc::clone(&self.making).lock_owned().await);
+                }
+                Tried::Full(refused, room, why) => {
+                    if !self.store.room(room, &mut patience).await {
+                        break Err(why);
+                    }
+                    bulk = refused;
+                }
             }
-            turn = Some(Arc::clone(&self.making).lock_owned().await);
         };
         self.settled(outcome).await
     }

@@ -7,7 +7,9 @@ use tonic::Status;
 use super::now;
 use super::refusal::unwritten;
 use crate::engine::{Expiry, Second};
-use crate::versioned::{Action, Committed, Condition, RequestId, Room, Store, Write, WriteError};
+use crate::versioned::{
+    Action, Committed, Condition, RequestId, Room, Store, Unwritable, Write, WriteError,
+};
 
 /// Of who makes segments.
 pub(super) type Turn = OwnedMutexGuard<()>;
@@ -42,7 +44,7 @@ fn write_of(Change { key, action, condition }: &Change, now: Second) -> Option<W
 
 fn idle(index: usize) -> Refused {
     let message = format!("change {index} does not say what is to happen");
-    Refused { status: Status::invalid_argument(message), sequence: 0 }
+    Refused { status: Status::invalid_argument(message), sequence: 0, is_full: false }
 }
 
 /// Why nothing was written.
@@ -50,6 +52,17 @@ pub(super) struct Refused {
     pub(super) status: Status,
     /// The commit that it tells of, if it tells of one.
     pub(super) sequence: u64,
+    /// Whether it was for want of room.
+    pub(super) is_full: bool,
+}
+
+/// What trying to make a bulk put came to.
+pub(super) enum Tried {
+    Done(Result<Committed, Refused>),
+    /// Segments are to be made first, and there was no turn to.
+    Unready(BulkPutRequest),
+    /// There was not that room.
+    Full(BulkPutRequest, Room, Refused),
 }
 
 pub(super) fn written(
@@ -61,6 +74,7 @@ pub(super) fn written(
     let request = request.map(|kv::RequestId { client, number }| RequestId { client, number });
     store.write(writes, request, now).map_err(|error| Refused {
         status: unwritten(&error, writes),
+        is_full: matches!(error, WriteError::Log(Unwritable::Full(_))),
         sequence: match error {
             WriteError::Condition { sequence, .. } => sequence,
             // It says how much is there, and that the conditions hold.
@@ -70,12 +84,9 @@ pub(super) fn written(
     })
 }
 
-/// Makes a bulk put, or gives it back where segments are to be made first and it has no turn to.
-pub(super) fn written_at_once(
-    store: &Store,
-    bulk: BulkPutRequest,
-    turn: Option<Turn>,
-) -> Result<Result<Committed, Refused>, BulkPutRequest> {
+/// Makes a bulk put, or gives it back where segments are to be made first and it has no turn to, or
+/// where there is no room.
+pub(super) fn written_at_once(store: &Store, bulk: BulkPutRequest, turn: Option<Turn>) -> Tried {
     let now = now();
     let writes = bulk
         .changes
@@ -85,16 +96,22 @@ pub(super) fn written_at_once(
         .collect::<Result<Vec<_>, Refused>>();
     let writes = match writes {
         Ok(writes) => writes,
-        Err(refused) => return Ok(Err(refused)),
+        Err(refused) => return Tried::Done(Err(refused)),
     };
     let room = Room::of(&writes);
     if !store.is_ready_for(room) {
         if turn.is_none() {
             drop(writes);
-            return Err(bulk);
+            return Tried::Unready(bulk);
         }
         // Before its keys are locked, which others ask for on the runtime's own threads.
         let _ = store.make_ready_for(room);
     }
-    Ok(written(store, &writes, bulk.request, now))
+    match written(store, &writes, bulk.request, now) {
+        Err(refused) if refused.is_full => {
+            drop(writes);
+            Tried::Full(bulk, room, refused)
+        }
+        outcome => Tried::Done(outcome),
+    }
 }

@@ -6,7 +6,9 @@
 use std::sync::MutexGuard;
 
 use super::log::Unwritable;
+use super::pressure::Patience;
 use super::record::{HEAD_BYTES, Kind, Sequence, record_bytes};
+use super::room::Room;
 use super::store::Store;
 use super::table::{Damage, Expired, SlotId, Table, View};
 use super::write::{Action, Condition, KEY_BYTES_MAX, Planned, Write, WriteError};
@@ -223,12 +225,33 @@ impl Store {
         if let Err(error) = self.check_size(0, &write, seen.view.as_ref()) {
             return (Err(error.into()), outcome);
         }
-        let version_next = self.version_after(table, seen.slot);
-        let Seen { slot, view, .. } = seen;
-        let planned = Planned { write, hash, slot, view, version: version_next, keeps };
-        let committed = match self.append(&[planned], None, &mut locked, now) {
-            Ok(committed) => committed,
-            Err(error) => return (Err(error.into()), outcome),
+        let marks = seen.view.as_ref().map(|view| view.marks);
+        let mut patience = Patience::default();
+        let committed = loop {
+            let version = self.version_after(&locked[0].1, seen.slot);
+            let (slot, view) = (seen.slot, seen.view.take());
+            let planned = Planned { write, hash, slot, view, version, keeps };
+            match self.append(&[planned], None, &mut locked, now) {
+                Ok(committed) => break committed,
+                Err(WriteError::Log(Unwritable::Full(_))) => {}
+                Err(error) => return (Err(error.into()), outcome),
+            }
+            let [(stripe, table)] = locked;
+            drop(table);
+            if !self.wait_for_room(Room::of(&[write]), &mut patience) {
+                return (Err(Refused::Full), outcome);
+            }
+            locked = [(stripe, self.stripe(stripe))];
+            match Seen::of(&locked[0].1, hash, key, now) {
+                Err(_) => return (Err(Refused::Damaged), outcome),
+                Ok(again) if again.sequence != seen.sequence => {
+                    return (Err(Refused::Changed), outcome);
+                }
+                Ok(again) => seen = again,
+            }
+            if let (Some(view), Some(marks)) = (&mut seen.view, marks) {
+                view.marks = marks;
+            }
         };
         if let (Some(slot), true) = (seen.slot, read) {
             locked[0].1.note_use(slot, now, true);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::log::Unwritable;
 use super::record::Sequence;
-use super::room::Room;
 use super::store::Store;
 use crate::engine::{Change, Engine, Figures, Item, Refused, Second, Version};
 
@@ -58,7 +57,6 @@ impl Engine for Items {
         now: Second,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R) {
-        self.store.wait_for_room(Room::of_any(key, self.store.0.options.value_bytes_max));
         let (made, outcome) = self.store.change(key, now, &mut self.value, decide);
         let version = made.map(|made| {
             self.seen = self.seen.max(made.sequence);

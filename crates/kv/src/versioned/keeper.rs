@@ -9,6 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::log::Durability;
+use super::pressure::Keeping;
+use super::reclaim::ReclaimError;
 use super::record::Sequence;
 use super::store::Store;
 use crate::calendar;
@@ -60,7 +62,12 @@ impl Keeper {
             keeper.spawn("writer", move || write_out(&store, every, &over))?;
         }
         let over = Arc::clone(&keeper.over);
-        keeper.spawn("keeper", move || keep(&store, history, &over))?;
+        // From here on, and not only once the thread runs.
+        let keeping = Keeping::begin(store.clone());
+        keeper.spawn("keeper", move || {
+            keeping.runs_here();
+            keep(&store, history, &over);
+        })?;
         Ok(keeper)
     }
 
@@ -91,7 +98,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         History::All => Duration::MAX,
     };
     let pressure = &store.0.pressure;
-    let _keeping = pressure.keep();
+    let mut swept_to = 0;
     while !over.load(Ordering::Acquire) {
         // Who begins to wait later is to have a round of its own, from here on.
         let waited_for = pressure.is_felt().then(|| (store.0.log.end(), pressure.freed()));
@@ -103,7 +110,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         // Better that somebody reads anew than that nobody writes.
         let let_go = store.is_tight() && store.let_snapshots_go();
         if let_go || swept.elapsed() >= sweep_every {
-            store.sweep();
+            swept_to = store.sweep();
             swept = Instant::now();
         }
         let now = calendar::now();
@@ -116,8 +123,16 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             expired = (!is_later).then(Instant::now);
         }
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
+        let was_short = store.0.log.is_short();
         let _ = store.prepare();
-        let goes_on = || !over.load(Ordering::Acquire) && store.reclaim() == Ok(true);
+        if was_short && !store.0.log.is_short() {
+            pressure.note_freed();
+        }
+        let goes_on = || {
+            let is_over = over.load(Ordering::Acquire);
+            // One that is damaged is left alone from then on.
+            !is_over && matches!(store.reclaim(), Ok(true) | Err(ReclaimError::Damage(_)))
+        };
         // All else has its turn also while there is always something to be had back.
         if (0..RECLAIMED_AT_ONCE).all(|_| goes_on()) {
             continue;
@@ -126,12 +141,17 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             // What was replaced may go now, be its time not over; and nothing is had back of what the
             // disk does not have yet. If it refuses, whoever writes is told.
             let _ = store.write_out();
-            store.sweep();
-            swept = Instant::now();
+            if store.is_to_sweep(swept_to) {
+                swept_to = store.sweep();
+                swept = Instant::now();
+            }
             if goes_on() {
                 continue;
             }
             pressure.note_fruitless(end, freed);
+        } else {
+            // Something may have died since, of which nobody has told.
+            pressure.note_freed();
         }
         thread::park_timeout(TICK);
     }

@@ -231,7 +231,9 @@ impl Log {
             return Err(Unwritable::Broken(why.clone()));
         }
         let mut fresh = Vec::new();
-        let mut room = head.room();
+        // What was taken beyond the limit is there for what frees space: else there were none in the end.
+        let is_beyond = self.taken() > self.bytes_max.load(Ordering::Relaxed);
+        let mut room = if is_beyond && !frees { 0 } else { head.room() };
         for bytes in record_bytes {
             if bytes > room {
                 match self.fresh_segment(bytes, fresh.len(), beyond) {
@@ -246,10 +248,7 @@ impl Log {
             room -= bytes;
         }
         let fresh = self.enter(fresh);
-        if self.directory.is_none() {
-            // Nobody writes them anywhere.
-            head.full.clear();
-        }
+        self.forget_full(&mut head);
         head.last += 1;
         let (sequence, on_disk) = (head.last, self.on_disk());
         let room = &self.room;
@@ -263,7 +262,7 @@ impl Log {
         record: &Record<'_>,
         frees: bool,
     ) -> Result<Commit<'_>, Unwritable> {
-        let head = lock(&self.head);
+        let mut head = lock(&self.head);
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
@@ -273,9 +272,17 @@ impl Log {
             fresh.push(self.fresh_segment(record.bytes(), 0, beyond)?);
         }
         let fresh = self.enter(fresh);
+        self.forget_full(&mut head);
         let on_disk = self.on_disk();
         let (sequence, room) = (record.sequence, &self.room);
         Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
+    }
+
+    /// Nobody writes full segments anywhere that are only in memory.
+    fn forget_full(&self, head: &mut Head) {
+        if self.directory.is_none() {
+            head.full.clear();
+        }
     }
 
     /// Adds segments to those that tables find.
@@ -576,14 +583,15 @@ impl Log {
 
     fn replace(&self, id: SegmentId, with: Option<Arc<Segment>>) {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let now = with.as_ref().map_or(0, |segment| segment.reserved as u64);
         let there = match with {
-            Some(segment) => {
-                self.taken.fetch_add(segment.reserved as u64, Ordering::Relaxed);
-                segments.insert(id, segment)
-            }
+            Some(segment) => segments.insert(id, segment),
             None => segments.remove(&id),
         };
-        self.taken.fetch_sub(there.map_or(0, |there| there.reserved as u64), Ordering::Relaxed);
+        let before = there.map_or(0, |there| there.reserved as u64);
+        if now != before {
+            self.taken.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        }
         self.generation.fetch_add(1, Ordering::Release);
     }
 

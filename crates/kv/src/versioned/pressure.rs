@@ -1,36 +1,44 @@
 //! Who writes waits, rather than is refused, while a log that is full has space that can be had back.
 //!
 //! The log is full where a write needs a segment that the limit does not allow, or the disk has none.
-//! Then it depends on the keeper: as long as that has something back, whoever writes waits for it, and so
-//! writes as fast as space is freed. Once the keeper has found nothing, whoever writes is refused at once,
-//! until the log has grown or something else has happened that may have left space behind.
+//! Then it depends on the keeper: as long as that has something back, whoever was refused waits for it and
+//! tries again, and so writes as fast as space is freed. Once the keeper has found nothing, whoever writes is
+//! refused at once, until it has looked again, or the log has grown.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
 use super::room::Room;
 use super::segment::Location;
 use super::store::{Store, lock};
 
-/// Nobody waits longer for space, whatever the keeper is at: other clients wait as well for a thread that does.
+/// No write waits longer for space, whatever the keeper is at: other clients may wait for the thread as well.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Once nothing could be had back it is not looked for again before the log has grown by this part of a
-/// segment: looking takes longer than a write.
+/// segment, or the keeper has looked by itself: looking takes longer than a write.
 const GROWN_PART: usize = 16;
 
 /// Who waits for space, and for whom.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     state: Mutex<State>,
-    changed: Condvar,
     waiting: AtomicUsize,
+    /// For threads that wait.
+    changed: Condvar,
+    /// For tasks.
+    told: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Who has space back, while there is somebody.
+    /// Those who have space back.
+    keepers: usize,
+    /// The thread of one, once it runs.
     keeper: Option<Thread>,
     /// How often something was had back, or may have become so.
     freed: u64,
@@ -38,24 +46,67 @@ struct State {
     fruitless: Option<Location>,
 }
 
-/// The thread that has space back, until this is dropped.
-#[derive(Debug)]
-pub(super) struct Keeping<'a>(&'a Pressure);
+impl State {
+    /// Has the keeper look at once.
+    fn ask(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.unpark();
+        }
+    }
+}
 
-impl Drop for Keeping<'_> {
+/// Until when a write waits for space, which may be several times.
+#[derive(Debug, Default)]
+pub struct Patience(Option<Instant>);
+
+impl Patience {
+    fn until(&mut self) -> Instant {
+        *self.0.get_or_insert_with(|| Instant::now() + WAIT_MAX)
+    }
+}
+
+/// Somebody waits, until this is dropped.
+struct Waiting<'a>(&'a Pressure);
+
+impl Waiting<'_> {
+    fn begin(pressure: &Pressure) -> Waiting<'_> {
+        pressure.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(pressure)
+    }
+}
+
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        lock(&self.0.state).keeper = None;
-        self.0.changed.notify_all();
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Somebody has space back whenever it is waited for, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Keeping(Store);
+
+impl Keeping {
+    pub(super) fn begin(store: Store) -> Keeping {
+        lock(&store.0.pressure.state).keepers += 1;
+        Keeping(store)
+    }
+
+    /// It is this thread that does.
+    pub(super) fn runs_here(&self) {
+        lock(&self.0.0.pressure.state).keeper = Some(thread::current());
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        let pressure = &self.0.0.pressure;
+        let mut state = lock(&pressure.state);
+        state.keepers -= 1;
+        pressure.tell();
     }
 }
 
 impl Pressure {
-    /// From now on this thread has space back whenever somebody waits for that.
-    pub(super) fn keep(&self) -> Keeping<'_> {
-        lock(&self.state).keeper = Some(thread::current());
-        Keeping(self)
-    }
-
     /// Whether somebody waits for space.
     pub(super) fn is_felt(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
@@ -72,7 +123,7 @@ impl Pressure {
         let mut state = lock(&self.state);
         if state.freed == freed {
             state.fruitless = Some(end);
-            self.changed.notify_all();
+            self.tell();
         }
     }
 
@@ -81,46 +132,77 @@ impl Pressure {
         let mut state = lock(&self.state);
         state.freed += 1;
         state.fruitless = None;
+        self.tell();
+    }
+
+    fn tell(&self) {
         self.changed.notify_all();
+        self.told.notify_waiters();
     }
 }
 
 impl Store {
-    /// Waits until the log has this room, or the keeper has found that there is nothing to be had back, or
-    /// does not get anywhere: whoever writes then is told that the log is full. Nothing may be locked.
-    pub fn wait_for_room(&self, room: Room) {
-        if !self.lacks(room) {
-            return;
-        }
-        let Pressure { state, changed, waiting } = &self.0.pressure;
-        let until = Instant::now() + WAIT_MAX;
-        let mut state = lock(state);
-        waiting.fetch_add(1, Ordering::Relaxed);
-        while self.lacks(room) && self.may_have_some(&state) {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
-            if let Some(keeper) = &state.keeper {
-                keeper.unpark();
+    /// Waits, behind a write that the log was too full for, until it has this room, and returns whether to
+    /// try again: not where the keeper has found nothing to be had back, or does not get anywhere. Nothing
+    /// may be locked.
+    pub fn wait_for_room(&self, room: Room, patience: &mut Patience) -> bool {
+        let pressure = &self.0.pressure;
+        let until = patience.until();
+        let mut waiting = None;
+        let mut state = lock(&pressure.state);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if let Some(is_there) = self.is_decided(room, left, &mut state) {
+                return is_there;
             }
-            (state, _) = changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            waiting.get_or_insert_with(|| Waiting::begin(pressure));
+            state.ask();
+            let woken = pressure.changed.wait_timeout(state, left);
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
         }
-        waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether [`Store::wait_for_room`] would wait.
-    pub(super) fn is_to_wait(&self, room: Room) -> bool {
-        self.lacks(room) && self.may_have_some(&lock(&self.0.pressure.state))
+    /// The same in a task.
+    pub(crate) async fn room(&self, room: Room, patience: &mut Patience) -> bool {
+        let pressure = &self.0.pressure;
+        let until = patience.until();
+        let mut waiting = None;
+        loop {
+            let told = pressure.told.notified();
+            tokio::pin!(told);
+            // From here on it hears, also of what happens before it waits.
+            told.as_mut().enable();
+            {
+                let mut state = lock(&pressure.state);
+                let left = until.saturating_duration_since(Instant::now());
+                if let Some(is_there) = self.is_decided(room, left, &mut state) {
+                    return is_there;
+                }
+                waiting.get_or_insert_with(|| Waiting::begin(pressure));
+                state.ask();
+            }
+            // Too late is the same as told: it looks, and decides.
+            let _ = timeout_at(until.into(), told).await;
+        }
     }
 
-    fn lacks(&self, room: Room) -> bool {
-        self.0.log.lacks(room.bytes, usize::from(room.frees))
-    }
-
-    fn may_have_some(&self, State { keeper, fruitless, .. }: &State) -> bool {
-        let end = self.0.log.end();
-        let has_grown = |then: Location| {
-            let part = self.0.options.segment_bytes / GROWN_PART;
-            end.segment != then.segment || end.offset() - then.offset() >= part
+    /// Whether to try again, unless that depends on the keeper, who has so long.
+    fn is_decided(&self, room: Room, left: Duration, state: &mut State) -> Option<bool> {
+        if left.is_zero() {
+            // Nor is there anything for those who come next.
+            state.fruitless = Some(self.0.log.end());
+            return Some(false);
+        }
+        if !self.0.log.lacks(room.bytes, usize::from(room.frees)) {
+            return Some(true);
+        }
+        let is_hopeless = || {
+            let grown = self.0.options.segment_bytes / GROWN_PART;
+            let end = self.0.log.end();
+            state.fruitless.is_some_and(|then| {
+                end.segment == then.segment && end.offset() < then.offset() + grown
+            })
         };
-        keeper.is_some() && fruitless.is_none_or(has_grown)
+        (state.keepers == 0 || !self.0.log.ever_fits(room.bytes) || is_hopeless()).then_some(false)
     }
 }

@@ -18,10 +18,9 @@ use crate::engine::{Refused, Second};
 /// For so long requests are recognised also after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
 
-/// A segment is taken apart when at most this part of it is alive.
-const LIVE: (u64, u64) = (1, 2);
-/// The same while somebody waits for space: seven bytes are moved for one that is had back, at most.
-const LIVE_MOST: (u64, u64) = (7, 8);
+/// While somebody waits for space, a segment is taken apart of which this part is dead: seven bytes are
+/// moved for one that is had back, at most.
+const DEAD_LEAST: u64 = 8;
 
 /// Why a segment was not reclaimed. It is still there, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,10 +63,12 @@ impl Store {
         let may_go = |segment: &Arc<Segment>| told(segment) && !is_kept(segment);
         // What it takes, not what is in it: each life of a store leaves a segment that is not full.
         // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
-        let (part, of) = if self.0.pressure.is_felt() { LIVE_MOST } else { LIVE };
+        let is_felt = self.0.pressure.is_felt();
         let worth = |segment: &Arc<Segment>| {
-            let live = segment.live() + HEAD_BYTES as u64;
-            may_go(segment) && of * live <= part * segment.reserved as u64
+            let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
+            // What nobody wrote to is no space to be had back: it may be lost again where the rest goes.
+            let dead = (segment.filled() as u64).saturating_sub(live);
+            may_go(segment) && (2 * live <= reserved || is_felt && DEAD_LEAST * dead >= reserved)
         };
         // What has been forgotten of one that is not yet on the disk might come back.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
@@ -125,9 +126,12 @@ impl Store {
         is_nearly_full || self.0.log.is_short() || self.0.pressure.is_felt()
     }
 
-    /// Forgets what was replaced and is not asked for any more, of every key.
-    pub(super) fn sweep(&self) {
-        let horizon = self.horizon(self.0.log.last());
+    /// Forgets what was replaced and is not asked for any more, of every key; returns up to which commit.
+    pub(super) fn sweep(&self) -> Sequence {
+        let last = self.0.log.last();
+        let horizon = self.horizon(last);
+        // Unless something is kept, or by somebody who replaces it now.
+        self.0.has_past.store(horizon < last, Ordering::Relaxed);
         for stripe in 0..self.stripes() {
             let mut table = self.stripe(stripe);
             for slot in table.slots_with_past() {
@@ -135,6 +139,12 @@ impl Store {
             }
             self.forget_clears(&mut table, horizon);
         }
+        horizon
+    }
+
+    /// Whether [`Store::sweep`] may find more than it did up to a commit.
+    pub(super) fn is_to_sweep(&self, swept: Sequence) -> bool {
+        self.0.has_past.load(Ordering::Relaxed) && self.horizon(self.0.log.last()) != swept
     }
 
     /// To be called once all keys of a stripe have been pruned.
@@ -179,6 +189,7 @@ impl Store {
             }
             self.forget_clears(&mut table, horizon);
         }
+        self.0.pressure.note_freed();
         self.0.log.note(self.forgotten())?;
         loop {
             match self.reclaim() {

@@ -3,7 +3,7 @@
 use super::log::Unwritable;
 use super::record::Kind;
 use super::store::Store;
-use super::write::{Action, PIECE_BYTES_MAX, Write, pieces};
+use super::write::{Action, Write, pieces};
 
 /// What a record has beside its key and value, and more.
 const RECORD_COST_BYTES: usize = 128;
@@ -32,30 +32,22 @@ impl Room {
         let frees = writes.iter().all(|write| write.action == Action::Delete);
         Room { bytes: bytes.sum(), frees }
     }
-
-    /// The room for a change of one key, whatever it will be: for a value of up to a piece.
-    pub(super) fn of_any(key: &[u8], value_bytes_max: usize) -> Room {
-        let value_bytes = value_bytes_max.min(PIECE_BYTES_MAX);
-        Room { bytes: RECORD_COST_BYTES + key.len() + value_bytes, frees: false }
-    }
 }
 
 impl Store {
-    /// Whether writes that need so much room find it, or are refused at once: otherwise some is to be
-    /// made, which takes the disk some milliseconds, or had back. Another writer may be first; then
-    /// they make some all the same.
+    /// Whether writes that need so much room find it, or are refused at once: otherwise they make
+    /// some, which takes the disk some milliseconds. Another writer may be first; then they do so all
+    /// the same.
     #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
-        !self.is_to_wait(room) && self.0.log.is_ready_for(room.bytes, usize::from(room.frees))
+        self.0.log.is_ready_for(room.bytes, usize::from(room.frees))
     }
 
-    /// Makes room, unless that would be beyond the log's limit even once space has been had back: see
-    /// [`Store::wait_for_room`]. No key is locked meanwhile.
+    /// Makes room, unless that would be beyond the log's limit. No key is locked meanwhile.
     ///
     /// # Errors
     /// When the disk has none.
     pub fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
-        self.wait_for_room(room);
         self.0.log.make_ready_for(room.bytes, usize::from(room.frees))
     }
 }

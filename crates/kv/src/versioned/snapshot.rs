@@ -62,7 +62,6 @@ impl Snapshot {
 impl Drop for Snapshot {
     fn drop(&mut self) {
         lock(&self.store.0.snapshots).open.remove(&(self.sequence, self.number));
-        self.store.0.pressure.note_freed();
     }
 }
 

@@ -79,6 +79,8 @@ pub(super) struct Inner {
     pub(super) compacted: AtomicU64,
     /// Of no version before this commit it is known any more what it was, unless it is there.
     pub(super) dropped: AtomicU64,
+    /// Whether something that was replaced may be kept that nobody asks for any more.
+    pub(super) has_past: AtomicBool,
     /// Whether nobody has looked yet for what a recovery found and nobody asks for.
     pub(super) unswept: AtomicBool,
     pub(super) requests: Requests,
@@ -243,6 +245,7 @@ impl Store {
             pressure: Pressure::default(),
             floor: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            has_past: AtomicBool::new(false),
             unswept: AtomicBool::new(false),
             reclaiming: Mutex::default(),
             harmed: Mutex::default(),

@@ -362,6 +362,9 @@ impl Store {
         drop(commit);
         // Not before the commit has its place: a snapshot that is taken now sees it, or is known.
         let horizon = self.horizon(sequence);
+        if horizon < sequence && !self.0.has_past.load(Ordering::Relaxed) {
+            self.0.has_past.store(true, Ordering::Relaxed);
+        }
         let mut places = places.into_iter();
         for plan in planned {
             let table = table_of(locked, self.stripe_of(plan.hash));

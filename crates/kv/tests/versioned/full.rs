@@ -1,18 +1,19 @@
 //! A log that is full: who writes waits for space that can be had back, and for none that cannot.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use knee_kv::engine::{Change, Engine, Expiry, Refused};
 use knee_kv::versioned::{
-    Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Room, Store,
-    StoreOptions, Write, WriteError,
+    Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Patience, Room,
+    Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
-use crate::store::{Directory, put};
+use crate::store::{Directory, put, until};
 
 const SEGMENT_BYTES: usize = 64 << 10;
 const SEGMENTS: u64 = 24;
+const VALUE_BYTES_MAX: usize = 40_000;
 const KEYS: u32 = 4000;
 const WRITERS: u32 = 3;
 
@@ -20,7 +21,7 @@ fn options() -> StoreOptions {
     StoreOptions {
         consistency: Consistency::Linearizable,
         stripes: 4,
-        value_bytes_max: 2000,
+        value_bytes_max: VALUE_BYTES_MAX,
         segment_bytes: SEGMENT_BYTES,
     }
 }
@@ -31,7 +32,36 @@ fn in_memory() -> Store {
 
 fn stored(items: &mut Items, key: u32, value: &[u8]) -> Result<(), Refused> {
     let change = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
-    items.update(&key.to_le_bytes(), 1, |_| (change, ())).0.map(drop)
+    loop {
+        match items.update(&key.to_le_bytes(), 1, |_| (change, ())).0 {
+            // As the front does it: it is decided anew.
+            Err(Refused::Changed) => {}
+            outcome => return outcome.map(drop),
+        }
+    }
+}
+
+fn removed(items: &mut Items, key: u32) -> Result<(), Refused> {
+    items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0.map(drop)
+}
+
+/// Puts new keys from one on until there is no room; the first that is not there.
+fn fill_from(items: &mut Items, first: u32, value: &[u8]) -> u32 {
+    let refused = (first..u32::MAX).find(|&key| stored(items, key, value).is_err());
+    refused.expect("the log is bounded")
+}
+
+/// The same in a store that is empty.
+fn fill(items: &mut Items, value: &[u8]) -> u32 {
+    let keys = fill_from(items, 0, value);
+    // Of a segment, what is left beside whole values is not taken, nor are the last one and its end.
+    let least = (SEGMENTS as usize - 1) * (SEGMENT_BYTES / (value.len() + 100));
+    assert!(keys as usize >= least, "{keys} keys of at least {least}");
+    keys
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Several writers overwrite small values with larger ones, as fast as they can, until they have written
@@ -87,24 +117,99 @@ fn who_overwrites_on_a_disk_waits_as_well() {
 }
 
 #[test]
-fn where_everything_is_alive_nobody_waits() {
+fn however_many_overwrite_one_key_each_and_the_same_one_none_is_refused() {
     let store = in_memory();
-    let mut items = Items::new(store.clone());
-    let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-    let refused = (0..u32::MAX).find(|&key| stored(&mut items, key, &[1; 1000]).is_err());
-    let keys = refused.expect("the log is bounded");
-    assert!(keys as usize > (SEGMENTS as usize - 2) * SEGMENT_BYTES / 1100, "{keys} keys");
-    // Were each to wait for as long as it may, hours would go by.
-    for key in 0..10_000 {
-        assert_eq!(stored(&mut items, keys + key, &[1; 1000]), Err(Refused::Full));
-    }
-    drop(keeper);
-    // Nor for a keeper that is not there.
-    stored(&mut items, 0, b"").expect_err("nobody has anything back");
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    thread::scope(|scope| {
+        for writer in 1..=8 {
+            let mut items = Items::new(store.clone());
+            scope.spawn(move || {
+                // More than half a segment: each needs one of its own.
+                let value = vec![1; VALUE_BYTES_MAX];
+                for step in 0..200 {
+                    let key = writer * (step % 2);
+                    stored(&mut items, key, &value).expect("there is space to be had back");
+                }
+            });
+        }
+    });
 }
 
 #[test]
-fn who_waits_goes_on_once_there_is_something_to_be_had_back() {
+fn who_overwrites_a_value_of_many_segments_is_not_refused() {
+    let options = StoreOptions { value_bytes_max: 1 << 20, ..options() };
+    let store = Store::in_memory(options, 64 * SEGMENT_BYTES as u64).expect("memory");
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let value = vec![1; 50 << 10];
+    let keys: Vec<_> = (0..20_u32).map(u32::to_le_bytes).collect();
+    let put = |key| Write { key, condition: Condition::Always, action: put(&value) };
+    let writes: Vec<_> = keys.iter().map(|key| put(key)).collect();
+    for _ in 0..50 {
+        let mut patience = Patience::default();
+        while let Err(error) = store.write(&writes, None, 1) {
+            assert!(matches!(error, WriteError::Log(Unwritable::Full(_))), "{error:?}");
+            assert!(store.wait_for_room(Room::of(&writes), &mut patience));
+        }
+    }
+}
+
+#[test]
+fn where_everything_is_alive_nothing_is_moved_and_who_writes_is_refused() {
+    // Of large ones each segment leaves some of itself empty: that is nothing to be had back.
+    for value in [1000, 25_000] {
+        let store = in_memory();
+        let mut items = Items::new(store.clone());
+        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        let value = vec![1; value];
+        let keys = fill(&mut items, &value);
+        for key in 0..1000 {
+            assert_eq!(stored(&mut items, keys + key, &value), Err(Refused::Full));
+        }
+        drop(keeper);
+        // Nor is there anybody to be waited for.
+        assert_eq!(stored(&mut items, keys, &value), Err(Refused::Full));
+        assert_eq!(store.figures().reclaims, 0);
+    }
+}
+
+#[test]
+fn what_is_deleted_or_replaced_or_forgotten_makes_room_for_others() {
+    let store = in_memory();
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let mut items = Items::new(store.clone());
+    let value = [1; 5000];
+    let keys = fill(&mut items, &value);
+    // A quarter of each segment: less than it takes to have one back that nobody waits for.
+    for key in (0..keys).step_by(4) {
+        removed(&mut items, key).expect("it frees space");
+    }
+    until("that there is room", || stored(&mut items, keys, &value).is_ok());
+    let keys = 1 + fill_from(&mut items, keys, &value);
+    for key in (1..keys).step_by(4) {
+        // For this there may be room or not.
+        let _ = stored(&mut items, key, b"");
+    }
+    until("that there is room", || stored(&mut items, keys, &value).is_ok());
+    fill_from(&mut items, keys, &value);
+    items.clear(0, 1).expect("it frees space");
+    until("that there is room", || stored(&mut items, 0, &value).is_ok());
+}
+
+#[test]
+fn what_is_compacted_makes_room_for_others() {
+    let store = in_memory();
+    let _keeper = Keeper::start(store.clone(), History::All).expect("a thread");
+    let mut items = Items::new(store.clone());
+    // Two of five are of one key, whose past is kept.
+    let key = |step: u32| if step % 5 < 2 { 0 } else { step };
+    let refused = (0..u32::MAX).find(|&step| stored(&mut items, key(step), &[1; 1000]).is_err());
+    assert!(refused.is_some_and(|steps| steps > 1000), "{refused:?}");
+    store.compact().expect("nothing is damaged");
+    until("that there is room", || stored(&mut items, 0, &[1; 1000]).is_ok());
+}
+
+#[test]
+fn a_snapshot_that_is_gone_makes_room_for_others() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     // It keeps all that is replaced, however much.
@@ -113,45 +218,39 @@ fn who_waits_goes_on_once_there_is_something_to_be_had_back() {
     let refused = (0..u32::MAX).find(|&round| stored(&mut items, round % 2, &[1; 1000]).is_err());
     assert!(refused.is_some_and(|rounds| rounds > 1000), "{refused:?}");
     drop(snapshot);
-    stored(&mut items, 0, &[1; 1000]).expect("only two are asked for");
-    // The same where every key is taken away.
-    let mut key = 0;
-    while stored(&mut items, key, &[1; 1000]).is_ok() {
-        key += 1;
-    }
-    items.clear(0, 1).expect("it frees space");
-    stored(&mut items, 0, &[1; 1000]).expect("nothing is asked for");
+    until("that there is room", || stored(&mut items, 0, &[1; 1000]).is_ok());
 }
 
+/// What the keeper takes beyond the limit to move what is alive would else be full in the end, and there were no
+/// room left for a delete.
 #[test]
-fn the_end_of_the_keeper_ends_the_waiting() {
+fn a_log_that_was_filled_while_it_was_moved_takes_deletes() {
     let store = in_memory();
-    let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-    let over = AtomicBool::new(false);
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let there = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (store, over) = (&store, &over);
+            let (mut items, there) = (Items::new(store.clone()), &there);
             scope.spawn(move || {
-                let mut key = 0_u32;
-                while !over.load(Ordering::Relaxed) {
-                    key = (key + 1) % 400;
-                    let name = (writer * 1000 + key).to_le_bytes();
-                    let put = put(&[3; 500]);
-                    let writes = [Write { key: &name, condition: Condition::Always, action: put }];
-                    store.wait_for_room(Room::of(&writes));
-                    match store.write(&writes, None, 1) {
-                        Ok(_) => {}
-                        Err(WriteError::Log(_)) => return,
-                        Err(error) => panic!("{error:?}"),
+                let mut refused = 0;
+                for step in 0..u32::MAX {
+                    // Some are overwritten, of all sizes.
+                    let key = writer << 20 | (step - step % 7 / 4);
+                    let bytes = (step * 7919 % 50) as usize * 500;
+                    match stored(&mut items, key, &vec![1; bytes]) {
+                        Ok(()) => lock(there).push(key),
+                        Err(_) => refused += 1,
+                    }
+                    if refused == 200 {
+                        break;
                     }
                 }
             });
         }
-        while store.figures().reclaims < 20 {
-            thread::yield_now();
-        }
-        // From now on nothing is had back, and all of them are told so soon.
-        drop(keeper);
     });
-    over.store(true, Ordering::Relaxed);
+    let mut items = Items::new(store.clone());
+    for key in &*lock(&there) {
+        removed(&mut items, *key).expect("it frees space");
+    }
+    assert_eq!(store.keys(), 0);
 }

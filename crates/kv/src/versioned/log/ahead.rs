@@ -5,10 +5,6 @@ use std::sync::atomic::Ordering;
 
 use super::{HEAD_BYTES, Head, Log, Unwritable};
 
-/// Segments that may be taken between the look whether there are any and the commit: the keeper needs
-/// one or two for what it moves, and others who write may have looked at the same time.
-const BETWEEN: usize = 4;
-
 impl Log {
     /// Whether a commit of so many bytes waits for no segment that is made, may it take some of the
     /// reserved: all that it needs are there, or it is refused at once.
@@ -30,16 +26,17 @@ impl Log {
         self.spares.fill(count, beyond > 0, || self.make_segment())
     }
 
-    /// Whether such a commit is better begun later, for want of segments: it needs some, and there
-    /// are not so many that it would find them, whatever others append in between.
+    /// Whether such a commit would be refused for want of segments.
     pub(crate) fn lacks(&self, bytes: usize, beyond: usize) -> bool {
         let needed = self.beside(bytes);
-        if needed == 0 {
-            return false;
-        }
-        let most = self.bytes_max.load(Ordering::Relaxed) as usize / self.segment_bytes;
-        let between = if beyond == 0 { BETWEEN.min(most / 8) } else { 0 };
-        self.is_beyond_limit(needed + between, beyond) || self.is_short()
+        ((needed > 0 || beyond == 0) && self.is_beyond_limit(needed, beyond))
+            || (needed > 0 && self.is_short() && !self.spares.has(self.spare_for(needed, beyond)))
+    }
+
+    /// Whether such a commit would find the segments that it may need, were nothing else in the log.
+    pub(crate) fn ever_fits(&self, bytes: usize) -> bool {
+        let most = self.bytes_max.load(Ordering::Relaxed);
+        (2 * bytes + self.segment_bytes) as u64 <= most
     }
 
     /// Segments that such a commit may wait for: in memory none is.
