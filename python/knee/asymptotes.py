@@ -32,6 +32,8 @@ RISING = 0.10
 STEP_MIN = 1.25
 """The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
 
+OPEN_LOOP = "The load is an open loop: the number of clients does not limit it, so it has no knee over clients."
+
 Confidence = Literal["high", "medium", "low"]
 KneeStatus = Literal["found", "not reached", "saturated from the start", "cannot tell"]
 
@@ -148,11 +150,7 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     )
     levels = _levels(known, level)
     if known.height and known["think_ms"].null_count() > 0:
-        return Knee(
-            "cannot tell",
-            "The load is an open loop: the number of clients does not limit it, so it has no knee over clients.",
-            levels,
-        )
+        return Knee("cannot tell", OPEN_LOOP, levels)
     if len(levels) < LEVELS_MIN:
         return Knee(
             "cannot tell",

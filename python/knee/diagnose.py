@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.asymptotes import Knee, find_knee
+from knee.arrivals import Arrivals, arrivals
+from knee.asymptotes import OPEN_LOOP, Knee, find_knee
 from knee.bottleneck import Bottleneck, Candidate, find_bottleneck
 from knee.errors import DesignError
 from knee.factorial import Findings, analyse
@@ -44,6 +45,11 @@ _KNEE_NEEDS = {
 Level = int | float | str | bool
 
 
+def label_of(factors: Mapping[str, Level]) -> str:
+    """A combination of levels in words; empty without factors."""
+    return ", ".join(f"{name} = {level}" for name, level in factors.items())
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The knee and the bottleneck at one combination of the factors other than the clients."""
@@ -56,7 +62,7 @@ class Verdict:
     @property
     def label(self) -> str:
         """The combination in words; empty when the clients are the only factor."""
-        return ", ".join(f"{name} = {level}" for name, level in self.factors.items())
+        return label_of(self.factors)
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,14 @@ class Diagnosis:
     """Everything that the analyses found, for people and for the report.
 
     `factorial` has one entry per response that could be explained, `unexplained` a sentence per response that could
-    not; both are empty where fewer than two factors vary. `level` is that of every interval.
+    not; both are empty where fewer than two factors vary. `arrivals` has one entry per combination of the factors but
+    the arrival rate, and none where that was not varied. `level` is that of every interval.
     """
 
     name: str
     question: str
     verdicts: tuple[Verdict, ...]
+    arrivals: tuple[Arrivals, ...]
     laws: LawReport
     factorial: tuple[Findings, ...]
     unexplained: tuple[str, ...]
@@ -125,13 +133,17 @@ def diagnose(
     found = observed.measurements
     combinations = _combinations(found.table, others)
     factorial, unexplained = _explain(found, level)
+    verdicts = tuple(
+        _with_demands(_verdict(observed, factors, rows, level, seed), laws)
+        for factors, rows in combinations[:VERDICTS_MAX]
+    )
+    covered = found.table.filter(pl.col("point").is_in([point for verdict in verdicts for point in verdict.points]))
+    itself = observed.limits.filter(~pl.col("waited"))["point"].to_list()
     return Diagnosis(
         name=observed.name,
         question=observed.question,
-        verdicts=tuple(
-            _with_demands(_verdict(observed, factors, rows, level, seed), laws)
-            for factors, rows in combinations[:VERDICTS_MAX]
-        ),
+        verdicts=verdicts,
+        arrivals=arrivals(covered, found.factors, itself, level),
         laws=laws,
         factorial=factorial,
         unexplained=unexplained,
@@ -168,6 +180,8 @@ def _verdict(observed: Observed, factors: dict[str, Level], rows: pl.DataFrame, 
 
 def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> str | None:
     """Why a knee cannot be looked for, None where it can."""
+    if "clients" not in rows.columns and "rate" in rows.columns:
+        return OPEN_LOOP
     missing = [
         f"{said} (column {name})"
         for name, said in _KNEE_NEEDS.items()
@@ -331,6 +345,15 @@ def law_lines(laws: LawReport) -> list[str]:
     return lines
 
 
+def arrival_lines(diagnosis: Diagnosis) -> list[str]:
+    """Up to which arrival rate throughput follows, at each combination of the other factors."""
+    return [
+        f"{label_of(found.factors)}: {found.sentence}" if found.factors else found.sentence
+        for found in diagnosis.arrivals
+        if found.sentence
+    ]
+
+
 def factor_lines(diagnosis: Diagnosis) -> list[str]:
     """What moved each response most, and what else did; or why nobody can tell."""
     return [line for findings in diagnosis.factorial for line in findings.sentences[:2]] + [*diagnosis.unexplained]
@@ -342,8 +365,9 @@ def render_text(diagnosis: Diagnosis) -> str:
     if not diagnosis.verdicts:
         lines.append("No run is complete: there is nothing to diagnose.")
     knee_sentence, bottleneck = diagnosis.common_knee_sentence, diagnosis.common_bottleneck
-    if knee_sentence or bottleneck:
+    if diagnosis.arrivals or knee_sentence or bottleneck:
         lines.append("")
+    lines += _labelled("Arrivals", arrival_lines(diagnosis))
     if knee_sentence:
         lines += _labelled("Knee", [knee_sentence])
     if bottleneck:

@@ -32,6 +32,7 @@ KNOWN: Mapping[str, str] = {
     "run_order": "place of the observation in the order of the runs",
     "clients": "N, virtual clients over all load hosts",
     "pipeline": "requests that each client keeps in flight; 1 unless given",
+    "rate": "λ, requests per second that an open loop asked for",
     "throughput": "X, requests per second",
     "response_ms": "R, mean response time",
     "think_ms": "Z, mean think time",
@@ -72,6 +73,8 @@ _LEVELS_SET = 4
 
 _TEXT = frozenset({"request_type"})
 _WHOLE = frozenset({"repetition", "clients", "pipeline"})
+_GIVEN = _WHOLE | {"rate"}
+"""Of these every row has a value."""
 _WHOLE_MAX = 2**63 - 1
 """What a column of whole numbers holds; larger levels of a factor are kept apart as text."""
 
@@ -82,7 +85,7 @@ _STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")
 _UTILIZATION_MAX = 1.05
 """A share a little above one is rounding; far above it is a percentage."""
 
-_EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "think_ms", "visits", "servers"})
+_EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "rate", "think_ms", "visits", "servers"})
 """Quantities that are set, not measured: nobody rounds them."""
 _PROBLEMS_MAX = 10
 
@@ -94,8 +97,8 @@ class Measurements:
     table      `point` and `repetition`, and every column of the file under its known name; `think_ms` is always
                there. From a file also `line`, where a row begins in it, and beside each known number how far it may
                have been rounded (ROUNDING); from a run folder also what :mod:`knee.observations` has, and `run_order`
-    factors    columns with two levels or more: unknown ones, and `clients`, `pipeline` and `request_type` where they
-               are not settled by the others; in the file's order
+    factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` where
+               they are not settled by the others; in the file's order
     responses  which of RESPONSES were measured
     notes      what was assumed or left out
     """
@@ -275,7 +278,8 @@ def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.
         return pl.Series(name, [_level_text(name, line, cell, problems) for line, cell in cells], dtype=pl.String)
     if _is_known(name):
         numbers = [_known_number(name, line, cell, problems) for line, cell in cells]
-        return pl.Series(name, numbers, dtype=pl.Int64 if name in _WHOLE else pl.Float64, strict=False)
+        whole = name in _WHOLE or (name == "rate" and all(_is_whole(number) for number in numbers))
+        return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
     levels = [_level_text(name, line, cell, problems) for line, cell in cells]
     numbers = [_number(level) for level in levels]
     if any(number is None or (isinstance(number, int) and abs(number) > _WHOLE_MAX) for number in numbers):
@@ -293,7 +297,7 @@ def _level_text(name: str, line: int, cell: str, problems: list[str]) -> str:
 def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int | float | None:
     """The number in a cell; null where it is empty and may be."""
     if not cell:
-        if name in _WHOLE:
+        if name in _GIVEN:
             problems.append(f"{line}: column {name}: no value")
         return None
     number = _number(cell)
@@ -325,6 +329,10 @@ def _number(text: str) -> int | float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _is_whole(number: float | None) -> bool:
+    return number is None or (number % 1 == 0 and number < _WHOLE_MAX)
 
 
 def _half_digit(cell: str) -> float | None:
@@ -361,7 +369,7 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
             f"Taken for measurements, as they differ in most rows and are no whole numbers: {', '.join(measured)}; "
             "--map NAME=OURS says what they are, knee factorial --factor NAME that they are set."
         )
-    for name in ("clients", "pipeline", "request_type"):
+    for name in ("rate", "clients", "pipeline", "request_type"):
         if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
             factors.append(name)
     factors.sort(key=table.columns.index)
@@ -372,7 +380,9 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
             notes.append(f"No column repetition: rows with the same levels count as repetitions, up to {most} of them.")
     elif twice := _twice(table, source):
         raise MeasurementsError("\n".join(_shortened(twice)))
-    if "think_ms" not in table.columns:
+    if "rate" in table.columns:
+        table = _as_open_loop(table, source)
+    elif "think_ms" not in table.columns:
         table = table.with_columns(pl.lit(0.0).alias("think_ms"))
         if "clients" in table.columns:
             notes.append("No column think_ms: clients are taken not to think, Z = 0.")
@@ -380,6 +390,18 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
         notes.append(f"think_ms is empty in {empty} of {table.height} rows: they count as an open loop.")
     responses = tuple(name for name in RESPONSES if name in table.columns)
     return Measurements(source, table, tuple(factors), responses, tuple(notes))
+
+
+def _as_open_loop(table: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Without think times. Raises MeasurementsError where there are any."""
+    if "think_ms" in table.columns:
+        thinking = table.filter(pl.col("think_ms").is_not_null())["line"].to_list()
+        if thinking:
+            raise MeasurementsError(
+                f"{source}:{thinking[0]}: column think_ms: an open loop has none, and column rate says that it is one: "
+                "leave think_ms out, or rename rate with --map"
+            )
+    return table.with_columns(pl.lit(None, pl.Float64).alias("think_ms"))
 
 
 def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:

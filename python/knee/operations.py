@@ -14,7 +14,7 @@ import polars as pl
 
 from knee.distributions import Merged
 from knee.hdr import Histogram
-from knee.intervals import LEVEL, Interval, between, counted, mean_interval, number, quantity, ratio_interval
+from knee.intervals import LEVEL, Interval, between, mean_interval, number, quantity, ratio_interval
 from knee.outcomes import OUTCOMES
 from knee.spec import Workload
 from knee.trim import RUN
@@ -87,20 +87,20 @@ def _keys(workload: Workload) -> dict[str, int]:
     return {"bulk_put": workload.bulk_keys, "scan": workload.scan_keys, "atomic_scan": workload.scan_keys}
 
 
-def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], clients: int) -> str:
-    """How long an operation took in each configuration, against the first; at least two, each with its name."""
+def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], load: str) -> str:
+    """How long an operation took in each configuration, against the first; at least two, each with its name.
+
+    `load` is under how much of it, such as “8 clients”.
+    """
     (first_label, first), *others = configurations
     parts = [f"{label}: {_against(one.mean_ms, first.mean_ms)}" for label, one in others]
-    return (
-        f"At {counted(clients, 'client')} {name} took {quantity(first.mean_ms, 'ms')} with {first_label}; "
-        f"{'; '.join(parts)}."
-    )
+    return f"At {load} {name} took {quantity(first.mean_ms, 'ms')} with {first_label}; {'; '.join(parts)}."
 
 
-def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, clients: int) -> str:
+def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, load: str) -> str:
     """What writing many keys in one request saves, if that was asked for, against the puts of one key beside it.
 
-    Where there were none, against those of `elsewhere`.
+    Where there were none, against those of `elsewhere`. `load` as in :func:`beside_others`.
     """
     bulk, alone = found.get("bulk_put"), found.get("put", elsewhere)
     if bulk is None:
@@ -113,7 +113,7 @@ def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, clie
         bulk.mean_ms.repetitions,
     )
     return (
-        f"At {counted(clients, 'client')} one bulk_put of {bulk.keys} keys took {quantity(bulk.mean_ms, 'ms')}, "
+        f"At {load} one bulk_put of {bulk.keys} keys took {quantity(bulk.mean_ms, 'ms')}, "
         f"{quantity(each, 'ms')} a key; one put {quantity(alone.mean_ms, 'ms')}: as many keys in puts, one after "
         f"the other, take {_against(alone.mean_ms, each)}."
     )

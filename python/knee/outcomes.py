@@ -21,7 +21,6 @@ from knee.intervals import (
     LEVEL,
     Interval,
     between,
-    counted,
     mean_interval,
     number,
     paired_ratio_interval,
@@ -147,10 +146,13 @@ def clusters(found: Merged, point: int) -> Clusters:
     return find_clusters(_repetitions(found, point))
 
 
-def why_the_mean_misleads(found: Sequence[Outcome], clients: int) -> str:
-    """How far the very large results move the mean at a point, or else what finding nothing does."""
+def why_the_mean_misleads(found: Sequence[Outcome], load: str) -> str:
+    """How far the very large results move the mean at a point, or else what finding nothing does.
+
+    `load` is under how much of it, such as “8 clients”.
+    """
     by_name = {one.name: one for one in found}
-    at = f"At {counted(clients, 'client')}"
+    at = f"At {load}"
     large, ordinary, missing = (by_name.get(name) for name in ("very large", "ordinary", "not found"))
     if ordinary is None or (large is None and missing is None):
         return f"{at} every read had the same outcome: there is nothing to compare."
@@ -186,9 +188,12 @@ def _share(share: Interval) -> str:
     return f"{share.estimate:.0%} ({max(0.0, share.low):.0%} to {min(1.0, share.high):.0%})"
 
 
-def what_clusters_there_are(found: Clusters, clients: int) -> list[str]:
-    """How many clusters the response times of a point's reads make, and whose they are."""
-    at = f"At {counted(clients, 'client')}"
+def what_clusters_there_are(found: Clusters, load: str) -> list[str]:
+    """How many clusters the response times of a point's reads make, and whose they are.
+
+    `load` as in :func:`why_the_mean_misleads`.
+    """
+    at = f"At {load}"
     if not found.agree:
         alone = ", ".join(map(str, found.alone))
         return [

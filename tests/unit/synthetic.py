@@ -7,7 +7,7 @@ load asymptote is N / (Z + gap + S) and its plateau c / S, so N* = (c / S) · (Z
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -188,6 +188,30 @@ def synthetic_dataset(
     schemas = tables.TABLES | {"points": pl.Schema({**tables.POINTS, **factors})}
     for name, schema in schemas.items():
         setattr(dataset, name, pl.DataFrame(frames.get(name, []), schema=schema, orient="row"))
+    return dataset
+
+
+def open_loop(rates: Mapping[int, float], *, workers: Sequence[int] | None = None) -> Dataset:
+    """A run over arrival rates with 40 clients: at each rate the system does what it does for so many clients."""
+    closed = synthetic_dataset(System(), tuple(rates), workers=workers)
+    text = EXPERIMENT.replace('"load.clients"', '"workload.rate"').replace("think_ms = {think_ms}\n", "")
+    text = text.format(
+        middlewares=2,
+        workers=8,
+        clients=list(rates.values()),
+        more_factors=f'"middleware.workers" = {list(workers)}' if workers else "",
+        repetitions=3,
+        seconds=30,
+        warmup_s=5,
+        cooldown_s=5,
+    )
+    dataset = Dataset(closed.path, parse(text, "synthetic"), closed.manifest)
+    for name in tables.TABLES:
+        setattr(dataset, name, getattr(closed, name))
+    rate = pl.col("clients").replace_strict(rates, return_dtype=pl.Float64)
+    dataset.points = closed.points.drop("load.clients").with_columns(
+        **{"workload.rate": rate}, rate=rate, think_ms=pl.lit(None, pl.Float64), clients=pl.lit(40, pl.Int64)
+    )
     return dataset
 
 

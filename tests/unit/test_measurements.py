@@ -66,6 +66,20 @@ def test_requests_in_flight_count_whether_they_vary_or_not() -> None:
         assert {check.verdict for check in check_laws(table).interactive} == {"holds"}
 
 
+def test_a_rate_is_an_open_loops_and_a_factor_where_it_varies() -> None:
+    text = "clients,rate,throughput,response_ms\n40,100,100,1\n40,200,190,2\n"
+    found = parse(text, "open.csv")
+    assert (found.factors, found.responses) == (("rate",), ("throughput", "response_ms"))
+    assert found.table["rate"].to_list() == [100, 200] and found.table["think_ms"].null_count() == 2
+    assert found.notes == (), "nothing has to be assumed of think times"
+    assert parse(text.replace("200,190", "100,190"), "open.csv").factors == ()
+    # Another name of each rate tells the points apart as well; and one that nobody rounded is no measurement.
+    named = parse("level,rate,throughput\nlow,99.5,90\nlow,99.5,91\nhigh,200.5,190\n", "open.csv")
+    assert named.factors == ("level",)
+    assert named.table["rate"].to_list() == [99.5, 99.5, 200.5]
+    assert "rate rounding" not in named.table.columns
+
+
 def test_request_types_are_points_of_their_own() -> None:
     # Seed 001, figure 2.
     text = (
@@ -165,6 +179,8 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("utilization_db,throughput\n50%,5\n", "'50%' is no number; shares are written from 0 to 1"),
         ("servers,repetition,throughput\n1,1.5,5\n", "x:2: column repetition: expected a whole number from 1, not 1.5"),
         ("servers,repetition,throughput\n1,,5\n", "x:2: column repetition: no value"),
+        ("rate,throughput\n100,5\n,5\n", "x:3: column rate: no value"),
+        ("rate,think_ms,throughput\n100,,5\n200,1,5\n", "x:3: column think_ms: an open loop has none"),
         ("servers,clients,throughput\n1,0,5\n", "x:2: column clients: expected a whole number from 1, not 0"),
         ("servers,repetition,throughput\n1,1,5\n3,1,5\n1,1,6\n", "x:4: the same levels and repetition 1 as line 2"),
         ('servers,throughput\n1,"5\n', "x:2: not a CSV"),

@@ -63,17 +63,17 @@ def test_what_others_do_to_an_operation_is_told_as_surely_as_repetitions_allow(
     alone_ms: tuple[float, ...], beside_ms: tuple[float, ...], expected: str
 ) -> None:
     pair = [("x = 1", operation("read", *alone_ms)), ("x = 2", operation("read", *beside_ms))]
-    sentence = beside_others("read", pair, 8)
+    sentence = beside_others("read", pair, "8 clients")
     assert sentence.startswith("At 8 clients read took 1.0")
     assert expected in sentence
 
 
 def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:
     bulk = {"bulk_put": operation("bulk_put", 2.0, 2.2, 1.8, keys=100)}
-    sentence = together_or_alone(bulk, operation("put", 0.2, 0.21, 0.19), 1)
+    sentence = together_or_alone(bulk, operation("put", 0.2, 0.21, 0.19), "1 client")
     assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put" in sentence
     assert "one after the other, take 10 times as long (8." in sentence
     # Puts of the same configuration are what it is compared with, if there were any.
     beside = {**bulk, "put": operation("put", 0.2, 0.21, 0.19)}
-    assert together_or_alone(beside, operation("put", 7.0), 1) == sentence
-    assert together_or_alone({}, operation("put", 0.2), 1) == ""
+    assert together_or_alone(beside, operation("put", 7.0), "1 client") == sentence
+    assert together_or_alone({}, operation("put", 0.2), "1 client") == ""

@@ -75,7 +75,7 @@ def test_every_outcome_is_drawn_as_shares_of_its_own_reads() -> None:
 
 def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
     found = reads(merged(versioned_dataset((8,))))
-    sentence = why_the_mean_misleads(outcomes(found)[0], 8)
+    sentence = why_the_mean_misleads(outcomes(found)[0], "8 clients")
     assert sentence.startswith("At 8 clients 1.0% of the reads were very large ones, and they were 57% of all the time")
     assert "time that clients waited for reads. They took" in sentence
     assert (
@@ -83,10 +83,10 @@ def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
         in sentence
     )
     assert "Without the very large ones the mean would be 1.80 ms instead of 4.18" in sentence
-    missing = why_the_mean_misleads(outcomes(without(found, "read_large"))[0], 8)
+    missing = why_the_mean_misleads(outcomes(without(found, "read_large"))[0], "8 clients")
     assert "a read that found nothing took" in missing and missing.endswith("0.50 times as long (0.50 to 0.50).")
     alike = without(found, "read_large", "read_missing")
-    assert "nothing to compare" in why_the_mean_misleads(outcomes(alike)[0], 8)
+    assert "nothing to compare" in why_the_mean_misleads(outcomes(alike)[0], "8 clients")
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
 )
 def test_a_difference_is_told_as_surely_as_the_repetitions_allow(large_ms: tuple[float, ...], expected: str) -> None:
     found = measured(*({"read": (number, 900), "read_large": (ms, 100)} for number, ms in enumerate(large_ms, start=1)))
-    assert expected in why_the_mean_misleads(outcomes(found)[0], 1)
+    assert expected in why_the_mean_misleads(outcomes(found)[0], "1 client")
 
 
 def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
-    own, *more = what_clusters_there_are(clusters(reads(merged(versioned_dataset((8,)))), 0), 8)
+    own, *more = what_clusters_there_are(clusters(reads(merged(versioned_dataset((8,)))), 0), "8 clients")
     assert own.startswith(
         "At 8 clients the response times of all reads make 3 clusters: 49.4% of the reads at about 1.2"
     )
@@ -120,7 +120,7 @@ def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
         for repetition in (1, 2)
         for op in ordinary
     }
-    two, reason = what_clusters_there_are(clusters(both, 0), 1)
+    two, reason = what_clusters_there_are(clusters(both, 0), "1 client")
     assert "10.0% of the reads at about 47 ms, which holds all outcomes alike: 10% of the ordinary reads, 10%" in two
     assert "is not what came back" in reason
 
@@ -142,21 +142,21 @@ def test_what_size_may_have_made_is_not_said_to_have_another_cause(
         for ms, of_ordinary, of_large in zip((1.0, 50.0), ordinary, large, strict=True)
     )
     found = {(0, 1, "load", op): Histogram.merge([fast[op], slow[op]]) for op in fast}
-    (sentence,) = what_clusters_there_are(clusters(found, 0), 1)
+    (sentence,) = what_clusters_there_are(clusters(found, 0), "1 client")
     assert "make 2 clusters" in sentence and "alike" not in sentence
 
 
 def test_one_cluster_is_told_with_what_it_may_hide() -> None:
     """A valley parts the large ones, but they are too few of all for a cluster."""
     found = measured({"read": (0.1, 9960), "read_large": (20.0, 40)})
-    (sentence,) = what_clusters_there_are(clusters(found, 0), 1)
+    (sentence,) = what_clusters_there_are(clusters(found, 0), "1 client")
     assert sentence.endswith("no valley parts 0.5% of the reads or more from the rest.")
 
 
 def test_the_mean_without_the_large_ones_is_that_of_all_repetitions_reads() -> None:
     """However differently many each repetition has."""
     found = measured({"read": (1.0, 9000), "read_large": (10.0, 1000)}, {"read": (4.0, 90), "read_large": (40.0, 10)})
-    sentence = why_the_mean_misleads(outcomes(found)[0], 1)
+    sentence = why_the_mean_misleads(outcomes(found)[0], "1 client")
     without_large = (9000 * 1.0 + 90 * 4.0) / 9090
     assert f"the mean would be {without_large:.2f} ms instead of" in sentence
 
@@ -164,10 +164,10 @@ def test_the_mean_without_the_large_ones_is_that_of_all_repetitions_reads() -> N
 def test_clusters_that_not_every_repetition_shows_are_not_told() -> None:
     """A repetition that was slower as a whole makes no cluster of its reads."""
     slow = measured({"read": (1.0, 900), "read_missing": (1.0, 90)}, {"read": (9.0, 900), "read_missing": (9.0, 90)})
-    (sentence,) = what_clusters_there_are(clusters(slow, 0), 1)
+    (sentence,) = what_clusters_there_are(clusters(slow, 0), "1 client")
     assert sentence.endswith("cannot be told: all repetitions together make 2, the repetitions alone 1, 1.")
     once = measured({"read": (1.0, 900), "read_missing": (1.0, 90)})
-    (sentence,) = what_clusters_there_are(clusters(once, 0), 1)
+    (sentence,) = what_clusters_there_are(clusters(once, 0), "1 client")
     assert "make one cluster (in one repetition: others may show more or fewer)" in sentence
 
 

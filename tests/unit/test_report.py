@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, closed_system, elsewhere, synthetic_dataset
+from synthetic import System, closed_system, elsewhere, open_loop, synthetic_dataset
 
 from knee import measurements
 from knee.diagnose import diagnose
@@ -153,6 +153,118 @@ def test_a_page_of_an_open_loop_has_no_knee_and_no_law(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "it has no knee over clients" in page
     assert 'data-chart="law-throughput"' not in page
+
+
+RATES = {2: 800.0, 4: 1600.0, 8: 3200.0, 48: 16000.0}
+"""Arrival rates, by how many clients of a closed loop get through as much: the last rate is twice that."""
+
+
+@pytest.fixture(scope="module")
+def page_of_rates() -> str:
+    return html(open_loop(RATES))
+
+
+def test_an_open_loop_is_drawn_against_its_arrival_rate(page_of_rates: str) -> None:
+    words, specs = in_words(page_of_rates), specifications(page_of_rates)
+    draw(specs)
+    assert "Against the arrival rate" in headings(page_of_rates)
+    measured = {
+        f"rate-{name}"
+        for name in ("throughput", "response_ms", "queue_length", "queueing_ms", "service_ms", "middleware_response_ms")
+    }
+    assert measured <= set(specs)
+    assert not [name for name in specs if name.startswith(("clients-", "knee-"))]
+    chart: Any = specs["rate-response_ms"]
+    assert (chart["encoding"]["x"]["title"], chart["encoding"]["x"]["scale"]["type"]) == (
+        "Arrival rate (requests/s)",
+        "log",
+    )
+    assert [row["rate"] for row in chart["data"]["values"]] == list(RATES.values())
+    assert all(row["low"] <= row["value"] <= row["high"] for row in chart["data"]["values"])
+    assert "color" not in chart["encoding"], "the rate makes no line of its own"
+    assert "they wait the longer, the longer one measures." in words
+    assert "arrival rate (requests/s)" in words and "16,000" in words
+
+
+def test_throughput_alone_has_a_line_on_which_it_is_the_arrival_rate(page_of_rates: str) -> None:
+    specs = specifications(page_of_rates)
+    dotted = [layer for layer in layers(specs["rate-throughput"]) if "strokeDash" in layer["mark"]]
+    assert len(dotted) == 1
+    line = dotted[0]["data"]["values"]
+    assert (line[0]["rate"], line[-1]["rate"]) == pytest.approx((800, 16000))
+    assert all(row["rate"] == row["value"] for row in line)
+    assert not [layer for layer in layers(specs["rate-response_ms"]) if "strokeDash" in layer["mark"]]
+
+
+def layers(spec: Any) -> list[dict[str, Any]]:
+    return list(spec["layer"])
+
+
+def test_percentiles_and_resources_of_an_open_loop_are_over_its_rates(page_of_rates: str) -> None:
+    specs = specifications(page_of_rates)
+    for name, field in (("percentiles", "value_ms"), ("utilization", "resource"), ("cpu-shares", "owner")):
+        assert sorted({row["rate"] for row in drawn(specs[name], field)}) == list(RATES.values())
+        assert "params" not in specs[name], "there is one line, and nothing to choose"
+    points: Any = specs["timeline-throughput"]["params"]
+    assert points[0]["bind"]["labels"] == [f"{rate:,.0f} requests/s" for rate in RATES.values()]
+
+
+def test_a_page_of_rates_says_up_to_which_one_throughput_follows(page_of_rates: str) -> None:
+    words = in_words(page_of_rates)
+    assert words.index("Throughput follows the arrival rate up to 3,200 requests/s, and no longer: at 16,000") < (
+        words.index("it has no knee over clients")
+    )
+    assert words.count("it has no knee over clients") == 1
+    assert "at the knee" not in words, "one client count has no knee to be busy at"
+
+
+def test_other_factors_make_lines_over_the_arrival_rate() -> None:
+    page = html(open_loop(RATES, workers=(4, 8)))
+    specs = specifications(page)
+    draw(specs)
+    colour: Any = specs["rate-throughput"]["encoding"]
+    assert (colour["color"]["title"], colour["color"]["scale"]["domain"]) == ("middleware.workers", ["4", "8"])
+    assert {row["series"] for row in drawn(specs["rate-throughput"], "low")} == {"4", "8"}
+    assert "middleware.workers = 4: Throughput follows the arrival rate up to" in in_words(page)
+    assert "What moved throughput most: workload.rate." in in_words(page)
+
+
+@pytest.mark.parametrize("clients", ["", "40,"])
+def test_a_table_with_rates_is_drawn_against_them(clients: str) -> None:
+    rows = [
+        f"{clients}{workers},{rate},{repetition},{min(rate, 60 * workers) + repetition / 100},{rate / workers}"
+        for workers in (4, 8)
+        for rate in (100, 200, 400)
+        for repetition in (1, 2)
+    ]
+    header = f"{'clients,' if clients else ''}workers,rate,repetition,throughput,response_ms"
+    page = page_of("\n".join([header, *rows]))
+    specs = specifications(page)
+    draw(specs)
+    assert headings(page)[0] == "Against the arrival rate"
+    assert {name for name in specs if not name.startswith("factorial")} == {"rate-throughput", "rate-response_ms"}
+    chart: Any = specs["rate-response_ms"]
+    assert [(row["series"], row["rate"]) for row in chart["data"]["values"]] == [
+        (workers, rate) for workers in "48" for rate in (100, 200, 400)
+    ]
+    words = in_words(page)
+    assert "workers = 4: Throughput follows the arrival rate up to 200 requests/s, and no longer: at 400" in words
+    assert words.count("it has no knee over clients") == 1
+    assert "Going from 100 to 400 raises it" in words
+
+
+def test_clients_that_grow_with_the_rate_make_no_knee_to_draw() -> None:
+    rows = [f"{rate // 10},{rate},{rate},{1 + rate / 100}" for rate in (100, 200, 400)]
+    page = page_of("\n".join(["clients,rate,throughput,response_ms", *rows]))
+    assert set(specifications(page)) == {"rate-throughput", "rate-response_ms"}
+    assert "up to 400 requests/s, the largest measured" in in_words(page)
+
+
+def test_a_closed_loop_is_drawn_against_clients_without_a_line_of_rates(page: str) -> None:
+    chart: Any = specifications(page)["clients-throughput"]
+    assert chart["encoding"]["x"]["title"] == "Clients"
+    assert not [layer for layer in layers(chart) if "strokeDash" in layer["mark"]]
+    assert "follows the arrival rate" not in in_words(page)
 
 
 def test_a_page_of_one_client_count_draws_no_curve_of_one_dot(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
-"""Everything that was measured, against clients."""
+"""Everything that was measured, against clients, or against the arrival rate where that was varied."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from knee.intervals import Interval, counted, mean_interval
-from knee.report.charts.clients import against_clients
+from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded, table
+from knee.report.tables import Cell, folded
 
 _QUANTITIES = (
     ("throughput", "Throughput (requests/s)", "Throughput, as the clients saw it."),
@@ -39,22 +39,33 @@ _QUANTITIES = (
 )
 
 
+_AGAINST_RATES = {
+    "throughput": "Throughput, as the clients saw it. On the dotted line it is the arrival rate: requests are answered "
+    "as fast as they come. From the rate on at which it lies below the line, the system does not keep up.",
+    "response_ms": "Mean response time, as the clients saw it. Where requests come faster than they are answered, it "
+    "has no steady value: they wait the longer, the longer one measures.",
+}
+"""Captions that are others there."""
+
+
 def title(sheet: Sheet) -> str:
     """With one client count there is nothing to draw anything against."""
+    if sheet.diagnosis.arrivals:
+        return "Against the arrival rate"
     return f"At {counted(sheet.counts[0], 'client')}" if len(sheet.counts) == 1 else "Against clients"
 
 
 def section(sheet: Sheet) -> str:
-    """Every quantity that was measured, one line per combination of the other factors; empty without clients."""
-    if not sheet.clients:
+    """Every quantity that was measured, one line per combination of the other factors; empty without either."""
+    if not sheet.load:
         return ""
-    named = len(sheet.labels) > 1
+    named, against_rates = len(sheet.labels) > 1, bool(sheet.diagnosis.arrivals)
     means = {column: _means(sheet, column) for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations}
     figures: list[str] = []
-    for column, name, caption in _QUANTITIES if len(sheet.counts) > 1 else ():
+    for column, name, caption in _QUANTITIES if len(sheet.axis.levels) > 1 else ():
         values = [
             {
-                "clients": sheet.clients[point],
+                sheet.axis.field: sheet.load[point],
                 "series": sheet.short(sheet.series[point]),
                 "value": at.estimate,
                 "low": at.low,
@@ -64,23 +75,22 @@ def section(sheet: Sheet) -> str:
             if (at := means.get(column, {}).get(point)) is not None and at.repetitions
         ]
         if values:
-            spec = against_clients(
+            spec = against_load(
                 values,
                 name,
                 series=sheet.series_title if named else None,
                 choices=sheet.short_labels,
-                counts=sheet.counts,
+                axis=sheet.axis,
+                diagonal=against_rates and column == "throughput",
             )
-            figures.append(sheet.figure(f"clients-{column}", spec, caption))
+            said = _AGAINST_RATES.get(column, caption) if against_rates else caption
+            figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said))
     shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
     rows: list[tuple[Cell, ...]] = [
-        (sheet.series[point], sheet.clients[point], *(means[column][point] for column, _ in shown))
+        (sheet.series[point], sheet.load[point], *(means[column][point] for column, _ in shown))
         for point, _ in sheet.points
     ]
-    header = ("configuration", "clients", *(name for _, name in shown))
-    if not named:
-        rows, header = [row[1:] for row in rows], header[1:]
-    numbers = table(header, rows)
+    numbers = sheet.of_lines([name for _, name in shown], rows)
     return f'<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
 
 
@@ -89,4 +99,4 @@ def _means(sheet: Sheet, column: str) -> dict[int, Interval]:
     values = sheet.diagnosis.observations.filter(pl.col(column).is_not_null()).group_by("point").agg(column)
     nothing = mean_interval([], sheet.diagnosis.level)
     found = {point: mean_interval(repetitions, sheet.diagnosis.level) for point, repetitions in values.iter_rows()}
-    return {point: found.get(point, nothing) for point in sheet.clients}
+    return {point: found.get(point, nothing) for point in sheet.load}

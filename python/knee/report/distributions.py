@@ -19,17 +19,17 @@ _VIEWS = {"load": "client", "middleware": "middleware"}
 
 
 def section(sheet: Sheet, dataset: Dataset) -> str:
-    """Percentiles against clients, and the histograms of a point that the reader chooses."""
+    """Percentiles against the load, and the histograms of a point that the reader chooses."""
     histograms = merged(dataset)
     if not histograms:
         return ""
     table_of = percentiles(histograms).with_columns(
-        pl.col("point").replace_strict(sheet.clients, return_dtype=pl.Int64).alias("clients"),
+        pl.col("point").replace_strict(sheet.load, return_dtype=pl.Float64).alias(sheet.axis.field),
         pl.col("point").replace_strict(sheet.series, return_dtype=pl.String).alias("series"),
         ("p" + pl.col("percentile").cast(pl.String).str.strip_suffix(".0")).alias("name"),
     )
     seen = table_of.filter((pl.col("role") == "load") & (pl.col("op") == ALL))
-    lines = seen.select("clients", "series", pl.col("name").alias("percentile"), "value_ms", "low_ms", "high_ms")
+    lines = seen.select(sheet.axis.field, "series", pl.col("name").alias("percentile"), "value_ms", "low_ms", "high_ms")
     density = densities(histograms).with_columns(pl.col("role").replace_strict(_VIEWS, return_dtype=pl.String))
     ops = sorted(density["op"].unique().to_list(), key=lambda op: (op != ALL, op))
     if len(ops) == 2:  # one operation: "all" would show the same again
@@ -37,7 +37,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         density = density.filter(pl.col("op") == ALL)
     figures = sheet.figure(
         "percentiles",
-        percentile_lines(records(lines), sheet.counts, sheet.labels),
+        percentile_lines(records(lines), sheet.axis, sheet.labels),
         "Percentiles as the clients saw them, read off the merged histograms; the bars span the repetitions. "
         "Mind the logarithmic axis.",
     ) + sheet.figure(

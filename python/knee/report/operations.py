@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from knee.distributions import merged
 from knee.operations import Operation, beside_others, operations, together_or_alone
-from knee.report.charts.clients import against_clients
+from knee.report.charts.clients import against_load
+from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
 
-_HEADER = ("configuration", "clients", "operation", "keys", "requests/s", "mean ms", "p50 ms", "p99 ms")
+_HEADER = ("operation", "keys", "requests/s", "mean ms", "p50 ms", "p99 ms")
 
 
 def section(sheet: Sheet, dataset: Dataset) -> str:
@@ -26,46 +27,46 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         return ""
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(sheet, found, names))
     rows: list[tuple[Cell, ...]] = [
-        (sheet.series[point], sheet.clients[point], one.name, one.keys, one.per_s, one.mean_ms, one.p50_ms, one.p99_ms)
+        (sheet.series[point], sheet.load[point], one.name, one.keys, one.per_s, one.mean_ms, one.p50_ms, one.p99_ms)
         for point, each in found.items()
         for one in each.values()
     ]
-    numbers = folded("The numbers", sheet.of_configurations(_HEADER, rows))
+    numbers = folded("The numbers", sheet.of_lines(_HEADER, rows))
     return words + _figures(sheet, found, names) + numbers
 
 
 def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list[str]) -> list[str]:
-    """At the most clients, where what waits for what shows most."""
-    most = max(sheet.counts)
-    at_most = {sheet.series[point]: each for point, each in found.items() if sheet.clients[point] == most}
+    """Under the most load, where what waits for what shows most."""
+    most = max(sheet.axis.levels)
+    at_most = {sheet.series[point]: each for point, each in found.items() if sheet.load[point] == most}
     sentences = [
-        beside_others(name, of_name, most)
+        beside_others(name, of_name, sheet.in_words(most))
         for name in names
         if len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) > 1
     ]
     elsewhere = next((each["put"] for each in at_most.values() if "put" in each), None)
     if elsewhere is not None:
-        sentences += [together_or_alone(each, elsewhere, most) for each in at_most.values()]
+        sentences += [together_or_alone(each, elsewhere, sheet.in_words(most)) for each in at_most.values()]
     return [sentence for sentence in sentences if sentence]
 
 
 def _figures(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list[str]) -> str:
-    if len(sheet.counts) < 2:
+    if len(sheet.axis.levels) < 2:
         return ""
     figures = ""
     for name in names:
-        values = [
-            {"clients": sheet.clients[point], "series": sheet.short(sheet.series[point])}
+        values: Rows = [
+            {sheet.axis.field: sheet.load[point], "series": sheet.short(sheet.series[point])}
             | {"value": one.mean_ms.estimate, "low": one.mean_ms.low, "high": one.mean_ms.high}
             for point, each in found.items()
             if (one := each.get(name)) is not None
         ]
-        spec = against_clients(
+        spec = against_load(
             values,
             f"{name}: response time (ms)",
             series=sheet.series_title if len(sheet.labels) > 1 else None,
             choices=sheet.short_labels,
-            counts=sheet.counts,
+            axis=sheet.axis,
         )
         caption = f"Mean response time of {name} alone, as the clients saw it, beside what else was asked for."
         figures += sheet.figure(f"operation-{name}", spec, caption)

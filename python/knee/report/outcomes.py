@@ -17,7 +17,7 @@ from knee.outcomes import (
     what_clusters_there_are,
     why_the_mean_misleads,
 )
-from knee.report.charts.outcomes import clusters_of_outcomes, outcomes_against_clients
+from knee.report.charts.outcomes import clusters_of_outcomes, outcomes_against_load
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from knee.dataset import Dataset
 
 _HEADER = (
-    "configuration",
-    "clients",
     "outcome",
     "reads",
     "of all reads",
@@ -42,13 +40,13 @@ _HEADER = (
 
 def section(sheet: Sheet, dataset: Dataset) -> str:
     """Empty where the clients did not tell reads apart by what came back."""
-    found = {key: one for key, one in reads(merged(dataset)).items() if key[0] in sheet.clients}
+    found = {key: one for key, one in reads(merged(dataset)).items() if key[0] in sheet.load}
     if not found:
         return ""
     of_points = outcomes(found, sheet.diagnosis.level)
     clusters_of_points = {point: clusters(found, point) for point, _ in sheet.points if point in of_points}
     chosen = sheet.chosen if sheet.chosen in of_points else next(iter(clusters_of_points))
-    at = sheet.clients[chosen]
+    at = sheet.in_words(sheet.load[chosen])
     sentences = [
         why_the_mean_misleads(of_points[chosen], at),
         *what_clusters_there_are(clusters_of_points[chosen], at),
@@ -69,10 +67,10 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         "well. Dashed lines part the clusters that all reads together make in every repetition. Mind the logarithmic "
         "axis.",
     )
-    if len(sheet.counts) > 1:
+    if len(sheet.axis.levels) > 1:
         figures += sheet.figure(
             "outcome-means",
-            outcomes_against_clients(_means(sheet, of_points), sheet.counts, sheet.labels),
+            outcomes_against_load(_means(sheet, of_points), sheet.axis, sheet.labels),
             "Mean response time of each outcome. Where they lie far apart, the mean of all reads is that of no read "
             "at all.",
         )
@@ -80,12 +78,10 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         f"<p>{escape(sheet.series[point] + ': ' if sheet.series[point] else '')}{escape(sentence)}</p>"
         for point, each in clusters_of_points.items()
         if point != chosen
-        for sentence in what_clusters_there_are(each, sheet.clients[point])[:1]
+        for sentence in what_clusters_there_are(each, sheet.in_words(sheet.load[point]))[:1]
     )
     more = folded("Clusters at the other points", others) if others else ""
-    table = sheet.of_configurations(
-        _HEADER, [row for point, _ in sheet.points for row in _rows(sheet, point, of_points)]
-    )
+    table = sheet.of_lines(_HEADER, [row for point, _ in sheet.points for row in _rows(sheet, point, of_points)])
     if "?</td>" in table:
         table += '<p class="doubt">A question mark: whether it takes longer at all cannot be told.</p>'
     return f'{words}{more}<div class="grid">{figures}</div>{table}'
@@ -93,7 +89,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
 
 def _means(sheet: Sheet, of_points: dict[int, tuple[Outcome, ...]]) -> list[dict[str, object]]:
     return [
-        {"clients": sheet.clients[point], "series": sheet.series[point], "outcome": one.name}
+        {sheet.axis.field: sheet.load[point], "series": sheet.series[point], "outcome": one.name}
         | {"mean_ms": one.mean_ms.estimate, "low": one.mean_ms.low, "high": one.mean_ms.high}
         for point, _ in sheet.points
         for one in of_points.get(point, ())
@@ -104,7 +100,7 @@ def _rows(sheet: Sheet, point: int, of_points: dict[int, tuple[Outcome, ...]]) -
     return [
         (
             sheet.series[point],
-            sheet.clients[point],
+            sheet.load[point],
             one.name,
             one.count,
             f"{one.share:.1%}",

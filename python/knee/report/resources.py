@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def section(sheet: Sheet, dataset: Dataset | None) -> str:
-    """Utilisation against clients, the candidates for the bottleneck, and what every process of a run used."""
-    usage = sheet.diagnosis.utilizations.filter(pl.col("point").is_in(list(sheet.clients)))
+    """Utilisation against the load, the candidates for the bottleneck, and what every process of a run used."""
+    usage = sheet.diagnosis.utilizations.filter(pl.col("point").is_in(list(sheet.load)))
     if usage.is_empty():
         return ""
     named = (pl.col("role") + " " + pl.col("resource")).str.replace("host host", "host").str.strip_suffix(" station")
-    means = _by_clients(
+    means = _by_load(
         sheet,
         usage.group_by("point", "repetition", "role", "resource")
         .agg(pl.col("utilization").max().alias("value"))
@@ -34,16 +34,16 @@ def section(sheet: Sheet, dataset: Dataset | None) -> str:
     busiest = ", at the busiest process of its tier" if dataset is not None else ""
     figures = sheet.figure(
         "utilization",
-        utilization_lines(records(means), sheet.counts, SATURATED, sheet.labels),
+        utilization_lines(records(means), sheet.axis, SATURATED, sheet.labels),
         f"How busy each resource is{busiest}. What first crosses the dashed line ({SATURATED:.0%}) is a candidate for "
         "the bottleneck.",
     )
     shares = sheet.diagnosis.cpu_shares
     if not shares.is_empty():
-        owners = _by_clients(sheet, shares.rename({"share": "value"}), ["owner"]).rename({"value": "share"})
+        owners = _by_load(sheet, shares.rename({"share": "value"}), ["owner"]).rename({"value": "share"})
         figures += sheet.figure(
             "cpu-shares",
-            cpu_bars(records(owners), sheet.labels),
+            cpu_bars(records(owners), sheet.axis, sheet.labels),
             "Whose CPU time it was, as a share of all the host's cores. “knee” is the lab itself, “others” are "
             "programs outside the experiment.",
         )
@@ -56,16 +56,14 @@ def section(sheet: Sheet, dataset: Dataset | None) -> str:
 
 
 def _candidates(sheet: Sheet) -> str:
-    header = (
-        *("configuration", "resource", "busiest process", "utilisation at the knee", "at most clients"),
-        "saturated from (clients)",
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (verdict.label, c.name, c.process, _share(c.at_knee), _share(c.at_most), c.first_saturated)
-        for verdict in sheet.diagnosis.verdicts
-        for c in verdict.bottleneck.candidates
-    ]
-    return sheet.of_configurations(header, rows)
+    header = ("configuration", "resource", "busiest process", "utilisation")
+    over_clients = ("utilisation at the knee", "at most clients", "saturated from (clients)")
+    rows: list[tuple[Cell, ...]] = []
+    for verdict in sheet.diagnosis.verdicts:
+        for c in verdict.bottleneck.candidates:
+            at_knee = (_share(c.at_knee), _share(c.at_most), c.first_saturated)
+            rows.append((verdict.label, c.name, c.process, *(at_knee if len(sheet.counts) > 1 else at_knee[1:2])))
+    return sheet.of_configurations((*header[:3], *over_clients) if len(sheet.counts) > 1 else header, rows)
 
 
 def _components(sheet: Sheet) -> str:
@@ -89,17 +87,17 @@ def _per_point(sheet: Sheet, dataset: Dataset) -> str:
     return folded("CPU, memory, network and disk of every process and the host", table(header, rows))
 
 
-def _by_clients(sheet: Sheet, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Attach each point's clients and configuration; `value` is averaged over the repetitions."""
+def _by_load(sheet: Sheet, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Attach each point's load and line; `value` is averaged over the repetitions."""
     return (
         frame.group_by("point", *keys)
         .agg(pl.col("value").mean())
         .with_columns(
-            pl.col("point").replace_strict(sheet.clients, return_dtype=pl.Int64).alias("clients"),
+            pl.col("point").replace_strict(sheet.load, return_dtype=pl.Float64).alias(sheet.axis.field),
             pl.col("point").replace_strict(sheet.series, return_dtype=pl.String).alias("series"),
         )
         .drop("point")
-        .sort("series", "clients", *keys)
+        .sort("series", sheet.axis.field, *keys)
     )
 
 

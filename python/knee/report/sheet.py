@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 
-from knee.diagnose import Diagnosis
+from knee.arrivals import rate_in_words
+from knee.diagnose import Diagnosis, Level, label_of
 from knee.intervals import counted
-from knee.report.charts.vega import Spec
+from knee.report.charts.vega import Axis, Spec
 from knee.report.tables import Cell, table
 
 
@@ -21,22 +22,31 @@ class Sheet:
 
     @cached_property
     def series(self) -> dict[int, str]:
-        """What to call the combination of factors that a point belongs to."""
-        return {point: verdict.label for verdict in self.diagnosis.verdicts for point in verdict.points}
+        """What to call the line that a point belongs to: the combination of all factors but the load."""
+        return {point: label_of(factors) for point, factors in self._factors.items()}
 
     @cached_property
     def labels(self) -> list[str]:
-        """The combinations' names, each once."""
-        return list(dict.fromkeys(verdict.label for verdict in self.diagnosis.verdicts))
+        """The lines' names, each once."""
+        return list(dict.fromkeys(self.series.values()))
 
     @cached_property
     def series_title(self) -> str:
         """Over a legend: the other factors, so that its entries are their levels, which a narrow page has room for."""
-        return ", ".join(self.diagnosis.verdicts[0].factors) or "Configuration"
+        return _title(next(iter(self._factors.values())))
+
+    @cached_property
+    def _factors(self) -> dict[int, dict[str, Level]]:
+        """The other factors' levels at every point that a verdict covers. A verdict is about one arrival rate, and a
+        line about all of them."""
+        if self.diagnosis.arrivals:
+            return {point: found.factors for found in self.diagnosis.arrivals for point in found.rates}
+        return {point: verdict.factors for verdict in self.diagnosis.verdicts for point in verdict.points}
 
     @cached_property
     def _levels(self) -> dict[str, str]:
-        return {one.label: ", ".join(map(str, one.factors.values())) for one in self.diagnosis.verdicts}
+        combinations = [*self._factors.values(), *(verdict.factors for verdict in self.diagnosis.verdicts)]
+        return {label_of(factors): ", ".join(map(str, factors.values())) for factors in combinations}
 
     def short(self, label: str) -> str:
         """A combination's name below the legend's title: its levels alone."""
@@ -62,14 +72,32 @@ class Sheet:
         return sorted(set(self.clients.values()))
 
     @cached_property
+    def load(self) -> Mapping[int, int | float]:
+        """How much load there was at every point that a verdict covers: the arrival rate where that was varied, else
+        the clients; empty where nobody gave them."""
+        return {point: rate for found in self.diagnosis.arrivals for point, rate in found.rates.items()} or self.clients
+
+    @cached_property
+    def axis(self) -> Axis:
+        """What everything is drawn against."""
+        levels = sorted(set(self.load.values()))
+        if self.diagnosis.arrivals:
+            return Axis("rate", "Arrival rate (requests/s)", levels)
+        return Axis("clients", "Clients", levels)
+
+    def in_words(self, load: float) -> str:
+        """“40 clients”, “1,500 requests/s”."""
+        return rate_in_words(load) if self.diagnosis.arrivals else counted(int(load), "client")
+
+    @cached_property
     def points(self) -> list[tuple[int, str]]:
         """Point numbers and what to call them, for the charts in which the reader chooses one."""
         named = [
-            (point, counted(clients, "client") + (f", {self.series[point]}" if self.series[point] else ""))
-            for point, clients in self.clients.items()
+            (point, self.in_words(load) + (f", {self.series[point]}" if self.series[point] else ""))
+            for point, load in self.load.items()
         ]
         order = {label: number for number, label in enumerate(self.labels)}
-        return sorted(named, key=lambda pair: (order[self.series[pair[0]]], self.clients[pair[0]]))
+        return sorted(named, key=lambda pair: (order[self.series[pair[0]]], self.load[pair[0]]))
 
     @cached_property
     def chosen(self) -> int:
@@ -81,10 +109,21 @@ class Sheet:
         return self.points[0][0] if self.points else 0
 
     def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-        """A table, of which the first column names configurations: by their levels, and not where there is one only."""
-        if len(self.labels) > 1:
-            return table((self.series_title, *header[1:]), [(self.short(str(row[0])), *row[1:]) for row in rows])
-        return table(header[1:], [row[1:] for row in rows])
+        """A table, of which the first column names verdicts' configurations: by their levels, and not where there is
+        one only."""
+        verdicts = self.diagnosis.verdicts
+        return self._of(len({one.label for one in verdicts}), _title(verdicts[0].factors), header[1:], rows)
+
+    def of_lines(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+        """A table, of which the first column names the lines that points belong to, as in `of_configurations`, and the
+        second one has the load. `header` is that of the other columns."""
+        load = self.axis.title[:1].lower() + self.axis.title[1:]
+        return self._of(len(self.labels), self.series_title, (load, *header), rows)
+
+    def _of(self, names: int, title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+        if names > 1:
+            return table((title, *header), [(self.short(str(row[0])), *row[1:]) for row in rows])
+        return table(header, [row[1:] for row in rows])
 
     def figure(self, name: str, spec: Spec, caption: str, *, wide: bool = False) -> str:
         """A place for a chart, with its caption below; the script draws it by its name."""
@@ -94,3 +133,7 @@ class Sheet:
             f'<figure class="{"wide" if wide else ""}"><div class="chart" data-chart="{name}" role="img" '
             f'aria-label="{text}"></div><figcaption>{text}</figcaption></figure>'
         )
+
+
+def _title(factors: Mapping[str, Level]) -> str:
+    return ", ".join(factors) or "Configuration"

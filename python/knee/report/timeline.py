@@ -37,7 +37,7 @@ _OF_STORES: tuple[tuple[str, str, dict[str, str], str], ...] = (
 
 def section(sheet: Sheet, dataset: Dataset) -> str:
     """Throughput, response time and CPU use of a point that the reader chooses."""
-    seconds = load_per_second(dataset).filter(pl.col("point").is_in(list(sheet.clients)))
+    seconds = load_per_second(dataset).filter(pl.col("point").is_in(list(sheet.load)))
     if seconds.is_empty():
         return ""
     run = dataset.points.filter(pl.col("status") == "done").row(0, named=True)
@@ -61,9 +61,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
             ("response_ms", "Response time (ms)", "Mean response time of each second."),
         )
     )
-    cores = resources_per_second(dataset).filter(
-        (pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.clients))
-    )
+    cores = resources_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load)))
     if not cores.is_empty():
         figures += sheet.figure(
             "cpu-timeline",
@@ -78,7 +76,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
 def _of_stores(sheet: Sheet, dataset: Dataset) -> tuple[str, str]:
     """What stores that keep versions told of themselves, in the first repetition, in words and in figures; only what
     there was anything of."""
-    told = store_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.clients)))
+    told = store_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load)))
     figures = ""
     for name, title, fields, caption in _OF_STORES:
         parts = [

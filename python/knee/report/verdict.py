@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from knee.diagnose import Verdict, bottleneck_lines, confidence_line, knee_lines, law_lines
+from knee.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_line, knee_lines, law_lines
 from knee.intervals import Interval, client_count, counted, number
 from knee.report.charts.knee import knee_response, knee_throughput
 from knee.report.sheet import Sheet
@@ -47,7 +47,7 @@ def section(sheet: Sheet) -> str:
 def _without_knee(sheet: Sheet, sentence: str) -> str:
     """Why there is no knee, said once, behind what was found; the bottlenecks as a table where they differ."""
     common = sheet.diagnosis.common_bottleneck
-    findings = _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
+    findings = _arrivals(sheet) + _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
     if common is not None:
         findings += _finding("Bottleneck", [common.sentence, *common.evidence])
         return f'<div class="verdict alone"><div>{findings}</div></div>'
@@ -96,8 +96,9 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
     findings = of_knee + of_bottleneck
     if index == 0:
         findings = "".join((findings, *common) if knee.levels else (*reversed(common), findings))
+        findings = _arrivals(sheet) + findings
     figures = _figures(verdict) if knee.clients else ""
-    if len(knee.levels) < 2:
+    if len(knee.levels) < 2 or sheet.diagnosis.arrivals:
         return f'<div class="verdict alone"><div>{heading}{figures}{findings}</div></div>'
     drawing = sheet.figure(
         f"knee-{index}",
@@ -110,6 +111,12 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
         "Response time on the same axis: flat up to the knee, then rising with every client.",
     )
     return f'<div class="verdict"><div>{heading}{figures}{findings}</div><div class="panel">{drawing}</div></div>'
+
+
+def _arrivals(sheet: Sheet) -> str:
+    """Up to which arrival rate throughput follows; empty where that was not varied."""
+    lines = arrival_lines(sheet.diagnosis)
+    return _finding("Arrivals", lines) if lines else ""
 
 
 def _laws(sheet: Sheet) -> str:

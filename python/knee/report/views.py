@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.intervals import Interval, counted
-from knee.report.charts.clients import against_clients
+from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 from knee.views import View, throughput_views, views, why_they_differ
@@ -65,12 +65,12 @@ def _figures(sheet: Sheet, found: dict[str, tuple[View, ...]]) -> str:
                     {"clients": view.clients, "series": sheet.short(label)}
                     | {"value": at.estimate, "low": at.low, "high": at.high}
                 )
-        spec = against_clients(
+        spec = against_load(
             values,
             title,
             series=sheet.series_title if len(sheet.labels) > 1 else None,
             choices=sheet.short_labels,
-            counts=sheet.counts,
+            axis=sheet.axis,
         )
         figures.append(sheet.figure(f"view-{name}", spec, caption))
     return f'<div class="grid">{"".join(figures)}</div>'

@@ -1,23 +1,23 @@
-"""What was measured, against clients."""
+"""What was measured, against the load."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, clients_axis, highest, layered
+from knee.report.charts.vega import Axis, Rows, Spec, highest, layered
 
 _LEGEND_CHARACTERS = 44
 """In a row of a legend: what a narrow page has room for, markers included."""
 
 
-def against_clients(
-    values: Rows, title: str, *, series: str | None, choices: Sequence[str], counts: Sequence[int]
+def against_load(
+    values: Rows, title: str, *, series: str | None, choices: Sequence[str], axis: Axis, diagonal: bool = False
 ) -> Spec:
-    """One measured quantity against clients with error bars, one line per combination of the other factors.
+    """One measured quantity against the load with error bars, one line per combination of the other factors.
 
-    `values`: `clients, value, low, high` and, where there are several lines, `series`, one of `choices`.
+    `values`: the axis' field, `value, low, high` and, where there are several lines, `series`, one of `choices`.
+    `diagonal`: with a dotted line where the quantity is as large as the load.
     """
-    x = clients_axis(counts)
     colour: Spec = {}
     if series:
         columns = max(1, _LEGEND_CHARACTERS // (5 + max(map(len, choices))))
@@ -29,9 +29,15 @@ def against_clients(
             "legend": {"columns": columns, "labelLimit": 400, "titleLimit": 400, "titleOrient": "top"},
         }
     y = {"type": "quantitative", "title": title, "scale": {"domain": [0, 1.05 * highest(values)]}}
+    as_large: Spec = {
+        "data": {"values": axis.diagonal},
+        "mark": {"type": "line", "strokeDash": [2, 4], "strokeWidth": 2, "clip": True},
+        "encoding": {"y": y | {"field": "value"}, "color": {"value": "@ink"}},
+    }
     return layered(
         [
             {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}},
+            *([as_large] if diagonal else []),
             {
                 "transform": [{"filter": "datum.low != null"}],
                 "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
@@ -42,7 +48,7 @@ def against_clients(
                 "encoding": {
                     "y": y | {"field": "value"},
                     "tooltip": [
-                        {"field": "clients"},
+                        {"field": axis.field, "title": axis.title},
                         *([{"field": "series", "title": series}] if series else []),
                         {"field": "value", "title": title, "format": ",.4~r"},
                         {"field": "low", "title": "interval from", "format": ",.4~r"},
@@ -51,7 +57,7 @@ def against_clients(
                 },
             },
         ],
-        x,
+        axis.spec,
         height=210,
         data=values,
         encoding=colour,

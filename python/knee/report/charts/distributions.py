@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, choose, choose_point, clients_axis, layered, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, choose, choose_point, layered, log_axis
 
 
-def percentile_lines(values: Rows, counts: Sequence[int], choices: Sequence[str]) -> Spec:
-    """Percentiles against clients on a logarithmic axis; the bars span the repetitions.
+def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
+    """Percentiles against the load on a logarithmic axis; the bars span the repetitions.
 
-    `values`: `clients, percentile, value_ms, low_ms, high_ms, series`.
+    `values`: the axis' field, `percentile, value_ms, low_ms, high_ms, series`.
     """
     low = min((row["low_ms"] for row in values), default=1) / 1.2
     high = max((row["high_ms"] for row in values), default=10) * 1.2
@@ -32,7 +32,7 @@ def percentile_lines(values: Rows, counts: Sequence[int], choices: Sequence[str]
                 "encoding": {"y": y | {"field": "value_ms"}},
             },
         ],
-        clients_axis(counts),
+        axis.spec,
         height=240,
         data=values,
         encoding={

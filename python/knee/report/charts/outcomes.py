@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, choose, choose_point, clients_axis, layered, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, choose, choose_point, layered, log_axis
 
 
 def clusters_of_outcomes(
@@ -51,10 +51,11 @@ def clusters_of_outcomes(
     return choose_point(chart, points, chosen)
 
 
-def outcomes_against_clients(values: Rows, counts: Sequence[int], choices: Sequence[str]) -> Spec:
-    """Mean response time of each outcome against clients, with error bars, on a logarithmic axis.
+def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
+    """Mean response time of each outcome against the load, with error bars, on a logarithmic axis.
 
-    `values`: `clients, series, outcome, mean_ms, low, high`. All reads together are dashed: they are no outcome.
+    `values`: the axis' field, `series, outcome, mean_ms, low, high`. All reads together are dashed: they are no
+    outcome.
     """
     low, high = min(row["mean_ms"] for row in values) / 1.5, max(row["mean_ms"] for row in values) * 1.5
     y = {
@@ -78,7 +79,7 @@ def outcomes_against_clients(values: Rows, counts: Sequence[int], choices: Seque
                 "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
             },
         ],
-        clients_axis(counts),
+        axis.spec,
         height=240,
         data=values,
         encoding={"color": {"field": "outcome", "type": "nominal", "title": "Outcome", "sort": None}},

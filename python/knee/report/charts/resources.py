@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, choose, clients_axis, layered
+from knee.report.charts.vega import Axis, Rows, Spec, choose, layered
 
 
-def utilization_lines(values: Rows, counts: Sequence[int], saturated: float, choices: Sequence[str]) -> Spec:
-    """Utilisation of every resource against clients; the rule marks saturation.
+def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Sequence[str]) -> Spec:
+    """Utilisation of every resource against the load; the rule marks saturation.
 
-    `values`: `clients, value, resource, series`.
+    `values`: the axis' field, `value, resource, series`.
     """
     y = {"type": "quantitative", "title": "Utilisation", "axis": {"format": "%"}, "scale": {"domainMin": 0}}
     chart = layered(
@@ -23,7 +23,7 @@ def utilization_lines(values: Rows, counts: Sequence[int], saturated: float, cho
             {
                 "mark": {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
                 "encoding": {
-                    "x": clients_axis(counts),
+                    "x": axis.spec,
                     "y": y | {"field": "value"},
                     "color": {
                         "field": "resource",
@@ -33,7 +33,7 @@ def utilization_lines(values: Rows, counts: Sequence[int], saturated: float, cho
                     },
                     "tooltip": [
                         {"field": "resource"},
-                        {"field": "clients"},
+                        {"field": axis.field, "title": axis.title},
                         {"field": "value", "title": "utilisation", "format": ".1%"},
                     ],
                 },
@@ -46,17 +46,17 @@ def utilization_lines(values: Rows, counts: Sequence[int], saturated: float, cho
     return choose(chart, "series", "Configuration ", choices)
 
 
-def cpu_bars(values: Rows, choices: Sequence[str]) -> Spec:
-    """Whose CPU time it was, stacked, against clients. `values`: `clients, owner, share, series`."""
+def cpu_bars(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
+    """Whose CPU time it was, stacked, against the load. `values`: the axis' field, `owner, share, series`."""
     chart: Spec = {
         "height": 230,
         "data": {"values": values},
         "mark": {"type": "bar"},
         "encoding": {
             "x": {
-                "field": "clients",
+                "field": axis.field,
                 "type": "ordinal",
-                "title": "Clients",
+                "title": axis.title,
                 "axis": {"labelAngle": 0, "labelOverlap": True},
             },
             "y": {
@@ -72,7 +72,11 @@ def cpu_bars(values: Rows, choices: Sequence[str]) -> Spec:
                 "title": "CPU time of",
                 "scale": {"domain": ["load", "middleware", "store", "knee", "others"]},
             },
-            "tooltip": [{"field": "owner"}, {"field": "clients"}, {"field": "share", "format": ".1%"}],
+            "tooltip": [
+                {"field": "owner"},
+                {"field": axis.field, "title": axis.title},
+                {"field": "share", "format": ".1%"},
+            ],
         },
     }
     return choose(chart, "series", "Configuration ", choices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -12,17 +13,52 @@ Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
+_CURVE_STEPS = 60
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How much load there was, on the horizontal axis: the field of a chart's rows that says it, and its levels."""
+
+    field: str
+    title: str
+    levels: Sequence[float]
+
+    @property
+    def is_log(self) -> bool:
+        """Where the levels span a factor of eight."""
+        low, high = min(self.levels), max(self.levels)
+        return low > 0 and high / low >= 8
+
+    @property
+    def spec(self) -> Spec:
+        """The channel."""
+        levels = sorted(set(self.levels))
+        log = {"type": "log", "base": 2, "nice": False, "padding": 12}
+        return {
+            "field": self.field,
+            "type": "quantitative",
+            "title": self.title,
+            "scale": log if self.is_log else {"zero": False, "padding": 12},
+            "axis": {
+                "values": levels,
+                "format": "d" if all(level == int(level) for level in levels) else "~r",
+                "labelOverlap": True,
+            },
+        }
+
+    @property
+    def diagonal(self) -> Rows:
+        """Where a value is as large as the load, as a line of rows of this field and `value`."""
+        low, high = min(self.levels), max(self.levels)
+        shares = [step / _CURVE_STEPS for step in range(_CURVE_STEPS + 1)]
+        at = [low * (high / low) ** share if self.is_log else low + (high - low) * share for share in shares]
+        return [{self.field: value, "value": value} for value in at]
+
+
 def clients_axis(clients: Sequence[int]) -> Spec:
-    """The horizontal axis of every chart over clients: logarithmic where the counts span a factor of eight."""
-    counts = sorted(set(clients))
-    wide = len(counts) > 1 and counts[0] > 0 and counts[-1] / counts[0] >= 8
-    return {
-        "field": "clients",
-        "type": "quantitative",
-        "title": "Clients",
-        "scale": {"type": "log", "base": 2, "nice": False, "padding": 12} if wide else {"zero": False, "padding": 12},
-        "axis": {"values": counts, "format": "d", "labelOverlap": True},
-    }
+    """The horizontal axis of a chart that is over clients whatever the load was."""
+    return Axis("clients", "Clients", clients).spec
 
 
 def log_axis(low: float, high: float) -> Spec:

@@ -1,0 +1,92 @@
+"""Up to which arrival rate throughput follows, on tables whose answer is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pytest
+
+from knee.arrivals import Arrivals, arrivals
+
+
+def line(*levels: tuple[float, Sequence[float]], limited: Sequence[int] = ()) -> Arrivals:
+    """What comes of rates with the throughputs of their repetitions, a point each."""
+    rows = [
+        (point, point, rate, throughput)
+        for point, (rate, throughputs) in enumerate(levels)
+        for throughput in throughputs
+    ]
+    table = pl.DataFrame(rows, schema=["point", "setting", "rate", "throughput"], orient="row", strict=False)
+    (found,) = arrivals(table, ["setting"], limited)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("levels", "says"),
+    [
+        (
+            [(100, (99.8, 100.4)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
+            "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3",
+        ),
+        # What scatters by chance at a low rate is settled by a higher one that is reached.
+        (
+            [(100, (92.0, 98.0)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
+            "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s",
+        ),
+        (
+            [(1000, (999.0, 1001.0)), (1500, (1499.0, 1501.0))],
+            "up to 1,500 requests/s, the largest measured. Measure higher rates",
+        ),
+        (
+            [(100, (49.9, 50.1)), (200, (49.9, 50.1))],
+            "nowhere: at 100 requests/s it is 50.0 ± 1.3 requests/s. Measure lower rates.",
+        ),
+        # Two repetitions that are far apart tell nothing, though their mean is the rate.
+        (
+            [(100, (99.8, 100.4)), (200, (100.0, 300.0))],
+            "up to 100 requests/s; whether it does above that cannot be told: at 200 requests/s it is 200 ± 1,271",
+        ),
+        # Without repetitions nobody can tell how surely it falls short.
+        ([(100, (100.0,)), (200, (150.0,))], "up to 100 requests/s; whether it does above that cannot be told"),
+        (
+            [(100, (50.0, 90.0)), (200, (90.0, 150.0))],
+            "Cannot tell whether throughput follows the arrival rate: at 200",
+        ),
+        ([(0.5, (0.5, 0.5)), (1.5, (1.5, 1.5))], "up to 1.5 requests/s, the largest measured"),
+    ],
+    ids=["found", "noise below", "not reached", "nowhere", "scatter", "once", "cannot tell", "fractions"],
+)
+def test_up_to_which_rate_throughput_follows(levels: list[tuple[float, Sequence[float]]], says: str) -> None:
+    assert says in line(*levels).sentence
+
+
+def test_a_load_generator_that_was_a_limit_where_throughput_falls_behind_is_named() -> None:
+    levels = [(100, (99.8, 100.4)), (200, (149.9, 150.1))]
+    named = "The load generator says that it was itself a limit there."
+    assert line(*levels, limited=[1]).sentence.endswith(named)
+    assert named not in line(*levels, limited=[0]).sentence
+
+
+def test_there_is_a_line_for_each_combination_of_the_factors_but_the_rate() -> None:
+    rows = [
+        (point, workers, rate, f"{rate}/s", min(rate, 40 * workers))
+        for point, (workers, rate) in enumerate((workers, rate) for workers in (4, 8) for rate in (300, 100, 200))
+    ]
+    table = pl.DataFrame(rows, schema=["point", "workers", "rate", "load", "throughput"], orient="row")
+    four, eight = arrivals(table, ["workers", "rate", "load"])
+    assert (four.factors, eight.factors) == ({"workers": 4}, {"workers": 8})
+    assert (four.rates, eight.rates) == ({1: 100, 2: 200, 0: 300}, {4: 100, 5: 200, 3: 300})
+    assert (four.follows, eight.follows) == (100, 300)
+
+
+@pytest.mark.parametrize("rates", [(100.0, 100.0), (100.0, None), (None, None)])
+def test_there_is_none_where_the_rate_was_not_varied(rates: tuple[float | None, ...]) -> None:
+    table = pl.DataFrame({"point": [0, 1], "rate": pl.Series(rates, dtype=pl.Float64), "throughput": [1.0, 2.0]})
+    assert arrivals(table, []) == ()
+    assert arrivals(table.drop("rate"), []) == ()
+
+
+def test_response_times_alone_have_rates_and_nothing_to_follow() -> None:
+    (found,) = arrivals(pl.DataFrame({"point": [0, 1], "rate": [100, 200], "response_ms": [1.0, 2.0]}), ["rate"])
+    assert (found.rates, found.sentence) == ({0: 100, 1: 200}, "")
