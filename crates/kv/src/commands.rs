@@ -13,7 +13,7 @@ use knee_proto::{Request, encode};
 use knee_telemetry::Op;
 
 use crate::counters::{Counter, Counters};
-use crate::engine::{Engine, Expiry, Refused, Second};
+use crate::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
 
 pub(crate) use stats::Facts;
 
@@ -198,10 +198,26 @@ impl<E: Engine> Commands<E> {
         Outcome::Done(answered)
     }
 
+    /// Changes an item as [`Engine::update`] does; decides anew where somebody else has changed it while
+    /// there was no room for that.
+    fn update<'c, R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        decide: impl Fn(Option<Item<'_>>) -> (Change<'c>, R),
+    ) -> (Result<Version, Refused>, R) {
+        loop {
+            let (outcome, answer) = self.engine.update(key, now, &decide);
+            if outcome != Err(Refused::Changed) {
+                return (outcome, answer);
+            }
+        }
+    }
+
     /// Removes what a value that was refused as too large was to replace. Returns what to answer
     /// if that is refused as well.
     pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) -> Option<&'static [u8]> {
-        let (removed, ()) = self.engine.update(key, now, |_| (crate::engine::Change::Remove, ()));
+        let (removed, ()) = self.update(key, now, |_| (Change::Remove, ()));
         self.count(Counter::StoreTooLarge, 1);
         removed.err().map(|refused| self.refused(refused))
     }

@@ -212,12 +212,7 @@ impl<E: Engine> Commands<E> {
             };
             (change, verdict)
         };
-        let (outcome, verdict) = loop {
-            let (outcome, verdict) = self.engine.update(key, now, decide);
-            if outcome != Err(Refused::Changed) {
-                break (outcome, verdict);
-            }
-        };
+        let (outcome, verdict) = self.update(key, now, decide);
         self.count(Counter::CmdSet, 1);
         if condition.verb == StoreVerb::Cas {
             self.count(
@@ -233,7 +228,7 @@ impl<E: Engine> Commands<E> {
     }
 
     pub(super) fn delete(&mut self, key: &[u8], now: Second, out: &mut Vec<u8>) -> Answered {
-        let (removed, hit) = self.engine.update(key, now, |item| (Change::Remove, item.is_some()));
+        let (removed, hit) = self.update(key, now, |item| (Change::Remove, item.is_some()));
         if let Err(refused) = removed {
             out.extend_from_slice(self.refused(refused));
             return Answered::failed(Op::Delete);
@@ -251,7 +246,7 @@ impl<E: Engine> Commands<E> {
         out: &mut Vec<u8>,
     ) -> Answered {
         let expiry = expiry(exptime, now);
-        let (touched, hit) = self.engine.update(key, now, |item| match item {
+        let (touched, hit) = self.update(key, now, |item| match item {
             Some(item) => {
                 (Change::Amend { expiry, marks: item.marks, new_version: false, read: true }, true)
             }

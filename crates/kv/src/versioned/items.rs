@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::log::Unwritable;
+use super::pressure::Patience;
 use super::record::Sequence;
+use super::room::Room;
 use super::store::Store;
 use crate::engine::{Change, Engine, Figures, Item, Refused, Second, Version};
 
@@ -67,7 +69,14 @@ impl Engine for Items {
     }
 
     fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused> {
-        let cleared = self.store.clear(at, now).map_err(|refused| self.refused(refused))?;
+        let mut patience = Patience::default();
+        let cleared = loop {
+            let cleared = self.store.clear(at, now);
+            let is_full = cleared == Err(Refused::Full);
+            if !is_full || !self.store.wait_for_room(Room::CLEAR, &mut patience) {
+                break cleared.map_err(|refused| self.refused(refused))?;
+            }
+        };
         self.seen = self.seen.max(cleared);
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::log::Durability;
-use super::pressure::Keeping;
+use super::pressure::{Keeping, Waiting};
 use super::reclaim::ReclaimError;
 use super::record::Sequence;
 use super::store::Store;
@@ -114,6 +114,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             swept = Instant::now();
         }
         let now = calendar::now();
+        let mut waits = None;
         let _ = store.clear_before_write(now);
         let _ = store.finish_clearing(now, over);
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
@@ -121,6 +122,8 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             let deleted = store.delete_expired(&mut expired_from, now, over);
             let is_later = matches!(deleted, Err(Refused::Full | Refused::Failed));
             expired = (!is_later).then(Instant::now);
+            // The keeper itself waits for what it has back now.
+            waits = is_later.then(|| Waiting::begin(pressure));
         }
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
         let was_short = store.0.log.is_short();
@@ -148,11 +151,19 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             if goes_on() {
                 continue;
             }
+            if store.let_all_snapshots_go() {
+                swept_to = store.sweep();
+                swept = Instant::now();
+                if goes_on() {
+                    continue;
+                }
+            }
             pressure.note_fruitless(end, freed);
         } else {
             // Something may have died since, of which nobody has told.
             pressure.note_freed();
         }
+        drop(waits);
         thread::park_timeout(TICK);
     }
     let _ = store.write_out();

@@ -64,6 +64,8 @@ pub(crate) struct Log {
     segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
     /// Bytes of all of `segments`, which may be larger or smaller than those that are made now.
     taken: AtomicU64,
+    /// The least that they have been since it was opened.
+    taken_least: AtomicU64,
     /// Changes with `segments`: who keeps some of them looks whether they are still the same.
     generation: AtomicU64,
     /// Where segments are kept, if anywhere.
@@ -197,10 +199,12 @@ impl Log {
             Durability::None => 0,
         };
         let head = Head { active, last, ungrouped: 0, full: Vec::new() };
+        let taken = segments.values().map(|segment| segment.reserved as u64).sum();
         Ok(Log {
             room: AtomicUsize::new(head.room()),
             head: Mutex::new(head),
-            taken: AtomicU64::new(segments.values().map(|segment| segment.reserved as u64).sum()),
+            taken: AtomicU64::new(taken),
+            taken_least: AtomicU64::new(taken),
             segments: RwLock::new(segments),
             generation: AtomicU64::new(0),
             directory,
@@ -230,10 +234,13 @@ impl Log {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
+        // What was taken beyond the limit is there for what frees space, and the last of it for what is
+        // moved: else there were none in the end.
+        if self.is_beyond_limit(0, beyond) {
+            return Err(self.limit_reached());
+        }
         let mut fresh = Vec::new();
-        // What was taken beyond the limit is there for what frees space: else there were none in the end.
-        let is_beyond = self.taken() > self.bytes_max.load(Ordering::Relaxed);
-        let mut room = if is_beyond && !frees { 0 } else { head.room() };
+        let mut room = head.room();
         for bytes in record_bytes {
             if bytes > room {
                 match self.fresh_segment(bytes, fresh.len(), beyond) {
@@ -308,14 +315,16 @@ impl Log {
         if bytes > self.segment_bytes - HEAD_BYTES {
             return Err(Unwritable::Full(format!("a record of {bytes} bytes fits no segment")));
         }
-        let taken = self.taken() + (before * self.segment_bytes) as u64;
-        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
-        let extra = (beyond * self.segment_bytes) as u64;
-        if taken + self.segment_bytes as u64 > bytes_max.saturating_add(extra) {
-            return Err(Unwritable::Full(format!("the limit of {bytes_max} bytes is reached")));
+        if self.is_beyond_limit(before + 1, beyond) {
+            return Err(self.limit_reached());
         }
         let count = self.reserved().saturating_sub(beyond) + 1;
         self.spares.take(count, beyond > 0, || self.make_segment())
+    }
+
+    fn limit_reached(&self) -> Unwritable {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        Unwritable::Full(format!("the limit of {bytes_max} bytes is reached"))
     }
 
     /// Memory is not reserved: that there is some does not depend on this log.
@@ -591,6 +600,7 @@ impl Log {
         let before = there.map_or(0, |there| there.reserved as u64);
         if now != before {
             self.taken.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.taken_least.fetch_min(self.taken(), Ordering::Relaxed);
         }
         self.generation.fetch_add(1, Ordering::Release);
     }

@@ -57,19 +57,30 @@ impl State {
 
 /// Until when a write waits for space, which may be several times.
 #[derive(Debug, Default)]
-pub struct Patience(Option<Instant>);
+pub struct Patience(Option<Begun>);
+
+/// When it began to wait.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    until: Instant,
+    /// How often something had been had back by then.
+    freed: u64,
+}
 
 impl Patience {
-    fn until(&mut self) -> Instant {
-        *self.0.get_or_insert_with(|| Instant::now() + WAIT_MAX)
+    fn begun(&mut self, state: &State) -> Begun {
+        *self
+            .0
+            .get_or_insert_with(|| Begun { until: Instant::now() + WAIT_MAX, freed: state.freed })
     }
 }
 
 /// Somebody waits, until this is dropped.
-struct Waiting<'a>(&'a Pressure);
+#[derive(Debug)]
+pub(super) struct Waiting<'a>(&'a Pressure);
 
 impl Waiting<'_> {
-    fn begin(pressure: &Pressure) -> Waiting<'_> {
+    pub(super) fn begin(pressure: &Pressure) -> Waiting<'_> {
         pressure.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(pressure)
     }
@@ -147,16 +158,16 @@ impl Store {
     /// may be locked.
     pub fn wait_for_room(&self, room: Room, patience: &mut Patience) -> bool {
         let pressure = &self.0.pressure;
-        let until = patience.until();
         let mut waiting = None;
         let mut state = lock(&pressure.state);
+        let begun = patience.begun(&state);
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if let Some(is_there) = self.is_decided(room, left, &mut state) {
+            if let Some(is_there) = self.is_decided(room, begun, &mut state) {
                 return is_there;
             }
             waiting.get_or_insert_with(|| Waiting::begin(pressure));
             state.ask();
+            let left = begun.until.saturating_duration_since(Instant::now());
             let woken = pressure.changed.wait_timeout(state, left);
             (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
         }
@@ -165,7 +176,7 @@ impl Store {
     /// The same in a task.
     pub(crate) async fn room(&self, room: Room, patience: &mut Patience) -> bool {
         let pressure = &self.0.pressure;
-        let until = patience.until();
+        let begun = patience.begun(&lock(&pressure.state));
         let mut waiting = None;
         loop {
             let told = pressure.told.notified();
@@ -174,35 +185,37 @@ impl Store {
             told.as_mut().enable();
             {
                 let mut state = lock(&pressure.state);
-                let left = until.saturating_duration_since(Instant::now());
-                if let Some(is_there) = self.is_decided(room, left, &mut state) {
+                if let Some(is_there) = self.is_decided(room, begun, &mut state) {
                     return is_there;
                 }
                 waiting.get_or_insert_with(|| Waiting::begin(pressure));
                 state.ask();
             }
             // Too late is the same as told: it looks, and decides.
-            let _ = timeout_at(until.into(), told).await;
+            let _ = timeout_at(begun.until.into(), told).await;
         }
     }
 
-    /// Whether to try again, unless that depends on the keeper, who has so long.
-    fn is_decided(&self, room: Room, left: Duration, state: &mut State) -> Option<bool> {
-        if left.is_zero() {
-            // Nor is there anything for those who come next.
-            state.fruitless = Some(self.0.log.end());
+    /// Whether to try again, unless that depends on the keeper.
+    fn is_decided(&self, room: Room, begun: Begun, state: &mut State) -> Option<bool> {
+        if begun.until <= Instant::now() {
+            if state.freed == begun.freed {
+                // Nor will those who come next have any.
+                state.fruitless = Some(self.0.log.end());
+            }
             return Some(false);
         }
-        if !self.0.log.lacks(room.bytes, usize::from(room.frees)) {
+        if !self.0.log.lacks(room) {
             return Some(true);
         }
-        let is_hopeless = || {
+        let is_hopeless = |then: Location| {
             let grown = self.0.options.segment_bytes / GROWN_PART;
             let end = self.0.log.end();
-            state.fruitless.is_some_and(|then| {
-                end.segment == then.segment && end.offset() < then.offset() + grown
-            })
+            end.segment == then.segment && end.offset() < then.offset() + grown
         };
-        (state.keepers == 0 || !self.0.log.ever_fits(room.bytes) || is_hopeless()).then_some(false)
+        let is_refused = state.keepers == 0
+            || !self.0.log.ever_fits(room)
+            || state.fruitless.is_some_and(is_hopeless);
+        is_refused.then_some(false)
     }
 }

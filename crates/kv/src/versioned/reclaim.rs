@@ -21,6 +21,9 @@ const REQUESTS_KEPT: Duration = Duration::from_secs(60);
 /// While somebody waits for space, a segment is taken apart of which this part is dead: seven bytes are
 /// moved for one that is had back, at most.
 const DEAD_LEAST: u64 = 8;
+/// The same once deletes have taken the segment that they may beyond the limit: unless some is had back, be it
+/// little, nothing more can be deleted.
+const DEAD_LEAST_BEYOND: u64 = 1024;
 
 /// Why a segment was not reclaimed. It is still there, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +67,15 @@ impl Store {
         // What it takes, not what is in it: each life of a store leaves a segment that is not full.
         // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
         let is_felt = self.0.pressure.is_felt();
+        let (bytes, bytes_max) = self.0.log.bytes();
+        let part = if bytes > bytes_max { DEAD_LEAST_BEYOND } else { DEAD_LEAST };
+        // Less than a record or two is not dead for certain: some are of no key.
+        let dead_least = |reserved: u64| (reserved / part).max(2 * HEAD_BYTES as u64);
         let worth = |segment: &Arc<Segment>| {
             let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
             // What nobody wrote to is no space to be had back: it may be lost again where the rest goes.
             let dead = (segment.filled() as u64).saturating_sub(live);
-            may_go(segment) && (2 * live <= reserved || is_felt && DEAD_LEAST * dead >= reserved)
+            may_go(segment) && (2 * live <= reserved || is_felt && dead >= dead_least(reserved))
         };
         // What has been forgotten of one that is not yet on the disk might come back.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
@@ -82,7 +89,8 @@ impl Store {
             let oldest = full.first().filter(|oldest| may_go(oldest));
             oldest.filter(|_| self.is_burdened())
         }) else {
-            return Ok(false);
+            let dead_least = dead_least(self.0.options.segment_bytes as u64);
+            return Ok(is_felt && self.0.log.turn_over(dead_least)?);
         };
         let began = Instant::now();
         lock(&self.0.harmed).remove(&segment.id);
@@ -128,10 +136,13 @@ impl Store {
 
     /// Forgets what was replaced and is not asked for any more, of every key; returns up to which commit.
     pub(super) fn sweep(&self) -> Sequence {
+        // Before it is known what is asked for: who replaces something later says so again.
+        self.0.has_past.store(false, Ordering::Relaxed);
         let last = self.0.log.last();
         let horizon = self.horizon(last);
-        // Unless something is kept, or by somebody who replaces it now.
-        self.0.has_past.store(horizon < last, Ordering::Relaxed);
+        if horizon < last {
+            self.0.has_past.store(true, Ordering::Relaxed);
+        }
         for stripe in 0..self.stripes() {
             let mut table = self.stripe(stripe);
             for slot in table.slots_with_past() {

@@ -12,25 +12,36 @@ const RECORD_COST_BYTES: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     pub(super) bytes: usize,
+    pub(super) records: usize,
     /// Whether it only frees space, for which some is reserved.
-    pub(super) frees: bool,
+    frees: bool,
 }
 
 impl Room {
     /// The room for some writes as one commit.
     #[must_use]
     pub fn of(writes: &[Write<'_>]) -> Room {
-        let bytes = writes.iter().map(|write| {
+        let frees = writes.iter().all(|write| write.action == Action::Delete);
+        let mut room = Room { bytes: 0, records: 0, frees };
+        for write in writes {
             let value = match write.action {
                 Action::Put { value, .. } | Action::Append(value) => value,
                 Action::Delete => &[],
             };
             // Each piece has a record of its own.
             let records = pieces(Kind::Put, value).count();
-            records * (RECORD_COST_BYTES + write.key.len()) + value.len()
-        });
-        let frees = writes.iter().all(|write| write.action == Action::Delete);
-        Room { bytes: bytes.sum(), frees }
+            room.records += records;
+            room.bytes += records * (RECORD_COST_BYTES + write.key.len()) + value.len();
+        }
+        room
+    }
+
+    /// The room to say that all keys are gone.
+    pub(super) const CLEAR: Room = Room { bytes: RECORD_COST_BYTES, records: 1, frees: true };
+
+    /// Segments beyond the limit that it may take.
+    pub(super) fn beyond(self) -> usize {
+        usize::from(self.frees)
     }
 }
 
@@ -40,7 +51,7 @@ impl Store {
     /// the same.
     #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
-        self.0.log.is_ready_for(room.bytes, usize::from(room.frees))
+        self.0.log.is_ready_for(room)
     }
 
     /// Makes room, unless that would be beyond the log's limit. No key is locked meanwhile.
@@ -48,6 +59,6 @@ impl Store {
     /// # Errors
     /// When the disk has none.
     pub fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
-        self.0.log.make_ready_for(room.bytes, usize::from(room.frees))
+        self.0.log.make_ready_for(room)
     }
 }

@@ -107,6 +107,18 @@ impl Store {
         snapshots.open.len() < open
     }
 
+    /// Lets all those go that may be, and since which something was committed: what that replaced they keep.
+    /// Returns whether there were any.
+    pub(super) fn let_all_snapshots_go(&self) -> bool {
+        let mut snapshots = lock(&self.0.snapshots);
+        let last = self.0.log.last();
+        let open = snapshots.open.len();
+        snapshots
+            .open
+            .retain(|&(sequence, _), taken| taken.revocable.is_none() || sequence == last);
+        snapshots.open.len() < open
+    }
+
     /// The commit from which on everything is kept: what was replaced before it is not asked for.
     pub(super) fn horizon(&self, now: Sequence) -> Sequence {
         self.horizon_of_snapshots(self.0.retained.load(Ordering::Relaxed).min(now))

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use knee_kv::engine::{Change, Engine, Expiry, Refused};
+use knee_kv::engine::{Change, Engine, Expiry, Item, Refused};
 use knee_kv::versioned::{
     Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Patience, Room,
     Store, StoreOptions, Unwritable, Write, WriteError,
@@ -253,4 +253,125 @@ fn a_log_that_was_filled_while_it_was_moved_takes_deletes() {
         removed(&mut items, *key).expect("it frees space");
     }
     assert_eq!(store.keys(), 0);
+}
+
+#[test]
+fn small_values_are_deleted_from_a_full_log_in_any_order() {
+    let store = in_memory();
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let mut items = Items::new(store.clone());
+    let keys = fill(&mut items, &[1; 20]);
+    // Each segment has the same part of what is gone, which is little for long.
+    const STEP: u32 = 7919;
+    assert_ne!(keys % STEP, 0, "a prime meets all keys");
+    for round in 0..keys {
+        let key = (u64::from(round) * u64::from(STEP) % u64::from(keys)) as u32;
+        removed(&mut items, key).expect("it frees space");
+    }
+    assert_eq!(store.keys(), 0);
+}
+
+#[test]
+fn what_is_dead_where_the_log_is_written_to_is_had_back_as_well() {
+    let store = in_memory();
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let mut items = Items::new(store.clone());
+    let segments = || store.figures().file_bytes / SEGMENT_BYTES as u64;
+    // All but the last one full of what stays.
+    let mut key = 1;
+    while segments() < SEGMENTS {
+        stored(&mut items, key, &[1; 1000]).expect("there is room");
+        key += 1;
+    }
+    for _ in 0..1000 {
+        stored(&mut items, 0, &[1; 1000]).expect("there is space to be had back");
+    }
+}
+
+#[test]
+fn a_snapshot_that_was_begun_in_a_full_log_makes_way() {
+    let store = in_memory();
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let mut items = Items::new(store.clone());
+    let mut key = 1;
+    while store.figures().file_bytes < SEGMENTS * SEGMENT_BYTES as u64 {
+        stored(&mut items, key, &[1; 1000]).expect("there is room");
+        key += 1;
+    }
+    let snapshot = store.revocable_snapshot();
+    for _ in 0..1000 {
+        stored(&mut items, 0, &[1; 1000]).expect("there is space to be had back");
+    }
+    assert!(!snapshot.is_kept());
+}
+
+#[test]
+fn what_was_changed_meanwhile_is_decided_anew() {
+    let store = in_memory();
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            let mut items = Items::new(store.clone());
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    loop {
+                        let mut count = [0; 20_000];
+                        let next = &mut count;
+                        // What was seen is what is changed, or nothing is.
+                        let added = items.update(b"count", 1, |item: Option<Item<'_>>| {
+                            if let Some(item) = item {
+                                next.copy_from_slice(item.value);
+                            }
+                            next[0] += 1;
+                            next[1] += u8::from(next[0] == 100);
+                            next[0] %= 100;
+                            let put = Change::Put {
+                                flags: 0,
+                                expiry: Expiry::NEVER,
+                                marks: 0,
+                                value: next,
+                            };
+                            (put, ())
+                        });
+                        match added.0 {
+                            Err(Refused::Changed) => {}
+                            outcome => {
+                                break outcome.map(drop).expect("there is space to be had back");
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut items = Items::new(store.clone());
+    let count = items.get(b"count", 1, |item| item.expect("it is there").value[..2].to_vec());
+    assert_eq!(count, Ok(vec![0, 5 * WRITERS as u8]));
+}
+
+#[test]
+fn a_log_that_takes_more_than_its_new_limit_is_had_back_down_to_it() {
+    let directory = Directory::new("smaller");
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Interval(100),
+        repair: false,
+    };
+    let open = |segments: u64| {
+        Store::open(options(), &at, segments * SEGMENT_BYTES as u64).expect("opens").0
+    };
+    let store = open(SEGMENTS);
+    let mut items = Items::new(store.clone());
+    let keys = fill(&mut items, &[1; 1000]);
+    // Most of them are deleted, but so that a part of each segment stays.
+    for key in (0..keys).filter(|key| key % 5 < 3) {
+        removed(&mut items, key).expect("it frees space");
+        store.sync(store.last()).expect("the disk takes it");
+    }
+    drop((items, store));
+    let store = open(SEGMENTS / 2);
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let mut items = Items::new(store.clone());
+    until("that there is room", || stored(&mut items, 0, &[1; 1000]).is_ok());
+    assert!(store.figures().file_bytes <= SEGMENTS / 2 * SEGMENT_BYTES as u64);
 }

@@ -4,12 +4,14 @@
 use std::sync::atomic::Ordering;
 
 use super::{HEAD_BYTES, Head, Log, Unwritable};
+use crate::versioned::room::Room;
 
 impl Log {
-    /// Whether a commit of so many bytes waits for no segment that is made, may it take some of the
-    /// reserved: all that it needs are there, or it is refused at once.
-    pub(crate) fn is_ready_for(&self, bytes: usize, beyond: usize) -> bool {
-        let needed = self.needed(bytes);
+    /// Whether a commit that needs this room waits for no segment that is made: all that it needs are
+    /// there, or it is refused at once.
+    pub(crate) fn is_ready_for(&self, room: Room) -> bool {
+        let needed = self.needed(room);
+        let beyond = room.beyond();
         needed == 0
             || self.spares.has(self.spare_for(needed, beyond))
             || self.is_beyond_limit(needed, beyond)
@@ -17,8 +19,9 @@ impl Log {
     }
 
     /// Makes the segments that such a commit needs, as far as the limit allows it.
-    pub(crate) fn make_ready_for(&self, bytes: usize, beyond: usize) -> Result<(), Unwritable> {
-        let needed = self.needed(bytes);
+    pub(crate) fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
+        let needed = self.needed(room);
+        let beyond = room.beyond();
         if needed == 0 || self.is_beyond_limit(needed, beyond) {
             return Ok(());
         }
@@ -27,37 +30,50 @@ impl Log {
     }
 
     /// Whether such a commit would be refused for want of segments.
-    pub(crate) fn lacks(&self, bytes: usize, beyond: usize) -> bool {
-        let needed = self.beside(bytes);
-        ((needed > 0 || beyond == 0) && self.is_beyond_limit(needed, beyond))
+    pub(crate) fn lacks(&self, room: Room) -> bool {
+        let (needed, beyond) = (self.beside(room), room.beyond());
+        self.is_beyond_limit(needed, beyond)
             || (needed > 0 && self.is_short() && !self.spares.has(self.spare_for(needed, beyond)))
     }
 
     /// Whether such a commit would find the segments that it may need, were nothing else in the log.
-    pub(crate) fn ever_fits(&self, bytes: usize) -> bool {
+    pub(crate) fn ever_fits(&self, room: Room) -> bool {
         let most = self.bytes_max.load(Ordering::Relaxed);
-        (2 * bytes + self.segment_bytes) as u64 <= most
+        (self.segments_for(room) * self.segment_bytes) as u64 <= most
     }
 
     /// Segments that such a commit may wait for: in memory none is.
-    fn needed(&self, bytes: usize) -> usize {
-        if self.is_durable() { self.beside(bytes) } else { 0 }
+    fn needed(&self, room: Room) -> usize {
+        if self.is_durable() { self.beside(room) } else { 0 }
     }
 
-    /// Segments that so many bytes of records may need beside the one that is written to: a record
-    /// is in one segment, and leaves less than half of the one before unused.
-    fn beside(&self, bytes: usize) -> usize {
-        if bytes <= self.room.load(Ordering::Relaxed) {
-            0
-        } else {
-            1 + 2 * bytes / self.segment_bytes
+    /// Segments that it may need beside the one that is written to.
+    fn beside(&self, room: Room) -> usize {
+        let fits = room.bytes <= self.room.load(Ordering::Relaxed);
+        if fits { 0 } else { self.segments_for(room) }
+    }
+
+    /// Segments that it may need: a record is in one, and leaves less than half of the one before unused.
+    fn segments_for(&self, room: Room) -> usize {
+        room.records.min(1 + 2 * room.bytes / self.segment_bytes)
+    }
+
+    /// Whether so many segments more are beyond what a commit may take that may go so many beyond the limit.
+    pub(super) fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
+        self.taken() + (needed * self.segment_bytes) as u64 > self.allowed(beyond)
+    }
+
+    /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
+    /// log that was opened with a smaller limit than it takes, what frees space goes on from there.
+    fn allowed(&self, beyond: usize) -> u64 {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        match beyond {
+            0 => bytes_max,
+            _ => {
+                let from = bytes_max.max(self.taken_least.load(Ordering::Relaxed));
+                from.saturating_add((beyond * self.segment_bytes) as u64)
+            }
         }
-    }
-
-    fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
-        let taken = self.taken() + (needed * self.segment_bytes) as u64;
-        let extra = (beyond * self.segment_bytes) as u64;
-        taken > self.bytes_max.load(Ordering::Relaxed).saturating_add(extra)
     }
 
     /// Spare segments that there must be so that so many can be taken.

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use super::Head;
-use crate::versioned::record::{OnDisk, Record, Sequence};
+use super::{Head, Log, RESERVED, Unwritable, lock};
+use crate::versioned::record::{HEAD_BYTES, OnDisk, Record, Sequence};
 use crate::versioned::segment::{Location, Segment};
 
 /// A commit while it is appended: nobody else appends.
@@ -31,11 +31,7 @@ impl Commit<'_> {
     pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
         if record.bytes() > self.head.room() {
             let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
-            let full = std::mem::replace(&mut self.head.active, fresh);
-            if !full.takes_nothing() {
-                full.append(&Record::seal(self.head.last, self.on_disk));
-                self.head.full.push(full);
-            }
+            self.head.turn_to(fresh, self.on_disk);
             self.is_noted = false;
         }
         if record.request.is_some() && !record.moved && !self.is_noted {
@@ -47,5 +43,35 @@ impl Commit<'_> {
         let at = self.head.active.append(&Record { first, on_disk: self.on_disk, ..*record });
         self.room.store(self.head.room(), Ordering::Relaxed);
         at
+    }
+}
+
+impl Head {
+    /// The segment that was written to is full; this one is from now on.
+    fn turn_to(&mut self, fresh: Arc<Segment>, on_disk: OnDisk) {
+        let full = std::mem::replace(&mut self.active, fresh);
+        if !full.takes_nothing() {
+            full.append(&Record::seal(self.last, on_disk));
+            self.full.push(full);
+        }
+    }
+}
+
+impl Log {
+    /// Ends the segment that is written to, where so many bytes of it are dead: until it is full they could
+    /// not be had back. Returns whether they can be now, or once it is on the disk.
+    pub(crate) fn turn_over(&self, dead_least: u64) -> Result<bool, Unwritable> {
+        let mut head = lock(&self.head);
+        let (filled, live) = (head.active.filled() as u64, head.active.live());
+        if self.broken.get().is_some() || filled.saturating_sub(live) < dead_least {
+            return Ok(false);
+        }
+        let fresh = self.fresh_segment(HEAD_BYTES, 0, RESERVED)?;
+        for fresh in self.enter(vec![fresh]) {
+            head.turn_to(fresh, self.on_disk());
+        }
+        self.forget_full(&mut head);
+        self.room.store(head.room(), Ordering::Relaxed);
+        Ok(true)
     }
 }
