@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 
 use super::calls::{queue_number, senders, watch};
+use super::failure::done_nothing;
 use super::pool::Pool;
 use super::{Inner, ended};
 use crate::database::{Failure, WATCHED};
@@ -151,9 +152,14 @@ async fn see_to_all(database: Arc<Inner>) {
     while let Some(due) = watching.next() {
         tokio::select! {
             () = sleep_until(due.into()) => {
-                let looking = tokio::spawn(look(Arc::clone(&database)));
-                if let Err(failure) = ended(looking.await) {
-                    watching.fail(&failure);
+                let look = async || ended(tokio::spawn(look(Arc::clone(&database))).await);
+                let mut looked = look().await;
+                if matches!(looked, Err(Failure::Unknown(_))) {
+                    // The connection was lost. Whatever was done may be done again.
+                    looked = look().await;
+                }
+                if let Err(failure) = looked {
+                    watching.fail(&done_nothing(failure));
                 }
             }
             () = watching.more.notified() => {}

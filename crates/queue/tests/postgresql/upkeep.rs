@@ -138,3 +138,33 @@ async fn leases_of_a_queue_that_is_gone_count_in_their_batch() {
     assert_eq!(end().await, [Some(1)]);
     assert_eq!(end().await, []);
 }
+
+/// Indexes hold only messages that are leased, or only those that are not: whoever does not say which he
+/// asks for looks through all of them.
+#[tokio::test]
+async fn nobody_looks_through_all_messages() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let (client, queue) = Desk::open(&options).await.begin().await;
+    let database = cluster.connect(name(&options)).await;
+    let ask = async |what: &str| database.query(what, &[]).await.unwrap();
+    ask("SET enable_seqscan = off").await;
+    ask("SET enable_bitmapscan = off").await;
+    ask("BEGIN").await;
+    let take = format!("SELECT id, attempt FROM knee_queue.take({client}, {queue}, 1, 1000");
+    for what in ["acknowledge($)", "release($)", "extend($, 1000)", "end_leases(10)", ""] {
+        let send = format!("SELECT knee_queue.send({client}, {client}, {queue}, 'x')");
+        ask(&send).await;
+        let leased = ask(&format!("{take}, 0, 0, 0, 0)")).await;
+        let (id, attempt): (i64, i32) = (leased[0].get(0), leased[0].get(1));
+        if what.is_empty() {
+            ask(&send).await;
+            assert_eq!(ask(&format!("{take}, NULL, 0, 0, 0)")).await.len(), 1);
+        } else {
+            let lease = format!("ARRAY[{id}::bigint], ARRAY[{attempt}]");
+            ask(&format!("SELECT FROM knee_queue.{}", what.replace('$', &lease))).await;
+        }
+        let scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relid = 'knee_queue.message'::regclass";
+        assert_eq!(ask(scans).await[0].get::<_, i64>(0), 0, "{what}");
+    }
+}

@@ -96,6 +96,7 @@ BEGIN
     END IF;
     problem := 0;
     DELETE FROM knee_queue.watched_queue w WHERE w.id = p_queue RETURNING w.until > now() INTO watched;
+    watched := coalesce(watched, false);
     INSERT INTO knee_queue.deleted_queue VALUES (p_queue);
 END $$;
 
@@ -202,7 +203,7 @@ DECLARE
     t record;
     ready refcursor;
     seen bigint[];
-    passed bigint[] := '{}';
+    passed bigint[];
     -- What was sent up to here began before the heads are looked at: what has a higher number may have been
     -- sent after something of the other kind that they do not show.
     last bigint := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
@@ -232,6 +233,8 @@ BEGIN
     last := greatest(last, head, head_nobodys);
     own := head;
     nobodys := CASE WHEN p_receiver <> 0 THEN head_nobodys END;
+    -- Once there is neither any more.
+    passed := ARRAY[head, head_nobodys];
     -- From the one to the other as their numbers alternate: only what is taken may be locked, or others
     -- would pass over what stays.
     WHILE taken < p_count AND (taken = 0 OR bytes < p_bytes) AND (own IS NOT NULL OR nobodys IS NOT NULL)
@@ -527,9 +530,10 @@ LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(1263420741, l.queue)
-    FROM (SELECT DISTINCT unnest(ARRAY[q.id, q.dead_letters]) AS queue
+    FROM (SELECT DISTINCT unnest(CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
+                                 THEN ARRAY[q.id, q.dead_letters] ELSE ARRAY[q.id] END) AS queue
           FROM unnest(p_messages) p (id)
-          JOIN knee_queue.message m ON m.id = p.id
+          JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
           JOIN knee_queue.queue q ON q.id = m.queue) l
     WHERE l.queue IS NOT NULL;
     RETURN QUERY
