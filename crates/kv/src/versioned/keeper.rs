@@ -114,17 +114,18 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             swept = Instant::now();
         }
         let now = calendar::now();
-        let mut waits = None;
-        let _ = store.clear_before_write(now);
-        let _ = store.finish_clearing(now, over);
+        let cleared = store.clear_before_write(now).map_err(Refused::from);
+        let finished = store.finish_clearing(now, over);
+        let mut is_refused = [cleared, finished].contains(&Err(Refused::Full));
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
             // Where there is no room for it, what it has freed is had back first, and it goes on there.
             let deleted = store.delete_expired(&mut expired_from, now, over);
             let is_later = matches!(deleted, Err(Refused::Full | Refused::Failed));
             expired = (!is_later).then(Instant::now);
-            // The keeper itself waits for what it has back now.
-            waits = is_later.then(|| Waiting::begin(pressure));
+            is_refused |= is_later;
         }
+        // The keeper itself waits then for what it has back now.
+        let waits = is_refused.then(|| Waiting::begin(pressure));
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
         let was_short = store.0.log.is_short();
         let _ = store.prepare();
@@ -139,6 +140,9 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         // All else has its turn also while there is always something to be had back.
         if (0..RECLAIMED_AT_ONCE).all(|_| goes_on()) {
             continue;
+        }
+        if waits.is_some() && waited_for.is_none() {
+            let _ = store.write_out();
         }
         if let Some((end, freed)) = waited_for {
             // What was replaced may go now, be its time not over; and nothing is had back of what the

@@ -65,13 +65,17 @@ struct Begun {
     until: Instant,
     /// How often something had been had back by then.
     freed: u64,
+    /// Whether its time is over: then it tries once more.
+    is_over: bool,
 }
 
 impl Patience {
-    fn begun(&mut self, state: &State) -> Begun {
-        *self
-            .0
-            .get_or_insert_with(|| Begun { until: Instant::now() + WAIT_MAX, freed: state.freed })
+    fn begun(&mut self, state: &State) -> &mut Begun {
+        self.0.get_or_insert_with(|| Begun {
+            until: Instant::now() + WAIT_MAX,
+            freed: state.freed,
+            is_over: false,
+        })
     }
 }
 
@@ -197,16 +201,18 @@ impl Store {
     }
 
     /// Whether to try again, unless that depends on the keeper.
-    fn is_decided(&self, room: Room, begun: Begun, state: &mut State) -> Option<bool> {
-        if begun.until <= Instant::now() {
+    fn is_decided(&self, room: Room, begun: &mut Begun, state: &mut State) -> Option<bool> {
+        let (was_over, lacks) = (begun.is_over, self.0.log.lacks(room));
+        begun.is_over = begun.until <= Instant::now();
+        if !lacks && !was_over {
+            return Some(true);
+        }
+        if begun.is_over {
             if state.freed == begun.freed {
                 // Nor will those who come next have any.
                 state.fruitless = Some(self.0.log.end());
             }
             return Some(false);
-        }
-        if !self.0.log.lacks(room) {
-            return Some(true);
         }
         let is_hopeless = |then: Location| {
             let grown = self.0.options.segment_bytes / GROWN_PART;

@@ -68,14 +68,20 @@ impl Store {
         // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
         let is_felt = self.0.pressure.is_felt();
         let (bytes, bytes_max) = self.0.log.bytes();
-        let part = if bytes > bytes_max { DEAD_LEAST_BEYOND } else { DEAD_LEAST };
+        let is_beyond = bytes > bytes_max;
+        // What a segment of deletes frees may be dealt to all of them.
+        let segments = bytes / self.0.options.segment_bytes as u64;
+        let part = if is_beyond { DEAD_LEAST_BEYOND.max(2 * segments) } else { DEAD_LEAST };
         // Less than a record or two is not dead for certain: some are of no key.
         let dead_least = |reserved: u64| (reserved / part).max(2 * HEAD_BYTES as u64);
         let worth = |segment: &Arc<Segment>| {
             let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
             // What nobody wrote to is no space to be had back: it may be lost again where the rest goes.
             let dead = (segment.filled() as u64).saturating_sub(live);
-            may_go(segment) && (2 * live <= reserved || is_felt && dead >= dead_least(reserved))
+            // Each life begins with a segment of its own, be it beyond the limit: there is room in it.
+            let fits = is_beyond && live <= self.0.log.room() as u64;
+            may_go(segment)
+                && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
         };
         // What has been forgotten of one that is not yet on the disk might come back.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
@@ -90,7 +96,9 @@ impl Store {
             oldest.filter(|_| self.is_burdened())
         }) else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
-            return Ok(is_felt && self.0.log.turn_over(dead_least)?);
+            // What says that all keys are gone is moved, and so not dead, until each says so itself.
+            let may_turn = is_felt && self.clearing() == 0;
+            return Ok(may_turn && self.0.log.turn_over(dead_least)?);
         };
         let began = Instant::now();
         lock(&self.0.harmed).remove(&segment.id);

@@ -107,15 +107,17 @@ impl Store {
         snapshots.open.len() < open
     }
 
-    /// Lets all those go that may be, and since which something was committed: what that replaced they keep.
-    /// Returns whether there were any.
+    /// Lets all those go that may be, and since which something was committed: what that replaced they keep,
+    /// unless it is kept all the same. Returns whether there were any.
     pub(super) fn let_all_snapshots_go(&self) -> bool {
         let mut snapshots = lock(&self.0.snapshots);
-        let last = self.0.log.last();
+        let last = self.0.log.last().min(self.0.retained.load(Ordering::Relaxed));
+        let kept = snapshots.open.iter().find(|(_, taken)| taken.revocable.is_none());
+        let kept = kept.map_or(last, |(&(sequence, _), _)| sequence.min(last));
         let open = snapshots.open.len();
         snapshots
             .open
-            .retain(|&(sequence, _), taken| taken.revocable.is_none() || sequence == last);
+            .retain(|&(sequence, _), taken| taken.revocable.is_none() || sequence >= kept);
         snapshots.open.len() < open
     }
 

@@ -29,6 +29,11 @@ impl Log {
         self.spares.fill(count, beyond > 0, || self.make_segment())
     }
 
+    /// Bytes of records that the segment that is written to still takes.
+    pub(crate) fn room(&self) -> usize {
+        self.room.load(Ordering::Relaxed)
+    }
+
     /// Whether such a commit would be refused for want of segments.
     pub(crate) fn lacks(&self, room: Room) -> bool {
         let (needed, beyond) = (self.beside(room), room.beyond());
@@ -49,7 +54,7 @@ impl Log {
 
     /// Segments that it may need beside the one that is written to.
     fn beside(&self, room: Room) -> usize {
-        let fits = room.bytes <= self.room.load(Ordering::Relaxed);
+        let fits = room.bytes <= self.room();
         if fits { 0 } else { self.segments_for(room) }
     }
 

@@ -59,11 +59,13 @@ impl Head {
 
 impl Log {
     /// Ends the segment that is written to, where so many bytes of it are dead: until it is full they could
-    /// not be had back. Returns whether they can be now, or once it is on the disk.
+    /// not be had back. Returns whether they can be now, or once it is on the disk. Not where the disk has
+    /// no room: what is reserved there is for what is moved.
     pub(crate) fn turn_over(&self, dead_least: u64) -> Result<bool, Unwritable> {
         let mut head = lock(&self.head);
         let (filled, live) = (head.active.filled() as u64, head.active.live());
-        if self.broken.get().is_some() || filled.saturating_sub(live) < dead_least {
+        let is_kept = self.broken.get().is_some() || self.is_short();
+        if is_kept || filled.saturating_sub(live) < dead_least {
             return Ok(false);
         }
         let fresh = self.fresh_segment(HEAD_BYTES, 0, RESERVED)?;
