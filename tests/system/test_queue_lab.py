@@ -119,8 +119,10 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
     laws = laws_of_run(dataset)
     (check,) = [one for one in laws.conservation if one.tier == "middlewares"]
     assert check.verdict == "holds", check
-    # Of each type the others are think time, without which there would be many more.
-    types = {one.request_type: one for one in laws.interactive if one.view == "client" and one.request_type}
+    # Of each type the others are think time, without which there would be many more. Of a client's first and last
+    # cycle only a part is in the second, up to some hundredths of it on a machine that has much else to do.
+    interactive = laws_of_run(dataset, tolerance=0.2).interactive
+    types = {one.request_type: one for one in interactive if one.view == "client" and one.request_type}
     assert set(types) == {"send", "list_queues", "read_all", "remove"}
     for one in types.values():
         predicted, measured = one.throughput.predicted.estimate, one.throughput.measured.estimate
