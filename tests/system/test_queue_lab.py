@@ -154,6 +154,11 @@ def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     (total,) = dataset.totals.filter(role="load").iter_rows(named=True)
     assert (total["op"], total["errors"]) == (OPERATION, 0)
     assert total["count"] > 0
-    # It tells of its transactions at the end only, and so is told of them.
-    assert re.search(r" [1-9][\d,]* requests/s", said), said
+    # It tells of its transactions at the end only, and so is told of them: of a second, which may have none on a disk
+    # that others keep busy.
+    told = re.search(r" ([\d,]+) requests/s", said)
+    assert told, said
+    counts = dataset.windows.filter(role="load")["count"].to_list()
+    # A second without any has no row.
+    assert int(told[1].replace(",", "")) in counts + [0] * (3 - len(counts)), said
     assert not left_behind(tmp_path)
