@@ -100,7 +100,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
     let pressure = &store.0.pressure;
     let mut swept_to = 0;
     while !over.load(Ordering::Acquire) {
-        // Who begins to wait later is to have a round of its own, from here on.
+        // Only a round that somebody waited for from its beginning looks everywhere, and may say that there is nothing.
         let waited_for = pressure.is_felt().then(|| (store.0.log.end(), pressure.freed()));
         if let History::Seconds(seconds) = history {
             let since = Duration::from_secs(u64::from(seconds));
