@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from knee.hosts.ports import Ports
+
 ROOT = Path(__file__).resolve().parent.parent
 DEBIAN_PACKAGES = {
     "memcached": "memcached",
@@ -29,6 +31,7 @@ READY_S = 10.0
 # Far before what is started as usual, and, added to it, behind that.
 NICENESS, GIVING_WAY = -15, 25
 
+_PORTS = Ports()
 _SESSION = Path("/proc/self/autogroup")
 # A program that was killed does not end what it started.
 _SPINS = """
@@ -131,11 +134,8 @@ def _set_niceness(own: int, of_session: int | None) -> bool:
 
 
 def free_port() -> int:
-    """A port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nothing listens on, and that nobody else is given while this process lives."""
+    return _PORTS.lease()
 
 
 class Program:

@@ -15,10 +15,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from knee.hosts.ports import Ports
 from knee.programs import find, find_foreign
 
 READY_S = 20.0
 Address = tuple[str, int]
+_PORTS = Ports()
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:
@@ -30,11 +32,8 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READ
 
 
 def free_port() -> int:
-    """A port on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port on which nothing listens, and that nobody else is given while the tests run."""
+    return _PORTS.lease()
 
 
 class Running:

@@ -147,22 +147,16 @@ def test_a_line_that_did_not_fit_whole_is_told(tmp_path: Path) -> None:
     assert "lines: cannot be written: File too large; raise the limit of a file's size" in said
 
 
-def test_no_address_is_given_twice(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        ports = [server.getsockname()[1] for server in (one, one, other)]
-
-    class Offered:
-        def __enter__(self) -> Offered:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def getsockname(self) -> tuple[str, int]:
-            return "127.0.0.1", ports.pop(0)
-
-    monkeypatch.setattr(socket, "create_server", lambda *_: Offered())
-    assert host.free_address() != host.free_address()
+def test_no_address_is_given_twice_or_to_whom_the_system_chooses_for(host: LocalHost) -> None:
+    other = LocalHost()
+    addresses = [each.free_address() for each in (host, host, other)]
+    ports = [int(address.rpartition(":")[2]) for address in addresses]
+    assert len(set(ports)) == len(ports)
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        assert max(ports) < chosen.getsockname()[1]
+    other.close(1.0)
+    assert other.free_address() == addresses[2]
+    other.close(1.0)
 
 
 def test_an_interrupt_while_processes_are_stopped_ends_them_all(host: LocalHost, started: Started) -> None:

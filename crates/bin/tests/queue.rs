@@ -6,7 +6,8 @@ mod program;
 use std::io::{Read, Write};
 use std::process::Command;
 
-use program::{End, LOAD, Program, QUEUE, free_address, refused};
+use knee_ports::free_address;
+use program::{End, LOAD, Program, QUEUE, refused};
 use serde_json::Value;
 
 /// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).

@@ -10,6 +10,7 @@ mod program;
 use std::sync::Arc;
 use std::time::Duration;
 
+use knee_ports::free_address;
 use knee_queue::database::{Arrival, Database, Failure, Stages};
 use knee_queue::operation::{Answer, Lease, QueueId, Request, Stored};
 use knee_rpc::queue::queue_client::QueueClient;
@@ -20,7 +21,7 @@ use tonic::{Code, Status};
 
 use crate::harness::cluster::Cluster;
 use crate::harness::history::{History, Mix, seeds};
-use crate::program::{Program, QUEUE, free_address};
+use crate::program::{Program, QUEUE};
 
 /// A server that comes and goes, at one address, as its clients see it.
 struct Remote {

@@ -11,7 +11,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use knee_middleware::Mode;
-use support::{Client, MODES, Memcached, Proxy, addresses, config, free_port, wait_until};
+use knee_ports::free_port;
+use support::{Client, MODES, Memcached, Proxy, addresses, config, wait_until};
 
 #[test]
 fn a_middleware_started_first_finds_its_servers() {

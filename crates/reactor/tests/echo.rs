@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
-use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown as Half, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -376,8 +376,7 @@ fn idle_connections_are_closed_and_busy_ones_are_not() {
 
 #[test]
 fn a_refused_connect_is_told_once() {
-    // A port that was just free: bound, read, and released.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = (Ipv4Addr::LOCALHOST, knee_ports::free_port()).into();
     let (sender, seen) = channel();
     let group = Group::start("echo", 1, &Config::default(), None, |_, _| Echo {
         seen: sender.clone(),

@@ -29,6 +29,7 @@ from knee.dataset import writing
 from knee.errors import ProcessError, StorageError
 from knee.hosts import OnLine
 from knee.hosts.cpu_share import CpuShare, processors, shares_cpus
+from knee.hosts.ports import Ports
 from knee.interrupts import interrupts_deferred
 
 _STDERR_LINES_KEPT = 5
@@ -186,7 +187,7 @@ class LocalHost:
     def __init__(self) -> None:
         self.shares_cpus = shares_cpus()
         self._processes: list[LocalProcess] = []
-        self._addresses: set[str] = set()
+        self._ports = Ports()
 
     def processors(self, cpus: float) -> float:
         """See Host."""
@@ -201,14 +202,11 @@ class LocalHost:
         return process
 
     def free_address(self) -> str:
-        """See Host. Somebody else may take the port before it is used; then the program says so."""
-        while True:
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                address = f"127.0.0.1:{probe.getsockname()[1]}"
-            # Two servers with one address would look like two that answer.
-            if address not in self._addresses:
-                self._addresses.add(address)
-                return address
+        """See Host. Nobody else gets it before the processes are stopped."""
+        try:
+            return f"127.0.0.1:{self._ports.lease()}"
+        except OSError as error:
+            raise ProcessError(f"no port is free for a server: {error.strerror}") from error
 
     def describe(self) -> dict[str, Any]:
         """See Host."""
@@ -255,7 +253,7 @@ class LocalHost:
             raise
         finally:
             self._processes.clear()
-            self._addresses.clear()
+            self._ports.close()
 
 
 def _environment(command: Command) -> dict[str, str]:

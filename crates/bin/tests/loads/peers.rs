@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use knee_ports::free_port;
 use serde_json::Value;
 
 /// How long anything may take that is bound to happen.
@@ -21,33 +20,17 @@ pub(crate) struct Memcached {
 
 impl Memcached {
     pub(crate) fn start(flags: &[&str]) -> Memcached {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let mut path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        path.push(format!("memcached-{}-{number}.port", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let child = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-t", "1", "-u", "root"])
-            .args(flags)
-            .env("MEMCACHED_PORT_FILENAME", &path)
-            .spawn()
-            .expect("these tests need memcached: apt-get install memcached");
-        let port = eventually("memcached's port", || {
-            let text = std::fs::read_to_string(&path).ok()?;
-            text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.parse::<u16>().ok())
-        });
-        std::fs::remove_file(&path).unwrap();
-        Memcached { child, address: ([127, 0, 0, 1], port).into() }
+        let port = free_port();
+        let child = memcached(port, flags);
+        let memcached = Memcached { child, address: ([127, 0, 0, 1], port).into() };
+        eventually("memcached's port", || TcpStream::connect(memcached.address).ok());
+        memcached
     }
 
     /// Starts again, empty, where it was.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        let port = self.address.port().to_string();
-        self.child = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "1", "-u", "root"])
-            .spawn()
-            .unwrap();
+        self.child = memcached(self.address.port(), &[]);
         eventually("memcached's return", || TcpStream::connect(self.address).ok());
     }
 
@@ -196,6 +179,14 @@ impl Outcome {
 /// A field of an operation; 0 when it did not occur.
 pub(crate) fn count(line: &Value, op: &str, field: &str) -> u64 {
     line["ops"][op][field].as_u64().unwrap_or(0)
+}
+
+fn memcached(port: u16, flags: &[&str]) -> Child {
+    Command::new("memcached")
+        .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-t", "1", "-u", "root"])
+        .args(flags)
+        .spawn()
+        .expect("these tests need memcached: apt-get install memcached")
 }
 
 fn send(pid: u32, signal: i32) {

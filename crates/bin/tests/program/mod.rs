@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,12 @@ impl Program {
     pub(crate) fn spawn(command: &mut Command) -> Program {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let ready = next(&mut lines).expect("the ready line comes first");
+        let Some(ready) = next(&mut lines) else {
+            let code = wait(&mut child);
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("{command:?} ended with {code:?} before its ready line: {errors}");
+        };
         assert_eq!(ready["type"], "ready");
         Program { child, lines, ready }
     }
@@ -141,11 +146,6 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
 /// What becomes of a program that does not get as far as its ready line.
 pub(crate) fn refused(program: &str, flags: &[&str]) -> Output {
     Command::new(program).args(flags).output().unwrap()
-}
-
-/// An address that nobody has at the moment, for a server that does not say which it took.
-pub(crate) fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 pub(crate) fn connect(address: &str) -> TcpStream {

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::program::{KV, LOAD, PROXY, Program, QUEUE, free_address, wait};
+use knee_ports::free_address;
+
+use crate::program::{KV, LOAD, PROXY, Program, QUEUE, wait};
 
 /// Each program with flags that let it run for long.
 fn programs(store: &Program, grpc: &str, queue: &str) -> [(&'static str, String); 6] {

@@ -11,6 +11,7 @@ use knee_kv::versioned::{
     self, Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
 use knee_kv::{MemoryLimits, Serving, Settings};
+use knee_ports::free_address;
 use knee_telemetry::{Reporter, Stats};
 
 /// Nothing that is waited for here takes nearly as long.
@@ -158,37 +159,25 @@ pub(crate) struct Memcached {
 #[allow(dead_code)]
 impl Memcached {
     pub(crate) fn start() -> Memcached {
+        let address = free_address();
+        let port = address.rsplit(':').next().unwrap();
+        let child = Command::new("memcached")
+            .args(["-l", "127.0.0.1", "-p", port])
+            .args(["-t", "1", "-u", "nobody"])
+            // Its background threads hold references to items for moments, and arithmetic on
+            // such an item has another result: the value is replaced instead of padded.
+            .args(["-o", "no_lru_maintainer,no_lru_crawler"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("memcached is compared with: install it (apt-get install memcached)");
+        let mut memcached = Memcached { child, address: address.parse().unwrap() };
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            // A free port, given back at once for memcached to take, unless somebody is quicker.
-            let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            let child = Command::new("memcached")
-                .args(["-l", "127.0.0.1", "-p", &address.port().to_string()])
-                .args(["-t", "1", "-u", "nobody"])
-                // Its background threads hold references to items for moments, and arithmetic on
-                // such an item has another result: the value is replaced instead of padded.
-                .args(["-o", "no_lru_maintainer,no_lru_crawler"])
-                .stdin(Stdio::null())
-                .spawn()
-                .expect("memcached is compared with: install it (apt-get install memcached)");
-            let mut memcached = Memcached { child, address };
-            while memcached.child.try_wait().unwrap().is_none() {
-                if memcached.answers() {
-                    return memcached;
-                }
-                assert!(Instant::now() < deadline, "memcached does not listen on {address}");
-                std::thread::sleep(Duration::from_millis(10));
-            }
+        while TcpStream::connect(memcached.address).is_err() {
+            assert_eq!(memcached.child.try_wait().unwrap(), None, "it ended at once");
+            assert!(Instant::now() < deadline, "memcached does not listen on {address}");
+            std::thread::sleep(Duration::from_millis(10));
         }
-    }
-
-    /// Whether it is this process that listens. Another test may have the port for a moment, as this one had.
-    fn answers(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(self.address) else { return false };
-        let mut told = String::new();
-        let asked = stream.write_all(b"stats\r\nquit\r\n");
-        asked.and_then(|()| stream.read_to_string(&mut told)).is_ok()
-            && told.contains(&format!("STAT pid {}\r\n", self.child.id()))
+        memcached
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write, sink};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use knee_middleware::{Config, Mode, Running, ServerAddress, start};
+use knee_ports::free_port;
 use knee_proto::Limits;
 use knee_telemetry::{Middleware, Reporter, Stats};
 
@@ -24,11 +25,6 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// Debian's memcached, ended with the value.
 pub(crate) struct Memcached {
     child: Child,
@@ -36,21 +32,11 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// On a port that was free when it was asked for: another test's server may be quicker.
     pub(crate) fn start() -> Memcached {
-        loop {
-            if let Some(memcached) = Memcached::try_start_at(free_port()) {
-                return memcached;
-            }
-        }
+        Memcached::start_at(free_port())
     }
 
     pub(crate) fn start_at(port: u16) -> Memcached {
-        Memcached::try_start_at(port).expect("nobody else has the port")
-    }
-
-    /// `None` if it ends because somebody else has the port.
-    fn try_start_at(port: u16) -> Option<Memcached> {
         let child = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-t", "1", "-m", "64", "-u", "nobody", "-p"])
             .arg(port.to_string())
@@ -58,27 +44,11 @@ impl Memcached {
             .spawn()
             .expect("memcached is installed");
         let mut memcached = Memcached { child, address: (Ipv4Addr::LOCALHOST, port).into() };
-        let mut ended = false;
         wait_until("memcached listens", || {
-            ended = memcached.child.try_wait().unwrap().is_some();
-            ended || memcached.listens()
+            assert_eq!(memcached.child.try_wait().unwrap(), None, "it ended at once");
+            TcpStream::connect(memcached.address).is_ok()
         });
-        (!ended).then_some(memcached)
-    }
-
-    /// Whether it is this process that listens.
-    fn listens(&self) -> bool {
-        let own = format!("STAT pid {}", self.child.id());
-        let Ok(mut stream) = TcpStream::connect(self.address) else { return false };
-        // Another test's server may end meanwhile.
-        let asked = stream.set_read_timeout(Some(PATIENCE)).is_ok()
-            && stream.write_all(b"stats\r\n").is_ok();
-        asked
-            && BufReader::new(stream)
-                .lines()
-                .map_while(Result::ok)
-                .next()
-                .is_some_and(|line| line == own)
+        memcached
     }
 
     pub(crate) fn three() -> [Memcached; 3] {

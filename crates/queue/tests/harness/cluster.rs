@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use knee_ports::free_port;
 use knee_queue::postgres::{self, Options, Postgres};
 use tokio_postgres::{Client, NoTls};
 
@@ -356,8 +356,4 @@ fn owned(mut command: Command) -> Command {
         command.uid(user).gid(group);
     }
     command
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,7 +1,8 @@
 //! Answers that are errors, servers that are none, wrong flags, and signals.
 
+use knee_ports::free_address;
+
 use super::store::{READS, Store, count, errors, finished, run, sum, summary};
-use crate::program::free_address;
 
 #[test]
 fn answers_that_are_errors_are_counted_and_told_once() {

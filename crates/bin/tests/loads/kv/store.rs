@@ -4,11 +4,12 @@ use std::process::Output;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use knee_ports::free_address;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{StatsRequest, StatsResponse};
 use serde_json::Value;
 
-use crate::program::{End, KV, LOAD, PATIENCE, Program, free_address, refused, talk};
+use crate::program::{End, KV, LOAD, PATIENCE, Program, refused, talk};
 
 pub(crate) const ALL: &str =
     "read:40,insert:5,update:5,put:10,append:5,delete:5,scan:2,atomic_scan:2,bulk_put:5";
