@@ -204,10 +204,10 @@ impl<E: Engine> Commands<E> {
         &mut self,
         key: &[u8],
         now: Second,
-        decide: impl Fn(Option<Item<'_>>) -> (Change<'c>, R),
+        mut decide: impl FnMut(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R) {
         loop {
-            let (outcome, answer) = self.engine.update(key, now, &decide);
+            let (outcome, answer) = self.engine.update(key, now, &mut decide);
             if outcome != Err(Refused::Changed) {
                 return (outcome, answer);
             }

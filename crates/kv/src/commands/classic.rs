@@ -105,27 +105,27 @@ impl<E: Engine> Commands<E> {
             if out.len() - start > budget {
                 return Outcome::Suspended;
             }
-            let mut show = |item: &Item<'_>| {
+            let before = out.len();
+            let mut show = |item: Option<&Item<'_>>| {
+                // It may be shown again, where it was changed meanwhile.
+                out.truncate(before);
+                let Some(item) = item else { return false };
                 let cas = with_cas.then_some(item.version);
                 encode::value(key, item.flags, item.value, cas, out);
+                true
             };
             let shown = match touch {
-                None => self.engine.get(key, now, |item| item.as_ref().map(&mut show).is_some()),
+                None => self.engine.get(key, now, |item| show(item.as_ref())),
                 Some(expiry) => {
-                    let (touched, hit) = self.engine.update(key, now, |item| match item {
-                        Some(item) => {
-                            show(&item);
-                            (
-                                Change::Amend {
-                                    expiry,
-                                    marks: item.marks,
-                                    new_version: false,
-                                    read: true,
-                                },
-                                true,
-                            )
-                        }
-                        None => (Change::Keep, false),
+                    let (touched, hit) = self.update(key, now, |item| {
+                        let hit = show(item.as_ref());
+                        let touched = |item: Item<'_>| Change::Amend {
+                            expiry,
+                            marks: item.marks,
+                            new_version: false,
+                            read: true,
+                        };
+                        (item.map_or(Change::Keep, touched), hit)
                     });
                     touched.map(|_| hit)
                 }
@@ -295,40 +295,44 @@ impl<E: Engine> Commands<E> {
         new_expiry: Option<Expiry>,
         now: Second,
     ) -> Sum {
-        let text = &mut self.padded;
-        let (version, sum) = self.engine.update(key, now, |item| {
-            let Some(item) = item else { return (Change::Keep, Sum::NotFound) };
-            if item.value.is_empty() {
-                return (Change::Keep, Sum::NonNumeric);
+        let (version, sum) = loop {
+            let text = &mut self.padded;
+            let decided = self.engine.update(key, now, |item| {
+                let Some(item) = item else { return (Change::Keep, Sum::NotFound) };
+                if item.value.is_empty() {
+                    return (Change::Keep, Sum::NonNumeric);
+                }
+                if cas != 0 && cas != item.version {
+                    return (Change::Keep, Sum::Exists);
+                }
+                let Some(old) = counter_value(item.value) else {
+                    return (Change::Keep, Sum::NonNumeric);
+                };
+                let value = match verb {
+                    ArithVerb::Incr => old.wrapping_add(delta),
+                    ArithVerb::Decr => old.saturating_sub(delta),
+                };
+                text.clear();
+                encode::number(value, text);
+                let expiry = new_expiry.unwrap_or(item.expiry);
+                let change = if text.len() <= item.value.len() {
+                    text.resize(item.value.len(), b' ');
+                    Change::Rewrite { expiry, value: text }
+                } else {
+                    Change::Put { flags: item.flags, expiry, marks: 0, value: text }
+                };
+                (change, Sum::Is { value, version: 0, old_expiry: item.expiry })
+            });
+            // By somebody else, and there was no room before.
+            if decided.0 != Err(Refused::Changed) {
+                break decided;
             }
-            if cas != 0 && cas != item.version {
-                return (Change::Keep, Sum::Exists);
-            }
-            let Some(old) = counter_value(item.value) else {
-                return (Change::Keep, Sum::NonNumeric);
-            };
-            let value = match verb {
-                ArithVerb::Incr => old.wrapping_add(delta),
-                ArithVerb::Decr => old.saturating_sub(delta),
-            };
-            text.clear();
-            encode::number(value, text);
-            let expiry = new_expiry.unwrap_or(item.expiry);
-            let change = if text.len() <= item.value.len() {
-                text.resize(item.value.len(), b' ');
-                Change::Rewrite { expiry, value: text }
-            } else {
-                Change::Put { flags: item.flags, expiry, marks: 0, value: text }
-            };
-            (change, Sum::Is { value, version: 0, old_expiry: item.expiry })
-        });
+        };
         let (hits, misses) = match verb {
             ArithVerb::Incr => (Counter::IncrHits, Counter::IncrMisses),
             ArithVerb::Decr => (Counter::DecrHits, Counter::DecrMisses),
         };
         match (sum, version) {
-            // By somebody else, and there was no room before.
-            (_, Err(Refused::Changed)) => self.add_delta(verb, key, delta, cas, new_expiry, now),
             (_, Err(refused)) => Sum::Refused(refused),
             (Sum::Is { value, old_expiry, .. }, Ok(version)) => {
                 self.count(hits, 1);

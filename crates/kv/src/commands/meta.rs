@@ -17,7 +17,9 @@ impl<E: Engine> Commands<E> {
         let mut scratch = std::mem::take(&mut self.key);
         let key = meta.key_bytes(&mut scratch);
         let vivify = meta.has(b'N');
-        let (version, hit) = self.engine.update(key, now, |item| {
+        let (version, hit) = self.update(key, now, |item| {
+            // It may be asked again, where the item was changed meanwhile.
+            out.truncate(start);
             let Some(item) = item else {
                 let change = if vivify {
                     let expiry = expiry_after(meta, Expiry::NEVER, true, now);

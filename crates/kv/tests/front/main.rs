@@ -5,6 +5,7 @@
 mod corrupted;
 mod damaged;
 mod engine;
+mod full;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod server;

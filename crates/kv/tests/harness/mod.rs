@@ -54,7 +54,8 @@ impl Store {
     }
 
     /// The same, with its keeper.
-    fn kept(store: &versioned::Store, settings: Settings) -> Store {
+    #[allow(dead_code)]
+    pub(crate) fn kept(store: &versioned::Store, settings: Settings) -> Store {
         let keeper = Keeper::start(store.clone(), History::Seconds(60)).unwrap();
         let mut store = Store::over(store, settings);
         store.keeper = Some(keeper);

@@ -1,0 +1,45 @@
+//! Commands on a log that is full, by several clients at once.
+
+use std::thread;
+
+use knee_kv::Settings;
+use knee_kv::versioned::{self, Consistency, StoreOptions};
+
+use crate::harness::{Store, settings};
+
+const SEGMENT_BYTES: usize = 64 << 10;
+const CLIENTS: usize = 3;
+
+/// Each answer is a record of its own size, and only one client at a time finds room for his.
+#[test]
+fn who_gives_a_key_more_time_in_a_full_log_has_its_value_once_and_is_not_refused() {
+    let options = StoreOptions {
+        consistency: Consistency::Linearizable,
+        stripes: 4,
+        value_bytes_max: 40_000,
+        segment_bytes: SEGMENT_BYTES,
+    };
+    let store = versioned::Store::in_memory(options, 24 * SEGMENT_BYTES as u64).unwrap();
+    let store = Store::kept(&store, Settings { threads: CLIENTS, ..settings() });
+    let value = "x".repeat(20_000);
+    assert_eq!(store.client().told(&format!("set k 0 0 20000\r\n{value}\r\n")), "STORED\r\n");
+    let classic = format!("VALUE k 0 20000\r\n{value}\r\nEND\r\n");
+    let meta = format!("VA 20000\r\n{value}\r\n");
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (store, classic, meta) = (&store, &classic, &meta);
+            scope.spawn(move || {
+                let mut connection = store.client();
+                for number in 0..500 {
+                    let exptime = 1000 + (CLIENTS * number + client) % 1000;
+                    let (request, expected) = match number % 2 {
+                        0 => (format!("gat {exptime} k\r\n"), classic),
+                        _ => (format!("mg k v T{exptime}\r\n"), meta),
+                    };
+                    let answer = connection.told(&request);
+                    assert!(answer == *expected, "{request}: {}", &answer[..answer.len().min(80)]);
+                }
+            });
+        }
+    });
+}
