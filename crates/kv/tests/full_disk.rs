@@ -4,16 +4,20 @@ use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
 
-use knee_kv::engine::Expiry;
+use knee_kv::engine::{Change, Engine, Expiry, Refused};
 use knee_kv::versioned::{
-    Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Unwritable,
-    Write, WriteError,
+    Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
+    StoreOptions, Unwritable, Write, WriteError,
 };
 
 const SEGMENT_BYTES: usize = 64 << 10;
 /// A little more than a third of what fits the disk.
 const KEYS: u32 = 80;
+const WRITERS: u32 = 3;
+const ROUNDS: u32 = 5;
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Linearizable,
     stripes: 1,
@@ -102,6 +106,52 @@ fn deletes(path: &Path) {
     }
     assert_eq!(store.keys(), 0);
     assert!(store.figures().file_bytes <= 3 * SEGMENT_BYTES as u64, "{:?}", store.figures());
+}
+
+/// Several write while the keeper moves what is alive, until nothing can be had back. What it has moved is not
+/// followed by others' writes into the segments that are reserved: there is room for every delete then.
+fn takes_deletes(path: &Path) {
+    for round in 0..ROUNDS {
+        let store = open(path, 1 << 30);
+        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        let there = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (mut items, there) = (Items::new(store.clone()), &there);
+                scope.spawn(move || {
+                    let mut refused = 0;
+                    for step in 0.. {
+                        // Some are overwritten, of all sizes.
+                        let key: u32 = writer << 20 | (step - step % 7 / 4);
+                        let value = &[1; 4000][..(step * 7919 + round) as usize % 50 * 80];
+                        let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+                        match items.update(&key.to_le_bytes(), 1, |_| (put, ())).0 {
+                            Ok(_) => there.lock().expect("nobody panics").push(key),
+                            Err(Refused::NoSpace) => refused += 1,
+                            // That it was deleted in another round was forgotten meanwhile.
+                            Err(Refused::Changed) => {}
+                            Err(error) => panic!("{error:?}"),
+                        }
+                        if refused == 200 {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        let mut items = Items::new(store.clone());
+        for key in there.into_inner().expect("nobody panics") {
+            let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
+            removed.expect("a full disk takes deletes");
+        }
+        assert_eq!(store.keys(), 0);
+        drop(keeper);
+    }
+}
+
+#[test]
+fn a_disk_that_was_filled_while_it_was_moved_takes_deletes() {
+    on_a_disk("filled", takes_deletes);
 }
 
 #[test]

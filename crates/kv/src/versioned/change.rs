@@ -273,16 +273,20 @@ impl Store {
         let Expired { keys, next } = locked[0].1.expired_from(first, EXPIRED_STEP, now);
         // What frees space has one segment for that where nobody else has any.
         let room = self.0.options.segment_bytes - HEAD_BYTES;
-        let mut rest = &keys[..];
+        let (mut rest, mut most) = (&keys[..], keys.len());
         while !rest.is_empty() {
             let mut bytes = 0;
-            let fit = rest.iter().take_while(|(key, _)| {
+            let fit = rest.iter().take(most).take_while(|(key, _)| {
                 bytes += record_bytes(Kind::Delete, key.len(), 0, false);
                 bytes <= room
             });
             let (now_gone, later) = rest.split_at(fit.count().max(1));
-            self.remove(now_gone, &mut locked, now)?;
-            rest = later;
+            match self.remove(now_gone, &mut locked, now) {
+                Ok(_) => rest = later,
+                // Fewer may fit the segment that is written to.
+                Err(Refused::Full) if now_gone.len() > 1 => most = now_gone.len() / 2,
+                Err(refused) => return Err(refused),
+            }
         }
         Ok(next)
     }

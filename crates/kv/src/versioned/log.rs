@@ -234,10 +234,13 @@ impl Log {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
-        // What was taken beyond the limit is there for what frees space, and the last of it for what is
-        // moved: else there were none in the end.
+        // What was taken beyond the limit, or out of the reserve, is there for what frees space, and the last
+        // of it for what is moved: else there were none in the end.
         if self.is_beyond_limit(0, beyond) {
             return Err(self.limit_reached());
+        }
+        if self.is_in_reserve(beyond) {
+            self.spares.fill(self.spare_for(0, beyond), false, || self.make_segment())?;
         }
         let mut fresh = Vec::new();
         let mut room = head.room();
@@ -318,8 +321,7 @@ impl Log {
         if self.is_beyond_limit(before + 1, beyond) {
             return Err(self.limit_reached());
         }
-        let count = self.reserved().saturating_sub(beyond) + 1;
-        self.spares.take(count, beyond > 0, || self.make_segment())
+        self.spares.take(self.spare_for(1, beyond), beyond > 0, || self.make_segment())
     }
 
     fn limit_reached(&self) -> Unwritable {

@@ -38,6 +38,7 @@ impl Log {
     pub(crate) fn lacks(&self, room: Room) -> bool {
         let (needed, beyond) = (self.beside(room), room.beyond());
         self.is_beyond_limit(needed, beyond)
+            || self.is_in_reserve(beyond)
             || (needed > 0 && self.is_short() && !self.spares.has(self.spare_for(needed, beyond)))
     }
 
@@ -68,6 +69,12 @@ impl Log {
         self.taken() + (needed * self.segment_bytes) as u64 > self.allowed(beyond)
     }
 
+    /// Whether the segment that is written to was taken out of those that a commit of this kind leaves, and
+    /// the disk has no room for another one.
+    pub(super) fn is_in_reserve(&self, beyond: usize) -> bool {
+        self.is_durable() && self.spares.are_fewer_than(self.spare_for(0, beyond))
+    }
+
     /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
     /// log that was opened with a smaller limit than it takes, what frees space goes on from there.
     fn allowed(&self, beyond: usize) -> u64 {
@@ -82,7 +89,7 @@ impl Log {
     }
 
     /// Spare segments that there must be so that so many can be taken.
-    fn spare_for(&self, needed: usize, beyond: usize) -> usize {
+    pub(super) fn spare_for(&self, needed: usize, beyond: usize) -> usize {
         self.reserved().saturating_sub(beyond) + needed
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,10 +29,13 @@ pub(super) fn refused(error: &io::Error) -> Unwritable {
     if is_full(error) { Unwritable::Full(why) } else { Unwritable::Failed(why) }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Spares {
     state: Mutex<State>,
     made: Condvar,
+    /// How many there are while the disk has no room for more; `usize::MAX` while it may have. For who
+    /// commits: that is not to lock anything more.
+    left: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +60,14 @@ impl Shortage {
 }
 
 impl State {
+    /// See [`Spares::left`].
+    fn left(&self) -> usize {
+        match &self.shortage {
+            Some(Shortage { why: Unwritable::Full(_), .. }) => self.segments.len(),
+            _ => usize::MAX,
+        }
+    }
+
     /// Why nobody who only writes is to ask the disk now.
     fn refusal(&self) -> Option<Unwritable> {
         let Shortage { why, since } = self.shortage.as_ref()?;
@@ -79,7 +91,18 @@ impl Spares {
     pub(super) fn new(segments: VecDeque<Segment>, shortage: Option<&io::Error>) -> Spares {
         let shortage = shortage.map(Shortage::new);
         let state = State { segments, is_making: false, shortage };
-        Spares { state: Mutex::new(state), made: Condvar::new() }
+        let left = AtomicUsize::new(state.left());
+        Spares { state: Mutex::new(state), made: Condvar::new(), left }
+    }
+
+    /// To be called whenever there are more or fewer, or it is known of more that they cannot be made.
+    fn note_left(&self, state: &State) {
+        self.left.store(state.left(), Ordering::Relaxed);
+    }
+
+    /// Whether there are fewer than these, and the disk has no room for more.
+    pub(super) fn are_fewer_than(&self, count: usize) -> bool {
+        self.left.load(Ordering::Relaxed) < count
     }
 
     /// Sees to it that there are so many. Who does not `insist` is refused at once where the disk had no
@@ -118,7 +141,9 @@ impl Spares {
             state.is_making = false;
             self.made.notify_all();
             state.shortage = made.as_ref().err().map(Shortage::new);
-            state.segments.push_back(made.map_err(|error| refused(&error))?);
+            let refusal = made.map(|segment| state.segments.push_back(segment));
+            self.note_left(&state);
+            refusal.map_err(|error| refused(&error))?;
         }
         Ok(state)
     }
@@ -131,13 +156,16 @@ impl Spares {
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Segment, Unwritable> {
         let mut state = self.filled(count.max(1), insists, make)?;
-        Ok(state.segments.pop_front().expect("there is one at least"))
+        let taken = state.segments.pop_front().expect("there is one at least");
+        self.note_left(&state);
+        Ok(taken)
     }
 
     /// Gives back some that were taken and not used.
     pub(super) fn give_back(&self, segments: Vec<Segment>) {
         let mut state = lock(&self.state);
         segments.into_iter().rev().for_each(|segment| state.segments.push_front(segment));
+        self.note_left(&state);
     }
 
     /// Whether there are so many.
@@ -159,8 +187,7 @@ impl Spares {
 
     /// Whether there was no room for the last one that was asked for: what frees some helps then.
     pub(super) fn is_short(&self) -> bool {
-        let state = lock(&self.state);
-        state.shortage.as_ref().is_some_and(|short| matches!(short.why, Unwritable::Full(_)))
+        self.left.load(Ordering::Relaxed) != usize::MAX
     }
 
     /// Why the last one that was asked for was not made, unless it was.
@@ -175,8 +202,11 @@ impl Spares {
 
     /// All of them but so many, at the end.
     pub(super) fn drain(&self, kept: usize) -> VecDeque<Segment> {
-        let segments = &mut lock(&self.state).segments;
-        segments.split_off(kept.min(segments.len()))
+        let mut state = lock(&self.state);
+        let kept = kept.min(state.segments.len());
+        let drained = state.segments.split_off(kept);
+        self.note_left(&state);
+        drained
     }
 }
 
@@ -190,7 +220,7 @@ mod tests {
 
     #[test]
     fn who_needs_one_does_not_wait_for_all_that_somebody_else_makes() {
-        let (spares, next) = (Spares::default(), AtomicU32::new(1));
+        let (spares, next) = (Spares::new(VecDeque::new(), None), AtomicU32::new(1));
         let made = || Segment::growing(next.fetch_add(1, Ordering::Relaxed), 0, 4096);
         let (third_begun, third_goes_on) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|scope| {
@@ -218,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_has_no_room_is_not_asked_by_each_who_writes() {
-        let (spares, asked) = (Spares::default(), AtomicU32::new(0));
+        let (spares, asked) = (Spares::new(VecDeque::new(), None), AtomicU32::new(0));
         let full = || {
             asked.fetch_add(1, Ordering::Relaxed);
             Err(io::ErrorKind::StorageFull.into())
@@ -243,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_is_no_want_of_room_is_not_told_as_one() {
-        let spares = Spares::default();
+        let spares = Spares::new(VecDeque::new(), None);
         let no_file = || Err(io::Error::from_raw_os_error(libc::EMFILE));
         let refused = spares.take(1, false, no_file).unwrap_err();
         assert!(matches!(refused, Unwritable::Failed(_)), "{refused:?}");
@@ -257,7 +287,7 @@ mod tests {
 
     #[test]
     fn who_panics_while_it_makes_one_stops_nobody() {
-        let spares = Spares::default();
+        let spares = Spares::new(VecDeque::new(), None);
         std::thread::scope(|scope| {
             let panics = scope.spawn(|| spares.fill(1, false, || panic!("as is asked for")));
             panics.join().unwrap_err();
