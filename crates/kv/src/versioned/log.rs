@@ -6,6 +6,7 @@
 
 mod ahead;
 mod commit;
+mod held;
 mod spares;
 mod turns;
 
@@ -13,11 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
 
 pub(crate) use self::commit::Commit;
 use self::spares::{Spares, is_full, refused};
-use self::turns::{Turn, Turns};
+use self::turns::Turns;
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
 use super::record::{HEAD_BYTES, OnDisk, Record, SEGMENT_BYTES_MAX, Sequence};
@@ -87,18 +87,6 @@ pub(crate) struct Log {
     settled: AtomicU64,
     broken: OnceLock<String>,
     made_safe: CommitCounters,
-}
-
-/// What one turn writes.
-#[derive(Debug)]
-struct Group {
-    /// The last commit of it.
-    last: Sequence,
-    records: u64,
-    full: Vec<Arc<Segment>>,
-    active: Arc<Segment>,
-    /// Where it ends, which is behind a whole commit.
-    end: Location,
 }
 
 #[derive(Debug)]
@@ -288,25 +276,6 @@ impl Log {
         Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
     }
 
-    /// Nobody writes full segments anywhere that are only in memory.
-    fn forget_full(&self, head: &mut Head) {
-        if self.directory.is_none() {
-            head.full.clear();
-        }
-    }
-
-    /// Adds segments to those that tables find.
-    fn enter(&self, fresh: Vec<Segment>) -> std::vec::IntoIter<Arc<Segment>> {
-        let fresh: Vec<_> = fresh.into_iter().map(Arc::new).collect();
-        if !fresh.is_empty() {
-            let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-            segments.extend(fresh.iter().map(|segment| (segment.id, Arc::clone(segment))));
-            let bytes = fresh.iter().map(|segment| segment.reserved as u64).sum();
-            self.taken.fetch_add(bytes, Ordering::Relaxed);
-        }
-        fresh.into_iter()
-    }
-
     /// A segment for a record of so many bytes, `before` which others are taken, for one that may go
     /// so many `beyond` the limit, and takes so many of the reserved.
     fn fresh_segment(
@@ -361,21 +330,6 @@ impl Log {
         self.spares.fill(self.reserved() + next, true, || self.make_segment())
     }
 
-    /// Changes what the log may take.
-    pub(crate) fn set_bytes_max(&self, bytes: u64) {
-        self.bytes_max.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Bytes of all segments, and what they may be.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.taken(), self.bytes_max.load(Ordering::Relaxed))
-    }
-
-    /// Bytes of all segments.
-    fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
-    }
-
     /// Where it ends.
     pub(crate) fn end(&self) -> Location {
         lock(&self.head).end()
@@ -397,21 +351,6 @@ impl Log {
     /// What it took to make commits safe; all zeros where nobody asked for that.
     pub(crate) fn commit_figures(&self) -> CommitFigures {
         self.made_safe.take()
-    }
-
-    /// Segments that nothing more is written to, and that are read from their files if they have
-    /// any.
-    pub(crate) fn full_segments(&self) -> Vec<Arc<Segment>> {
-        let head = lock(&self.head);
-        let waiting = |id| head.active.id <= id || head.full.iter().any(|full| full.id == id);
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.values().filter(|segment| !waiting(segment.id)).cloned().collect()
-    }
-
-    /// The oldest segment besides one.
-    pub(crate) fn oldest_but(&self, id: SegmentId) -> SegmentId {
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.keys().copied().find(|&other| other != id).unwrap_or(id)
     }
 
     /// The segment that is written to now.
@@ -469,88 +408,6 @@ impl Log {
         self.directory.as_ref().map_or(Ok(()), |directory| directory.set_aside(id))
     }
 
-    /// Writes everything up to this commit to the disk; what others append meanwhile goes along.
-    pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
-        match &self.directory {
-            Some(directory) if self.synced.load(Ordering::Acquire) < up_to => {
-                self.write_out_in_turn(directory, up_to)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Writes everything to the disk.
-    pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
-        match &self.directory {
-            // Records that were moved have no commit that one could wait for.
-            Some(directory) => self.write_out_in_turn(directory, Sequence::MAX),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits for the first turn that has this commit in its group, or has that turn.
-    fn write_out_in_turn(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
-        let mut turns = lock(&self.turns);
-        let own = if up_to <= turns.up_to { turns.turn } else { turns.turn + 1 };
-        while turns.taken && turns.turn <= own {
-            turns = self.turn_over[own % 2].wait(turns).unwrap_or_else(PoisonError::into_inner);
-        }
-        if turns.turn >= own {
-            // It is over. What is safe was said before the turns were locked to end it.
-            return match self.broken.get() {
-                Some(why) if self.synced.load(Ordering::Acquire) < up_to => {
-                    Err(Unwritable::Broken(why.clone()))
-                }
-                _ => Ok(()),
-            };
-        }
-        // Taken while the turns are locked: whoever waits for this turn locked them before, and had
-        // appended by then; whoever locks them later sees how far it goes.
-        let group = self.take_group();
-        *turns = Turns { taken: true, turn: own, up_to: group.last };
-        drop(turns);
-        let _turn = Turn { log: self, number: own };
-        self.write_group(directory, &group)
-    }
-
-    /// Everything that nobody has begun to write out.
-    fn take_group(&self) -> Group {
-        let mut head = lock(&self.head);
-        Group {
-            last: head.last,
-            records: std::mem::take(&mut head.ungrouped),
-            full: std::mem::take(&mut head.full),
-            active: Arc::clone(&head.active),
-            end: head.end(),
-        }
-    }
-
-    fn write_group(&self, directory: &Directory, group: &Group) -> Result<(), Unwritable> {
-        if let Some(why) = self.broken.get() {
-            return Err(Unwritable::Broken(why.clone()));
-        }
-        let began = Instant::now();
-        let safely = self.durability != Durability::None;
-        let written = group
-            .full
-            .iter()
-            .chain([&group.active])
-            .try_for_each(|segment| directory.write(segment, safely));
-        written.map_err(|error| self.broken_by(&error))?;
-        // Where the system has no mapping for one, it stays as it is until the next turn.
-        let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
-        let unopened: Vec<_> = unopened.collect();
-        lock(&self.head).full.splice(..0, unopened);
-        if safely {
-            self.settled.fetch_max(group.end.to_bits(), Ordering::Relaxed);
-        }
-        self.synced.fetch_max(group.last, Ordering::Release);
-        if safely && group.records > 0 {
-            self.made_safe.count(group.records, began);
-        }
-        Ok(())
-    }
-
     /// From now on it takes nothing more.
     fn broken_by(&self, error: &io::Error) -> Unwritable {
         Unwritable::Broken(self.broken.get_or_init(|| error.to_string()).clone())
@@ -582,45 +439,6 @@ impl Log {
             }
         }
         Ok(())
-    }
-
-    /// From now on a full segment is read from its file.
-    fn reopen(&self, full: &Segment) -> io::Result<()> {
-        let Some(directory) = &self.directory else { return Ok(()) };
-        let sealed = directory.open_sealed(full)?;
-        self.replace(full.id, Some(Arc::new(sealed)));
-        Ok(())
-    }
-
-    fn replace(&self, id: SegmentId, with: Option<Arc<Segment>>) {
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-        let now = with.as_ref().map_or(0, |segment| segment.reserved as u64);
-        let there = match with {
-            Some(segment) => segments.insert(id, segment),
-            None => segments.remove(&id),
-        };
-        let before = there.map_or(0, |there| there.reserved as u64);
-        if now != before {
-            self.taken.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
-            self.taken_least.fetch_min(self.taken(), Ordering::Relaxed);
-        }
-        self.generation.fetch_add(1, Ordering::Release);
-    }
-
-    /// Changes whenever a segment that was there is gone or has been replaced.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// All segments, oldest first.
-    pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-
-    /// A segment that records are in.
-    pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 }
 

@@ -1,9 +1,15 @@
-//! Who writes to the disk, for everybody: one after the other.
+//! What is appended gets to the disk: one writes for everybody, one after the other.
 
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::thread;
+use std::time::Instant;
 
-use super::{Log, lock};
+use super::{Durability, Log, Unwritable, lock};
+use crate::versioned::directory::Directory;
 use crate::versioned::record::Sequence;
+use crate::versioned::segment::{Location, Segment};
 
 /// Who writes to the disk, for everybody: one after the other has a turn.
 #[derive(Debug, Default)]
@@ -35,11 +41,115 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// What one turn writes.
+#[derive(Debug)]
+struct Group {
+    /// The last commit of it.
+    last: Sequence,
+    records: u64,
+    full: Vec<Arc<Segment>>,
+    active: Arc<Segment>,
+    /// Where it ends, which is behind a whole commit.
+    end: Location,
+}
+
+impl Log {
+    /// Writes everything up to this commit to the disk; what others append meanwhile goes along.
+    pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
+        match &self.directory {
+            Some(directory) if self.synced.load(Ordering::Acquire) < up_to => {
+                self.write_out_in_turn(directory, up_to)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes everything to the disk.
+    pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
+        match &self.directory {
+            // Records that were moved have no commit that one could wait for.
+            Some(directory) => self.write_out_in_turn(directory, Sequence::MAX),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the first turn that has this commit in its group, or has that turn.
+    fn write_out_in_turn(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
+        let mut turns = lock(&self.turns);
+        let own = if up_to <= turns.up_to { turns.turn } else { turns.turn + 1 };
+        while turns.taken && turns.turn <= own {
+            turns = self.turn_over[own % 2].wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        if turns.turn >= own {
+            // It is over. What is safe was said before the turns were locked to end it.
+            return match self.broken.get() {
+                Some(why) if self.synced.load(Ordering::Acquire) < up_to => {
+                    Err(Unwritable::Broken(why.clone()))
+                }
+                _ => Ok(()),
+            };
+        }
+        // Taken while the turns are locked: whoever waits for this turn locked them before, and had
+        // appended by then; whoever locks them later sees how far it goes.
+        let group = self.take_group();
+        *turns = Turns { taken: true, turn: own, up_to: group.last };
+        drop(turns);
+        let _turn = Turn { log: self, number: own };
+        self.write_group(directory, &group)
+    }
+
+    /// Everything that nobody has begun to write out.
+    fn take_group(&self) -> Group {
+        let mut head = lock(&self.head);
+        Group {
+            last: head.last,
+            records: std::mem::take(&mut head.ungrouped),
+            full: std::mem::take(&mut head.full),
+            active: Arc::clone(&head.active),
+            end: head.end(),
+        }
+    }
+
+    fn write_group(&self, directory: &Directory, group: &Group) -> Result<(), Unwritable> {
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        let began = Instant::now();
+        let safely = self.durability != Durability::None;
+        let written = group
+            .full
+            .iter()
+            .chain([&group.active])
+            .try_for_each(|segment| directory.write(segment, safely));
+        written.map_err(|error| self.broken_by(&error))?;
+        // Where the system has no mapping for one, it stays as it is until the next turn.
+        let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
+        let unopened: Vec<_> = unopened.collect();
+        lock(&self.head).full.splice(..0, unopened);
+        if safely {
+            self.settled.fetch_max(group.end.to_bits(), Ordering::Relaxed);
+        }
+        self.synced.fetch_max(group.last, Ordering::Release);
+        if safely && group.records > 0 {
+            self.made_safe.count(group.records, began);
+        }
+        Ok(())
+    }
+
+    /// From now on a full segment is read from its file.
+    fn reopen(&self, full: &Segment) -> io::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let sealed = directory.open_sealed(full)?;
+        self.replace(full.id, Some(Arc::new(sealed)));
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use super::super::{Recovered, Unwritable};
+    use super::super::Recovered;
     use super::*;
 
     #[test]
