@@ -335,9 +335,96 @@ impl Store {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::path::Path;
+
+    use super::super::pressure::Waiting;
     use super::*;
     use crate::engine::Expiry;
-    use crate::versioned::{Action, Condition, StoreOptions, Write};
+    use crate::versioned::{
+        Action, Condition, DirectoryOptions, Durability, StoreOptions, Write, WriteError,
+    };
+
+    const KEYS: u32 = 200;
+
+    fn open(path: &Path) -> Store {
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 4,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let at = DirectoryOptions {
+            path: path.to_owned(),
+            durability: Durability::Always,
+            repair: false,
+        };
+        Store::open(options, &at, 12 * 4096).unwrap().0
+    }
+
+    fn put(store: &Store, key: u32, value: &[u8]) -> Result<(), WriteError> {
+        let key = key.to_le_bytes();
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+        let write = Write { key: &key, condition: Condition::Always, action };
+        store.write(&[write], None, 1).map(drop)
+    }
+
+    /// What is there, in its versions.
+    fn there(store: &Store) -> Vec<Option<(u64, Vec<u8>)>> {
+        let read = |key: u32| {
+            let mut value = Vec::new();
+            let shown = store.read(&key.to_le_bytes(), 1, |piece| {
+                value.extend_from_slice(piece);
+                true
+            });
+            shown.unwrap().found.map(|shown| (shown.version, value))
+        };
+        (0..KEYS).map(read).collect()
+    }
+
+    #[test]
+    fn a_crash_amid_what_a_full_log_does_for_who_waits_costs_nothing() {
+        let name = format!("knee-kv-felt-{}", std::process::id());
+        let (path, copy) =
+            (std::env::temp_dir().join(&name), std::env::temp_dir().join(name + "-copy"));
+        let _ = fs::remove_dir_all(&path);
+        let store = open(&path);
+        let (mut key, mut turned_over) = (1, 0);
+        while store.0.log.bytes().0 < 12 * 4096 {
+            put(&store, key, &[1; 300]).unwrap();
+            key += 1;
+        }
+        assert!(key < KEYS);
+        for round in 0..10_u32 {
+            // One key alone is overwritten, until there is no room; somebody waits for some then.
+            while put(&store, 0, &[round as u8; 300]).is_ok() {}
+            store.0.log.write_out().unwrap();
+            let _waiting = Waiting::begin(&store.0.pressure);
+            let expected = there(&store);
+            loop {
+                let active = store.0.log.active();
+                let goes_on = store.reclaim().unwrap();
+                turned_over += u32::from(active != store.0.log.active());
+                let _ = fs::remove_dir_all(&copy);
+                fs::create_dir(&copy).unwrap();
+                for file in fs::read_dir(&path).unwrap() {
+                    let file = file.unwrap();
+                    fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+                }
+                let again = open(&copy);
+                assert!(there(&again) == expected, "round {round}");
+                if !goes_on {
+                    break;
+                }
+                store.0.log.write_out().unwrap();
+            }
+            put(&store, 0, &[0; 300]).expect("there is room again");
+        }
+        assert!(turned_over > 1, "{turned_over}");
+        drop(store);
+        fs::remove_dir_all(&path).unwrap();
+        fs::remove_dir_all(&copy).unwrap();
+    }
 
     #[test]
     fn where_there_is_no_room_to_delete_what_has_expired_it_is_gone_on_there() {
