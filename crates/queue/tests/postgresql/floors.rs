@@ -4,11 +4,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knee_queue::operation::{ANYBODY, Answer, Request};
+use knee_queue::postgres::Postgres;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of};
 use crate::name;
+
+/// Returns when somebody who removes waits for a lock. A keeper may wait for it, too. Who looks may have no
+/// transaction open: what others do is seen as at its first look.
+async fn remover_is_held_up(desk: &Desk<Postgres>, look: &Client) {
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+        AND datname = current_database() AND query ~ 'knee_queue\\.take\\('";
+    desk.at_last(async || {
+        let row = look.query_one(waits, &[]).await.unwrap();
+        (row.get::<_, i64>(0) == 1).then_some(())
+    })
+    .await;
+}
 
 /// Its own and nobody's come in the order in which they arrived, also where some arrive, and others are
 /// removed, while they are looked for.
@@ -18,9 +32,8 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
     let options = cluster.migrated().await;
     let desk = Arc::new(Desk::open(&options).await);
     let client = desk.client().await;
-    let other = cluster.connect(name(&options)).await;
-    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted
-        AND relation = 'knee_queue.message'::regclass";
+    let [other, look] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
     // Where what was there is gone, there is what came for it.
     for (count, meanwhile, first, rest) in
         [(10, "", "1", vec!["2", "3"]), (1, "DELETE FROM knee_queue.message;", "2", vec!["3"])]
@@ -31,11 +44,7 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
         other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
         let remover = Arc::clone(&desk);
         let removing = tokio::spawn(async move { remover.remove(client, queue, count).await });
-        desk.at_last(async || {
-            let row = other.query_one(waits, &[]).await.unwrap();
-            (row.get::<_, i64>(0) == 1).then_some(())
-        })
-        .await;
+        remover_is_held_up(&desk, &look).await;
         let send = format!(
             "{meanwhile} SELECT knee_queue.send({client}, {client}, {queue}, '2');
              SELECT knee_queue.send({client}, {ANYBODY}, {queue}, '3'); COMMIT"
@@ -43,6 +52,47 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
         other.batch_execute(&send).await.unwrap();
         assert_eq!(contents(&removing.await.unwrap()), [first], "{count} of them");
         assert_eq!(contents(&desk.remove(client, queue, 10).await), rest);
+    }
+}
+
+/// While somebody looks for messages, the one that he has seen is removed, and one below his floor comes back:
+/// there is a message at any time.
+#[tokio::test]
+async fn what_comes_back_meanwhile_is_found_below_the_floor() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk::open(&options).await;
+    let client = desk.client().await;
+    let [other, remover, look] = [
+        cluster.connect(name(&options)).await,
+        cluster.connect(name(&options)).await,
+        cluster.connect(name(&options)).await,
+    ];
+    for (receiver, count) in [(client, 1), (client, 10), (ANYBODY, 1), (ANYBODY, 10)] {
+        let queue = desk.queue(client).await;
+        let low = desk.send(client, receiver, queue, "low").await;
+        let high = desk.send(client, receiver, queue, "high").await;
+        assert_eq!(desk.lease(client, queue, 1, LONG).await.len(), 1);
+        // It can be read what there is, and not be locked.
+        other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
+        let take = format!(
+            "SELECT epoch, first, first_nobodys, content
+             FROM knee_queue.take({client}, {queue}, {count}, 99, NULL, {high}, {high}, 0)"
+        );
+        let (taken, ()) = tokio::join!(remover.query(&take, &[]), async {
+            remover_is_held_up(&desk, &look).await;
+            let meanwhile = format!(
+                "SELECT knee_queue.release('{{{low}}}', '{{1}}');
+                 DELETE FROM knee_queue.message WHERE id = {high}; COMMIT"
+            );
+            other.batch_execute(&meanwhile).await.unwrap();
+        });
+        let taken = taken.unwrap();
+        assert_eq!(taken[0].get::<_, Option<&str>>(3), Some("low"), "{receiver} {count}");
+        // Where the heads were seen, nothing had come back yet.
+        let heads: [Option<i64>; 2] = [taken[0].get(1), taken[0].get(2)];
+        assert!(heads.contains(&Some(high.cast_signed())), "{heads:?}");
+        assert_eq!(taken[0].get::<_, i64>(0), 0);
     }
 }
 

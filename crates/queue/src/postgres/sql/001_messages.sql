@@ -313,7 +313,8 @@ BEGIN
                   AND m.id > high AND m.id <= last ORDER BY m.id LIMIT 1);
         END IF;
         -- Others have what was to be seen; but they may have come too late for it as well, and have taken what
-        -- was sent meanwhile. Nothing is ready once all that is to be seen has been passed over before.
+        -- was sent meanwhile, and some may be back from below the floors: in another epoch than what is answered,
+        -- which is that of the heads. Nothing is ready once all that is to be seen has been passed over before.
         IF taken = 0 AND own IS NULL AND nobodys IS NULL THEN
             last := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
             SELECT array_agg(s.id), min(s.id) FILTER (WHERE s.receiver = p_receiver),
@@ -322,12 +323,14 @@ BEGIN
             FROM (
                 (SELECT m.id, m.receiver FROM knee_queue.message m
                  WHERE m.receiver = p_receiver AND m.queue = p_queue AND m.leased_until IS NULL
-                   AND m.id >= CASE now_epoch WHEN p_epoch THEN p_floor ELSE 0 END
+                   AND m.id >= CASE (SELECT q.epoch FROM knee_queue.queue q WHERE q.id = p_queue)
+                               WHEN p_epoch THEN p_floor ELSE 0 END
                  ORDER BY m.id LIMIT 100)
                 UNION ALL
                 (SELECT m.id, m.receiver FROM knee_queue.message m
                  WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
-                   AND m.id >= CASE now_epoch WHEN p_epoch THEN p_floor_nobodys ELSE 0 END
+                   AND m.id >= CASE (SELECT q.epoch FROM knee_queue.queue q WHERE q.id = p_queue)
+                               WHEN p_epoch THEN p_floor_nobodys ELSE 0 END
                    AND p_receiver <> 0
                  ORDER BY m.id LIMIT 100)
             ) s;
