@@ -214,6 +214,47 @@ async fn who_begins_to_wait_has_a_turn_however_many_put_messages_back() {
     assert_eq!(contents(&desk.remove(client, queue, 9).await), ["first"]);
 }
 
+/// They may be more than PostgreSQL has locks for, and are waited for by who begins to wait in any.
+#[tokio::test]
+async fn who_sends_to_very_many_queues_at_once_has_few_locks() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let [caller, look] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
+    // Every second one is for the dead letters of the one before it.
+    let fill = "INSERT INTO knee_queue.client (middleware) VALUES (1);
+        INSERT INTO knee_queue.queue (creator, attempts_max, dead_letters)
+            SELECT 1, 1, CASE n % 2 WHEN 1 THEN n + 1 END FROM generate_series(1, 1000) n;
+        INSERT INTO knee_queue.watched_queue SELECT id FROM knee_queue.queue;
+        INSERT INTO knee_queue.message
+            (id, queue, sender, receiver, arrived_at, leased_until, attempts, content)
+        SELECT nextval('knee_queue.message_id'), id, 1, 1, now(), 'infinity', 1, 'x'
+        FROM knee_queue.queue WHERE dead_letters IS NOT NULL";
+    caller.batch_execute(fill).await.unwrap();
+    let (locks, senders) = (
+        "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()",
+        "SELECT queue FROM knee_queue.senders('{1, 2, 999, 1000}') ORDER BY queue",
+    );
+    let released =
+        "SELECT r.message FROM (SELECT array_agg(id) AS ids, array_agg(attempts) AS attempts
+            FROM knee_queue.message) m, knee_queue.release(m.ids, m.attempts) r";
+    let sent = "SELECT s.problem FROM (SELECT array_agg(0) AS calls, array_agg(1) AS clients,
+                array_agg(id) AS queues, array_agg('x'::text) AS contents FROM knee_queue.queue) a,
+            knee_queue.send_all(a.calls, a.clients, a.clients, a.queues, a.contents) s
+        WHERE s.problem = 0";
+    for (call, rows) in [(released, 500), (sent, 1000)] {
+        caller.batch_execute("BEGIN").await.unwrap();
+        assert_eq!(caller.query(call, &[]).await.unwrap().len(), rows, "{call}");
+        let locks: i64 = caller.query_one(locks, &[]).await.unwrap().get(0);
+        assert!(locks <= 64, "{locks} locks: {call}");
+        let seen = look.query(senders, &[]).await.unwrap();
+        let seen: Vec<i32> = seen.iter().map(|row| row.get(0)).collect();
+        assert_eq!(seen, [1, 2, 999, 1000], "{call}");
+        caller.batch_execute("COMMIT").await.unwrap();
+        assert!(look.query(senders, &[]).await.unwrap().is_empty());
+    }
+}
+
 /// As where who deletes them waits for a standby.
 #[tokio::test]
 async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {

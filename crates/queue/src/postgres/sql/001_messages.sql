@@ -133,6 +133,15 @@ BEGIN
     VALUES (id, p_queue, p_sender, p_receiver, now(), p_content);
 END $$;
 
+-- Makes the caller's transaction one of the senders() of queues: by a lock for each; where these are many, by one for
+-- all queues that there are, as PostgreSQL has room for 64 (max_locks_per_transaction) and no more in each session.
+CREATE FUNCTION begin_to_send(p_queues integer[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1263420741, CASE WHEN o.queues > 32 THEN 0 ELSE o.q END)
+    FROM (SELECT q, count(*) OVER () AS queues FROM unnest(p_queues) q WHERE q IS NOT NULL GROUP BY q) o;
+END $$;
+
 -- Sends what several calls want to have sent: each call's messages all or none. The messages of a call
 -- have its number and follow each other. One row for each message, in their order; `problem` is its
 -- call's.
@@ -142,8 +151,7 @@ RETURNS TABLE (call integer, problem integer, about integer, id bigint, watched 
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pg_current_xact_id();
-    PERFORM pg_advisory_xact_lock_shared(1263420741, o.q)
-    FROM (SELECT DISTINCT q FROM unnest(p_queues) q) o;
+    PERFORM knee_queue.begin_to_send(p_queues);
     RETURN QUERY
     WITH item AS MATERIALIZED (
         SELECT u.*,
@@ -532,13 +540,12 @@ RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer,
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(1263420741, l.queue)
-    FROM (SELECT DISTINCT unnest(CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
-                                 THEN ARRAY[q.id, q.dead_letters] ELSE ARRAY[q.id] END) AS queue
-          FROM unnest(p_messages) p (id)
-          JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
-          JOIN knee_queue.queue q ON q.id = m.queue) l
-    WHERE l.queue IS NOT NULL;
+    PERFORM knee_queue.begin_to_send(ARRAY(
+        SELECT unnest(CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
+                      THEN ARRAY[q.id, q.dead_letters] ELSE ARRAY[q.id] END)
+        FROM unnest(p_messages) p (id)
+        JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
+        JOIN knee_queue.queue q ON q.id = m.queue));
     RETURN QUERY
     WITH target AS MATERIALIZED (
         SELECT m.id, m.attempts, m.receiver, q.id AS old,
@@ -728,13 +735,14 @@ BEGIN
     FROM unnest(p_queues) u (id);
 END $$;
 
--- The transactions that are sending to queues, or put something back there. Nobody waits for their lock: those who
--- want to send would have to wait behind him.
+-- The transactions that are sending to queues, or put something back there; a lock of 0 is of those who may do so in
+-- any. Nobody waits for their lock: those who want to send would have to wait behind him.
 CREATE FUNCTION senders(p_queues integer[]) RETURNS TABLE (queue integer, sender text)
 LANGUAGE sql VOLATILE AS $$
-    SELECT l.objid::integer, l.virtualtransaction FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.classid = 1263420741 AND l.objid = ANY (p_queues::oid[])
-      AND l.objsubid = 2
+    SELECT q.id, l.virtualtransaction FROM pg_locks l
+    CROSS JOIN LATERAL unnest(CASE l.objid WHEN 0 THEN p_queues ELSE ARRAY[l.objid::integer] END) q (id)
+    WHERE l.locktype = 'advisory' AND l.classid = 1263420741
+      AND (l.objid = 0 OR l.objid = ANY (p_queues::oid[])) AND l.objsubid = 2
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
       AND l.granted
 $$;
