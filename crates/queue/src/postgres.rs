@@ -70,8 +70,9 @@ pub struct Options {
     /// How long a call may take, after which PostgreSQL undoes it. Where it does not even answer within
     /// twice that, the connection is closed.
     pub call_max: Duration,
-    /// How long those who are sending to a queue are waited for by who begins to wait there. What takes them longer
-    /// may not be told: he looks again in half the time for which a queue is watched.
+    /// How long those who are sending to a queue are waited for by who begins to wait there: the pauses between looks
+    /// at them, and not the looks, which a database that is slow holds up like those who are sending. What takes them
+    /// longer may not be told: he looks again in half the time for which a queue is watched.
     pub sending_max: Duration,
     /// For how long a connection is kept that nobody uses; one is in any case.
     pub idle_max: Option<Duration>,

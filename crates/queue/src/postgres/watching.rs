@@ -25,7 +25,7 @@ const QUEUES_MAX: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Watching {
     pool: Arc<Pool>,
-    /// How long those who are sending are waited for.
+    /// The pauses in which those who are sending are waited for, at most.
     sending_max: Duration,
     begun: Mutex<Begun>,
     /// There is one more.
@@ -48,8 +48,8 @@ struct Watch {
     told: Option<Instant>,
     /// Those who were sending by then and are still, once that has been looked at.
     unaware: Option<HashSet<String>>,
-    /// How long they have been waited for.
-    waited: Duration,
+    /// The pauses in which they have been waited for, so far.
+    paused: Duration,
     /// The last pause, and when it is over.
     pause: Duration,
     due: Instant,
@@ -93,9 +93,9 @@ impl Watching {
 
 impl Watch {
     fn new(number: i32) -> Watch {
-        let (waited, pause) = Default::default();
+        let (paused, pause) = Default::default();
         let (answer, told, unaware, due) = (watch::Sender::default(), None, None, Instant::now());
-        Watch { number, answer, told, unaware, waited, pause, due }
+        Watch { number, answer, told, unaware, paused, pause, due }
     }
 
     fn is_wanted(&self) -> bool {
@@ -107,7 +107,7 @@ impl Watch {
         // A call may take its time, which is none in which they were given any.
         let unaware = match self.unaware.take() {
             Some(unaware) => {
-                self.waited += self.pause;
+                self.paused += self.pause;
                 &unaware & &senders
             }
             None => {
@@ -115,7 +115,7 @@ impl Watch {
                 senders
             }
         };
-        let is_known = unaware.is_empty() || self.waited >= sending_max;
+        let is_known = unaware.is_empty() || self.paused >= sending_max;
         self.unaware = Some(unaware);
         is_known
     }
@@ -227,12 +227,12 @@ mod tests {
             watch.looks_again();
         }
         let mut watch = Watch::new(1);
-        let mut waited = Duration::ZERO;
+        let mut paused = Duration::ZERO;
         while !watch.is_known(senders(&["a"]), sending_max) {
             watch.looks_again();
-            waited += watch.pause;
+            paused += watch.pause;
         }
-        assert!(waited >= sending_max && waited < sending_max + PAUSES[1], "{waited:?}");
+        assert!(paused >= sending_max && paused < sending_max + PAUSES[1], "{paused:?}");
         assert!(Watch::new(1).is_known(senders(&[]), sending_max));
     }
 }
