@@ -79,7 +79,7 @@ pub struct Options {
     /// Requests that wait for a connection and are made one call, at most; with 1, each is its own.
     pub combine_max: usize,
     /// Told what nobody is who asks: that what has to be done anyway fails, once for each reason, and that it
-    /// works again. There are no passwords in it.
+    /// works again. There are no passwords in it. It may take its time, on a thread of its own.
     pub tell: fn(&str),
 }
 
@@ -130,7 +130,7 @@ impl Postgres {
         let watching = pool(WATCHING_CONNECTIONS, Duration::MAX);
         let watching = Watching::new(watching, options.sending_max);
         let (listener, unsent) = Listener::new(address);
-        let trouble = Arc::new(Trouble::new(options.tell));
+        let trouble = Arc::new(Trouble::new(options.tell)?);
         let others = tell_others(Arc::clone(&upkeep), unsent, Arc::clone(&trouble));
         let pool = requests;
         let inner = Arc::new(Inner { pool, upkeep, watching, floors, listener, trouble });

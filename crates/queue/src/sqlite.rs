@@ -43,7 +43,7 @@ pub struct Options {
     /// answered is there in either case.
     pub durable: bool,
     /// Told what nobody is who asks for something: that what has to be done anyway fails, once for each reason, and
-    /// that it works again.
+    /// that it works again. It may take its time, on a thread of its own.
     pub tell: fn(&str),
 }
 
@@ -72,7 +72,7 @@ impl Sqlite {
             None => None,
         };
         let arrivals = broadcast::Sender::new(ARRIVALS_MAX);
-        let writer = Writer::start(connection, arrivals.clone(), Trouble::new(options.tell))?;
+        let writer = Writer::start(connection, arrivals.clone(), Trouble::new(options.tell)?)?;
         Ok(Sqlite { writer, readers, arrivals, _lock: lock })
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::database::Failure;
@@ -12,6 +14,8 @@ use crate::database::Failure;
 const QUIET: Duration = Duration::from_secs(2);
 /// What is said until all works again, at most: a reason that is another one each time would never end.
 const SAID_MAX: usize = 8;
+/// What waits to be told, at most: what comes then, while nobody reads it, is lost.
+const WAITING_MAX: usize = 32;
 
 /// What is done though nobody asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +46,8 @@ impl fmt::Display for Job {
 /// What is the matter, if anything is.
 #[derive(Debug)]
 pub(crate) struct Trouble {
-    tell: fn(&str),
+    /// To the thread that tells, so that nobody waits for whoever reads it.
+    teller: SyncSender<String>,
     spell: Mutex<Option<Spell>>,
 }
 
@@ -58,15 +63,22 @@ struct Spell {
 }
 
 impl Trouble {
-    pub(crate) fn new(tell: fn(&str)) -> Trouble {
-        Trouble { tell, spell: Mutex::default() }
+    /// The thread that tells ends with this.
+    pub(crate) fn new(tell: fn(&str)) -> Result<Trouble, Failure> {
+        let (teller, told) = mpsc::sync_channel::<String>(WAITING_MAX);
+        thread::Builder::new()
+            .name("trouble".to_owned())
+            .spawn(move || told.iter().for_each(|text| tell(&text)))
+            .map_err(|error| Failure::Unavailable(format!("cannot start a thread: {error}")))?;
+        Ok(Trouble { teller, spell: Mutex::default() })
     }
 
     /// Says what is new about it.
     pub(crate) fn after(&self, job: Job, done: Result<(), Failure>) {
         let mut spell = self.spell.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = news(&mut spell, job, done, Instant::now()) {
-            (self.tell)(&text);
+            // Where nobody reads what was told before, it is lost.
+            let _ = self.teller.try_send(text);
         }
     }
 }
@@ -106,6 +118,7 @@ fn news(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn failed(reason: &str) -> Result<(), Failure> {
@@ -137,6 +150,22 @@ mod tests {
         assert!(after(6000, Job::Leases, failed("cannot connect")).contains("cannot connect"));
         assert_eq!(after(7500, Job::Leases, Ok(())), "", "it has just failed");
         assert!(after(8000, Job::Leases, Ok(())).contains("works again"));
+    }
+
+    #[test]
+    fn nobody_waits_for_whoever_reads_it() {
+        let trouble = Trouble::new(|_| {
+            assert_eq!(thread::current().name(), Some("trouble"));
+            loop {
+                thread::park();
+            }
+        })
+        .unwrap();
+        for n in 0..10 * WAITING_MAX {
+            // Each a spell of its own.
+            *trouble.spell.lock().unwrap() = None;
+            trouble.after(Job::Leases, failed(&n.to_string()));
+        }
     }
 
     #[test]
