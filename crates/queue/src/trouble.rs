@@ -24,8 +24,6 @@ pub(crate) enum Job {
     Floors,
     Rounds,
     Arrivals,
-    /// Leases and rounds, where one transaction is about both.
-    Keeping,
 }
 
 impl fmt::Display for Job {
@@ -35,10 +33,6 @@ impl fmt::Display for Job {
             Job::Floors => "removing may become slow",
             Job::Rounds => "what is too old, or was left by deleted queues, stays",
             Job::Arrivals => "who waits at another knee-queue is not told of what is sent here",
-            Job::Keeping => {
-                "messages whose lease is over do not come back, and what is too old, or was left by \
-                 deleted queues, stays"
-            }
         })
     }
 }

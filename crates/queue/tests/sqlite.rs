@@ -8,11 +8,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use knee_queue::database::Failure;
+use knee_queue::operation::QueueSettings;
 use knee_queue::sqlite::{Options, Sqlite};
 
-use crate::harness::desk::{Desk, LONG, contents};
+use crate::harness::desk::{Desk, LONG, contents, settings};
 
 /// A directory that goes with its test.
 struct Place(PathBuf);
@@ -79,15 +81,28 @@ async fn what_fails_though_nobody_asks_for_it_is_said_once_and_when_it_is_over()
     let other = rusqlite::Connection::open(options.file.unwrap()).unwrap();
     other.execute_batch("ALTER TABLE deleted_queue RENAME TO elsewhere").unwrap();
     said(1).await;
-    // Who asks for something else has it.
+    // Who asks for something else has it, and what else has to be done is.
     let queue = desk.queue(client).await;
     desk.send(client, client, queue, "x").await;
+    assert_eq!(desk.lease(client, queue, 1, Duration::ZERO).await.len(), 1);
+    desk.lease_at_last(client, queue, LONG).await;
     other.execute_batch("ALTER TABLE elsewhere RENAME TO deleted_queue").unwrap();
     said(2).await;
+    let fails = "CREATE TRIGGER fails BEFORE UPDATE ON message WHEN NEW.leased_until_us IS NULL
+        BEGIN SELECT raise(ABORT, 'not now'); END";
+    other.execute_batch(fails).unwrap();
+    desk.send(client, client, queue, "y").await;
+    assert_eq!(desk.lease(client, queue, 1, Duration::ZERO).await.len(), 1);
+    said(3).await;
+    let retention = Some(Duration::from_millis(1));
+    let kept = desk.queue_with(client, QueueSettings { retention, ..settings() }).await;
+    desk.send(client, client, kept, "old").await;
+    desk.at_last(async || (desk.counts().await.messages == 2).then_some(())).await;
     let said = SAID.lock().unwrap();
-    assert!(said[0].contains("do not come back"), "{said:?}");
+    assert!(said[0].contains("is too old"), "{said:?}");
     assert!(said[0].contains("no such table"), "{said:?}");
     assert!(said[1].contains("works again"), "{said:?}");
+    assert!(said[2].contains("do not come back: SQLite: not now"), "{said:?}");
 }
 
 #[tokio::test]

@@ -10,19 +10,8 @@ const BATCH: u32 = 500;
 /// Pairs of receiver and queue that are looked at at a time, likewise.
 const PAIRS: u32 = 100;
 
-/// Ends leases that are over, removes what is too old and what deleted queues have left behind.
-/// Answers what arrives again, and whether there may be more to do at once. Where it fails, and where it
-/// is undone, the round has to begin again.
-pub(super) fn keep(
-    connection: &Connection,
-    round: &mut Option<Round>,
-) -> rusqlite::Result<(Vec<Arrival>, bool)> {
-    let (arrivals, more_leases) = end_leases(connection)?;
-    let more_old = sweep(connection, round)?;
-    Ok((arrivals, more_leases || more_old))
-}
-
-fn end_leases(connection: &Connection) -> rusqlite::Result<(Vec<Arrival>, bool)> {
+/// Ends leases that are over. Answers what arrives again, and whether there may be more at once.
+pub(super) fn end_leases(connection: &Connection) -> rusqlite::Result<(Vec<Arrival>, bool)> {
     let mut over = connection.prepare_cached(
         "SELECT id FROM message WHERE leased_until_us <= ?1 ORDER BY leased_until_us LIMIT ?2",
     )?;
@@ -88,8 +77,9 @@ impl Round {
     }
 }
 
-/// Goes on with the round, or begins one, and answers whether there is more to remove where it is.
-fn sweep(connection: &Connection, round: &mut Option<Round>) -> rusqlite::Result<bool> {
+/// Goes on with the round, or begins one, and answers whether there is more to remove where it is: what is too old,
+/// and what deleted queues have left behind. Where it fails, and where it is undone, the round has to begin again.
+pub(super) fn sweep(connection: &Connection, round: &mut Option<Round>) -> rusqlite::Result<bool> {
     let begun = match round.take() {
         Some(round) => Some(round),
         None => Round::begin(connection)?,
@@ -164,14 +154,14 @@ mod tests {
             connection.query_row(&query, [], |row| row.get(0)).unwrap()
         };
         let mut round = None;
-        keep(&connection, &mut round).unwrap();
+        sweep(&connection, &mut round).unwrap();
         let at = round.as_ref().unwrap();
         assert_eq!((at.receiver, at.queue), (PAIRS / 3 + 1, 1));
         assert_eq!(count("message"), 3 * pairs - PAIRS / 3);
         // Who is gone while it goes on waits for the next one.
         connection.execute_batch("INSERT INTO deleted_queue VALUES (4)").unwrap();
         while round.is_some() {
-            keep(&connection, &mut round).unwrap();
+            sweep(&connection, &mut round).unwrap();
         }
         assert_eq!(count("message WHERE queue = 1"), pairs - 1);
         assert_eq!(count("message WHERE queue = 2"), pairs);

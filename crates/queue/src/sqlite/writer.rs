@@ -129,28 +129,43 @@ fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if Instant::now() >= keep_at {
-            // What fails is tried again.
-            let kept = keep(&mut connection, &mut round, arrivals).map_err(failure);
-            if kept.is_err() {
-                round = None;
-            }
-            let more = kept == Ok(true);
-            trouble.after(trouble::Job::Keeping, kept.map(drop));
+            // What fails is tried again, and undoes nothing of the other.
+            let leases = end_leases(&mut connection, arrivals);
+            let rounds = sweep(&mut connection, &mut round);
+            let more = leases == Ok(true) || rounds == Ok(true);
+            trouble.after(trouble::Job::Leases, leases.map(drop));
+            trouble.after(trouble::Job::Rounds, rounds.map(drop));
             keep_at = Instant::now() + if more { Duration::ZERO } else { KEEPING };
         }
     }
 }
 
-fn keep(
+fn end_leases(
     connection: &mut Connection,
-    round: &mut Option<keeping::Round>,
     arrivals: &broadcast::Sender<Arrival>,
-) -> rusqlite::Result<bool> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (arrived, more) = keeping::keep(&transaction, round)?;
-    transaction.commit()?;
+) -> Result<bool, Failure> {
+    let (arrived, more) = in_transaction(connection, keeping::end_leases)?;
     tell(arrivals, arrived);
     Ok(more)
+}
+
+fn sweep(connection: &mut Connection, round: &mut Option<keeping::Round>) -> Result<bool, Failure> {
+    let swept = in_transaction(connection, |connection| keeping::sweep(connection, round));
+    if swept.is_err() {
+        *round = None;
+    }
+    swept
+}
+
+fn in_transaction<T>(
+    connection: &mut Connection,
+    act: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> Result<T, Failure> {
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failure)?;
+    let done = act(&transaction).map_err(failure)?;
+    transaction.commit().map_err(failure)?;
+    Ok(done)
 }
 
 /// Answers a job and those that wait behind it.
