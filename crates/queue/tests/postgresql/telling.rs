@@ -153,6 +153,14 @@ async fn are_watched(desk: &Desk<Postgres>, look: &Client, queues: i64) {
     .await;
 }
 
+/// More than the database is asked about at once need some calls.
+async fn many_queues(client: &Client, queues: i32) -> Vec<u32> {
+    let create =
+        "SELECT q.id FROM generate_series(1, $1) n, knee_queue.create_queue(0, NULL, n, NULL) q";
+    let created = client.query(create, &[&queues]).await.unwrap();
+    created.iter().map(|row| row.get::<_, i32>(0).cast_unsigned()).collect()
+}
+
 /// Begins to wait.
 fn watching(desk: &Arc<Desk<Postgres>>, queue: u32) -> JoinHandle<Result<(), Failure>> {
     let desk = Arc::clone(desk);
@@ -263,17 +271,15 @@ async fn who_begins_to_wait_where_that_is_held_up_stops_nobody_elsewhere() {
     let desk = Arc::new(Desk::open(&options).await);
     let client = desk.client().await;
     let _arrivals = desk.0.arrivals().await.unwrap();
-    let mut queues = Vec::new();
-    for _ in 0..500 {
-        queues.push(desk.queue(client).await);
-    }
     let holder = cluster.connect(name(&options)).await;
+    let queues = many_queues(&holder, 2500).await;
     let holds = "BEGIN; SELECT FROM knee_queue.watched_queue FOR UPDATE";
     holder.batch_execute(holds).await.unwrap();
     let free = desk.queue(client).await;
     let watches: Vec<_> = queues.into_iter().map(|queue| watching(&desk, queue)).collect();
-    let elsewhere = timeout(PATIENCE, desk.0.watch(free)).await;
-    elsewhere.expect("it is not held up").unwrap();
+    // Behind them.
+    let elsewhere = timeout(PATIENCE, watching(&desk, free)).await;
+    elsewhere.expect("it is not held up").unwrap().unwrap();
     assert!(!watches.iter().any(JoinHandle::is_finished));
     holder.batch_execute("COMMIT").await.unwrap();
     for watch in watches {
