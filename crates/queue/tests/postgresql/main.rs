@@ -4,6 +4,7 @@
 
 mod admitted;
 mod connections;
+mod dead_letters;
 mod floors;
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -144,7 +144,7 @@ async fn who_begins_to_wait_stops_nobody() {
 }
 
 /// Returns when the database knows that so many queues are watched.
-async fn are_watched(desk: &Desk<Postgres>, look: &Client, queues: i64) {
+pub(crate) async fn are_watched(desk: &Desk<Postgres>, look: &Client, queues: i64) {
     let watched = "SELECT count(*) FROM knee_queue.watched_queue WHERE until > now()";
     desk.at_last(async || {
         let watched: i64 = look.query_one(watched, &[]).await.unwrap().get(0);
@@ -162,7 +162,7 @@ async fn many_queues(client: &Client, queues: i32) -> Vec<u32> {
 }
 
 /// Begins to wait.
-fn watching(desk: &Arc<Desk<Postgres>>, queue: u32) -> JoinHandle<Result<(), Failure>> {
+pub(crate) fn watching(desk: &Arc<Desk<Postgres>>, queue: u32) -> JoinHandle<Result<(), Failure>> {
     let desk = Arc::clone(desk);
     tokio::spawn(async move { desk.0.watch(queue).await })
 }

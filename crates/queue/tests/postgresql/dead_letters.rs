@@ -1,0 +1,157 @@
+//! Messages on their way to the dead letters, while others have what that takes.
+
+use std::sync::Arc;
+
+use knee_queue::database::Database;
+use knee_queue::operation::{QueueId, QueueSettings};
+use knee_queue::postgres::Postgres;
+use tokio::time::timeout;
+use tokio_postgres::Client;
+
+use crate::harness::cluster::Cluster;
+use crate::harness::desk::{Desk, LONG, PATIENCE, contents, settings};
+use crate::telling::{are_watched, watching};
+use crate::{held_up, hold_up_senders, name};
+
+/// A client, a queue whose messages have one attempt, and the one for those that had it.
+async fn begin(desk: &Desk<Postgres>) -> (u32, QueueId, QueueId) {
+    let (client, dead) = desk.begin().await;
+    let once = QueueSettings { dead_letters: Some(dead), attempts_max: 1, ..settings() };
+    (client, desk.queue_with(client, once).await, dead)
+}
+
+/// Puts messages back that were leased once, and answers where they are.
+async fn release(client: &Client, messages: &[u64]) -> Vec<(u64, QueueId)> {
+    let messages: Vec<i64> = messages.iter().map(|message| message.cast_signed()).collect();
+    let release =
+        "SELECT message, queue FROM knee_queue.release($1, array_fill(1, ARRAY[$2::integer]))";
+    let count = i32::try_from(messages.len()).unwrap();
+    let rows = client.query(release, &[&messages, &count]).await.unwrap();
+    let number = |message: i64| message.cast_unsigned();
+    rows.iter().map(|row| (number(row.get(0)), row.get::<_, i32>(1).cast_unsigned())).collect()
+}
+
+#[tokio::test]
+async fn who_begins_to_wait_there_waits_for_those_who_are_moving_some() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let (client, queue, dead) = begin(&desk).await;
+    let other = desk.queue(client).await;
+    let message = desk.send(client, client, queue, "x").await;
+    desk.lease(client, queue, 1, LONG).await;
+    let _arrivals = desk.0.arrivals().await.unwrap();
+    let [mover, look] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
+    mover.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(release(&mover, &[message]).await, [(message, dead)]);
+    let waiter = watching(&desk, dead);
+    are_watched(&desk, &look, 1).await;
+    // Who begins later is told later.
+    timeout(PATIENCE, watching(&desk, other)).await.expect("it is answered").unwrap().unwrap();
+    assert!(!waiter.is_finished());
+    mover.batch_execute("COMMIT").await.unwrap();
+    timeout(PATIENCE, waiter).await.expect("it is answered").unwrap().unwrap();
+    assert_eq!(contents(&desk.remove(client, dead, 9).await), ["x"]);
+}
+
+/// It may be gone when its turn comes.
+#[tokio::test]
+async fn where_the_dead_letters_go_meanwhile_messages_stay_where_they_were() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let (client, queue, dead) = begin(&desk).await;
+    let message = desk.send(client, client, queue, "x").await;
+    desk.lease(client, queue, 1, LONG).await;
+    let [mover, deleter] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
+    hold_up_senders(&deleter, dead).await;
+    let messages = [message];
+    let (released, ()) = tokio::join!(release(&mover, &messages), async {
+        held_up(&desk, &deleter, 1).await;
+        let delete = format!("SELECT knee_queue.delete_queue({dead}); COMMIT");
+        deleter.batch_execute(&delete).await.unwrap();
+    });
+    assert_eq!(released, [(message, queue)]);
+    assert_eq!(contents(&desk.remove(client, queue, 9).await), ["x"]);
+}
+
+#[tokio::test]
+async fn what_two_move_is_moved_once() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk::open(&options).await;
+    let (client, queue, dead) = begin(&desk).await;
+    let messages =
+        [desk.send(client, client, queue, "x").await, desk.send(client, client, queue, "y").await];
+    desk.lease(client, queue, 2, LONG).await;
+    let [first, second, look] = [
+        cluster.connect(name(&options)).await,
+        cluster.connect(name(&options)).await,
+        cluster.connect(name(&options)).await,
+    ];
+    first.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(release(&first, &messages[..1]).await, [(messages[0], dead)]);
+    let (moved, ()) = tokio::join!(release(&second, &messages), async {
+        wait(&desk, &look, 1).await;
+        first.batch_execute("COMMIT").await.unwrap();
+    });
+    assert_eq!(moved, [(messages[1], dead)]);
+    assert_eq!(contents(&desk.remove(client, dead, 9).await), ["x", "y"]);
+    assert_eq!(desk.counts().await.messages, 0);
+}
+
+/// Returns when so many wait who put messages back. Who looks may have no transaction open: what others do is seen
+/// as at its first look.
+async fn wait(desk: &Desk<Postgres>, look: &Client, count: i64) {
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+        AND datname = current_database() AND query ~ 'knee_queue\\.release\\('";
+    desk.at_last(async || {
+        let row = look.query_one(waiting, &[]).await.unwrap();
+        (row.get::<_, i64>(0) == count).then_some(())
+    })
+    .await;
+}
+
+/// Whoever waits for the one queue does not have the other.
+#[tokio::test]
+async fn who_moves_to_and_fro_waits_for_nobody_who_waits_for_him() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk::open(&options).await;
+    let (client, upper, lower) = begin(&desk).await;
+    let [holder, look, first, second] = [
+        cluster.connect(name(&options)).await,
+        cluster.connect(name(&options)).await,
+        cluster.connect(name(&options)).await,
+        cluster.connect(name(&options)).await,
+    ];
+    // Each is for the other's dead letters.
+    let crossed = format!(
+        "UPDATE knee_queue.queue SET dead_letters = {upper}, attempts_max = 1 WHERE id = {lower}"
+    );
+    holder.batch_execute(&crossed).await.unwrap();
+    let mut messages = Vec::new();
+    for queue in [upper, lower] {
+        for _ in 0..2 {
+            messages.push(desk.send(client, client, queue, "x").await);
+        }
+        desk.lease(client, queue, 2, LONG).await;
+    }
+    let lock = |queue: QueueId| {
+        format!("SELECT FROM knee_queue.queue WHERE id = {queue} FOR UPDATE NOWAIT")
+    };
+    holder.batch_execute(&format!("BEGIN; {}", lock(lower))).await.unwrap();
+    let (there, back) = ([messages[0], messages[2]], [messages[3], messages[1]]);
+    let (mut one, mut other, ()) =
+        tokio::join!(release(&first, &there), release(&second, &back), async {
+            wait(&desk, &look, 2).await;
+            look.batch_execute(&lock(upper)).await.expect("nobody has it");
+            holder.batch_execute("COMMIT").await.unwrap();
+        });
+    one.append(&mut other);
+    one.sort_unstable();
+    let crossed = [lower, lower, upper, upper];
+    assert_eq!(one, messages.into_iter().zip(crossed).collect::<Vec<_>>());
+}
