@@ -14,8 +14,16 @@ struct Migration {
 }
 
 /// In their order. What was released is not changed any more: a change is a further one.
-const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, name: "messages", sql: include_str!("sql/001_messages.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, name: "tables", sql: include_str!("sql/001_tables.sql") },
+    Migration { number: 2, name: "registration", sql: include_str!("sql/002_registration.sql") },
+    Migration { number: 3, name: "sending", sql: include_str!("sql/003_sending.sql") },
+    Migration { number: 4, name: "taking", sql: include_str!("sql/004_taking.sql") },
+    Migration { number: 5, name: "reading", sql: include_str!("sql/005_reading.sql") },
+    Migration { number: 6, name: "leases", sql: include_str!("sql/006_leases.sql") },
+    Migration { number: 7, name: "upkeep", sql: include_str!("sql/007_upkeep.sql") },
+    Migration { number: 8, name: "watching", sql: include_str!("sql/008_watching.sql") },
+];
 
 /// A migration takes as long as it takes, and plans as for the tables that there are.
 const SESSION: &str =

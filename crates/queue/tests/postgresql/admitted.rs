@@ -12,6 +12,18 @@ use crate::harness::cluster::{Cluster, Stop};
 use crate::harness::desk::{Desk, contents, outgoing};
 use crate::name;
 
+/// Migrations.
+const ALL: [&str; 8] = [
+    "001_tables",
+    "002_registration",
+    "003_sending",
+    "004_taking",
+    "005_reading",
+    "006_leases",
+    "007_upkeep",
+    "008_watching",
+];
+
 #[tokio::test]
 async fn migrations_are_installed_once_and_known_again() {
     let cluster = Cluster::shared();
@@ -23,13 +35,20 @@ async fn migrations_are_installed_once_and_known_again() {
     // Two at once: one does it, the other one finds it done.
     let (one, two) = tokio::join!(postgres::migrate(&options), postgres::migrate(&options));
     let mut done = [one.unwrap(), two.unwrap()].concat();
-    assert_eq!(done, ["001_messages"]);
+    assert_eq!(done, ALL);
     done = postgres::migrate(&options).await.unwrap();
     assert!(done.is_empty(), "{done:?}");
     let desk = Desk::open(&options).await;
     desk.client().await;
 
     let client = cluster.connect(name(&options)).await;
+    // Who was interrupted goes on where he was.
+    let without_last = "DROP FUNCTION knee_queue.watch, knee_queue.senders, knee_queue.tell;
+        DELETE FROM knee_queue.migration WHERE number = 8";
+    client.batch_execute(without_last).await.unwrap();
+    let failed = Postgres::open(&options).await.unwrap_err();
+    assert!(failed.to_string().contains("has 7 of the 8 migrations"), "{failed}");
+    assert_eq!(postgres::migrate(&options).await.unwrap(), ALL[7..]);
     for (change, named) in [
         ("UPDATE knee_queue.migration SET checksum = 1", "different builds"),
         ("INSERT INTO knee_queue.migration VALUES (999, 'later', 0)", "999_later"),
@@ -68,7 +87,7 @@ async fn a_migration_takes_as_long_as_it_takes() {
         sleep(Duration::from_millis(500)).await;
         client.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
     });
-    assert_eq!(done.unwrap(), ["001_messages"]);
+    assert_eq!(done.unwrap(), ALL);
 }
 
 #[tokio::test]

@@ -1,0 +1,58 @@
+-- Knee's messages. Every access is a call of one of the functions in the files behind this one, which is a
+-- transaction of its own. What they answer is read by crates/queue/src/postgres/calls.rs. What an answer's
+-- `problem` says: 0 nothing, 1 there is no such client, 2 there is no such queue; and `about`, which.
+
+-- Numbers are never used twice. A send takes its messages' while it lasts, one by one: a message whose
+-- send was answered before another's began has the lower one. So no CACHE.
+CREATE SEQUENCE message_id AS bigint;
+CREATE SEQUENCE middleware_id AS integer;
+
+CREATE TABLE client (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    middleware integer NOT NULL
+);
+
+CREATE TABLE queue (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    creator integer NOT NULL,
+    dead_letters integer,
+    attempts_max integer NOT NULL,
+    retention interval,
+    -- Counts how often messages were put back: where they are ready again is not known to those who
+    -- have kept a floor.
+    epoch bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+
+CREATE INDEX kept_for_a_time ON queue (id) WHERE retention IS NOT NULL;
+
+-- Until when somebody waits for what arrives in a queue; a row for each queue that there is. Who begins to wait need
+-- not wait for those who raise epochs, and whoever sends looks here only.
+CREATE TABLE watched_queue (
+    id integer PRIMARY KEY,
+    until timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+
+-- Queues that are gone and whose messages are not, yet; and the first transaction that knew.
+CREATE TABLE deleted_queue (
+    id integer PRIMARY KEY,
+    known_to xid8
+);
+
+-- No foreign keys: each would lock the rows of client and queue that everybody shares.
+CREATE TABLE message (
+    id bigint NOT NULL,
+    queue integer NOT NULL,
+    sender integer NOT NULL,
+    receiver integer NOT NULL,
+    arrived_at timestamptz NOT NULL,
+    leased_until timestamptz,
+    -- Leases it has had, and how many of them elsewhere, before it came to the dead letters.
+    attempts integer NOT NULL DEFAULT 0,
+    attempts_elsewhere integer NOT NULL DEFAULT 0,
+    content text NOT NULL
+);
+
+CREATE INDEX ready ON message (receiver, queue, id) WHERE leased_until IS NULL;
+CREATE INDEX ready_from ON message (receiver, sender, id) WHERE leased_until IS NULL;
+CREATE INDEX leased ON message (id) WHERE leased_until IS NOT NULL;
+CREATE INDEX leased_until ON message (leased_until) WHERE leased_until IS NOT NULL;

@@ -1,0 +1,79 @@
+-- Sends one message. Its transaction has a number before the message has: what horizon() relies on.
+-- The lock is shared by all who send there: senders() sees them by it.
+CREATE FUNCTION send(
+    p_sender integer, p_receiver integer, p_queue integer, p_content text,
+    OUT problem integer, OUT about integer, OUT id bigint, OUT watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    sender_there boolean;
+    receiver_there boolean;
+    until timestamptz;
+BEGIN
+    -- An expression, as PERFORM would be two statements more. Neither is ever NULL.
+    IF pg_current_xact_id() IS NULL OR pg_advisory_xact_lock_shared(1263420741, p_queue) IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT p_sender = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_sender),
+           p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
+           (SELECT w.until FROM knee_queue.watched_queue w WHERE w.id = p_queue)
+    INTO sender_there, receiver_there, until;
+    problem := 0;
+    IF NOT sender_there THEN
+        problem := 1; about := p_sender; RETURN;
+    ELSIF NOT receiver_there THEN
+        problem := 1; about := p_receiver; RETURN;
+    ELSIF until IS NULL THEN
+        problem := 2; about := p_queue; RETURN;
+    END IF;
+    watched := until > now();
+    id := nextval('knee_queue.message_id');
+    INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+    VALUES (id, p_queue, p_sender, p_receiver, now(), p_content);
+END $$;
+
+-- Makes the caller's transaction one of the senders() of queues: by a lock for each; where these are many, by one for
+-- all queues that there are, as PostgreSQL has room for 64 (max_locks_per_transaction) and no more in each session.
+CREATE FUNCTION begin_to_send(p_queues integer[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1263420741, CASE WHEN o.queues > 32 THEN 0 ELSE o.q END)
+    FROM (SELECT q, count(*) OVER () AS queues FROM unnest(p_queues) q WHERE q IS NOT NULL GROUP BY q) o;
+END $$;
+
+-- Sends what several calls want to have sent: each call's messages all or none. The messages of a call
+-- have its number and follow each other. One row for each message, in their order; `problem` is its
+-- call's.
+CREATE FUNCTION send_all(
+    p_calls integer[], p_senders integer[], p_receivers integer[], p_queues integer[], p_contents text[])
+RETURNS TABLE (call integer, problem integer, about integer, id bigint, watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_current_xact_id();
+    PERFORM knee_queue.begin_to_send(p_queues);
+    RETURN QUERY
+    WITH item AS MATERIALIZED (
+        SELECT u.*,
+            CASE WHEN u.sender <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.sender)
+                    THEN 1
+                 WHEN u.receiver <> 0
+                    AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.receiver) THEN 3
+                 WHEN w.id IS NULL THEN 2 ELSE 0 END AS wrong,
+            w.until > now() AS watch
+        FROM unnest(p_calls, p_senders, p_receivers, p_queues, p_contents)
+             WITH ORDINALITY u (n, sender, receiver, queue, content, place)
+        LEFT JOIN knee_queue.watched_queue w ON w.id = u.queue
+    ), refused AS MATERIALIZED (
+        SELECT DISTINCT ON (i.n) i.n, CASE i.wrong WHEN 2 THEN 2 ELSE 1 END AS wrong,
+            CASE i.wrong WHEN 1 THEN i.sender WHEN 2 THEN i.queue ELSE i.receiver END AS what
+        FROM item i WHERE i.wrong <> 0 ORDER BY i.n, i.place
+    ), numbered AS MATERIALIZED (
+        SELECT o.*, nextval('knee_queue.message_id') AS number
+        FROM (SELECT * FROM item i WHERE i.n NOT IN (SELECT r.n FROM refused r) ORDER BY i.place) o
+    ), inserted AS (
+        INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+        SELECT m.number, m.queue, m.sender, m.receiver, now(), m.content FROM numbered m
+    )
+    SELECT m.n, 0, NULL::integer, m.number, m.watch FROM numbered m
+    UNION ALL
+    SELECT r.n, r.wrong, r.what, NULL, NULL FROM refused r;
+END $$;

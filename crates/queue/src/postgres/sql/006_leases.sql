@@ -1,0 +1,76 @@
+-- The leases among the given ones that had not ended; their messages are gone.
+CREATE FUNCTION acknowledge(p_messages bigint[], p_attempts integer[])
+RETURNS TABLE (message bigint, attempt integer)
+LANGUAGE sql VOLATILE AS $$
+    DELETE FROM knee_queue.message m USING unnest(p_messages, p_attempts) l (message, attempt)
+    WHERE m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+      AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
+    RETURNING m.id, m.attempts
+$$;
+
+-- The leases among the given ones that had not ended; they end later now.
+CREATE FUNCTION extend(p_messages bigint[], p_attempts integer[], p_lease_us bigint)
+RETURNS TABLE (message bigint, attempt integer)
+LANGUAGE sql VOLATILE AS $$
+    UPDATE knee_queue.message m SET leased_until = now() + p_lease_us * interval '1 microsecond'
+    FROM unnest(p_messages, p_attempts) l (message, attempt)
+    WHERE m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+      AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
+    RETURNING m.id, m.attempts
+$$;
+
+-- Lets others have leased messages, which the caller has locked: at their old place or, after their
+-- queue's last attempt, in its queue of dead letters. Raises the epochs of the queues where they are now.
+-- Messages whose queue is gone go as well; their row has none. Whoever calls it is one of the senders() of
+-- all queues that may have them then.
+CREATE FUNCTION put_back(p_messages bigint[])
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM knee_queue.begin_to_send(ARRAY(
+        SELECT unnest(CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
+                      THEN ARRAY[q.id, q.dead_letters] ELSE ARRAY[q.id] END)
+        FROM unnest(p_messages) p (id)
+        JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
+        JOIN knee_queue.queue q ON q.id = m.queue));
+    RETURN QUERY
+    WITH target AS MATERIALIZED (
+        SELECT m.id, m.attempts, m.receiver, q.id AS old,
+               CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
+                    THEN coalesce(d.id, q.id) ELSE q.id END AS new
+        FROM unnest(p_messages) p (id)
+        JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
+        LEFT JOIN knee_queue.queue q ON q.id = m.queue
+        LEFT JOIN knee_queue.queue d ON d.id = q.dead_letters
+    ), gone AS (
+        DELETE FROM knee_queue.message m USING target t
+        WHERE t.new IS NULL AND m.id = t.id AND m.leased_until IS NOT NULL
+    ), back AS (
+        UPDATE knee_queue.message m
+        SET leased_until = NULL, queue = t.new,
+            attempts_elsewhere = CASE t.new WHEN t.old THEN m.attempts_elsewhere ELSE m.attempts END
+        FROM target t WHERE m.id = t.id AND m.leased_until IS NOT NULL AND t.new IS NOT NULL
+    ), raised AS (
+        -- In one order for everybody: none waits for one who waits for him.
+        UPDATE knee_queue.queue q SET epoch = q.epoch + 1
+        FROM (SELECT l.id FROM knee_queue.queue l
+              WHERE l.id IN (SELECT t.new FROM target t) ORDER BY l.id FOR UPDATE) l
+        WHERE q.id = l.id
+    )
+    SELECT t.id, t.attempts, t.new, t.receiver, coalesce(w.until > now(), false)
+    FROM target t LEFT JOIN knee_queue.watched_queue w ON w.id = t.new;
+END $$;
+
+-- The leases among the given ones that had not ended; their messages are put back.
+CREATE FUNCTION release(p_messages bigint[], p_attempts integer[])
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM knee_queue.put_back(ARRAY(
+        SELECT m.id FROM unnest(p_messages, p_attempts) l (message, attempt)
+        JOIN knee_queue.message m
+          ON m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+        ORDER BY m.id FOR UPDATE OF m)) b
+    WHERE b.queue IS NOT NULL;
+END $$;
