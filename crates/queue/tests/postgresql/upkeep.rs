@@ -49,12 +49,14 @@ async fn leases_that_end_and_what_is_too_old_do_not_wait_for_each_other() {
     let retention = Some(Duration::from_millis(1));
     let kept = desk.queue_with(client, QueueSettings { retention, ..settings() }).await;
     desk.send(client, client, leased, "leased").await;
-    let lock = cluster.connect(name(&options)).await;
+    // Who looks has no transaction open: who is there is seen as at its first look.
+    let [lock, look] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
         AND datname = current_database()";
     let waits = async || {
         desk.at_last(async || {
-            let row = lock.query_one(waiting, &[]).await.unwrap();
+            let row = look.query_one(waiting, &[]).await.unwrap();
             (row.get::<_, i64>(0) == 1).then_some(())
         })
         .await;
