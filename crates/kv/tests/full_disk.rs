@@ -149,6 +149,39 @@ fn takes_deletes(path: &Path) {
     }
 }
 
+/// Each segment has the same part of what is gone, which is little for long.
+fn takes_deletes_in_any_order(path: &Path) {
+    const STEP: u32 = 7919;
+    let begin = || {
+        let store = open(path, 1 << 30);
+        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        (Items::new(store.clone()), store, keeper)
+    };
+    let (mut items, store, keeper) = begin();
+    let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[1; 20] };
+    let keys =
+        (0..).find(|key: &u32| items.update(&key.to_le_bytes(), 1, |_| (put, ())).0.is_err());
+    let keys = keys.expect("the disk is small");
+    assert_ne!(keys % STEP, 0, "a prime meets all keys");
+    drop((items, store, keeper));
+    let order: Vec<_> = (0..keys)
+        .map(|round| (u64::from(round) * u64::from(STEP) % u64::from(keys)) as u32)
+        .collect();
+    for keys in order.chunks(keys as usize / 7) {
+        let (mut items, _store, _keeper) = begin();
+        for key in keys {
+            let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
+            removed.expect("a full disk takes deletes");
+        }
+    }
+    assert_eq!(begin().1.keys(), 0);
+}
+
+#[test]
+fn a_full_disk_takes_deletes_in_any_order_and_after_restarts() {
+    on_a_disk("order", takes_deletes_in_any_order);
+}
+
 #[test]
 fn a_disk_that_was_filled_while_it_was_moved_takes_deletes() {
     on_a_disk("filled", takes_deletes);

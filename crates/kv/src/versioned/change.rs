@@ -182,16 +182,21 @@ impl Store {
 
     /// Shows the item of a key to `decide`, and makes the change that it returns before anybody
     /// else sees the key. Where the item cannot be shown, `decide` is asked as if there was none,
-    /// and nothing is changed. `value` is room for what has to be put together.
+    /// and nothing is changed. `value` is room for what has to be put together. With the same `patience` it is
+    /// asked for again what was refused because somebody else had changed the key.
     pub(crate) fn change<'c, R>(
         &self,
         key: &[u8],
         now: Second,
         value: &mut Vec<u8>,
+        patience: &mut Patience,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Changed, Refused>, R) {
-        if let Err(error) = self.clear_before_write(now) {
-            return (Err(error.into()), decide(None).1);
+        while let Err(error) = self.clear_before_write(now) {
+            let is_full = matches!(error, WriteError::Log(Unwritable::Full(_)));
+            if !is_full || !self.wait_for_room(Room::CLEAR, patience) {
+                return (Err(error.into()), decide(None).1);
+            }
         }
         let hash = self.0.hash.hash(key);
         let mut locked = [(self.stripe_of(hash), self.stripe(self.stripe_of(hash)))];
@@ -226,7 +231,6 @@ impl Store {
             return (Err(error.into()), outcome);
         }
         let marks = seen.view.as_ref().map(|view| view.marks);
-        let mut patience = Patience::default();
         let committed = loop {
             let version = self.version_after(&locked[0].1, seen.slot);
             let (slot, view) = (seen.slot, seen.view.take());
@@ -238,7 +242,7 @@ impl Store {
             }
             let [(stripe, table)] = locked;
             drop(table);
-            if !self.wait_for_room(Room::of(&[write]), &mut patience) {
+            if !self.wait_for_room(Room::of(&[write]), patience) {
                 return (Err(Refused::Full), outcome);
             }
             locked = [(stripe, self.stripe(stripe))];
@@ -273,18 +277,20 @@ impl Store {
         let Expired { keys, next } = locked[0].1.expired_from(first, EXPIRED_STEP, now);
         // What frees space has one segment for that where nobody else has any.
         let room = self.0.options.segment_bytes - HEAD_BYTES;
-        let (mut rest, mut most) = (&keys[..], keys.len());
+        let (mut rest, mut most) = (&keys[..], room);
         while !rest.is_empty() {
             let mut bytes = 0;
-            let fit = rest.iter().take(most).take_while(|(key, _)| {
+            let fit = rest.iter().take_while(|(key, _)| {
                 bytes += record_bytes(Kind::Delete, key.len(), 0, false);
-                bytes <= room
+                bytes <= most
             });
             let (now_gone, later) = rest.split_at(fit.count().max(1));
             match self.remove(now_gone, &mut locked, now) {
                 Ok(_) => rest = later,
-                // Fewer may fit the segment that is written to.
-                Err(Refused::Full) if now_gone.len() > 1 => most = now_gone.len() / 2,
+                // Some may still fit the segment that is written to.
+                Err(Refused::Full) if self.0.log.room() < most && now_gone.len() > 1 => {
+                    most = self.0.log.room();
+                }
                 Err(refused) => return Err(refused),
             }
         }

@@ -20,13 +20,21 @@ pub struct Items {
     seen: Sequence,
     /// A value that is in several pieces, put together.
     value: Vec<u8>,
+    /// Of a change that is decided anew.
+    patience: Patience,
 }
 
 impl Items {
     /// A handle to a store.
     #[must_use]
     pub fn new(store: Store) -> Items {
-        Items { store, puts: Arc::default(), seen: 0, value: Vec::new() }
+        Items {
+            store,
+            puts: Arc::default(),
+            seen: 0,
+            value: Vec::new(),
+            patience: Patience::default(),
+        }
     }
 
     /// Says where it is that there is no room.
@@ -59,7 +67,11 @@ impl Engine for Items {
         now: Second,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R) {
-        let (made, outcome) = self.store.change(key, now, &mut self.value, decide);
+        let (made, outcome) =
+            self.store.change(key, now, &mut self.value, &mut self.patience, decide);
+        if made != Err(Refused::Changed) {
+            self.patience = Patience::default();
+        }
         let version = made.map(|made| {
             self.seen = self.seen.max(made.sequence);
             self.puts.fetch_add(u64::from(made.put), Ordering::Relaxed);

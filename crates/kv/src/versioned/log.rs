@@ -72,6 +72,8 @@ pub(crate) struct Log {
     directory: Option<Directory>,
     durability: Durability,
     segment_bytes: usize,
+    /// The most that one of `segments` took when it was opened.
+    largest: usize,
     bytes_max: AtomicU64,
     /// The next segments.
     spares: Spares,
@@ -188,6 +190,7 @@ impl Log {
         };
         let head = Head { active, last, ungrouped: 0, full: Vec::new() };
         let taken = segments.values().map(|segment| segment.reserved as u64).sum();
+        let largest = segments.values().map(|segment| segment.reserved).max().unwrap_or_default();
         Ok(Log {
             room: AtomicUsize::new(head.room()),
             head: Mutex::new(head),
@@ -198,6 +201,7 @@ impl Log {
             directory,
             durability,
             segment_bytes,
+            largest,
             bytes_max: AtomicU64::new(bytes_max),
             spares: Spares::new(spare, shortage.as_ref()),
             next: AtomicU32::new(next),
@@ -327,7 +331,11 @@ impl Log {
         let allowed =
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
         let next = usize::from(allowed && (half || self.shortage().is_some()));
-        self.spares.fill(self.reserved() + next, true, || self.make_segment())
+        self.spares.fill(self.reserved() + next, true, || self.make_segment())?;
+        if !allowed {
+            self.spares.forget_shortage();
+        }
+        Ok(())
     }
 
     /// Where it ends.

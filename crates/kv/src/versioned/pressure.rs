@@ -56,7 +56,7 @@ impl State {
 }
 
 /// Until when a write waits for space, which may be several times.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Patience(Option<Begun>);
 
 /// When it began to wait.
@@ -222,6 +222,8 @@ impl Store {
         let is_refused = state.keepers == 0
             || !self.0.log.ever_fits(room)
             || state.fruitless.is_some_and(is_hopeless);
-        is_refused.then_some(false)
+        // It may need less than it is thought to.
+        let tries_again = begun.freed != std::mem::replace(&mut begun.freed, state.freed);
+        is_refused.then_some(tries_again)
     }
 }

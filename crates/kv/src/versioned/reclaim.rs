@@ -21,8 +21,8 @@ const REQUESTS_KEPT: Duration = Duration::from_secs(60);
 /// While somebody waits for space, a segment is taken apart of which this part is dead: seven bytes are
 /// moved for one that is had back, at most.
 const DEAD_LEAST: u64 = 8;
-/// The same once deletes have taken the segment that they may beyond the limit: unless some is had back, be it
-/// little, nothing more can be deleted.
+/// The same once deletes have taken the segment that they may beyond the limit, or of those that are reserved:
+/// unless some is had back, be it little, nothing more can be deleted.
 const DEAD_LEAST_BEYOND: u64 = 1024;
 
 /// Why a segment was not reclaimed. It is still there, whole.
@@ -68,7 +68,7 @@ impl Store {
         // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
         let is_felt = self.0.pressure.is_felt();
         let (bytes, bytes_max) = self.0.log.bytes();
-        let is_beyond = bytes > bytes_max;
+        let is_beyond = bytes > bytes_max || self.0.log.is_in_reserve(0);
         // What a segment of deletes frees may be dealt to all of them.
         let segments = bytes / self.0.options.segment_bytes as u64;
         let part = if is_beyond { DEAD_LEAST_BEYOND.max(2 * segments) } else { DEAD_LEAST };
@@ -81,6 +81,7 @@ impl Store {
             // Each life begins with a segment of its own, be it beyond the limit: there is room in it.
             let fits = is_beyond && live <= self.0.log.room() as u64;
             may_go(segment)
+                && self.0.log.may_move(segment)
                 && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
         };
         // What has been forgotten of one that is not yet on the disk might come back.

@@ -378,6 +378,37 @@ fn a_log_that_takes_more_than_its_new_limit_is_had_back_down_to_it() {
     until("that it is within its limit", || store.figures().file_bytes <= bytes_max);
 }
 
+/// With another limit segments have another size: what is alive in a large one fits no two small ones.
+#[test]
+fn a_log_of_larger_segments_takes_deletes_and_is_had_back_down_to_its_limit() {
+    let directory = Directory::new("large");
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Interval(100),
+        repair: false,
+    };
+    let open = |segment_bytes: usize| {
+        let options = StoreOptions { segment_bytes, ..options() };
+        Store::open(options, &at, SEGMENTS * segment_bytes as u64).expect("opens").0
+    };
+    let store = open(8 * SEGMENT_BYTES);
+    let mut items = Items::new(store.clone());
+    let keys = fill(&mut items, &[1; 1000]);
+    for key in (0..keys).filter(|key| key % 5 == 0) {
+        removed(&mut items, key).expect("it frees space");
+    }
+    drop((items, store));
+    let store = open(SEGMENT_BYTES);
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let mut items = Items::new(store.clone());
+    stored(&mut items, 0, &[1; 1000]).expect_err("it takes five times its limit");
+    for key in 0..keys {
+        removed(&mut items, key).expect("it frees space");
+    }
+    assert_eq!(store.keys(), 0);
+    until("that there is room", || stored(&mut items, 0, &[1; 1000]).is_ok());
+}
+
 #[test]
 fn a_full_log_that_is_opened_again_is_overwritten() {
     let directory = Directory::new("again");

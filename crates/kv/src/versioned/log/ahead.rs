@@ -3,8 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{HEAD_BYTES, Head, Log, Unwritable};
+use super::{HEAD_BYTES, Head, Log, RESERVED, Unwritable};
 use crate::versioned::room::Room;
+use crate::versioned::segment::Segment;
 
 impl Log {
     /// Whether a commit that needs this room waits for no segment that is made: all that it needs are
@@ -12,7 +13,7 @@ impl Log {
     pub(crate) fn is_ready_for(&self, room: Room) -> bool {
         let needed = self.needed(room);
         let beyond = room.beyond();
-        needed == 0
+        needed == 0 && !self.is_in_reserve(beyond)
             || self.spares.has(self.spare_for(needed, beyond))
             || self.is_beyond_limit(needed, beyond)
             || (beyond == 0 && self.spares.refuses())
@@ -22,7 +23,8 @@ impl Log {
     pub(crate) fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
         let needed = self.needed(room);
         let beyond = room.beyond();
-        if needed == 0 || self.is_beyond_limit(needed, beyond) {
+        let is_there = needed == 0 && !self.is_in_reserve(beyond);
+        if is_there || self.is_beyond_limit(needed, beyond) {
             return Ok(());
         }
         let count = self.spare_for(needed, beyond);
@@ -38,8 +40,9 @@ impl Log {
     pub(crate) fn lacks(&self, room: Room) -> bool {
         let (needed, beyond) = (self.beside(room), room.beyond());
         self.is_beyond_limit(needed, beyond)
-            || self.is_in_reserve(beyond)
-            || (needed > 0 && self.is_short() && !self.spares.has(self.spare_for(needed, beyond)))
+            || ((needed > 0 || self.is_in_reserve(beyond))
+                && self.is_short()
+                && !self.spares.has(self.spare_for(needed, beyond)))
     }
 
     /// Whether such a commit would find the segments that it may need, were nothing else in the log.
@@ -59,9 +62,8 @@ impl Log {
         if fits { 0 } else { self.segments_for(room) }
     }
 
-    /// Segments that it may need: a record is in one, and leaves less than half of the one before unused.
     fn segments_for(&self, room: Room) -> usize {
-        room.records.min(1 + 2 * room.bytes / self.segment_bytes)
+        room.records.min(self.segments_in(room.bytes))
     }
 
     /// Whether so many segments more are beyond what a commit may take that may go so many beyond the limit.
@@ -69,23 +71,42 @@ impl Log {
         self.taken() + (needed * self.segment_bytes) as u64 > self.allowed(beyond)
     }
 
-    /// Whether the segment that is written to was taken out of those that a commit of this kind leaves, and
-    /// the disk has no room for another one.
-    pub(super) fn is_in_reserve(&self, beyond: usize) -> bool {
+    /// Whether what a commit of this kind would write to may have been taken out of what it leaves to others:
+    /// then that is replaced first.
+    pub(crate) fn is_in_reserve(&self, beyond: usize) -> bool {
         self.is_durable() && self.spares.are_fewer_than(self.spare_for(0, beyond))
     }
 
     /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
-    /// log that was opened with a smaller limit than it takes, what frees space goes on from there.
+    /// log that was opened with a smaller limit than it takes, what frees space goes on from there; and where
+    /// its segments were larger, what is alive in one of them may be moved as a whole.
     fn allowed(&self, beyond: usize) -> u64 {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         match beyond {
             0 => bytes_max,
             _ => {
                 let from = bytes_max.max(self.taken_least.load(Ordering::Relaxed));
-                from.saturating_add((beyond * self.segment_bytes) as u64)
+                let more = match beyond {
+                    RESERVED if self.largest > self.segment_bytes => self.segments_in(self.largest),
+                    _ => beyond,
+                };
+                from.saturating_add((more * self.segment_bytes) as u64)
             }
         }
+    }
+
+    /// Whether what is alive in a segment can be moved: on a disk that is full there may be too little room for
+    /// that of one from before, when segments were larger.
+    pub(crate) fn may_move(&self, segment: &Segment) -> bool {
+        let is_large = segment.reserved > self.segment_bytes;
+        let needed = self.segments_in(segment.live() as usize);
+        !is_large || !self.is_short() || self.spares.has(needed)
+    }
+
+    /// Segments that records of so many bytes may need: a record is in one, and leaves less than half of the one
+    /// before unused.
+    fn segments_in(&self, bytes: usize) -> usize {
+        1 + 2 * bytes / self.segment_bytes
     }
 
     /// Spare segments that there must be so that so many can be taken.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Segment, Unwritable, lock};
+use super::{RESERVED, Segment, Unwritable, lock};
 
 /// Where the disk had no room for a segment, who writes is refused for so long without asking it again,
 /// which takes some milliseconds, too: the keeper asks as often.
@@ -33,14 +33,16 @@ pub(super) fn refused(error: &io::Error) -> Unwritable {
 pub(super) struct Spares {
     state: Mutex<State>,
     made: Condvar,
-    /// How many there are while the disk has no room for more; `usize::MAX` while it may have. For who
-    /// commits: that is not to lock anything more.
+    /// How many there are while some of the reserved ones are missing that had been taken; else `usize::MAX`.
+    /// For who commits: that is not to lock anything more.
     left: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     segments: VecDeque<Segment>,
+    /// Whether one that is reserved was taken, and was not replaced yet.
+    is_lent: bool,
     is_making: bool,
     /// Of the last one that was asked for, unless it was made.
     shortage: Option<Shortage>,
@@ -61,11 +63,9 @@ impl Shortage {
 
 impl State {
     /// See [`Spares::left`].
-    fn left(&self) -> usize {
-        match &self.shortage {
-            Some(Shortage { why: Unwritable::Full(_), .. }) => self.segments.len(),
-            _ => usize::MAX,
-        }
+    fn left(&mut self) -> usize {
+        self.is_lent &= self.segments.len() < RESERVED;
+        if self.is_lent { self.segments.len() } else { usize::MAX }
     }
 
     /// Why nobody who only writes is to ask the disk now.
@@ -90,17 +90,19 @@ impl Spares {
     /// Those that were made before, and why there are no more, unless there may be.
     pub(super) fn new(segments: VecDeque<Segment>, shortage: Option<&io::Error>) -> Spares {
         let shortage = shortage.map(Shortage::new);
-        let state = State { segments, is_making: false, shortage };
+        // Where there is no room for one to write to, what there is belongs to the reserve.
+        let is_lent = shortage.is_some();
+        let mut state = State { segments, is_lent, is_making: false, shortage };
         let left = AtomicUsize::new(state.left());
         Spares { state: Mutex::new(state), made: Condvar::new(), left }
     }
 
-    /// To be called whenever there are more or fewer, or it is known of more that they cannot be made.
-    fn note_left(&self, state: &State) {
+    /// To be called whenever there are more or fewer.
+    fn note_left(&self, state: &mut State) {
         self.left.store(state.left(), Ordering::Relaxed);
     }
 
-    /// Whether there are fewer than these, and the disk has no room for more.
+    /// Whether some of the reserved ones were taken, and there are fewer left than these.
     pub(super) fn are_fewer_than(&self, count: usize) -> bool {
         self.left.load(Ordering::Relaxed) < count
     }
@@ -141,9 +143,8 @@ impl Spares {
             state.is_making = false;
             self.made.notify_all();
             state.shortage = made.as_ref().err().map(Shortage::new);
-            let refusal = made.map(|segment| state.segments.push_back(segment));
-            self.note_left(&state);
-            refusal.map_err(|error| refused(&error))?;
+            state.segments.push_back(made.map_err(|error| refused(&error))?);
+            self.note_left(&mut state);
         }
         Ok(state)
     }
@@ -157,7 +158,8 @@ impl Spares {
     ) -> Result<Segment, Unwritable> {
         let mut state = self.filled(count.max(1), insists, make)?;
         let taken = state.segments.pop_front().expect("there is one at least");
-        self.note_left(&state);
+        state.is_lent |= insists;
+        self.note_left(&mut state);
         Ok(taken)
     }
 
@@ -165,7 +167,7 @@ impl Spares {
     pub(super) fn give_back(&self, segments: Vec<Segment>) {
         let mut state = lock(&self.state);
         segments.into_iter().rev().for_each(|segment| state.segments.push_front(segment));
-        self.note_left(&state);
+        self.note_left(&mut state);
     }
 
     /// Whether there are so many.
@@ -187,7 +189,8 @@ impl Spares {
 
     /// Whether there was no room for the last one that was asked for: what frees some helps then.
     pub(super) fn is_short(&self) -> bool {
-        self.left.load(Ordering::Relaxed) != usize::MAX
+        let state = lock(&self.state);
+        state.shortage.as_ref().is_some_and(|short| matches!(short.why, Unwritable::Full(_)))
     }
 
     /// Why the last one that was asked for was not made, unless it was.
@@ -200,12 +203,17 @@ impl Spares {
         })
     }
 
+    /// Nobody needs another one: whether there would be room is no longer known.
+    pub(super) fn forget_shortage(&self) {
+        lock(&self.state).shortage = None;
+    }
+
     /// All of them but so many, at the end.
     pub(super) fn drain(&self, kept: usize) -> VecDeque<Segment> {
         let mut state = lock(&self.state);
         let kept = kept.min(state.segments.len());
         let drained = state.segments.split_off(kept);
-        self.note_left(&state);
+        self.note_left(&mut state);
         drained
     }
 }
