@@ -13,7 +13,7 @@ use knee_proto::{Request, encode};
 use knee_telemetry::Op;
 
 use crate::counters::{Counter, Counters};
-use crate::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
+use crate::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version};
 
 pub(crate) use stats::Facts;
 
@@ -214,10 +214,25 @@ impl<E: Engine> Commands<E> {
         }
     }
 
+    /// Changes an item as [`Engine::update_by_head`] does, as often as [`Commands::update`].
+    fn update_by_head<'c, R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        mut decide: impl FnMut(Option<Head>) -> (Change<'c>, R),
+    ) -> (Result<Version, Refused>, R) {
+        loop {
+            let (outcome, answer) = self.engine.update_by_head(key, now, &mut decide);
+            if outcome != Err(Refused::Changed) {
+                return (outcome, answer);
+            }
+        }
+    }
+
     /// Removes what a value that was refused as too large was to replace. Returns what to answer
     /// if that is refused as well.
     pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) -> Option<&'static [u8]> {
-        let (removed, ()) = self.update(key, now, |_| (Change::Remove, ()));
+        let (removed, ()) = self.update_by_head(key, now, |_| (Change::Remove, ()));
         self.count(Counter::StoreTooLarge, 1);
         removed.err().map(|refused| self.refused(refused))
     }

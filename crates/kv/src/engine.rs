@@ -74,6 +74,25 @@ pub struct Item<'a> {
     pub value: &'a [u8],
 }
 
+/// An item without its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// See [`Item::flags`].
+    pub flags: u32,
+    /// See [`Item::expiry`].
+    pub expiry: Expiry,
+    /// See [`Item::version`].
+    pub version: Version,
+    /// See [`Item::marks`].
+    pub marks: u8,
+}
+
+impl From<Item<'_>> for Head {
+    fn from(Item { flags, expiry, version, marks, .. }: Item<'_>) -> Head {
+        Head { flags, expiry, version, marks }
+    }
+}
+
 /// What is to happen to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
@@ -190,6 +209,17 @@ pub trait Engine {
         now: Second,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R);
+
+    /// As [`Engine::update`], for who decides without a look at the value: where that is in many pieces, they
+    /// are not put together.
+    fn update_by_head<'c, R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        decide: impl FnOnce(Option<Head>) -> (Change<'c>, R),
+    ) -> (Result<Version, Refused>, R) {
+        self.update(key, now, |item| decide(item.map(Head::from)))
+    }
 
     /// Removes every item once `at` has come: those put before it, none put after it.
     /// A later call takes the place of an earlier one that is still pending.

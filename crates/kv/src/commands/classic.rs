@@ -5,7 +5,7 @@ use knee_telemetry::Op;
 
 use super::{Answered, Commands, NON_NUMERIC, Outcome, Progress, counter_value, expiry};
 use crate::counters::Counter;
-use crate::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
+use crate::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version};
 
 /// `cache_memlimit` takes no less, in MiB.
 const MEMLIMIT_MB_MIN: u32 = 8;
@@ -40,7 +40,7 @@ impl Verdict {
 }
 
 impl Condition {
-    pub(super) fn judge(&self, old: Option<&Item<'_>>) -> Verdict {
+    pub(super) fn judge(&self, old: Option<&Head>) -> Verdict {
         let Some(old) = old else {
             return match self.verb {
                 StoreVerb::Set | StoreVerb::Add => Verdict::Stored,
@@ -190,7 +190,7 @@ impl<E: Engine> Commands<E> {
         put: Change<'_>,
         now: Second,
     ) -> (Result<Version, Refused>, Verdict) {
-        let decide = |old: Option<Item<'_>>| {
+        let decide = |old: Option<Head>| {
             let verdict = condition.judge(old.as_ref());
             let change = match (verdict, condition.verb, put, old) {
                 (Verdict::Stored, StoreVerb::Append, Change::Put { value, .. }, _) => {
@@ -212,7 +212,7 @@ impl<E: Engine> Commands<E> {
             };
             (change, verdict)
         };
-        let (outcome, verdict) = self.update(key, now, decide);
+        let (outcome, verdict) = self.update_by_head(key, now, decide);
         self.count(Counter::CmdSet, 1);
         if condition.verb == StoreVerb::Cas {
             self.count(
@@ -228,7 +228,7 @@ impl<E: Engine> Commands<E> {
     }
 
     pub(super) fn delete(&mut self, key: &[u8], now: Second, out: &mut Vec<u8>) -> Answered {
-        let (removed, hit) = self.update(key, now, |item| (Change::Remove, item.is_some()));
+        let (removed, hit) = self.update_by_head(key, now, |item| (Change::Remove, item.is_some()));
         if let Err(refused) = removed {
             out.extend_from_slice(self.refused(refused));
             return Answered::failed(Op::Delete);
@@ -246,7 +246,7 @@ impl<E: Engine> Commands<E> {
         out: &mut Vec<u8>,
     ) -> Answered {
         let expiry = expiry(exptime, now);
-        let (touched, hit) = self.update(key, now, |item| match item {
+        let (touched, hit) = self.update_by_head(key, now, |item| match item {
             Some(item) => {
                 (Change::Amend { expiry, marks: item.marks, new_version: false, read: true }, true)
             }

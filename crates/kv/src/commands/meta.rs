@@ -148,7 +148,7 @@ impl<E: Engine> Commands<E> {
         let mut scratch = std::mem::take(&mut self.key);
         let key = meta.key_bytes(&mut scratch);
         let options = &meta.options;
-        let (deleted, status) = self.update(key, now, |item| match item {
+        let (deleted, status) = self.update_by_head(key, now, |item| match item {
             None => (Change::Keep, Status::MetaNotFound),
             Some(item) if meta.has(b'C') && options.cas != item.version => {
                 (Change::Keep, Status::MetaExists)
@@ -258,7 +258,7 @@ impl<E: Engine> Commands<E> {
         let mut text = Vec::with_capacity(20);
         encode::number(initial, &mut text);
         let expiry = expiry_after(meta, Expiry::NEVER, true, now);
-        let (version, made) = self.update(key, now, |item| match item {
+        let (version, made) = self.update_by_head(key, now, |item| match item {
             None => (Change::Put { flags: 0, expiry, marks: 0, value: &text }, true),
             Some(_) => (Change::Keep, false),
         });

@@ -28,6 +28,15 @@ pub(crate) struct Changed {
     pub(crate) put: bool,
 }
 
+/// What of an item is shown to who decides what to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// All of it.
+    Item,
+    /// All but its value: that looks empty.
+    Head,
+}
+
 /// A key as it was found under its lock.
 struct Seen {
     slot: Option<SlotId>,
@@ -48,15 +57,18 @@ impl Seen {
         Ok(Seen { slot: Some(slot), sequence, view })
     }
 
-    /// The item, its value borrowed where it is in one piece, and put together in `value` otherwise.
+    /// The item, its value borrowed where it is in one piece, and put together in `value` otherwise, if it is
+    /// shown.
     fn item<'a>(
         &self,
         table: &'a Table,
         value: &'a mut Vec<u8>,
+        shows: Shows,
     ) -> Result<Option<Item<'a>>, Damage> {
         let (Some(slot), Some(view)) = (self.slot, &self.view) else { return Ok(None) };
         let (used_at, read) = table.usage(slot);
         let value = match table.whole(view) {
+            _ if shows == Shows::Head => &[][..],
             Some(whole) => whole,
             None => {
                 gather(table, view, value)?;
@@ -171,7 +183,7 @@ impl Store {
         let hash = self.0.hash.hash(key);
         let mut table = self.stripe(self.stripe_of(hash));
         let seen = Seen::of(&table, hash, key, now)?;
-        let item = seen.item(&table, value)?;
+        let item = seen.item(&table, value, Shows::Item)?;
         let is_there = item.is_some();
         let outcome = visit(item);
         if let (Some(slot), true) = (seen.slot, is_there) {
@@ -182,14 +194,14 @@ impl Store {
 
     /// Shows the item of a key to `decide`, and makes the change that it returns before anybody
     /// else sees the key. Where the item cannot be shown, `decide` is asked as if there was none,
-    /// and nothing is changed. `value` is room for what has to be put together. With the same `patience` it is
-    /// asked for again what was refused because somebody else had changed the key.
+    /// and nothing is changed. The vector is room for what has to be put together; with the same patience it
+    /// is asked for again what was refused because somebody else had changed the key.
     pub(crate) fn change<'c, R>(
         &self,
         key: &[u8],
         now: Second,
-        value: &mut Vec<u8>,
-        patience: &mut Patience,
+        (value, patience): (&mut Vec<u8>, &mut Patience),
+        shows: Shows,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Changed, Refused>, R) {
         while let Err(error) = self.clear_before_write(now) {
@@ -204,7 +216,7 @@ impl Store {
         let Ok(mut seen) = Seen::of(table, hash, key, now) else {
             return (Err(Refused::Damaged), decide(None).1);
         };
-        let Ok(item) = seen.item(table, value) else {
+        let Ok(item) = seen.item(table, value, shows) else {
             return (Err(Refused::Damaged), decide(None).1);
         };
         let (change, outcome) = decide(item);

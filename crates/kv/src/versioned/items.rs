@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::change::{Changed, Shows};
 use super::log::Unwritable;
 use super::pressure::Patience;
 use super::record::Sequence;
 use super::room::Room;
 use super::store::Store;
-use crate::engine::{Change, Engine, Figures, Item, Refused, Second, Version};
+use crate::engine::{Change, Engine, Figures, Head, Item, Refused, Second, Version};
 
 /// A thread's handle to a versioned store.
 #[derive(Debug, Clone)]
@@ -35,6 +36,17 @@ impl Items {
             value: Vec::new(),
             patience: Patience::default(),
         }
+    }
+
+    /// What came of a change.
+    fn told(&mut self, made: Result<Changed, Refused>) -> Result<Version, Refused> {
+        if made != Err(Refused::Changed) {
+            self.patience = Patience::default();
+        }
+        let made = made.map_err(|refused| self.refused(refused))?;
+        self.seen = self.seen.max(made.sequence);
+        self.puts.fetch_add(u64::from(made.put), Ordering::Relaxed);
+        Ok(made.version)
     }
 
     /// Says where it is that there is no room.
@@ -67,17 +79,21 @@ impl Engine for Items {
         now: Second,
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R) {
-        let (made, outcome) =
-            self.store.change(key, now, &mut self.value, &mut self.patience, decide);
-        if made != Err(Refused::Changed) {
-            self.patience = Patience::default();
-        }
-        let version = made.map(|made| {
-            self.seen = self.seen.max(made.sequence);
-            self.puts.fetch_add(u64::from(made.put), Ordering::Relaxed);
-            made.version
-        });
-        (version.map_err(|refused| self.refused(refused)), outcome)
+        let room = (&mut self.value, &mut self.patience);
+        let (made, outcome) = self.store.change(key, now, room, Shows::Item, decide);
+        (self.told(made), outcome)
+    }
+
+    fn update_by_head<'c, R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        decide: impl FnOnce(Option<Head>) -> (Change<'c>, R),
+    ) -> (Result<Version, Refused>, R) {
+        let room = (&mut self.value, &mut self.patience);
+        let decide = |item: Option<Item<'_>>| decide(item.map(Head::from));
+        let (made, outcome) = self.store.change(key, now, room, Shows::Head, decide);
+        (self.told(made), outcome)
     }
 
     fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused> {

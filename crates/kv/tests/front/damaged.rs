@@ -8,6 +8,11 @@ const DAMAGED: &str = "SERVER_ERROR the stored item is damaged\r\n";
 
 /// A store of which the item `bad` has lost a bit in its file, `good` and `n` beside it.
 fn damaged(directory: &Directory) -> Store {
+    damaged_behind(directory, "")
+}
+
+/// The same, once more was asked for.
+fn damaged_behind(directory: &Directory, requests: &str) -> Store {
     let store = Store::over(&directory.open(&settings()), settings());
     let mut client = store.client();
     let set = "set good 0 0 4\r\ngood\r\nset bad 0 0 9\r\n123456789\r\nset n 0 0 1\r\n1\r\n";
@@ -18,6 +23,7 @@ fn damaged(directory: &Directory) -> Store {
         let set = format!("set fill{number} 0 0 {}\r\n{value}\r\n", value.len());
         assert_eq!(client.told(&set), "STORED\r\n");
     }
+    assert_eq!(client.told(requests), "STORED\r\n".repeat(requests.matches("append").count()));
     let path = directory.0.join("00000001.log");
     let bytes = std::fs::read(&path).unwrap();
     let at = bytes.windows(12).position(|window| window == b"bad123456789").unwrap();
@@ -83,4 +89,19 @@ fn a_retrieval_that_was_sent_in_part_has_no_end() {
     assert!(told.ends_with(&format!("vvv\r\n{DAMAGED}")));
     assert!(!told.contains("END\r\n"));
     assert_eq!(client.told("get n\r\n"), "VALUE n 0 1\r\n1\r\nEND\r\n");
+}
+
+/// However many pieces a value has, nobody looks at them to append another one, or to take its place.
+#[test]
+fn what_is_written_behind_a_damaged_piece_does_not_depend_on_it() {
+    let directory = Directory::new();
+    let store = damaged_behind(&directory, &"append bad 0 0 1\r\nx\r\n".repeat(3));
+    let mut client = store.client();
+    assert_eq!(client.told("get bad\r\n"), DAMAGED);
+    assert_eq!(client.told("append bad 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.told("ms bad 1 MA\r\nx\r\n"), "HD\r\n");
+    assert_eq!(client.told("get bad\r\n"), DAMAGED);
+    assert_eq!(client.told("add bad 0 0 1\r\nx\r\n"), "NOT_STORED\r\n");
+    assert_eq!(client.told("set bad 0 0 4\r\nback\r\n"), "STORED\r\n");
+    assert_eq!(client.told("get bad\r\n"), "VALUE bad 0 4\r\nback\r\nEND\r\n");
 }
