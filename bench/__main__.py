@@ -36,7 +36,7 @@ from bench.table import Plan, StoreKind, Table
 STORE_KINDS: tuple[StoreKind, ...] = ("memcached", "knee-kv")
 STORE_COUNTS = (1, 3)
 # Keys of the comparison of memory, and how fast a store takes them, for the estimate of the time.
-RESIDENT_KEYS = 1_000_000
+RESIDENT_KEYS = 10_000_000
 KEYS_PER_S = 150_000
 # What fits into the memory that the stores are given.
 RESIDENT_KEYS_MAX = 30_000_000
@@ -130,7 +130,7 @@ def _parse_arguments() -> argparse.Namespace:
         help="durable stores have their files below this, which must be on a disk (/var/tmp)",
     )
     parser.add_argument(
-        "--resident-keys", type=int, default=RESIDENT_KEYS, metavar="N", help="keys of kv-resident (1000000)"
+        "--resident-keys", type=int, default=RESIDENT_KEYS, metavar="N", help="keys of kv-resident (10000000)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes every sample, for other programs")
     arguments = parser.parse_args()

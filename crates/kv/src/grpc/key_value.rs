@@ -319,7 +319,7 @@ impl Service {
 
     async fn counted(&self) -> Result<StatsResponse, Status> {
         let store = self.store.clone();
-        let (keys, last_commit) = blocking(move || (store.keys(), store.last())).await?;
+        let (figures, last_commit) = blocking(move || (store.figures(), store.last())).await?;
         self.safe.wait_for_all().await?;
         let Tally {
             reads,
@@ -331,7 +331,7 @@ impl Service {
             last_call_unix_ns,
         } = &*self.tally;
         Ok(StatsResponse {
-            keys: keys as u64,
+            keys: figures.keys,
             last_commit,
             reads: reads.load(Ordering::Relaxed),
             writes: writes.load(Ordering::Relaxed),
@@ -341,6 +341,12 @@ impl Service {
             scan_bytes: scan_bytes.load(Ordering::Relaxed),
             first_call_unix_ns: first_call_unix_ns.load(Ordering::Relaxed),
             last_call_unix_ns: last_call_unix_ns.load(Ordering::Relaxed),
+            versions: figures.versions,
+            snapshots_open: figures.snapshots_open,
+            snapshot_age_ns: figures.snapshot_age.map_or(0, |age| age.as_nanos() as u64),
+            file_bytes: figures.file_bytes,
+            live_bytes: figures.live_bytes,
+            reclaims: figures.reclaims,
         })
     }
 

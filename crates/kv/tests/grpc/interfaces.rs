@@ -188,6 +188,8 @@ async fn the_server_counts_what_it_did() {
     assert_eq!((stats.reads, stats.writes, stats.scans), (2, 11, 1));
     assert_eq!((stats.scan_entries, stats.scan_bytes), (10, 10 * 9 + 9 * 5 + 1));
     assert!(stats.first_call_unix_ns > 0 && stats.last_call_unix_ns >= stats.first_call_unix_ns);
+    assert!(stats.versions >= stats.keys, "{stats:?}");
+    assert!(0 < stats.live_bytes && stats.live_bytes < stats.file_bytes);
     let expires = u64::from(entry.expires_at_s);
     let now = stats.last_call_unix_ns / 1_000_000_000;
     assert!((now..=now + 1000).contains(&expires), "{expires} at {now}");
