@@ -349,8 +349,13 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(lab: Lab, running: Callable[
 
 
 def test_a_store_that_is_not_there_fails_every_run_and_says_so(lab: Lab) -> None:
-    address = LocalHost().free_address()
-    code, said = lab.run(lab.experiment(NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')))
+    host = LocalHost()
+    try:
+        address = host.free_address()
+        text = NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')
+        code, said = lab.run(lab.experiment(text))
+    finally:
+        host.close(0)
     assert code == 1
     assert address in said
     assert lab.dataset().points["status"].to_list() == ["failed", "failed"]
