@@ -121,7 +121,7 @@ def test_the_memcached_protocol_reaches_the_same_store(lab: Lab) -> None:
 
 
 def test_an_interrupted_run_leaves_no_data_behind(lab: Lab) -> None:
-    process = lab.start("kv-durability", "load.clients=4", "store.durability=none")
+    process = lab.start("kv-durability", "load.clients=4", "store.durability=none", "measure.seconds=30")
     try:
         until = time.monotonic() + 60
         while not any('"window"' in lines.read_text() for lines in lab.runs.glob("*/*/points/*/load-0.jsonl")):
