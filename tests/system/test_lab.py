@@ -177,6 +177,8 @@ def test_clients_that_connect_when_their_start_is_over_are_started_once_more(
 ) -> None:
     # Nobody connects in less than no time.
     monkeypatch.setattr(commands, "start_lead_s", lambda _: -5.0)
+    # Each further lead is longer, however long it takes here.
+    monkeypatch.setattr(run, "_STARTS_MAX", 10)
     short = ("measure.repetitions=1", "measure.seconds=1", "measure.warmup_s=0", "measure.cooldown_s=0")
     experiment = spec.parse(NO_MIDDLEWARE, "x.toml", spec.parse_overrides(short))
     folder = RunFolder.create(tmp_path, "x", NO_MIDDLEWARE)
