@@ -20,7 +20,9 @@ from knee.pgbench import OPERATION
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-SHORT = ("measure.repetitions=1", "measure.seconds=3", "measure.warmup_s=1", "measure.cooldown_s=1")
+SHORT = ("measure.repetitions=1", "measure.seconds=6", "measure.warmup_s=1", "measure.cooldown_s=1")
+UNSYNCED = "store.durability=none"
+"""A disk that others keep busy may take seconds for a commit: what is measured is not how long it does."""
 
 
 DATABASE_OF_THEIR_OWN = {
@@ -107,7 +109,7 @@ def left_behind(folder: Path) -> list[psutil.Process]:
 
 
 def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_afterwards(tmp_path: Path) -> None:
-    factors = ("load.clients=8", "workload.characters=200", "middleware.connections=4", "middleware.hosts=2")
+    factors = ("load.clients=8", "workload.characters=200", "middleware.connections=4", "middleware.hosts=2", UNSYNCED)
     with Watch(tmp_path) as watch:
         dataset, _ = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=2000")
     asked = dataset.totals.filter(role="load").group_by("op").agg(pl.col("count").sum(), pl.col("errors").sum())
@@ -120,14 +122,14 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
     (check,) = [one for one in laws.conservation if one.tier == "middlewares"]
     assert check.verdict == "holds", check
     # Of each type the others are think time, without which there would be many more. Of a client's first and last
-    # cycle only a part is in the second, up to some hundredths of it on a machine that has much else to do.
+    # cycle only a part is in those seconds, up to some hundredths of them on a machine that has much else to do.
     interactive = laws_of_run(dataset, tolerance=0.2).interactive
     types = {one.request_type: one for one in interactive if one.view == "client" and one.request_type}
     assert set(types) == {"send", "list_queues", "read_all", "remove"}
     for one in types.values():
         predicted, measured = one.throughput.predicted.estimate, one.throughput.measured.estimate
         alone = 8000 / one.response_ms.measured.estimate
-        # A second has few of each, so that none may be sure.
+        # Some seconds may have few of each, so that none may be sure.
         assert one.verdict != "violated" and predicted == pytest.approx(measured, rel=0.3), one
         assert alone > 1.5 * measured, one
     # The database has told nothing, and was watched with all its processes.
@@ -146,7 +148,7 @@ def test_a_middleware_needs_no_database_of_its_own(tmp_path: Path, store: str) -
 
 
 def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
-    factors = ("load.clients=2", "workload.level=2", "store.indexes=needed")
+    factors = ("load.clients=2", "workload.level=2", "store.indexes=needed", UNSYNCED)
     with Watch(tmp_path) as watch:
         dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50")
     assert {"psql", "pgbench"} <= watch.programs
@@ -154,11 +156,11 @@ def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     (total,) = dataset.totals.filter(role="load").iter_rows(named=True)
     assert (total["op"], total["errors"]) == (OPERATION, 0)
     assert total["count"] > 0
-    # It tells of its transactions at the end only, and so is told of them: of a second, which may have none on a disk
-    # that others keep busy.
+    # It tells of its transactions at the end only, and so is told of them: of a second, which may have none where
+    # others keep the machine busy.
     told = re.search(r" ([\d,]+) requests/s", said)
     assert told, said
     counts = dataset.windows.filter(role="load")["count"].to_list()
     # A second without any has no row.
-    assert int(told[1].replace(",", "")) in counts + [0] * (3 - len(counts)), said
+    assert int(told[1].replace(",", "")) in counts + [0] * (dataset.spec.measure.seconds - len(counts)), said
     assert not left_behind(tmp_path)
