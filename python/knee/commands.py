@@ -19,7 +19,8 @@ _CONNECTIONS_SPARE = 64
 """Connections that a store must have free for populating, probing and reconnecting."""
 _VALUE_BYTES_MAX = 1 << 20
 """The largest value that a store takes unless it is told otherwise."""
-
+_CHECKPOINT_S = 60.0
+"""Seconds that a store on disk may need to write what is in memory."""
 
 START_PASSED = 75
 """The exit code of `knee-load` whose connections stood only when the agreed start was over (sysexits.h: try again)."""
@@ -88,7 +89,13 @@ def store(
         *(["--trace"] if tier.trace else []),
         *life(),
     ]
-    return Command(process, "store", tuple(argv), answers="grpc" if over_grpc else "listen")
+    return Command(
+        process,
+        "store",
+        tuple(argv),
+        answers="grpc" if over_grpc else "listen",
+        grace_s=_CHECKPOINT_S if tier.on_disk else Command.grace_s,
+    )
 
 
 def _versions(tier: Store, process: str, room: Scratch | None) -> list[str]:

@@ -70,6 +70,10 @@ def test_a_store_on_disk_has_a_directory_of_its_own() -> None:
     assert "--trace" in flags(store("store.trace=true"))
 
 
+def test_a_store_on_disk_has_the_time_to_write_what_is_in_memory() -> None:
+    assert store("store.durability=none").grace_s >= 60 > store("store.durability=memory").grace_s
+
+
 def test_a_mix_brings_only_the_flags_that_it_needs() -> None:
     command = load("workload.own_keys=true", "workload.key_draws=250", "workload.large_bytes=1000")
     assert command.startswith("kv --protocol grpc --server h:1 --clients 4 --threads 1 --seconds 70")
