@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,15 +23,22 @@ GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu"))
 """Where control groups of this process's are, by either version, where it is in none itself."""
 
 
+PATIENCE_S = 60.0
+"""To make the files of a cluster, to serve them, and to write what is in memory: each a second or two of a machine that
+does nothing else."""
+
+
 @pytest.fixture
-def host() -> LocalHost:
-    return LocalHost()
+def host() -> Iterator[LocalHost]:
+    host = LocalHost()
+    yield host
+    host.close(PATIENCE_S)
 
 
 def start(host: LocalHost, room: Path, cluster: Cluster, cpus: float | None = None) -> LocalProcess:
     lines, log = room / "lines", room / "log"
     made = host.start(commands_queue.initdb("initdb", cluster), lines, log, lambda *_: None)
-    assert made.wait(30) == 0, made.describe()
+    assert made.wait(PATIENCE_S) == 0, made.describe()
     tier = Store(kind="postgresql", memory_mb=16, cpus=cpus)
     command = commands_queue.postgresql("store-0", tier, cluster, host.free_address(), 4)
     return host.start(command, lines, log, lambda *_: None)
@@ -41,7 +49,7 @@ def test_a_cluster_is_served_and_leaves_nothing_behind(host: LocalHost, tmp_path
         cluster = Cluster(room.data_path("store-0"), room.password_path)
         process = start(host, tmp_path, cluster)
         try:
-            assert process.wait_ready(30) == process.command.serves
+            assert process.wait_ready(PATIENCE_S) == process.command.serves
             family = psutil.Process(process.pid).children(recursive=True)
             assert family, "PostgreSQL works in processes of its own"
             probe = Probe({"store-0": process.pid}, {"store-0"})
@@ -63,10 +71,10 @@ def test_a_cluster_is_served_and_leaves_nothing_behind(host: LocalHost, tmp_path
 def test_a_cluster_ends_with_the_lab(host: LocalHost, tmp_path: Path) -> None:
     with scratch(tmp_path / "room") as room:
         process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path))
-        process.wait_ready(30)
+        process.wait_ready(PATIENCE_S)
         family = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-        _, alive = psutil.wait_procs(family, timeout=30)
+        _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
         assert not alive
         host.close(0)
 
@@ -77,7 +85,7 @@ def test_only_who_has_the_password_may_enter(host: LocalHost, tmp_path: Path) ->
         cluster = Cluster(room.data_path("store-0"), room.password_path)
         process = start(host, tmp_path, cluster)
         try:
-            process.wait_ready(30)
+            process.wait_ready(PATIENCE_S)
             methods = [
                 line.split()[-1]
                 for line in (cluster.data / "pg_hba.conf").read_text(encoding="utf-8").splitlines()
@@ -85,7 +93,7 @@ def test_only_who_has_the_password_may_enter(host: LocalHost, tmp_path: Path) ->
             ]
             assert set(methods) == {"scram-sha-256"}
         finally:
-            host.close(5)
+            host.close(PATIENCE_S)
 
 
 def test_without_control_groups_a_cluster_gets_whole_processors(
@@ -95,7 +103,7 @@ def test_without_control_groups_a_cluster_gets_whole_processors(
     with scratch(tmp_path / "room") as room:
         process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path), cpus=0.25)
         try:
-            process.wait_ready(30)
+            process.wait_ready(PATIENCE_S)
             first = psutil.Process(process.pid)
             family = [first, *first.children(recursive=True)]
             assert len(family) > 2
@@ -103,7 +111,7 @@ def test_without_control_groups_a_cluster_gets_whole_processors(
                 with suppress(psutil.NoSuchProcess):
                     assert len(one.cpu_affinity()) == 1
         finally:
-            host.close(5)
+            host.close(PATIENCE_S)
 
 
 @pytest.mark.skipif(not shares_cpus(), reason="nobody may make control groups here")
@@ -111,7 +119,7 @@ def test_a_share_of_the_processors_is_all_that_a_cluster_gets(host: LocalHost, t
     with scratch(tmp_path / "room") as room:
         process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path), cpus=0.25)
         try:
-            process.wait_ready(30)
+            process.wait_ready(PATIENCE_S)
             name = f"knee-{os.getpid()}-{process.pid}"
             (group,) = [group for group in GROUPS if (group / name).exists()]
             members = {int(pid) for pid in (group / name / "cgroup.procs").read_text(encoding="ascii").split()}
@@ -120,5 +128,5 @@ def test_a_share_of_the_processors_is_all_that_a_cluster_gets(host: LocalHost, t
             # Some of those that it started have ended meanwhile.
             assert process.pid in members and len(members & family) > 2
         finally:
-            host.close(5)
+            host.close(PATIENCE_S)
         assert not any((group / name).exists() for group in GROUPS)
