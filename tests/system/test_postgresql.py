@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from systems import wait_until
 
 from knee import commands_queue
 from knee.commands_queue import Cluster
@@ -54,8 +54,15 @@ def test_a_cluster_is_served_and_leaves_nothing_behind(host: LocalHost, tmp_path
             assert family, "PostgreSQL works in processes of its own"
             probe = Probe({"store-0": process.pid}, {"store-0"})
             probe.start()
-            time.sleep(1.3)
-            (sample, *_) = [one for one in probe.stop() if one["target"] == "store-0"]
+            try:
+                wait_until(
+                    lambda: any(one["target"] == "store-0" for one in probe._samples),
+                    "the cluster is sampled",
+                    PATIENCE_S,
+                )
+            finally:
+                samples = probe.stop()
+            sample = next(one for one in samples if one["target"] == "store-0")
             assert sample["cpu_count"] > 1
             assert sample["rss_bytes"] > psutil.Process(process.pid).memory_info().rss
             # Only this machine's processes reach it.

@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from collections.abc import Mapping
+
+from systems import wait_until
 
 from knee.dataset import PROBES
-from knee.probe import Probe
+from knee.probe import Probe, Sample
 
+PATIENCE_S = 60.0
 _BUSY = "import time\nwhile True: time.thread_time()"
+
+
+def used_s(samples: list[Sample], target: str) -> float:
+    """The processor time of all samples of a target."""
+    return sum(one["cpu_user_s"] + one["cpu_system_s"] for one in samples if one["target"] == target)
+
+
+def sampled(pids: Mapping[str, int], target: str, cpu_s: float) -> list[Sample]:
+    """Samples until a target has used so much processor time in them."""
+    probe = Probe(pids)
+    probe.start()
+    try:
+        wait_until(lambda: used_s(probe._samples, target) > cpu_s, f"{target} has used {cpu_s} s", PATIENCE_S)
+    finally:
+        probe.stop()
+    return probe.stop()
 
 
 def test_a_busy_process_is_told_from_an_idle_one() -> None:
     busy = subprocess.Popen([sys.executable, "-c", _BUSY])
-    idle = subprocess.Popen(["/bin/sleep", "60"])
+    idle = subprocess.Popen(["/bin/sleep", "300"])
     try:
-        probe = Probe({"busy": busy.pid, "idle": idle.pid})
-        probe.start()
-        time.sleep(3.2)
-        samples = probe.stop()
+        samples = sampled({"busy": busy.pid, "idle": idle.pid}, "busy", 1.0)
     finally:
         for process in (busy, idle):
             process.kill()
             process.wait()
-    used = {
-        target: sum(one["cpu_user_s"] + one["cpu_system_s"] for one in samples if one["target"] == target)
-        for target in ("busy", "idle", "host", "knee")
-    }
-    assert used["idle"] == 0
-    assert 0 < used["busy"] <= used["host"] * 1.1
+    used = {target: used_s(samples, target) for target in ("busy", "idle", "host", "knee")}
+    # To begin to sleep takes some milliseconds.
+    assert used["idle"] < used["busy"] / 10
+    # The host is looked at a moment before.
+    assert used["busy"] < used["host"] * 1.5
     assert used["knee"] < used["busy"]
     assert {one["target"] for one in samples} == {"busy", "idle", "host", "knee"}
     assert {name for one in samples for name in one} <= set(PROBES)
@@ -41,5 +56,5 @@ def test_a_process_that_ends_is_no_longer_sampled() -> None:
     short.kill()
     short.wait()
     probe.start()
-    time.sleep(1.5)
+    wait_until(lambda: bool(probe._samples), "there is a sample", PATIENCE_S)
     assert {one["target"] for one in probe.stop()} == {"host", "knee"}
