@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
+
 from knee.hosts.ports import Ports
 from knee.programs import find, find_foreign
 
@@ -29,6 +31,13 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READ
     while not condition():
         assert time.monotonic() < until, f"waited {timeout_s:.0f} s in vain until {what}"
         time.sleep(0.02)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether it has ended; where nobody waits for orphans it is a zombie then."""
+    with suppress(psutil.NoSuchProcess):
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def free_port() -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
+from systems import is_gone, wait_until
 
 from knee import commands, programs, run, spec
 from knee.dataset import Dataset, RunFolder
@@ -167,9 +168,7 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
-    psutil.wait_procs(processes, timeout=60)
-    left = [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
-    assert not left
+    wait_until(lambda: all(map(is_gone, processes)), "they have ended", 60)
 
 
 def test_clients_that_connect_when_their_start_is_over_are_started_once_more(
