@@ -15,8 +15,9 @@ BIN    := $(VENV)/bin
 EXTENSION := python/knee/_kernels.abi3.so
 RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null)
 
-# Half of the Python tests' time is waiting for programs that they started: others may compute meanwhile.
-WAITING = $(shell echo $$((2 * $$(nproc))))
+# Half of the Python tests' time is waiting for programs that they started: others may compute meanwhile. More than
+# sixteen would gain nothing, as the longest tests take as long, and each has servers and databases of its own in memory.
+WAITING = $(shell n=$$((2 * $$(nproc))); echo $$((n < 16 ? n : 16)))
 
 demo: build
 	$(BIN)/knee run experiments/quickstart.toml
