@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,10 +160,11 @@ def test_no_address_is_given_twice_or_to_whom_the_system_chooses_for(host: Local
 
 
 def test_an_interrupt_while_processes_are_stopped_ends_them_all(host: LocalHost, started: Started) -> None:
-    stubborn = [started.shell('trap "" TERM; echo "{}"; while :; do sleep 0.05; done') for _ in range(2)]
+    # Whichever is told first to stop interrupts who tells it.
+    script = 'trap "kill -INT $PPID" TERM; echo "{}"; while :; do sleep 0.05; done'
+    stubborn = [started.shell(script) for _ in range(2)]
     while len(started.messages) < 2:
         time.sleep(0.01)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         host.close(grace_s=60)
     # Whoever removes what they wrote need not wait for them.
