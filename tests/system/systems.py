@@ -20,7 +20,9 @@ import psutil
 from knee.hosts.ports import Ports
 from knee.programs import find, find_foreign
 
-READY_S = 20.0
+READY_S = 60.0
+PATIENT = ("--server-timeout-ms", "20000")
+"""For a middleware of which no error is expected: to it a server that a loaded machine holds back is not gone."""
 Address = tuple[str, int]
 _PORTS = Ports()
 
@@ -200,7 +202,7 @@ class Systems:
         return running
 
 
-def converse(address: Address, request: bytes, timeout_s: float = 10) -> bytes:
+def converse(address: Address, request: bytes, timeout_s: float = READY_S) -> bytes:
     """What a server answers to `request` sent whole, followed by the end of the input, until it closes."""
     with socket.create_connection(address, timeout=timeout_s) as connection:
         connection.sendall(request)

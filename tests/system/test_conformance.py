@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from systems import Running, Systems
+from systems import PATIENT, Running, Systems
 
 from knee.programs import find_foreign
 
@@ -34,7 +34,7 @@ class Contestant(NamedTuple):
 def _behind_proxy(stores: int, *flags: str) -> Starter:
     def start(systems: Systems) -> Running:
         servers = [systems.memcached().endpoint for _ in range(stores)]
-        return systems.proxy(*flags, servers=servers)
+        return systems.proxy(*flags, *PATIENT, servers=servers)
 
     return start
 

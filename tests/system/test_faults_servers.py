@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from systems import Running, Systems, converse, free_port, wait_until
+from systems import PATIENT, Running, Systems, converse, free_port, wait_until
 
-MODES = {"workers": ["--workers", "8"], "pipelined": ["--pipelined"]}
+# Servers that are killed refuse connections at once: nothing here waits for one that does not answer.
+MODES = {"workers": ["--workers", "8", *PATIENT], "pipelined": ["--pipelined", *PATIENT]}
 KEYS = ["--keys", "1000", "--value-bytes", "200"]
 MIXED = ["--clients", "16", "--set-get", "1:4", "--multiget", "3", "--verify"]
 
@@ -63,7 +64,7 @@ def test_servers_that_die_and_return_under_load(systems: Systems, mode: str, vic
     stores = [systems.kv() for _ in range(3)]
     proxy = systems.proxy(*MODES[mode], servers=[store.endpoint for store in stores])
     assert systems.load(proxy, "--populate", "1", *KEYS).wait() == 0
-    load = systems.load(proxy, *MIXED, *KEYS, "--seconds", "60")
+    load = systems.load(proxy, *MIXED, *KEYS, "--seconds", "600")
     wait_until(lambda: completed(load) > 1000, "the load runs")
     for store in stores[:victims]:
         store.kill()
@@ -80,7 +81,7 @@ def test_servers_that_die_and_return_under_load(systems: Systems, mode: str, vic
 
 def test_a_store_that_dies_and_returns_under_direct_load(systems: Systems) -> None:
     store = systems.kv()
-    load = systems.load(store, *MIXED, *KEYS, "--seconds", "60")
+    load = systems.load(store, *MIXED, *KEYS, "--seconds", "600")
     wait_until(lambda: completed(load) > 1000, "the load runs")
     store.kill()
     time.sleep(0.5)
@@ -96,10 +97,10 @@ def test_a_client_that_dies_in_mid_request_takes_nobody_along(systems: Systems, 
     store = systems.memcached()
     proxy = systems.proxy(*MODES[mode], servers=[store.endpoint])
     assert systems.load(proxy, "--populate", "1", *KEYS).wait() == 0
-    survivor = systems.load(proxy, *MIXED, *KEYS, "--pipeline", "4", "--seconds", "60")
+    survivor = systems.load(proxy, *MIXED, *KEYS, "--pipeline", "4", "--seconds", "600")
     wait_until(lambda: completed(survivor) > 1000, "the load runs")
     for _ in range(3):
-        victim = systems.load(proxy, *MIXED, *KEYS, "--pipeline", "16", "--seconds", "60")
+        victim = systems.load(proxy, *MIXED, *KEYS, "--pipeline", "16", "--seconds", "600")
         wait_until(lambda victim=victim: completed(victim) > 0, "the other load runs")  # type: ignore[misc]
         victim.kill()
     before = completed(survivor)
@@ -112,7 +113,7 @@ def test_a_client_that_dies_in_mid_request_takes_nobody_along(systems: Systems, 
 def test_a_terminated_program_ends_under_load_and_says_what_it_did(systems: Systems, program: str) -> None:
     store = systems.kv()
     target = store if program == "kv" else systems.proxy(*MODES[program], servers=[store.endpoint])
-    load = systems.load(target, *MIXED, *KEYS, "--seconds", "60")
+    load = systems.load(target, *MIXED, *KEYS, "--seconds", "600")
     wait_until(lambda: completed(load) > 1000, "the load runs")
     assert target.stop() == 0, target.complaints
     assert sum(operation["count"] for operation in target.summary["ops"].values()) >= 1000
