@@ -20,6 +20,7 @@ from knee import commands
 from knee.commands import Command
 from knee.errors import ProcessError, StorageError
 from knee.hosts.local import LocalHost, LocalProcess
+from knee.hosts.ports import Ports, leasable
 from knee.spec import Store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -151,12 +152,42 @@ def test_no_address_is_given_twice_or_to_whom_the_system_chooses_for(host: Local
     other = LocalHost()
     addresses = [each.free_address() for each in (host, host, other)]
     ports = [int(address.rpartition(":")[2]) for address in addresses]
+    other.close(1.0)
     assert len(set(ports)) == len(ports)
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        assert max(ports) < chosen.getsockname()[1]
-    other.close(1.0)
-    assert other.free_address() == addresses[2]
-    other.close(1.0)
+    assert all(port in leasable() for port in ports)
+
+
+@pytest.mark.parametrize(
+    ("told", "first_chosen"),
+    [
+        ("40000\t60999\n", 40_000),
+        ("20000\t60999\n", 20_000),
+        # None would be left, or hardly any.
+        ("1024\t65535\n", 32_768),
+        ("nothing", 32_768),
+    ],
+)
+def test_leased_ports_are_before_those_the_system_chooses_from(
+    told: str, first_chosen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "range").write_text(told)
+    monkeypatch.setattr("knee.hosts.ports._RANGE", tmp_path / "range")
+    assert leasable() == range(10_000, first_chosen)
+
+
+def test_a_port_that_was_given_back_can_be_had_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # By these names nobody else leases any.
+    two = range(1_000_000 + 2 * os.getpid(), 1_000_002 + 2 * os.getpid())
+    monkeypatch.setattr("knee.hosts.ports.leasable", lambda: two)
+    monkeypatch.setattr("knee.hosts.ports._is_free", lambda _: True)
+    ours, others = Ports(), Ports()
+    given_back, kept = ours.lease(), others.lease()
+    with pytest.raises(OSError, match=r"every port from .* is in use"):
+        others.lease()
+    ours.close()
+    assert given_back != kept
+    assert others.lease() == given_back
+    others.close()
 
 
 def test_an_interrupt_while_processes_are_stopped_ends_them_all(host: LocalHost, started: Started) -> None:
