@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from systems import PATIENT, Running, Systems, converse, free_port, wait_until
 
@@ -84,7 +82,7 @@ def test_a_store_that_dies_and_returns_under_direct_load(systems: Systems) -> No
     load = systems.load(store, *MIXED, *KEYS, "--seconds", "600")
     wait_until(lambda: completed(load) > 1000, "the load runs")
     store.kill()
-    time.sleep(0.5)
+    wait_until(lambda: any(errors_of(window) for window in load.windows()), "the clients notice")
     systems.kv(store.port)
     before = completed(load)
     wait_until(lambda: has_recovered(load) and completed(load) > before + 1000, "the traffic recovers")
