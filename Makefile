@@ -2,7 +2,7 @@
 # make test   everything that must hold; what CI runs
 # make check  format, lint, types
 # make bench  the programs against their peers, side by side
-# make soak   what make test does to stores and queues at length: kills, histories that are checked, keys and messages that come and go
+# make soak   what make test does at length: kills, histories that are checked, keys and messages that come and go, drawn examples
 # make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
 
 .DEFAULT_GOAL := demo
@@ -45,7 +45,9 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench.held_back 20
 	$(BIN)/python -m bench
 
-soak:
+soak: build $(VENV)/dev
+	for round in $$(seq 20); do \
+	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test servers killed -- --nocapture
 	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from hypothesis import settings
 # tests that interrupt it, and the programs they start, need it as at a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says something about the machine, not about the code.
-settings.register_profile("knee", deadline=None)
+# How long an example takes says something about the machine, not about the code. What holds is to hold for everybody:
+# the examples are the same in each run, and others only where somebody asks for them.
+settings.register_profile("knee", deadline=None, derandomize="KNEE_SOAK" not in os.environ)
 settings.load_profile("knee")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
