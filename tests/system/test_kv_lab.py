@@ -21,6 +21,8 @@ from knee.outcomes import reads
 from knee.views import throughput_views
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_S = 300.0
+"""With runs that take some twenty seconds where nothing else does."""
 
 SHORT = ("measure.repetitions=1", "measure.seconds=6", "measure.warmup_s=1", "measure.cooldown_s=1")
 
@@ -46,7 +48,7 @@ class Lab:
 
     def run(self, experiment: str, *overrides: str) -> Dataset:
         with self.start(experiment, *overrides) as process:
-            _, said = process.communicate(timeout=120)
+            _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
         (path,) = (self.runs / experiment).iterdir()
         return Dataset.open(path)
@@ -122,7 +124,7 @@ def test_the_memcached_protocol_reaches_the_same_store(lab: Lab) -> None:
 def test_an_interrupted_run_leaves_no_data_behind(lab: Lab) -> None:
     process = lab.start("kv-durability", "load.clients=4", "store.durability=none", "measure.seconds=30")
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while not any('"window"' in lines.read_text() for lines in lab.runs.glob("*/*/points/*/load-0.jsonl")):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until
@@ -130,7 +132,7 @@ def test_an_interrupted_run_leaves_no_data_behind(lab: Lab) -> None:
         (room,) = lab.runs.glob("*/.*.scratch")
         assert list(room.glob("data/store-0/*"))
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.communicate()

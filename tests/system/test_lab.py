@@ -32,6 +32,8 @@ alone = pytest.mark.alone
 the lab mostly wait, and others may run meanwhile."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_S = 300.0
+"""With runs that take some twenty seconds where nothing else does."""
 
 EXPERIMENT = """\
 [experiment]
@@ -100,7 +102,7 @@ class Lab:
 
     def run(self, *arguments: str, report: bool = False, **environment: str) -> tuple[int, str]:
         with self.start(*arguments, report=report, **environment) as process:
-            _, said = process.communicate(timeout=120)
+            _, said = process.communicate(timeout=PATIENCE_S)
             return process.returncode, said
 
     def experiment(self, text: str) -> str:
@@ -154,7 +156,7 @@ def running(lab: Lab) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert process.poll() is None, f"the lab ended early: {process.communicate()}"
         assert time.monotonic() < deadline
@@ -168,7 +170,7 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
-    wait_until(lambda: all(map(is_gone, processes)), "they have ended", 60)
+    wait_until(lambda: all(map(is_gone, processes)), "they have ended", PATIENCE_S)
 
 
 def test_clients_that_connect_when_their_start_is_over_are_started_once_more(
@@ -259,7 +261,7 @@ def test_a_store_that_already_runs_elsewhere(lab: Lab) -> None:
     try:
         command = commands.store("store", Store(kind="memcached"), host.free_address(), 100)
         store = host.start(command, lab.folder / "lines", lab.folder / "log", lambda *_: None)
-        address = store.wait_ready(10)
+        address = store.wait_ready(PATIENCE_S)
         text = NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')
         code, said = lab.run(lab.experiment(text), *ONCE)
         assert code == 0, said
@@ -281,7 +283,7 @@ def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
             lab.folder / "store.log",
             lambda *_: None,
         )
-        address = store.wait_ready(10)
+        address = store.wait_ready(PATIENCE_S)
         assert address is not None
         middleware = host.start(
             commands.middleware("middleware", Middleware(workers=2), "127.0.0.1", [address], clients=10),
@@ -289,7 +291,7 @@ def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
             lab.folder / "middleware.log",
             lambda *_: None,
         )
-        address = middleware.wait_ready(10)
+        address = middleware.wait_ready(PATIENCE_S)
         text = NO_MIDDLEWARE.replace(
             "store = { hosts = 2, memory_mb = 64 }", f'middleware = {{ address = ["{address}"] }}'
         )
@@ -323,7 +325,7 @@ def test_a_lab_under_nohup_outlives_its_terminal(lab: Lab) -> None:
     with lab.start(lab.experiment(EXPERIMENT), *ONCE, wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh")) as process:
         wait_for(lambda: bool(list(lab.runs.glob("*/*/points/*/load-0.jsonl"))), process)
         process.send_signal(signal.SIGHUP)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
 
 
@@ -332,7 +334,7 @@ def test_what_failed_does_not_keep_the_rest_from_being_reported(
 ) -> None:
     process = running(lasting(8))
     next(child for child in children_of(process).values() if child.name() == "knee-kv").kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     folder = lab.dataset().path
     # The first is repeated on a store that is not there; the second one's result is reported all the same.
     environment = {"KNEE_BIN_DIR": str(lab.folder / "bin")}
@@ -348,13 +350,13 @@ def test_what_failed_does_not_keep_the_rest_from_being_reported(
 
 
 def test_a_run_that_goes_on_elsewhere_is_left_alone(lab: Lab, running: Callable[[str], subprocess.Popen[str]]) -> None:
-    process = running(lasting(60))
+    process = running(lasting(600))
     code, said = lab.run("--resume", str(lab.dataset().path))
     assert code == 2
     assert "another `knee run` is at work in it" in said
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, said
 
 
@@ -377,7 +379,7 @@ def test_a_server_that_dies_fails_its_run_and_the_rest_goes_on(
     process = running(lasting(8))
     store = next(child for child in children_of(process).values() if child.name() == "knee-kv")
     store.kill()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     dataset = lab.dataset()
     assert dataset.points.select("repetition", "status").rows() == [(1, "failed"), (2, "done")]
@@ -396,7 +398,7 @@ def test_an_interrupted_run_stops_everything_and_resumes(
     children = list(children_of(process).values())
     assert len(children) == 6
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     # It has waited for their end.
     assert not any(child.is_running() for child in children)
@@ -414,7 +416,7 @@ def test_nothing_outlives_a_lab_that_is_killed(
     lab: Lab, running: Callable[[str], subprocess.Popen[str]], kind: str
 ) -> None:
     # Clients that do outlive it are not done before one has waited for their end.
-    process = running(lasting(300).replace("memory_mb", f'kind = "{kind}", memory_mb'))
+    process = running(lasting(600).replace("memory_mb", f'kind = "{kind}", memory_mb'))
     children = list(children_of(process).values())
     assert len(children) == 6
     process.kill()
@@ -441,7 +443,7 @@ def test_a_disk_that_fills_up_keeps_what_was_measured(lab: Lab) -> None:
         longer = ("--set", "experiment.question=" + 85_000 * "?")
     text = EXPERIMENT.replace("repetitions = 2", "repetitions = 20")
     with lab.start(lab.experiment(text), *longer, wrapper=wrapper) as process:
-        _, said = process.communicate(timeout=300)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert expected in said
     assert "Traceback" not in said

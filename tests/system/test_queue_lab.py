@@ -19,6 +19,8 @@ from knee.laws import laws_of_run
 from knee.pgbench import OPERATION
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_S = 300.0
+"""With runs that take some twenty seconds where nothing else does."""
 
 SHORT = ("measure.repetitions=1", "measure.seconds=6", "measure.warmup_s=1", "measure.cooldown_s=1")
 UNSYNCED = "store.durability=none"
@@ -45,7 +47,7 @@ def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
         text=True,
         cwd=folder,
         env={**os.environ, **DATABASE_OF_THEIR_OWN, "PYTHONPATH": str(REPOSITORY / "python")},
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
