@@ -12,13 +12,14 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::{Directory, NOW, followers, named, on, open, stored, text};
 use knee_kv::graph::{Edge, MARK_PREFIX, SyntheticGraph, load};
 use knee_kv::versioned::Consistency;
 
 const KILLED_EDGES: u64 = 40_000;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often loads are killed: `KNEE_KILLS`, or a few times.
 fn kills() -> u64 {
@@ -46,6 +47,11 @@ fn loading_until_killed() {
     done.expect("it is a list");
 }
 
+/// How much of what is loaded has been told of.
+fn told_bytes(directory: &Directory) -> u64 {
+    fs::metadata(directory.0.join("told")).map_or(0, |told| told.len())
+}
+
 #[test]
 fn a_load_that_is_killed_goes_on() {
     let (directory, edges) = (Directory::new(), killed_graph());
@@ -59,7 +65,15 @@ fn a_load_that_is_killed_goes_on() {
             .stderr(Stdio::null())
             .spawn()
             .expect("it starts");
-        thread::sleep(Duration::from_millis(60 + kill * 37 % 100));
+        // Some are killed while they go through what is there, most as they load.
+        if kill % 4 != 3 {
+            let (grown, begun) = (told_bytes(&directory), Instant::now());
+            while told_bytes(&directory) == grown && loading.try_wait().expect("ours").is_none() {
+                assert!(begun.elapsed() < PATIENCE, "nothing is loaded");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        thread::sleep(Duration::from_millis(kill * 37 % 100));
         loading.kill().expect("it is ours");
         loading.wait().expect("it ends");
         let told = fs::read_to_string(directory.0.join("told")).unwrap_or_default();
@@ -78,6 +92,12 @@ fn a_load_that_is_killed_goes_on() {
         assert!(loaded >= told, "{told} edges were told of, {loaded} are there");
         assert!(stored(&store) == followers(&edges[..loaded as usize]), "after kill {kill}");
         amid += u64::from(loaded > 0 && loaded < KILLED_EDGES);
+        if loaded == KILLED_EDGES {
+            // The next one begins anew.
+            drop(store);
+            fs::remove_dir_all(&directory.0).expect("it can be removed");
+            fs::create_dir(&directory.0).expect("it can be made");
+        }
     }
     assert!(amid > 0, "no kill came amid a load");
     let store = open(&directory.0.join("store"), Consistency::Linearizable);
