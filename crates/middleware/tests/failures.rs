@@ -14,6 +14,9 @@ use knee_middleware::Mode;
 use knee_ports::free_port;
 use support::{Client, MODES, Memcached, Proxy, addresses, config, wait_until};
 
+/// How long a shutdown waits at most, also one where threads wait for each other.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
 #[test]
 fn a_middleware_started_first_finds_its_servers() {
     for (mode, threads) in MODES {
@@ -116,6 +119,13 @@ fn a_server_that_never_answers_is_given_up() {
 
 #[test]
 fn many_connections_lost_at_once_are_one_failure() {
+    // It is tried again after 100 ms and then after 200, give or take a quarter; had it counted
+    // sixteen failures, after nearly 4 s at least.
+    takes_less_than(Duration::from_millis(3500), lose_all_connections);
+}
+
+/// How long it was between the first two attempts to have one again.
+fn lose_all_connections() -> Duration {
     // Serves until all slots have asked; from then on, it turns every connection away.
     const SLOTS: usize = 16;
     let asked = Arc::new(Barrier::new(SLOTS));
@@ -150,8 +160,7 @@ fn many_connections_lost_at_once_are_one_failure() {
         assert!(client.line().starts_with("SERVER_ERROR"));
     }
     let [first, second] = [attempts.recv().unwrap(), attempts.recv().unwrap()];
-    // 200 ms and a quarter; had it counted sixteen failures, nearly 4 s at least.
-    assert!(second - first < Duration::from_secs(2), "{:?}", second - first);
+    second - first
 }
 
 #[test]
@@ -370,14 +379,16 @@ fn it_ends_by_itself_when_no_more_requests_come() {
             exit_idle: Some(Duration::from_millis(300)),
             ..config(mode, threads, &addresses(&servers))
         };
-        let proxy = Proxy::start(&settings);
-        let mut client = proxy.client();
-        client.expect("get nothing\r\n", "END\r\n");
-        let asked = Instant::now();
-        proxy.join();
-        let took = asked.elapsed();
-        assert!(took >= Duration::from_millis(290), "{took:?}");
-        assert!(took < Duration::from_secs(3), "{took:?}: threads waited for each other");
+        takes_less_than(SHUTDOWN_GRACE, || {
+            let proxy = Proxy::start(&settings);
+            let mut client = proxy.client();
+            let asked = Instant::now();
+            client.expect("get nothing\r\n", "END\r\n");
+            proxy.join();
+            let took = asked.elapsed();
+            assert!(took >= Duration::from_millis(290), "{took:?}");
+            took
+        });
     }
 }
 
@@ -413,38 +424,52 @@ fn it_does_not_end_before_the_last_answer() {
 #[test]
 fn a_shutdown_under_load_loses_no_acknowledged_write() {
     for (mode, threads) in MODES {
-        let servers = Memcached::three();
-        let proxy = Proxy::before(mode, threads, &servers);
-        let clients: Vec<Client> = (0..6).map(|_| proxy.client()).collect();
-        let acknowledged: Vec<u64> = std::thread::scope(|scope| {
-            let workers: Vec<_> = (clients.into_iter().enumerate())
-                .map(|(name, mut client)| {
-                    scope.spawn(move || write_until_closed(name, &mut client))
-                })
-                .collect();
-            std::thread::sleep(Duration::from_millis(100));
-            let begun = Instant::now();
-            proxy.stop();
-            assert!(begun.elapsed() < Duration::from_secs(3), "the shutdown was cut short");
-            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
-        });
-        for server in &servers {
-            let mut direct = Client::connect(server.address);
-            for (name, &last) in acknowledged.iter().enumerate() {
-                assert!(last > 0, "client {name} was never served");
-                direct.send(&format!("get w{name}\r\n"));
-                assert!(direct.line().starts_with("VALUE "));
-                let stored: u64 = direct.line().parse().unwrap();
-                assert_eq!(direct.line(), "END");
-                // The last one sent may have been stored without its answer having been read.
-                assert!(stored == last || stored == last + 1, "{stored} after {last}");
-            }
-        }
+        takes_less_than(SHUTDOWN_GRACE, || shut_down_under_load(mode, threads));
     }
 }
 
+/// How long that took.
+fn shut_down_under_load(mode: Mode, threads: usize) -> Duration {
+    let servers = Memcached::three();
+    let proxy = Proxy::before(mode, threads, &servers);
+    let clients: Vec<Client> = (0..6).map(|_| proxy.client()).collect();
+    let served = [const { AtomicBool::new(false) }; 6];
+    let (took, acknowledged) = std::thread::scope(|scope| {
+        let workers: Vec<_> = (clients.into_iter().zip(&served).enumerate())
+            .map(|(name, (mut client, served))| {
+                scope.spawn(move || write_until_closed(name, &mut client, served))
+            })
+            .collect();
+        wait_until("all are served", || served.iter().all(|one| one.load(Ordering::Relaxed)));
+        let begun = Instant::now();
+        proxy.stop();
+        let took = begun.elapsed();
+        let acknowledged = workers.into_iter().map(|worker| worker.join().unwrap());
+        (took, acknowledged.collect::<Vec<u64>>())
+    });
+    for server in &servers {
+        let mut direct = Client::connect(server.address);
+        for (name, &last) in acknowledged.iter().enumerate() {
+            direct.send(&format!("get w{name}\r\n"));
+            assert!(direct.line().starts_with("VALUE "));
+            let stored: u64 = direct.line().parse().unwrap();
+            assert_eq!(direct.line(), "END");
+            // The last one sent may have been stored without its answer having been read.
+            assert!(stored == last || stored == last + 1, "{stored} after {last}");
+        }
+    }
+    took
+}
+
+/// What this is to notice takes longer each time; a machine that is too busy is not so for ever.
+fn takes_less_than(limit: Duration, attempt: impl FnMut() -> Duration) {
+    let late: Vec<Duration> =
+        std::iter::repeat_with(attempt).take(5).take_while(|&took| took >= limit).collect();
+    assert!(late.len() < 5, "{late:?}");
+}
+
 /// Sets a counter, one request at a time; the last acknowledged value.
-fn write_until_closed(name: usize, client: &mut Client) -> u64 {
+fn write_until_closed(name: usize, client: &mut Client, served: &AtomicBool) -> u64 {
     for number in 1.. {
         let value = number.to_string();
         let request = format!("set w{name} 0 0 {}\r\n{value}\r\n", value.len());
@@ -453,7 +478,10 @@ fn write_until_closed(name: usize, client: &mut Client) -> u64 {
         }
         let mut answer = [0; 8];
         match client.stream().read_exact(&mut answer) {
-            Ok(()) => assert_eq!(&answer, b"STORED\r\n"),
+            Ok(()) => {
+                assert_eq!(&answer, b"STORED\r\n");
+                served.store(true, Ordering::Relaxed);
+            }
             Err(_) => return number - 1,
         }
     }
