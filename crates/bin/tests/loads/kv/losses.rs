@@ -44,8 +44,8 @@ fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
     let end = ended_when_reconnected(load, 3);
     let line = summary(&end);
     assert_eq!(line["connections"], 6);
-    // What three clients had in flight.
-    assert!((1..=3).contains(&errors(line)), "{line}: {}", end.errors);
+    // At most what three clients had in flight.
+    assert!(errors(line) <= 3, "{line}: {}", end.errors);
     assert!(
         end.errors.contains(&mortal.grpc) && !end.errors.contains(&other.grpc),
         "{}",
