@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -241,34 +240,5 @@ fn a_store_that_cannot_be_read_leaves_no_copy() {
     fs::write(&segment, bytes).expect("writable");
     let refused = store.backup(&place.0.join("copy"));
     assert!(matches!(refused, Err(BackupError::Damage(_))), "{refused:?}");
-    assert_eq!(place.names(), ["store"]);
-}
-
-#[test]
-fn a_full_disk_leaves_no_copy() {
-    let mut child = Command::new(std::env::current_exe().expect("it runs"));
-    let child = child.args(["--ignored", "--exact", "without_room_a_copy_is_refused"]);
-    let outcome = child.output().expect("it starts");
-    let told = String::from_utf8_lossy(&outcome.stdout);
-    assert!(outcome.status.success() && told.contains("1 passed"), "{told}");
-}
-
-#[test]
-#[ignore = "limits the files of its process, so it has one of its own"]
-fn without_room_a_copy_is_refused() {
-    let place = Place::new("full");
-    let store = open(&place.0.join("store"), Consistency::Linearizable);
-    made(&store, b"key", put(b"value"));
-    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit is read while the call lasts, and a signal is told to be ignored.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
-    let refused = store.backup(&place.0.join("copy"));
-    match refused {
-        Err(BackupError::Io(..) | BackupError::Log(Unwritable::Full(_))) => {}
-        other => panic!("{other:?}"),
-    }
     assert_eq!(place.names(), ["store"]);
 }
