@@ -3,7 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -18,7 +19,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Program {
     child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
     pub(crate) ready: Value,
 }
 
@@ -44,15 +46,15 @@ impl Program {
 
     pub(crate) fn spawn(command: &mut Command) -> Program {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let Some(ready) = next(&mut lines) else {
-            let code = wait(&mut child);
-            let mut errors = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        let lines = read(child.stdout.take().unwrap());
+        let errors = read(child.stderr.take().unwrap());
+        let Ok(ready) = lines.recv() else {
+            let (code, errors) = (wait(&mut child), errors.iter().collect::<String>());
             panic!("{command:?} ended with {code:?} before its ready line: {errors}");
         };
+        let ready = value(&ready);
         assert_eq!(ready["type"], "ready");
-        Program { child, lines, ready }
+        Program { child, lines, errors, ready }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -76,13 +78,8 @@ impl Program {
 
     /// Waits for the next line on standard error.
     pub(crate) fn told(&mut self) -> String {
-        let errors = self.child.stderr.as_mut().unwrap();
-        let (mut told, mut byte) = (Vec::new(), [0]);
-        // What follows the line is left for the end.
-        while errors.read_exact(&mut byte).is_ok() && byte != *b"\n" {
-            told.extend(byte);
-        }
-        String::from_utf8(told).unwrap()
+        let told = self.errors.recv().unwrap_or_default();
+        told.trim_end_matches('\n').to_owned()
     }
 
     pub(crate) fn signal(&self, signal: libc::c_int) {
@@ -92,15 +89,14 @@ impl Program {
 
     /// Waits for the next line.
     pub(crate) fn line(&mut self) -> Value {
-        next(&mut self.lines).expect("there is another line")
+        value(&self.lines.recv().expect("there is another line"))
     }
 
     /// Waits for the end.
     pub(crate) fn end(mut self) -> End {
         let code = wait(&mut self.child);
-        let mut errors = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-        End { code, lines: std::iter::from_fn(|| next(&mut self.lines)).collect(), errors }
+        let lines = self.lines.iter().map(|line| value(&line)).collect();
+        End { code, lines, errors: self.errors.iter().collect() }
     }
 
     /// The metrics page, from the admin address.
@@ -167,7 +163,20 @@ pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8
     answer
 }
 
-fn next(lines: &mut impl BufRead) -> Option<Value> {
-    let mut line = String::new();
-    (lines.read_line(&mut line).unwrap() > 0).then(|| serde_json::from_str(&line).unwrap())
+/// Reads from now on: a program that nobody reads from waits for that, and does not end. Each line with its end.
+fn read(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (read, lines) = channel();
+    std::thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        let mut line = String::new();
+        while from.read_line(&mut line).unwrap() > 0 {
+            // Who lets go of the program wants none any more.
+            let _ = read.send(std::mem::take(&mut line));
+        }
+    });
+    lines
+}
+
+fn value(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
 }
