@@ -107,13 +107,18 @@ impl Load {
         Load::start(servers, flags).finish()
     }
 
+    /// Waits for the next line, if there is one.
+    pub(crate) fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        (self.output.read_line(&mut line).unwrap() > 0)
+            .then(|| serde_json::from_str(&line).unwrap())
+    }
+
     /// Waits for the next line, which must be of this type.
     pub(crate) fn expect(&mut self, kind: &str) -> Value {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        let value: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(value["type"], kind, "{line}");
-        value
+        let line = self.line().expect("there is another line");
+        assert_eq!(line["type"], kind, "{line}");
+        line
     }
 
     pub(crate) fn signal(&self, signal: i32) {
