@@ -330,43 +330,6 @@ fn a_client_that_sends_its_last_and_closes_its_side_gets_its_answers() {
     }
 }
 
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
-}
-
-#[test]
-fn a_client_that_never_reads_costs_little_and_loses_nothing() {
-    let store = Store::start(settings());
-    let mut greedy = store.client();
-    let value = "v".repeat(500_000);
-    greedy.told(&format!("set k 0 0 500000\r\n{value}\r\n"));
-    let before = resident_bytes();
-    // 2,000 values in one request, and 2,000 in requests of their own: 2 GB of answers.
-    let keys = " k".repeat(2000);
-    let requests = format!("get{keys}\r\n{}", "get k\r\n".repeat(2000));
-    greedy.send(&requests);
-    // Others are served meanwhile, and see to it that the server has read what there was.
-    let mut other = store.client();
-    for _ in 0..100 {
-        assert_eq!(other.told("get nobody\r\n"), "END\r\n");
-    }
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 64 << 20, "{grown} bytes for a client that does not read");
-    // Once it reads, all of it comes.
-    let answer = format!("VALUE k 0 500000\r\n{value}\r\n").len();
-    let expected = 4000 * answer + 2001 * "END\r\n".len();
-    let mut buffer = vec![0; 1 << 20];
-    let mut received = 0;
-    while received < expected {
-        let read = greedy.stream.read(&mut buffer).unwrap();
-        assert!(read > 0, "closed after {received} of {expected}");
-        received += read;
-    }
-    assert_eq!(greedy.told("get nobody\r\n"), "END\r\n");
-}
-
 #[test]
 fn increments_by_cas_from_many_clients_and_threads_add_up() {
     const CLIENTS: usize = 8;
