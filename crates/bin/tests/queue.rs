@@ -13,6 +13,9 @@ use serde_json::Value;
 /// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
+/// A server that may open fewer files than more clients need says so.
+const FEW: &[&str] = &["--clients-max", "100"];
+
 /// Runs `knee-load queue` to its end; its summary.
 fn load(server: &Program, flags: &str) -> Value {
     let output = Command::new(LOAD)
@@ -51,7 +54,7 @@ fn every_loop_is_served_and_counted_alike() {
         ("send", "self", &["send"]),
     ];
     for (round, receivers, ops) in cases {
-        let server = Program::serve(QUEUE, &["--workers", "2"]);
+        let server = Program::serve(QUEUE, &[FEW, &["--workers", "2"]].concat());
         let flags = format!(
             "--clients 4 --threads 2 --seconds 1 --verify --loop {round} --receivers {receivers} \
              --characters 300"
@@ -74,7 +77,7 @@ fn every_loop_is_served_and_counted_alike() {
 
 #[test]
 fn an_open_loop_sends_what_is_due() {
-    let server = Program::serve(QUEUE, &["--database", "null"]);
+    let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
     let load = load(&server, "--clients 5 --seconds 1 --rate 400 --arrivals constant");
     let all: u64 = ["send", "list_queues"].iter().map(|op| count(&load, op)).sum();
     // A machine with no time for it may send less, and says so.
@@ -88,14 +91,15 @@ fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
     let directory = std::env::temp_dir().join(format!("knee-queue-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let database = format!("sqlite:{}", directory.join("messages.db").display());
-    let server = Program::serve(QUEUE, &["--database", &database, "--durability", "none"]);
+    let flags = [FEW, &["--database", &database, "--durability", "none"]].concat();
+    let server = Program::serve(QUEUE, &flags);
     let summary =
         load(&server, "--backlog 2500 --clients 10 --receivers any --characters 100 --seed 3");
     assert_eq!(summary["populate"]["messages"], 2500);
     let clients: Vec<[u32; 2]> =
         serde_json::from_value(summary["populate"]["clients"].clone()).unwrap();
     ended(server);
-    let server = Program::serve(QUEUE, &["--database", &database, "--durability", "none"]);
+    let server = Program::serve(QUEUE, &flags);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (counts, listed) = runtime.block_on(async {
         let address = format!("http://{}", server.address());

@@ -336,6 +336,8 @@ fn clients_that_leave_in_mid_request_free_their_slots() {
 
 #[test]
 fn a_thousand_clients_are_served_and_no_more_than_allowed() {
+    // Both ends of each connection are in this process.
+    knee_reactor::process::raise_open_files_limit().unwrap();
     let servers = [Memcached::start()];
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
