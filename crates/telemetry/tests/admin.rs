@@ -16,7 +16,8 @@ use knee_telemetry::{
 fn serve<R: Role>(gauges: R::Gauges) -> (Running<R>, Recorder<R>, SocketAddr) {
     let mut reporter = Reporter::<R>::to_sink("test", Stats::None, Box::new(sink()));
     let recorder = reporter.recorder("net-0", gauges, Moment::now());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Where nobody else comes to listen when it no longer does.
+    let listener = TcpListener::bind(knee_ports::free_address()).unwrap();
     let address = listener.local_addr().unwrap();
     reporter.serve_admin(listener).unwrap();
     (reporter.start().unwrap(), recorder, address)
