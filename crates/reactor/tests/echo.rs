@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown as Half, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -360,17 +360,24 @@ fn an_idle_time_beyond_the_clock_is_none() {
 
 #[test]
 fn idle_connections_are_closed_and_busy_ones_are_not() {
-    let config = Config { idle_timeout: Some(Duration::from_millis(1500)), ..Config::default() };
+    // Longer than a tick takes on a busy machine.
+    let config = Config { idle_timeout: Some(Duration::from_secs(5)), ..Config::default() };
     let running = Running::start(1, &config);
     let mut idle = running.connect();
     let mut busy = running.connect();
-    let until = Instant::now() + Duration::from_millis(4000);
-    while Instant::now() < until {
+    idle.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let closed = loop {
         busy.write_all(b"tick\n").unwrap();
         assert_eq!(read_exactly(&mut busy, 5), b"tick\n");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0, "the idle one should be closed");
+        match idle.read(&mut [0; 1]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {}
+            read => break read,
+        }
+    };
+    assert_eq!(closed.unwrap(), 0, "the idle one should be closed");
+    busy.write_all(b"tick\n").unwrap();
+    assert_eq!(read_exactly(&mut busy, 5), b"tick\n");
     running.wait_for(&Seen::Closed(Origin::Accepted, "Idle".into()));
 }
 
