@@ -2,7 +2,8 @@
 # make test   everything that must hold; what CI runs
 # make check  format, lint, types
 # make bench  the programs against their peers, side by side
-# make soak   what make test does at length: kills, histories that are checked, keys and messages that come and go, drawn examples
+# make soak   what make test does at length: kills, histories that are checked, keys and messages that come and go, and drawn
+#             anew: answers compared with memcached's, networks solved in two ways, examples
 # make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
 
 .DEFAULT_GOAL := demo
@@ -53,6 +54,9 @@ soak: build $(VENV)/dev
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned torture:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space:: -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test memcached -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test histories -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-bin --test queue_killed -- --nocapture
 	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked --profile fast -p knee-queue --test churn -- --nocapture

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use knee_kernels::{Closed, Error, Lattice, POPULATION_MAX, Station};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 fn closed(
     population: usize,
@@ -61,7 +62,19 @@ prop_compose! {
     }
 }
 
+/// The same networks each time; `KNEE_SOAK=n` draws n times as many, and others each time.
+fn draws() -> ProptestConfig {
+    let soak: Option<u32> = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok());
+    let config = ProptestConfig::default();
+    ProptestConfig {
+        cases: config.cases * soak.unwrap_or(1),
+        rng_seed: soak.map_or(RngSeed::Fixed(20_261_123), |_| RngSeed::Random),
+        ..config
+    }
+}
+
 proptest! {
+    #![proptest_config(draws())]
     #[test]
     fn convolution(population in 1..30_usize, think_time in 0.0..20.0, stations in stations()) {
         let solution = closed(population, think_time, &solvable(&stations)).expect("in range");

@@ -5,6 +5,7 @@ mod harness;
 
 use harness::{Client, Memcached, Store, settings};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 /// A request, but for cas tokens: those differ between the servers, so that a token is the one that
 /// a server has told last for the key, or one it never told.
@@ -276,7 +277,14 @@ fn compare(strategy: impl Strategy<Value = Request>, cases: u32) {
     let memcached = Memcached::start();
     // Not the one with versions by the key: a token of one key may be that of another there.
     let stores: Vec<Store> = Store::each(settings()).take(3).collect();
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    // The same requests each time; `KNEE_SOAK=n` draws n times as many, and others each time.
+    let soak: Option<u32> = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok());
+    let config = ProptestConfig {
+        cases: cases * soak.unwrap_or(1),
+        rng_seed: soak.map_or(RngSeed::Fixed(20_261_123), |_| RngSeed::Random),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     let sides = || stores.iter().map(|store| Side::new(store.client())).collect::<Vec<_>>();
     proptest!(config, |(requests in prop::collection::vec(strategy, 1..40))| {
         let (mut theirs, mut all_ours) = (Side::new(memcached.client()), sides());

@@ -8,6 +8,7 @@ use knee_proto::{Expect, MetaVerb, ResponseDecoder, Status, quiet_suppresses};
 use model::Model;
 use peer::Memcached;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 // A row is an input and why it is worth one.
 type Row = (&'static [u8], &'static str);
@@ -342,7 +343,14 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn finds_the_same_faults_in_random_lines_as_memcached() {
     let server = Memcached::start();
-    let config = ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() };
+    // The same lines each time; `KNEE_SOAK=n` draws n times as many, and others each time.
+    let soak: Option<u32> = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok());
+    let config = ProptestConfig {
+        cases: 2000 * soak.unwrap_or(1),
+        rng_seed: soak.map_or(RngSeed::Fixed(20_261_123), |_| RngSeed::Random),
+        failure_persistence: None,
+        ..Default::default()
+    };
     proptest!(config, |(input in soup())| {
         server.flush();
         let theirs = protocol_errors(&server.ask(&input));
