@@ -405,7 +405,8 @@ pub(crate) async fn whoever_removes_together_shares_without_loss(desk: Desk<impl
         .collect();
     let mut seen = HashSet::new();
     for remover in removers {
-        let mine = timeout(PATIENCE, remover).await.expect("none is lost").unwrap();
+        // Hundreds of removals, some of them waited for by all.
+        let mine = timeout(3 * PATIENCE, remover).await.expect("none is lost").unwrap();
         assert!(mine.is_sorted_by_key(|message| message.id), "each in order");
         seen.extend(mine.iter().map(|message| message.content.clone()));
     }
