@@ -26,7 +26,8 @@ async fn refused(options: &Options) -> String {
     serving.to_string()
 }
 
-/// Whether the sessions of who serves are encrypted, that of who listens as well.
+/// Whether the sessions of who serves are encrypted, that of who listens as well. Those of who served
+/// before may end later.
 async fn is_encrypted(cluster: &Cluster, options: &Options) -> bool {
     let desk = Desk(Postgres::open(options).await.unwrap());
     desk.client().await;
@@ -35,10 +36,14 @@ async fn is_encrypted(cluster: &Cluster, options: &Options) -> bool {
     let database = database.split('?').next().unwrap();
     let sessions = "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE datname = current_database() AND application_name = 'knee-queue'";
-    let rows = cluster.connect(database).await.query(sessions, &[]).await.unwrap();
-    let encrypted: Vec<bool> = rows.iter().map(|row| row.get(0)).collect();
-    assert!(encrypted.len() >= 2 && encrypted.iter().all(|&one| one == encrypted[0]));
-    encrypted[0]
+    let client = cluster.connect(database).await;
+    desk.at_last(async || {
+        let rows = client.query(sessions, &[]).await.unwrap();
+        let encrypted: Vec<bool> = rows.iter().map(|row| row.get(0)).collect();
+        let agreed = encrypted.len() >= 2 && encrypted.iter().all(|&one| one == encrypted[0]);
+        agreed.then(|| encrypted[0])
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
