@@ -103,7 +103,7 @@ impl Cluster {
             .arg("-D")
             .arg(self.place.join("data"))
             .args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"])
-            .args(["-c", "unix_socket_directories=", "-c", "max_connections=200"])
+            .args(["-c", "unix_socket_directories=", "-c", "max_connections=1000"])
             .args(["-c", "shared_buffers=64MB", "-c", &format!("fsync={fsync}")])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
