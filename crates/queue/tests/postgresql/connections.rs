@@ -76,9 +76,9 @@ async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
     let cluster = Cluster::shared();
     let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
     let options = Options {
-        address: format!("{}?connect_timeout=1", options.address),
+        address: format!("{}?connect_timeout=3", options.address),
         connections: 1,
-        call_max: Duration::from_millis(500),
+        call_max: Duration::from_secs(3),
         ..options
     };
     proxy.hold(true);
