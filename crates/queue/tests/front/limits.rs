@@ -39,10 +39,14 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[tokio::test]
 async fn who_does_nothing_is_left_and_who_waits_for_a_message_is_not() {
-    let server = Server::with(idle_max(Duration::from_millis(100)), Ledger::open());
-    let mut client = server.client().await;
+    let ledger = Ledger::open();
+    // Who prepares is not left, however slow that is.
+    let patient = Server::start(ledger.clone());
+    let mut client = patient.client().await;
     let me = register(&mut client).await;
     let queue = create(&mut client, me).await;
+    let server = Server::with(idle_max(Duration::from_millis(500)), ledger);
+    let mut client = server.client().await;
     let mut waiter = server.client().await;
     let waiting = tokio::spawn(async move { remove(&mut waiter, (me, queue), LONG_MS).await });
     let mut idle = connect(&server);

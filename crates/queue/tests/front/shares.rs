@@ -50,14 +50,18 @@ async fn a_connection_leaves_room_to_others() {
 
 #[tokio::test]
 async fn an_answer_is_given_up_that_nobody_takes_though_its_client_waits_for_a_message() {
-    let limits = Limits { idle_max: Some(Duration::from_millis(500)), ..settings().limits };
-    let settings = Settings { messages_bytes_max: 4 << 20, limits, ..settings() };
-    let server = Server::with(settings, Ledger::open());
-    let mut client = server.client().await;
+    let ledger = Ledger::open();
+    // Who prepares is not left, however slow that is.
+    let patient = Server::start(ledger.clone());
+    let mut client = patient.client().await;
     let receiver = register(&mut client).await;
     let queue = create(&mut client, receiver).await;
     let empty = create(&mut client, receiver).await;
     send_large(&mut client, (receiver, queue), 2).await.unwrap();
+    let limits = Limits { idle_max: Some(Duration::from_millis(500)), ..settings().limits };
+    let settings = Settings { messages_bytes_max: 4 << 20, limits, ..settings() };
+    let server = Server::with(settings, ledger);
+    let mut client = server.client().await;
     let mut slow = server.narrow_client().await;
     let mut waiter = slow.clone();
     let waiting =
