@@ -403,12 +403,13 @@ fn it_does_not_end_before_the_last_answer() {
             while let Ok(read) = stream.read(&mut request)
                 && read > 0
             {
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(Duration::from_secs(1));
                 let _ = stream.write_all(&b"END\r\n".repeat(read / b"get a\r\n".len()));
             }
         });
         let settings = knee_middleware::Config {
-            exit_idle: Some(Duration::from_millis(50)),
+            // Less than an answer takes; and the clients ask within both.
+            exit_idle: Some(Duration::from_millis(500)),
             server_timeout: Duration::from_secs(10),
             ..config(mode, threads, &[slow])
         };
