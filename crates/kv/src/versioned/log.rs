@@ -161,7 +161,7 @@ impl Log {
         let mut segments: BTreeMap<_, _> =
             segments.into_iter().map(|segment| (segment.id, segment)).collect();
         let mut spare = VecDeque::from(spare);
-        let mut shortage = None;
+        let (mut shortage, is_begun) = (None, directory.is_some() && !segments.is_empty());
         // What frees space has the reserved ones, also behind a start.
         if spare.len() <= if directory.is_some() { RESERVED } else { 0 } {
             match new_segment(directory.as_ref(), next, segment_bytes) {
@@ -203,7 +203,7 @@ impl Log {
             segment_bytes,
             largest,
             bytes_max: AtomicU64::new(bytes_max),
-            spares: Spares::new(spare, shortage.as_ref()),
+            spares: Spares::new(spare, shortage.as_ref(), is_begun),
             next: AtomicU32::new(next),
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],

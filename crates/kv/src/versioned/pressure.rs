@@ -65,6 +65,8 @@ struct Begun {
     until: Instant,
     /// How often something had been had back by then.
     freed: u64,
+    /// The same, when it looked last.
+    looked: u64,
     /// Whether its time is over: then it tries once more.
     is_over: bool,
 }
@@ -74,6 +76,7 @@ impl Patience {
         self.0.get_or_insert_with(|| Begun {
             until: Instant::now() + WAIT_MAX,
             freed: state.freed,
+            looked: state.freed,
             is_over: false,
         })
     }
@@ -223,7 +226,7 @@ impl Store {
             || !self.0.log.ever_fits(room)
             || state.fruitless.is_some_and(is_hopeless);
         // It may need less than it is thought to.
-        let tries_again = begun.freed != std::mem::replace(&mut begun.freed, state.freed);
+        let tries_again = begun.looked != std::mem::replace(&mut begun.looked, state.freed);
         is_refused.then_some(tries_again)
     }
 }

@@ -81,8 +81,8 @@ impl Store {
             // Each life begins with a segment of its own, be it beyond the limit: there is room in it.
             let fits = is_beyond && live <= self.0.log.room() as u64;
             may_go(segment)
-                && self.0.log.may_move(segment)
                 && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
+                && self.0.log.may_move(segment)
         };
         // What has been forgotten of one that is not yet on the disk might come back.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
@@ -94,7 +94,7 @@ impl Store {
             full.iter().filter(|segment| worth(segment)).min_by_key(|segment| segment.live());
         let Some(segment) = harmed.or(least).or_else(|| {
             let oldest = full.first().filter(|oldest| may_go(oldest));
-            oldest.filter(|_| self.is_burdened())
+            oldest.filter(|oldest| self.is_burdened() && self.0.log.may_move(oldest))
         }) else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
             // What says that all keys are gone is moved, and so not dead, until each says so itself.
@@ -247,6 +247,8 @@ impl Store {
         let oldest = self.0.log.oldest_but(segment.id);
         let (mut at, mut damage) = (0, None);
         while at + HEAD_BYTES <= segment.filled() {
+            // While nothing is locked.
+            self.0.log.refill();
             let from = Location::new(segment.id, at);
             let record = match segment.checked(at) {
                 Ok(record) => record,

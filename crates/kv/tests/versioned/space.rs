@@ -262,8 +262,9 @@ fn segments_that_were_made_larger_are_had_back_and_counted_by_what_they_take() {
     let lengths = directory.segments().into_iter();
     let takes: u64 = lengths.map(|file| file.metadata().expect("it is there").len() - 4096).sum();
     assert!(takes < 2 * figures.live_bytes + (64 << 10), "{takes} bytes of files: {figures:?}");
+    // The reserved ones, and what was made ahead for the last large one and was not needed.
     assert!(
-        figures.file_bytes <= takes && takes <= figures.file_bytes + 2 * 4096,
+        figures.file_bytes <= takes && takes <= figures.file_bytes + 4 * 4096,
         "{takes}: {figures:?}"
     );
 }

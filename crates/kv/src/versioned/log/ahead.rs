@@ -95,12 +95,22 @@ impl Log {
         }
     }
 
-    /// Whether what is alive in a segment can be moved: on a disk that is full there may be too little room for
-    /// that of one from before, when segments were larger.
+    /// Whether what is alive in a segment can be moved as a whole. Of one from before, when segments were larger,
+    /// it may need several: they are made first, for on a disk that is full it would take the reserve.
     pub(crate) fn may_move(&self, segment: &Segment) -> bool {
-        let is_large = segment.reserved > self.segment_bytes;
-        let needed = self.segments_in(segment.live() as usize);
-        !is_large || !self.is_short() || self.spares.has(needed)
+        let live = segment.live() as usize;
+        let (is_large, needed) = (segment.reserved > self.segment_bytes, self.segments_in(live));
+        !is_large
+            || live <= self.room()
+            || self.spares.fill(needed, false, || self.make_segment()).is_ok()
+    }
+
+    /// Replaces what was taken out of the reserve, unless the disk has just refused that.
+    pub(crate) fn refill(&self) {
+        if self.is_in_reserve(0) {
+            // Whoever needs one is told.
+            let _ = self.spares.fill(RESERVED, false, || self.make_segment());
+        }
     }
 
     /// Segments that records of so many bytes may need: a record is in one, and leaves less than half of the one

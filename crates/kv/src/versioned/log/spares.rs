@@ -87,11 +87,15 @@ impl Drop for Making<'_> {
 }
 
 impl Spares {
-    /// Those that were made before, and why there are no more, unless there may be.
-    pub(super) fn new(segments: VecDeque<Segment>, shortage: Option<&io::Error>) -> Spares {
+    /// Those that were made before, and why there are no more, unless there may be. Of a log that `is_begun`
+    /// already, reserved ones that are missing had been taken.
+    pub(super) fn new(
+        segments: VecDeque<Segment>,
+        shortage: Option<&io::Error>,
+        is_begun: bool,
+    ) -> Spares {
         let shortage = shortage.map(Shortage::new);
-        // Where there is no room for one to write to, what there is belongs to the reserve.
-        let is_lent = shortage.is_some();
+        let is_lent = is_begun || shortage.is_some();
         let mut state = State { segments, is_lent, is_making: false, shortage };
         let left = AtomicUsize::new(state.left());
         Spares { state: Mutex::new(state), made: Condvar::new(), left }
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn who_needs_one_does_not_wait_for_all_that_somebody_else_makes() {
-        let (spares, next) = (Spares::new(VecDeque::new(), None), AtomicU32::new(1));
+        let (spares, next) = (Spares::new(VecDeque::new(), None, false), AtomicU32::new(1));
         let made = || Segment::growing(next.fetch_add(1, Ordering::Relaxed), 0, 4096);
         let (third_begun, third_goes_on) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|scope| {
@@ -256,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_has_no_room_is_not_asked_by_each_who_writes() {
-        let (spares, asked) = (Spares::new(VecDeque::new(), None), AtomicU32::new(0));
+        let (spares, asked) = (Spares::new(VecDeque::new(), None, false), AtomicU32::new(0));
         let full = || {
             asked.fetch_add(1, Ordering::Relaxed);
             Err(io::ErrorKind::StorageFull.into())
@@ -281,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_is_no_want_of_room_is_not_told_as_one() {
-        let spares = Spares::new(VecDeque::new(), None);
+        let spares = Spares::new(VecDeque::new(), None, false);
         let no_file = || Err(io::Error::from_raw_os_error(libc::EMFILE));
         let refused = spares.take(1, false, no_file).unwrap_err();
         assert!(matches!(refused, Unwritable::Failed(_)), "{refused:?}");
@@ -295,7 +299,7 @@ mod tests {
 
     #[test]
     fn who_panics_while_it_makes_one_stops_nobody() {
-        let spares = Spares::new(VecDeque::new(), None);
+        let spares = Spares::new(VecDeque::new(), None, false);
         std::thread::scope(|scope| {
             let panics = scope.spawn(|| spares.fill(1, false, || panic!("as is asked for")));
             panics.join().unwrap_err();
