@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.bottleneck import SATURATED, cpu_shares, utilizations
+from knee.bottleneck import OUTSIDERS_MAX, SATURATED, cpu_shares, utilizations
 from knee.intervals import counted
 from knee.measurements import Measurements, of_run, station_column
 from knee.trim import RUN, steady_state, steady_state_warnings, trim
@@ -52,12 +52,13 @@ def observed_run(dataset: Dataset) -> Observed:
     found = of_run(dataset)
     utilization = utilizations(dataset)
     limits = _load_limits(dataset.summaries, found.table, utilization)
+    shares = cpu_shares(dataset)
     return Observed(
         name=dataset.name,
         question=dataset.question,
         measurements=found,
         utilizations=utilization,
-        cpu_shares=cpu_shares(dataset),
+        cpu_shares=shares,
         limits=limits,
         unmeasured=tuple(_unmeasured(dataset, utilization)),
         warnings=(
@@ -65,6 +66,7 @@ def observed_run(dataset: Dataset) -> Observed:
             *_errors(found.table),
             *_unanswered(found.table),
             *_load_warnings(limits, found.table.height),
+            *_outsiders(shares, found.table.height),
             *_stolen(dataset),
             *steady_state_warnings(steady_state(dataset.windows, dataset.points)),
         ),
@@ -154,6 +156,18 @@ def _unanswered(table: pl.DataFrame) -> list[str]:
         f"In {silent} of {counted(table.height, 'run')} no request was answered in the seconds that count: throughput "
         "was 0 there, and what needs a response time, such as the knee, leaves them out. Measure longer, or on a "
         "quieter machine."
+    ]
+
+
+def _outsiders(shares: pl.DataFrame, runs: int) -> list[str]:
+    """What programs outside the experiment took, where it was enough to move the numbers."""
+    taken = shares.filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))["share"].to_list()
+    if not taken:
+        return []
+    return [
+        f"In {len(taken)} of {counted(runs, 'run')} programs outside the experiment took more than "
+        f"{OUTSIDERS_MAX:.0%} of the host's CPU, {max(taken):.0%} in the worst: what differs between runs may be "
+        "theirs. Stop them and measure again."
     ]
 
 

@@ -313,9 +313,13 @@ def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:
     dataset = synthetic_dataset(System(cores=2))
     others = pl.when(pl.col("target") == "host").then(2.0 - pl.col("cpu_user_s")).otherwise(0.0)
     dataset.probes = dataset.probes.with_columns(cpu_system_s=others)
-    (verdict,) = diagnose(dataset).verdicts
+    found = diagnose(dataset)
+    (verdict,) = found.verdicts
     assert verdict.bottleneck.status == "cannot tell"
     assert "outside the experiment" in verdict.bottleneck.sentence
+    assert any(warning.startswith("In 27 of 27 runs programs outside") for warning in found.warnings)
+    quiet = diagnose(synthetic_dataset(System(cores=2)))
+    assert not any("programs outside" in warning for warning in quiet.warnings)
 
 
 def test_what_the_hypervisor_kept_is_told_and_was_no_capacity() -> None:
