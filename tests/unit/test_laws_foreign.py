@@ -195,6 +195,23 @@ def test_an_empty_think_time_is_an_open_loop_and_said() -> None:
     assert [check.verdict for check in laws_of_measurements(found).interactive] == ["does not apply"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rate,throughput,response_ms\n100,100,1\n200,190,2\n",
+        "rate,throughput\n100,100\n",
+        "clients,rate,throughput,response_ms\n40,100,100,1\n40,200,190,2\n",
+        "clients,rate,throughput,response_ms\n40,100,0,1\n40,200,190,2\n",
+        "throughput,response_ms,think_ms\n100,1,\n",
+    ],
+)
+def test_an_open_loop_is_not_asked_for_clients_who_think(text: str) -> None:
+    (sentence,) = laws(text).sentences
+    assert sentence.endswith(
+        "no client waits for its answer and thinks before the next request, so there is neither N nor Z."
+    )
+
+
 STATION = """\
 clients,throughput,response_ms,visits_db,throughput_db,servers_db,service_ms_db,utilization_db,queue_length_db,response_ms_db
 8,100.0,80.0,2,{flow},4,10.00,{busy},{queue},12.00

@@ -79,6 +79,16 @@ def check_laws(
     of_stations = [] if stations is None else station_laws(runs, stations, tolerance=tolerance, level=level)
     conservation = conserved(runs, level=level)
     demands = [] if stations is None else service_demands(runs, stations, by, tolerance=tolerance, level=level)
+    found = sentences(
+        interactive,
+        of_stations,
+        conservation,
+        demands,
+        labels,
+        _unusable(runs),
+        tolerance,
+        open_loop=not runs.is_empty() and "think_ms" in runs.columns and runs["think_ms"].is_null().all(),
+    )
     return LawReport(
         tuple(interactive),
         tuple(of_stations),
@@ -86,7 +96,7 @@ def check_laws(
         tuple(demands),
         labels,
         tolerance,
-        tuple(sentences(interactive, of_stations, conservation, demands, labels, _unusable(runs), tolerance)),
+        tuple(found),
     )
 
 

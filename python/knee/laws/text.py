@@ -34,14 +34,17 @@ def sentences(
     labels: Labels,
     unusable: Sequence[tuple[int, int, int]],
     tolerance: float,
+    *,
+    open_loop: bool,
 ) -> list[str]:
     """One finding or likely cause each, the interactive law of all requests first.
 
-    `unusable` are points, with their clients and how many of their runs lack what that law takes.
+    `unusable` are points, with their clients and how many of their runs lack what that law takes; in an `open_loop`
+    none could have it.
     """
     return [
-        *_interactive(interactive, stations, labels, tolerance),
-        *(_unusable(unusable, labels) if interactive else ()),
+        *([_in_open_loop(stations)] if open_loop else _interactive(interactive, labels, tolerance)),
+        *(_unusable(unusable, labels) if interactive and not open_loop else ()),
         *_types(interactive, labels, tolerance),
         *_stations(stations, labels, tolerance),
         *_conservation(conservation, labels),
@@ -74,20 +77,23 @@ def _place(clients: int | None, label: str, point: int) -> str:
     return " ".join(parts) or f"point {point}"
 
 
-def _interactive(
-    checks: Sequence[InteractiveCheck], stations: Sequence[StationCheck], labels: Labels, tolerance: float
-) -> list[str]:
+def _in_open_loop(stations: Sequence[StationCheck]) -> str:
+    queues = list(dict.fromkeys(check.station for check in stations if check.law == "Little's law"))
+    instead = f" Little's law takes its place, at {', '.join(queues)}." if queues else ""
+    return (
+        "The interactive law does not apply: the load is an open loop, in which no client waits for its answer and "
+        f"thinks before the next request, so there is neither N nor Z.{instead}"
+    )
+
+
+def _interactive(checks: Sequence[InteractiveCheck], labels: Labels, tolerance: float) -> list[str]:
     checks = [check for check in checks if check.request_type is None]
-    if not checks:
+    if all(check.verdict == "does not apply" for check in checks):
         return [
             "The interactive law was not checked: that takes clients, throughput and response_ms in the same rows, "
             "and none of them zero."
         ]
     closed = [check for check in checks if check.verdict != "does not apply"]
-    if not closed:
-        queues = list(dict.fromkeys(check.station for check in stations if check.law == "Little's law"))
-        instead = f" Little's law takes its place, at {', '.join(queues)}." if queues else ""
-        return [f"The interactive law does not apply: the load is an open loop.{instead}"]
     broken = [check for check in closed if check.verdict == "violated"]
     unsure = [check for check in closed if check.verdict == "cannot tell"]
     worst = _worst(broken or closed)
