@@ -20,6 +20,7 @@ from knee.intervals import LEVEL, counted, quantity
 from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_of_run
 from knee.laws.foreign import ALL
 from knee.laws.tables import stations
+from knee.levels import Level, Levels, levels
 from knee.measurements import Measurements, configuration
 from knee.observed import Observed, observed_run, observed_table
 from knee.trim import RUN
@@ -41,8 +42,6 @@ _KNEE_NEEDS = {
     "throughput": "throughput",
     "response_ms": "response times",
 }
-
-Level = int | float | str | bool
 
 
 def label_of(factors: Mapping[str, Level]) -> str:
@@ -70,8 +69,9 @@ class Diagnosis:
     """Everything that the analyses found, for people and for the report.
 
     `factorial` has one entry per response that could be explained, `unexplained` a sentence per response that could
-    not; both are empty where fewer than two factors vary. `arrivals` has one entry per combination of the factors but
-    the arrival rate, and none where that was not varied. `level` is that of every interval.
+    not; both are empty where fewer than two factors vary, and `levels` is there for a single one. `arrivals` has one
+    entry per combination of the factors but the arrival rate, and none where that was not varied. `level` is that of
+    every interval.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Diagnosis:
     laws: LawReport
     factorial: tuple[Findings, ...]
     unexplained: tuple[str, ...]
+    levels: Levels | None
     warnings: tuple[str, ...]
     measurements: Measurements
     utilizations: pl.DataFrame
@@ -147,6 +148,7 @@ def diagnose(
         laws=laws,
         factorial=factorial,
         unexplained=unexplained,
+        levels=levels(found.table, found.factors, level),
         warnings=(*observed.warnings, *_left_out(combinations)),
         measurements=found,
         utilizations=observed.utilizations,
@@ -355,7 +357,9 @@ def arrival_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def factor_lines(diagnosis: Diagnosis) -> list[str]:
-    """What moved each response most, and what else did; or why nobody can tell."""
+    """What moved each response most, and what else did; or why nobody can tell. Of a single factor, its best level."""
+    if diagnosis.levels is not None:
+        return [diagnosis.levels.sentence]
     return [line for findings in diagnosis.factorial for line in findings.sentences[:2]] + [*diagnosis.unexplained]
 
 

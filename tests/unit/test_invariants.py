@@ -59,8 +59,20 @@ def test_only_the_dataset_knows_file_names(suffix: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("design", "laws", "trim", "intervals", "distributions", "asymptotes", "bottleneck", "observed", "diagnose"),
-        *("factorial", "fit", "hdr", "outcomes", "views"),
+        *(
+            "design",
+            "laws",
+            "trim",
+            "intervals",
+            "distributions",
+            "asymptotes",
+            "levels",
+            "arrivals",
+            "bottleneck",
+            "observed",
+            "diagnose",
+        ),
+        *("factorial", "fit", "hdr", "outcomes", "views", "arrivals", "levels"),
     ],
 )
 def test_pure_modules_touch_nothing_outside(name: str) -> None:

@@ -278,6 +278,40 @@ def test_a_page_of_one_client_count_draws_no_curve_of_one_dot(tmp_path: Path) ->
     assert not {"knee-0", "clients-throughput"} & set(specifications(page))
 
 
+def test_a_factor_of_numbers_is_the_axis_where_nobody_varied_the_load(tmp_path: Path) -> None:
+    write(synthetic_dataset(System(), (32,), workers=(1, 2, 4, 8)), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    specs, words = specifications(page), in_words(page)
+    draw(specs)
+    assert "Against middleware.workers, at 32 clients" in headings(page)
+    chart: Any = specs["level-throughput"]
+    assert chart["encoding"]["x"]["title"] == "middleware.workers"
+    assert [row["level"] for row in chart["data"]["values"]] == [1, 2, 4, 8]
+    assert "color" not in chart["encoding"], "the factor makes no line of its own"
+    assert sorted({row["level"] for row in drawn(specs["percentiles"], "value_ms")}) == [1, 2, 4, 8]
+    residuals: Any = specs["law-residuals"]
+    assert residuals["layer"][1]["encoding"]["x"]["title"] == "middleware.workers"
+    assert list(dict.fromkeys(row["at"] for row in drawn(residuals, "residual"))) == ["1", "2", "4", "8"]
+    assert "grows with every client" not in words
+    assert words.index("Throughput is largest with middleware.workers = 8") < words.index("Only 1 client count")
+    points: Any = specs["timeline-throughput"]["params"]
+    assert points[0]["bind"]["labels"] == [f"middleware.workers = {workers}" for workers in (1, 2, 4, 8)]
+
+
+def test_of_several_factors_the_one_with_the_most_numbers_is_the_axis() -> None:
+    rows = [
+        f"8,{cache},{workers},{repetition},{100 * workers + repetition}"
+        for cache in ("cold", "warm")
+        for workers in (1, 2, 4)
+        for repetition in (1, 2)
+    ]
+    page = page_of("\n".join(["clients,cache,workers,repetition,throughput", *rows]))
+    chart: Any = specifications(page)["level-throughput"]
+    assert chart["encoding"]["x"]["title"] == "workers"
+    assert chart["encoding"]["color"]["title"] == "cache"
+    assert "Throughput is largest" not in in_words(page), "a factorial analysis tells which of several matters"
+
+
 def test_percentiles_come_from_merged_histograms_not_from_averages() -> None:
     # 99 fast requests in one repetition, 1 slow one in the other: the mean of both medians would be 50.5 ms.
     fast = Histogram(np.bincount([1000] * 99).astype(np.int64), lowest=1)
@@ -517,5 +551,5 @@ def test_what_has_no_place_on_a_logarithmic_axis_is_left_to_the_table() -> None:
     draw(specs)
     for name in ("law-throughput", "law-response_ms"):
         assert [row["clients"] for row in drawn(specs[name], "view")] == [8]
-    assert {row["clients"] for row in drawn(specs["law-residuals"], "residual")} <= {4, 8}
+    assert {row["at"] for row in drawn(specs["law-residuals"], "residual")} <= {4, 8}
     assert "The table alone has 1 of 2" in in_words(page)

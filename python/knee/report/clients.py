@@ -1,4 +1,4 @@
-"""Everything that was measured, against clients, or against the arrival rate where that was varied."""
+"""Everything that was measured, against clients, the arrival rate or another factor: whichever was varied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUANTITIES = (
     (
         "response_ms",
         "Response time (ms)",
-        "Mean response time, as the clients saw it. Where throughput no longer rises, it grows with every client.",
+        "Mean response time, as the clients saw it.",
     ),
     (
         "queue_length",
@@ -39,27 +39,35 @@ _QUANTITIES = (
 )
 
 
-_AGAINST_RATES = {
-    "throughput": "Throughput, as the clients saw it. On the dotted line it is the arrival rate: requests are answered "
-    "as fast as they come. From the rate on at which it lies below the line, the system does not keep up.",
-    "response_ms": "Mean response time, as the clients saw it. Where requests come faster than they are answered, it "
-    "has no steady value: they wait the longer, the longer one measures.",
+_AGAINST = {
+    ("clients", "response_ms"): "Mean response time, as the clients saw it. Where throughput no longer rises, it grows "
+    "with every client.",
+    (
+        "rate",
+        "throughput",
+    ): "Throughput, as the clients saw it. On the dotted line it is the arrival rate: requests "
+    "are answered as fast as they come. From the rate on at which it lies below the line, the system does not keep up.",
+    ("rate", "response_ms"): "Mean response time, as the clients saw it. Where requests come faster than they are "
+    "answered, it has no steady value: they wait the longer, the longer one measures.",
 }
-"""Captions that are others there."""
+"""By the axis' field, captions that are others there."""
 
 
 def title(sheet: Sheet) -> str:
-    """With one client count there is nothing to draw anything against."""
+    """Without a curve to draw, the number of clients."""
     if sheet.diagnosis.arrivals:
         return "Against the arrival rate"
-    return f"At {counted(sheet.counts[0], 'client')}" if len(sheet.counts) == 1 else "Against clients"
+    clients = counted(sheet.counts[0], "client") if len(sheet.counts) == 1 else ""
+    if sheet.factor is not None:
+        return f"Against {sheet.factor}" + (f", at {clients}" if clients else "")
+    return f"At {clients}" if clients else "Against clients"
 
 
 def section(sheet: Sheet) -> str:
     """Every quantity that was measured, one line per combination of the other factors; empty without either."""
     if not sheet.load:
         return ""
-    named, against_rates = len(sheet.labels) > 1, bool(sheet.diagnosis.arrivals)
+    named = len(sheet.labels) > 1
     means = {column: _means(sheet, column) for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations}
     figures: list[str] = []
     for column, name, caption in _QUANTITIES if len(sheet.axis.levels) > 1 else ():
@@ -81,9 +89,9 @@ def section(sheet: Sheet) -> str:
                 series=sheet.series_title if named else None,
                 choices=sheet.short_labels,
                 axis=sheet.axis,
-                diagonal=against_rates and column == "throughput",
+                diagonal=sheet.axis.field == "rate" and column == "throughput",
             )
-            said = _AGAINST_RATES.get(column, caption) if against_rates else caption
+            said = _AGAINST.get((sheet.axis.field, column), caption)
             figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said))
     shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
     rows: list[tuple[Cell, ...]] = [

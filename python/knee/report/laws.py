@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from knee.laws import Comparison, InteractiveCheck, LawReport
@@ -54,25 +54,32 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
             )
         if values:
             yield sheet.figure(f"law-{quantity}", law_scatter(values, unit), caption)
+
+    def residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]]) -> Rows:
+        return _residuals(named, {point: sheet.short(label) for point, label in laws.labels.items()} if apart else {})
+
+    # With one client count all of them would stand above it.
+    apart = len({check.clients for check in of_all}) == 1 and len(set(laws.labels.values())) > 1
+    across = sheet.configurations_title if apart else "Clients"
     band = f"The band is the tolerance of ±{laws.tolerance:.0%}."
-    if residuals := [
-        *_residuals((f"X, {check.view}", check, check.throughput) for check in of_all),
-        *_residuals((f"R, {check.view}", check, check.response_ms) for check in of_all),
+    if of_both := [
+        *residuals((f"X, {check.view}", check, check.throughput) for check in of_all),
+        *residuals((f"R, {check.view}", check, check.response_ms) for check in of_all),
     ]:
         yield sheet.figure(
             "law-residuals",
-            law_residuals(residuals, laws.tolerance),
+            law_residuals(of_both, across, laws.tolerance),
             f"How far the law's prediction lies from the measurement, both ways and from each view. {band}",
             wide=True,
         )
     typed = [check for check in closed if check.request_type is not None][:CHECKS_MAX]
     views = {check.view for check in typed}
-    if of_types := _residuals(
+    if of_types := residuals(
         (f"{check.request_type}{f', {check.view}' * (len(views) > 1)}", check, check.throughput) for check in typed
     ):
         yield sheet.figure(
             "law-types",
-            law_residuals(of_types, laws.tolerance),
+            law_residuals(of_types, across, laws.tolerance),
             "The same for the throughput of each request type alone, for which the other types' response times are "
             f"think time. {band}",
             wide=True,
@@ -83,14 +90,15 @@ def _on_log_axes(*numbers: float) -> bool:
     return all(math.isfinite(number) and number > 0 for number in numbers)
 
 
-def _residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]]) -> Rows:
-    """The residuals that there are: a measured zero has none."""
+def _residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]], places: Mapping[int, str]) -> Rows:
+    """The residuals that there are, a measured zero has none; `places` are points' if not their numbers of clients."""
     rows: Rows = []
     for name, check, comparison in named:
         estimate, uncertainty = comparison.residual.estimate, comparison.uncertainty
         if math.isfinite(estimate):
             low, high = (None, None) if uncertainty is None else (estimate - uncertainty, estimate + uncertainty)
-            rows.append({"clients": check.clients, "check": name, "residual": estimate, "low": low, "high": high})
+            at = places.get(check.point, check.clients)
+            rows.append({"at": at, "check": name, "residual": estimate, "low": low, "high": high})
     return rows
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
+from typing import TypeGuard
 
 from knee.arrivals import rate_in_words
-from knee.diagnose import Diagnosis, Level, label_of
+from knee.diagnose import Diagnosis, label_of
 from knee.intervals import counted
+from knee.levels import Level
 from knee.report.charts.vega import Axis, Spec
 from knee.report.tables import Cell, table
+
+_LEVELS_MIN = 3
+"""Fewer levels of a factor make no curve."""
 
 
 class Sheet:
@@ -36,12 +41,34 @@ class Sheet:
         return _title(next(iter(self._factors.values())))
 
     @cached_property
+    def factor(self) -> str | None:
+        """The factor that everything is drawn against where nobody varied the load: of those whose levels are numbers
+        the one with the most; None where the load was varied, or none has levels enough."""
+        if self.diagnosis.arrivals or len(self.counts) > 1:
+            return None
+        levels: dict[str, set[Level]] = {}
+        for verdict in self.diagnosis.verdicts:
+            for name, level in verdict.factors.items():
+                levels.setdefault(name, set()).add(level)
+        numeric = [name for name, found in levels.items() if len(found) >= _LEVELS_MIN and all(map(_is_number, found))]
+        return max(numeric, key=lambda name: len(levels[name]), default=None)
+
+    @cached_property
+    def configurations_title(self) -> str:
+        """Over verdicts' configurations, where these are named by their levels."""
+        return _title(self.diagnosis.verdicts[0].factors)
+
+    @cached_property
     def _factors(self) -> dict[int, dict[str, Level]]:
-        """The other factors' levels at every point that a verdict covers. A verdict is about one arrival rate, and a
-        line about all of them."""
+        """The other factors' levels at every point that a verdict covers. A verdict is about one arrival rate or one
+        level of the factor, and a line about all of them."""
         if self.diagnosis.arrivals:
             return {point: found.factors for found in self.diagnosis.arrivals for point in found.rates}
-        return {point: verdict.factors for verdict in self.diagnosis.verdicts for point in verdict.points}
+        return {
+            point: {name: level for name, level in verdict.factors.items() if name != self.factor}
+            for verdict in self.diagnosis.verdicts
+            for point in verdict.points
+        }
 
     @cached_property
     def _levels(self) -> dict[str, str]:
@@ -50,7 +77,7 @@ class Sheet:
 
     def short(self, label: str) -> str:
         """A combination's name below the legend's title: its levels alone."""
-        return self._levels[label]
+        return self._levels.get(label, label)
 
     @cached_property
     def short_labels(self) -> list[str]:
@@ -64,7 +91,8 @@ class Sheet:
         if "clients" not in table.columns:
             return {}
         pairs = zip(table["point"].to_list(), table["clients"].to_list(), strict=True)
-        return {point: clients for point, clients in pairs if point in self.series}
+        covered = {point for verdict in self.diagnosis.verdicts for point in verdict.points}
+        return {point: clients for point, clients in pairs if point in covered}
 
     @cached_property
     def counts(self) -> list[int]:
@@ -73,8 +101,15 @@ class Sheet:
 
     @cached_property
     def load(self) -> Mapping[int, int | float]:
-        """How much load there was at every point that a verdict covers: the arrival rate where that was varied, else
-        the clients; empty where nobody gave them."""
+        """How much load there was at every point that a verdict covers: the arrival rate where that was varied, the
+        level of the factor where there is one instead, else the clients; empty where nobody gave them."""
+        if self.factor is not None:
+            return {
+                point: level
+                for verdict in self.diagnosis.verdicts
+                for point in verdict.points
+                if _is_number(level := verdict.factors[self.factor])
+            }
         return {point: rate for found in self.diagnosis.arrivals for point, rate in found.rates.items()} or self.clients
 
     @cached_property
@@ -83,10 +118,14 @@ class Sheet:
         levels = sorted(set(self.load.values()))
         if self.diagnosis.arrivals:
             return Axis("rate", "Arrival rate (requests/s)", levels)
+        if self.factor is not None:
+            return Axis("level", self.factor, levels)
         return Axis("clients", "Clients", levels)
 
     def in_words(self, load: float) -> str:
-        """“40 clients”, “1,500 requests/s”."""
+        """“40 clients”, “1,500 requests/s”, “workers = 8”."""
+        if self.factor is not None:
+            return f"{self.factor} = {load}"
         return rate_in_words(load) if self.diagnosis.arrivals else counted(int(load), "client")
 
     @cached_property
@@ -111,13 +150,13 @@ class Sheet:
     def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         """A table, of which the first column names verdicts' configurations: by their levels, and not where there is
         one only."""
-        verdicts = self.diagnosis.verdicts
-        return self._of(len({one.label for one in verdicts}), _title(verdicts[0].factors), header[1:], rows)
+        names = len({one.label for one in self.diagnosis.verdicts})
+        return self._of(names, self.configurations_title, header[1:], rows)
 
     def of_lines(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         """A table, of which the first column names the lines that points belong to, as in `of_configurations`, and the
         second one has the load. `header` is that of the other columns."""
-        load = self.axis.title[:1].lower() + self.axis.title[1:]
+        load = self.axis.title if self.factor else self.axis.title[:1].lower() + self.axis.title[1:]
         return self._of(len(self.labels), self.series_title, (load, *header), rows)
 
     def _of(self, names: int, title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
@@ -133,6 +172,10 @@ class Sheet:
             f'<figure class="{"wide" if wide else ""}"><div class="chart" data-chart="{name}" role="img" '
             f'aria-label="{text}"></div><figcaption>{text}</figcaption></figure>'
         )
+
+
+def _is_number(level: Level) -> TypeGuard[int | float]:
+    return isinstance(level, int | float) and not isinstance(level, bool)
 
 
 def _title(factors: Mapping[str, Level]) -> str:

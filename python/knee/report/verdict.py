@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+import polars as pl
+
 from knee.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_line, knee_lines, law_lines
-from knee.intervals import Interval, client_count, counted, number
+from knee.intervals import Interval, client_count, counted, mean_interval, number
 from knee.report.charts.knee import knee_response, knee_throughput
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, table
@@ -46,30 +48,44 @@ def section(sheet: Sheet) -> str:
 
 def _without_knee(sheet: Sheet, sentence: str) -> str:
     """Why there is no knee, said once, behind what was found; the bottlenecks as a table where they differ."""
-    common = sheet.diagnosis.common_bottleneck
+    diagnosis, common = sheet.diagnosis, sheet.diagnosis.common_bottleneck
     findings = _arrivals(sheet) + _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
     if common is not None:
         findings += _finding("Bottleneck", [common.sentence, *common.evidence])
-        return f'<div class="verdict alone"><div>{findings}</div></div>'
-    verdicts = sheet.diagnosis.verdicts
-    rows = [
-        (
-            verdict.label,
-            " and ".join(verdict.bottleneck.names) or verdict.bottleneck.status,
-            verdict.bottleneck.confidence,
-        )
-        for verdict in verdicts
+    words = f'<div class="verdict alone"><div>{findings}</div></div>'
+    measured = [_measured(sheet, verdict) for verdict in diagnosis.verdicts]
+    if common is not None and not all(measured):
+        return words
+    bottlenecks = [
+        (" and ".join(verdict.bottleneck.names) or verdict.bottleneck.status, verdict.bottleneck.confidence)
+        for verdict in diagnosis.verdicts
     ]
+    rows = [
+        (verdict.label, *figures, *(bottleneck if common is None else ()))
+        for verdict, figures, bottleneck in zip(diagnosis.verdicts, measured, bottlenecks, strict=True)
+    ]
+    header = (
+        "configuration",
+        *(("requests/s", "response ms") if all(measured) else ()),
+        *(("bottleneck", "confidence") if common is None else ()),
+    )
     details = "".join(
         f"<h3>{escape(verdict.label)}</h3>"
         + "".join(f"<p>{escape(line)}</p>" for line in bottleneck_lines(verdict.bottleneck))
-        for verdict in verdicts
+        for verdict in diagnosis.verdicts
     )
-    return (
-        f'<div class="verdict alone"><div>{findings}</div></div><div class="panel">'
-        f"{table(('configuration', 'bottleneck', 'confidence'), rows)}"
-        f"{folded('The evidence for every bottleneck', details)}</div>"
-    )
+    evidence = folded("The evidence for every bottleneck", details) if common is None else ""
+    return f'{words}<div class="panel">{sheet.of_configurations(header, rows)}{evidence}</div>'
+
+
+def _measured(sheet: Sheet, verdict: Verdict) -> tuple[Interval, ...]:
+    """Throughput and response time of a configuration that is one point; nothing of any other."""
+    observations = sheet.diagnosis.observations
+    if len(verdict.points) != 1 or not {"throughput", "response_ms"} <= set(observations.columns):
+        return ()
+    rows = observations.filter(pl.col("point") == verdict.points[0])
+    level = sheet.diagnosis.level
+    return tuple(mean_interval(rows[name].drop_nulls().to_list(), level) for name in ("throughput", "response_ms"))
 
 
 def _summary_row(verdict: Verdict) -> Sequence[str | Interval | None]:
@@ -125,8 +141,10 @@ def _laws(sheet: Sheet) -> str:
 
 
 def _factors(sheet: Sheet) -> str:
-    """What moved each response most, or why nobody can tell."""
+    """What moved each response most, or why nobody can tell; of a single factor, its best level."""
     diagnosis = sheet.diagnosis
+    if diagnosis.levels is not None:
+        return _finding("Factor", [diagnosis.levels.sentence])
     lines = [*(findings.sentences[0] for findings in diagnosis.factorial), *diagnosis.unexplained]
     return _finding("Factors", lines) if lines else ""
 

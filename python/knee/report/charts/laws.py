@@ -45,15 +45,18 @@ def law_scatter(values: Rows, unit: str) -> Spec:
     }
 
 
-def law_residuals(values: Rows, tolerance: float) -> Spec:
-    """Residuals of both directions and views against clients, within the band of the tolerance.
+def law_residuals(values: Rows, across: str, tolerance: float) -> Spec:
+    """Residuals of both directions and views within the band of the tolerance, at every number of clients or whatever
+    else `across` says.
 
-    `values`: `clients, residual, low, high, check`.
+    `values`: `at, residual, low, high, check`.
     """
     y = {"type": "quantitative", "title": "Predicted / measured − 1", "axis": {"format": "+.1%"}}
     colour = {"color": {"field": "check", "type": "nominal", "title": None, "sort": None}}
     offset = {"xOffset": {"field": "check", "type": "nominal", "sort": None}}
-    x = {"field": "clients", "type": "ordinal", "title": "Clients", "axis": {"labelAngle": 0, "labelOverlap": True}}
+    x: Spec = {"field": "at", "type": "ordinal", "title": across, "axis": {"labelAngle": 0, "labelOverlap": True}}
+    if any(isinstance(row["at"], str) for row in values):
+        x["sort"] = None
     return {
         "height": 230,
         "layer": [

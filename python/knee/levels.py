@@ -1,0 +1,113 @@
+"""What the only factor does to throughput, or in an open loop to the response time, and what cannot be told. Pure.
+
+Of several factors a factorial analysis says which one matters; of one the question is which of its levels are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from knee.asymptotes import PLATEAU
+from knee.intervals import LEVEL, Floats, Interval, difference_interval, mean_interval, quantity
+
+_LOADS = ("clients", "rate")
+"""Of these, the knee and the arrivals tell."""
+
+_NAMED_MAX = 6
+"""More levels in one sentence nobody reads."""
+
+Level = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What was measured at every level of a factor.
+
+    response   "throughput", of which more is better, or "response_ms", of which less is
+    measured   by level, in order
+    behind     by level, by which share of the best it is worse; surely so where its interval says so
+    """
+
+    factor: str
+    response: str
+    measured: tuple[tuple[Level, Interval], ...]
+    behind: tuple[tuple[Level, Interval], ...]
+
+    @property
+    def best(self) -> tuple[Level, Interval]:
+        """The level whose mean is best, and what was measured there."""
+        others = {level for level, _ in self.behind}
+        return next(pair for pair in self.measured if pair[0] not in others)
+
+    @property
+    def sentence(self) -> str:
+        """The best level, which ones may be as good, and which ones surely are not."""
+        more = self.response == "throughput"
+        level, found = self.best
+        what, unit = ("Throughput is largest", "requests/s") if more else ("The response time is shortest", "ms")
+        said = f"{what} with {self.factor} = {level}: {quantity(found, unit)}."
+        if any(share.low is None for _, share in self.behind):
+            return f"{said} Whether it differs elsewhere cannot be told without repetitions."
+        surely = [pair for pair in self.behind if pair[1].low is not None and pair[1].low > 0]
+        close = [level for level, share in surely if share.high is not None and share.high <= PLATEAU]
+        maybe = [level for level, share in self.behind if share.low is not None and share.low <= 0]
+        worse = [f"{level} ({share.estimate:.0%})" for level, share in surely if level not in close]
+        if maybe:
+            said += f" With {_listed(maybe)} it may be as {'large' if more else 'short'}."
+        if close:
+            said += f" With {_listed(close)} it is within {PLATEAU:.0%} of that."
+        if worse:
+            said += f" It is surely {'less' if more else 'longer'} with {_listed(worse)}."
+        return said
+
+
+def levels(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> Levels | None:
+    """None where several factors vary, or none, or the load alone, or a level was never measured.
+
+    Parameters
+    ----------
+    table
+        Rows of :mod:`knee.observations`.
+    """
+    if len(factors) != 1 or _varies(table, *_LOADS) or factors[0] in (*_LOADS, "request_type"):
+        return None
+    (factor,) = factors
+    response = "response_ms" if table["think_ms"].is_null().all() else "throughput"
+    if response not in table.columns:
+        return None
+    samples: dict[Level, Floats] = {
+        at[factor][0]: at[response].drop_nulls().to_numpy()
+        for _, at in table.sort(factor).group_by(factor, maintain_order=True)
+    }
+    if len(samples) < 2 or not all(sample.size and sample.mean() > 0 for sample in samples.values()):
+        return None
+    means = {at: float(sample.mean()) for at, sample in samples.items()}
+    best = (max if response == "throughput" else min)(means, key=lambda at: means[at])
+    # Every level is compared with the best: Bonferroni's correction.
+    each = 1 - (1 - level) / (len(samples) - 1)
+    return Levels(
+        factor,
+        response,
+        tuple((at, mean_interval(sample, level)) for at, sample in samples.items()),
+        tuple((at, _behind(sample, samples[best], each)) for at, sample in samples.items() if at != best),
+    )
+
+
+def _varies(table: pl.DataFrame, *names: str) -> bool:
+    return any(name in table.columns and table[name].n_unique() > 1 for name in names)
+
+
+def _behind(sample: Floats, best: Floats, level: float) -> Interval:
+    """By which share of the best mean a level lies apart from it."""
+    one, other = (best, sample) if best.mean() > sample.mean() else (sample, best)
+    apart, whole = difference_interval(one, other, level), float(best.mean())
+    ends = [None if end is None else end / whole for end in (apart.low, apart.high)]
+    return Interval(apart.estimate / whole, ends[0], ends[1], level, apart.repetitions)
+
+
+def _listed(named: Sequence[Level]) -> str:
+    more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+    return ", ".join(map(str, named[:_NAMED_MAX])) + more
