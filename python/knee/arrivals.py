@@ -20,7 +20,7 @@ _AGAIN = "Measure longer, with more repetitions, on a quieter machine."
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What came of each arrival rate at one combination of the other factors.
+    """What came of each arrival rate, or of the only one, at one combination of the other factors.
 
     factors   the levels of these
     rates     of every point, requests per second asked for
@@ -46,6 +46,17 @@ class Arrivals:
         return next((one for one in unsure if one[1].high is not None and one[1].high < _enough(one[0])), None)
 
     @property
+    def varied(self) -> bool:
+        """Whether there is more than one rate."""
+        return len(set(self.rates.values())) > 1
+
+    def keeps_up(self, point: int) -> bool | None:
+        """Whether throughput follows the rate of a point; None where that cannot be told."""
+        if self.follows is not None and self.rates[point] <= self.follows:
+            return True
+        return False if self.behind is not None and self.rates[point] >= self.behind[0] else None
+
+    @property
     def sentence(self) -> str:
         """Up to which rate throughput follows; empty where nobody gave it."""
         if not self.measured:
@@ -60,6 +71,8 @@ class Arrivals:
                 f"Throughput follows the arrival rate up to {rate_in_words(follows)}, and no longer: at {here}.{limit}"
             )
         largest, there = self.measured[-1]
+        if follows == largest and not self.varied:
+            return f"Throughput follows the arrival rate, {rate_in_words(largest)}: it is {quantity(there)}."
         if follows == largest:
             return (
                 f"Throughput follows the arrival rate up to {rate_in_words(largest)}, the largest measured. Measure "
@@ -82,7 +95,7 @@ def arrivals(
 ) -> tuple[Arrivals, ...]:
     """One for each combination of the factors, but for the rate and whatever says the same as the rate.
 
-    None where some row has no rate, which is a closed loop's, or all have the same one.
+    Rows without a rate are a closed loop's, and take no part.
 
     Parameters
     ----------
@@ -91,9 +104,10 @@ def arrivals(
     limited
         Points at which a load generator says that it was itself a limit.
     """
-    if "rate" not in table.columns or table["rate"].null_count() or table["rate"].n_unique() < 2:
+    table = table.filter(pl.col("rate").is_not_null()) if "rate" in table.columns else table.clear()
+    if table.is_empty():
         return ()
-    apart = [name for name in factors if not _is_rate(table, name)]
+    apart = [name for name in factors if not (table[name].is_null().all() or _is_rate(table, name))]
     groups = table.sort(apart).group_by(apart, maintain_order=True) if apart else [((), table)]
     return tuple(_line(dict(zip(apart, levels, strict=True)), rows, limited, level) for levels, rows in groups)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from knee.asymptotes import Confidence, Knee
+from knee.asymptotes import OPEN_LOOP, Confidence, Knee
 from knee.intervals import LEVEL, Interval, counted, difference_interval, mean_interval, number
 from knee.trim import RUN, trim
 
@@ -35,7 +35,10 @@ Resource = Literal["worker slots", "commits", "thread", "host CPU", "station"]
 _SOFT = ("worker slots", "commits")
 """Busy for as long as what lies beneath them is: slots wait for a store, and a commit takes all who came meanwhile."""
 
-BottleneckStatus = Literal["found", "load generator", "cannot tell"]
+BottleneckStatus = Literal["found", "load generator", "cannot tell", "none"]
+
+_REPETITIONS_SURE = 3
+"""Fewer repetitions make a verdict less sure."""
 
 OUTSIDERS_DECISIVE = 0.25
 """Share from which a full host says nothing about the system any more."""
@@ -207,16 +210,31 @@ def find_bottleneck(
     candidates = _candidates(utilization.join(clients, on=RUN), at_knee, most, level)
     from_clients = at_knee if at_knee < most else knee.levels[0].clients
     components = _components(observations, from_clients, most, level)
-    owners = {
-        str(owner): float(share)
-        for owner, share in shares.join(clients, on=RUN)
-        .filter(pl.col("clients") == most)
-        .group_by("owner")
-        .agg(pl.col("share").mean())
-        .sort("share", descending=True)
-        .iter_rows()
-    }
+    owners = _owners(shares.join(clients, on=RUN).filter(pl.col("clients") == most))
     return _Decision(knee, candidates, components, owners, load_limits, load_waited, unmeasured).bottleneck()
+
+
+def find_bottleneck_at_rate(
+    observations: pl.DataFrame,
+    utilization: pl.DataFrame,
+    shares: pl.DataFrame,
+    load_limits: Sequence[str] = (),
+    *,
+    keeps_up: bool | None = None,
+    unmeasured: Sequence[str] = (),
+    level: float = LEVEL,
+) -> Bottleneck:
+    """What limits the throughput of an open loop at one arrival rate: nothing, where throughput follows it.
+
+    Parameters are those of :func:`find_bottleneck`, of runs at this rate; `keeps_up` is whether throughput follows,
+    None where that cannot be told.
+    """
+    alone = observations.select(*RUN, pl.lit(1).alias("clients"))
+    candidates = _candidates(utilization.join(alone, on=RUN), 1, 1, level)
+    owners = _owners(shares.join(alone, on=RUN))
+    knee = Knee("cannot tell", OPEN_LOOP, ())
+    decision = _Decision(knee, candidates, (), owners, load_limits, load_waited=False, unmeasured=unmeasured)
+    return decision.without_bottleneck() if keeps_up else decision.bottleneck()
 
 
 def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float) -> tuple[Candidate, ...]:
@@ -251,6 +269,12 @@ def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float
             )
         )
     return tuple(sorted(found, key=lambda candidate: -candidate.at_most.estimate))
+
+
+def _owners(shares: pl.DataFrame) -> dict[str, float]:
+    """Each owner's mean share of the CPU time, the largest first."""
+    means = shares.group_by("owner").agg(pl.col("share").mean()).sort("share", descending=True)
+    return {str(owner): float(share) for owner, share in means.iter_rows()}
 
 
 def _name(role: str, resource: str) -> str:
@@ -324,9 +348,10 @@ class _Decision:
         generators = [c for c in chosen if c.role == "load"]
         if generators or (self.load_limits and not chosen):
             busy = f" ({self._busy(generators[0])})" if generators else ""
+            own = "knee" if self.knee.levels else "throughput"
             return self._verdict(
                 "load generator",
-                f"The load generator itself is the limit{busy}, so this knee is its own, not the system's.",
+                f"The load generator itself is the limit{busy}, so this {own} is its own, not the system's.",
                 f"It says so itself: {self.load_limits[0]}." if self.load_limits else "",
                 "Give it more threads or hosts and measure again.",
                 chosen=generators,
@@ -368,6 +393,19 @@ class _Decision:
         sentence = f"The bottleneck is {named}." if len(chosen) == 1 else f"Saturated together: {named}."
         return self._verdict("found", sentence, *evidence, chosen=chosen, doubts=doubts)
 
+    def without_bottleneck(self) -> Bottleneck:
+        """Of an open loop of which throughput follows the arrival rate."""
+        full = any(c.resource == "host CPU" and c.at_most.estimate >= SATURATED for c in self.candidates)
+        return self._verdict(
+            "none",
+            "There is no bottleneck at this arrival rate: throughput follows it.",
+            f"Busiest: {_ranking(self.candidates)}." if self.candidates else "",
+            self._shared_host() if full else "",
+            f"The load generator says that it was late, and response times contain that: {self.load_limits[0]}."
+            if self.load_limits
+            else "",
+        )
+
     def _verdict(
         self,
         status: BottleneckStatus,
@@ -394,15 +432,19 @@ class _Decision:
     def _doubts(self) -> list[str]:
         doubts: list[str] = []
         level, outsiders = self.knee.level, self.owners.get("others", 0.0)
-        if level is not None and level.throughput.repetitions < 3:
-            doubts.append(f"only {counted(level.throughput.repetitions, 'repetition')}")
-        if self.knee.status == "cannot tell":
+        if level is not None:
+            repetitions = level.throughput.repetitions
+        else:
+            repetitions = min((c.at_most.repetitions for c in self.candidates), default=_REPETITIONS_SURE)
+        if repetitions < _REPETITIONS_SURE:
+            doubts.append(f"only {counted(repetitions, 'repetition')}")
+        if self.knee.status == "cannot tell" and self.knee.levels:
             doubts.append("the knee itself is uncertain")
         if outsiders > OUTSIDERS_MAX:
             doubts.append(f"programs outside the experiment took {outsiders:.0%} of the host's CPU")
         if self.unmeasured:
             doubts.append("what was not measured may be it")
-        if not self.components:
+        if not self.components and self.knee.levels:
             doubts.append("nothing shows which part of the response time grows")
         return doubts
 
@@ -435,8 +477,10 @@ class _Decision:
         )
 
     def _busy(self, candidate: Candidate) -> str:
-        most = self.knee.levels[-1].clients
         at_most = f"{candidate.at_most.estimate:.0%}"
+        if not self.knee.levels:
+            return f"{at_most} busy"
+        most = self.knee.levels[-1].clients
         if self.knee.level is None or self.knee.level.clients == most:
             return f"{at_most} busy at {most} clients"
         return f"{candidate.at_knee.estimate:.0%} busy at {self.knee.level.clients} clients, {at_most} at {most}"

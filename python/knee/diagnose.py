@@ -12,7 +12,7 @@ import polars as pl
 
 from knee.arrivals import Arrivals, arrivals
 from knee.asymptotes import OPEN_LOOP, Knee, find_knee
-from knee.bottleneck import Bottleneck, Candidate, find_bottleneck
+from knee.bottleneck import Bottleneck, Candidate, find_bottleneck, find_bottleneck_at_rate
 from knee.errors import DesignError
 from knee.factorial import Findings, analyse
 from knee.fit import Outlooks, outlooks
@@ -21,7 +21,7 @@ from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_o
 from knee.laws.foreign import ALL
 from knee.laws.tables import stations
 from knee.levels import Level, Levels, levels
-from knee.measurements import Measurements, configuration
+from knee.measurements import Measurements, configuration, is_open_loop, label_of
 from knee.observed import Observed, observed_run, observed_table
 from knee.trim import RUN
 
@@ -44,17 +44,16 @@ _KNEE_NEEDS = {
 }
 
 
-def label_of(factors: Mapping[str, Level]) -> str:
-    """A combination of levels in words; empty without factors."""
-    return ", ".join(f"{name} = {level}" for name, level in factors.items())
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """The knee and the bottleneck at one combination of the factors other than the clients."""
+    """The knee and the bottleneck at one combination of the factors other than the clients.
+
+    In an open loop, where these say nothing, at one combination of all factors: at one arrival rate.
+    """
 
     factors: dict[str, Level]
     points: tuple[int, ...]
+    open_loop: bool
     knee: Knee
     bottleneck: Bottleneck
 
@@ -70,7 +69,7 @@ class Diagnosis:
 
     `factorial` has one entry per response that could be explained, `unexplained` a sentence per response that could
     not; both are empty where fewer than two factors vary, and `levels` is there for a single one. `arrivals` has one
-    entry per combination of the factors but the arrival rate, and none where that was not varied. `level` is that of
+    entry per combination of the factors but the arrival rate, and none in a closed loop. `level` is that of
     every interval.
     """
 
@@ -132,19 +131,22 @@ def diagnose(
         others = configuration(source)
         laws = laws_of_run(source, tolerance=tolerance, level=level)
     found = observed.measurements
-    combinations = _combinations(found.table, others)
+    closed = found.table.filter(pl.col("think_ms").is_not_null())
+    opened = found.table.filter(pl.col("think_ms").is_null())
+    every = [*others, *(name for name in found.factors if name not in others)]
+    combinations = [*_combinations(closed, others), *_combinations(opened, every)]
     factorial, unexplained = _explain(found, level)
-    verdicts = tuple(
-        _with_demands(_verdict(observed, factors, rows, level, seed), laws)
-        for factors, rows in combinations[:VERDICTS_MAX]
-    )
-    covered = found.table.filter(pl.col("point").is_in([point for verdict in verdicts for point in verdict.points]))
+    covered = combinations[:VERDICTS_MAX]
     itself = observed.limits.filter(~pl.col("waited"))["point"].to_list()
+    rates = arrivals(pl.concat([found.table.clear(), *(rows for _, rows in covered)]), found.factors, itself, level)
+    verdicts = tuple(
+        _with_demands(_verdict(observed, factors, rows, rates, level, seed), laws) for factors, rows in covered
+    )
     return Diagnosis(
         name=observed.name,
         question=observed.question,
         verdicts=verdicts,
-        arrivals=arrivals(covered, found.factors, itself, level),
+        arrivals=rates,
         laws=laws,
         factorial=factorial,
         unexplained=unexplained,
@@ -159,11 +161,32 @@ def diagnose(
     )
 
 
-def _verdict(observed: Observed, factors: dict[str, Level], rows: pl.DataFrame, level: float, seed: int) -> Verdict:
+def _verdict(
+    observed: Observed,
+    factors: dict[str, Level],
+    rows: pl.DataFrame,
+    rates: Sequence[Arrivals],
+    level: float,
+    seed: int,
+) -> Verdict:
     points = tuple(sorted(set(rows["point"].to_list())))
     utilization = observed.utilizations.join(rows.select(RUN), on=RUN, how="semi")
+    shares = observed.cpu_shares.join(rows.select(RUN), on=RUN, how="semi")
+    if is_open_loop(rows):
+        notes = observed.limits.join(rows.select(RUN), on=RUN, how="semi")
+        at_rate = find_bottleneck_at_rate(
+            rows,
+            utilization,
+            shares,
+            notes["detail"].to_list(),
+            keeps_up=next((found.keeps_up(points[0]) for found in rates if points[0] in found.rates), None),
+            unmeasured=observed.unmeasured,
+            level=level,
+        )
+        return Verdict(factors, points, open_loop=True, knee=Knee("cannot tell", OPEN_LOOP, ()), bottleneck=at_rate)
     if (obstacle := _no_knee(factors, rows)) is not None:
-        return Verdict(factors, points, Knee("cannot tell", obstacle, ()), _no_bottleneck(utilization))
+        knee = Knee("cannot tell", obstacle, ())
+        return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=_no_bottleneck(utilization))
     knee = find_knee(rows, level=level, seed=seed)
     saturated = rows.filter(pl.col("clients") >= (knee.level.clients if knee.level else 0))
     notes = observed.limits.join(saturated.select(RUN), on=RUN, how="semi")
@@ -171,19 +194,17 @@ def _verdict(observed: Observed, factors: dict[str, Level], rows: pl.DataFrame, 
         knee,
         rows,
         utilization,
-        observed.cpu_shares.join(rows.select(RUN), on=RUN, how="semi"),
+        shares,
         notes.filter(~pl.col("waited"))["detail"].to_list(),
         load_waited=bool(notes["waited"].any()),
         unmeasured=observed.unmeasured,
         level=level,
     )
-    return Verdict(factors, points, knee, bottleneck)
+    return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=bottleneck)
 
 
 def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> str | None:
     """Why a knee cannot be looked for, None where it can."""
-    if "clients" not in rows.columns and "rate" in rows.columns:
-        return OPEN_LOOP
     missing = [
         f"{said} (column {name})"
         for name, said in _KNEE_NEEDS.items()
@@ -221,7 +242,7 @@ def _no_bottleneck(utilization: pl.DataFrame) -> Bottleneck:
 
 def _with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
     """The verdict with what service demands say of the bottleneck, where it says nothing or something else."""
-    first = next((own.bottleneck for own in laws.demands if dict(own.factors) == verdict.factors), None)
+    first = next((own.bottleneck for own in laws.demands if _has_levels(own.factors, verdict.factors)), None)
     bottleneck = verdict.bottleneck
     if first is None or any(_is_station(c, first) for c in bottleneck.candidates if c.name in bottleneck.names):
         return verdict
@@ -243,6 +264,11 @@ def _with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
     )
 
 
+def _has_levels(factors: Mapping[str, Level | None], levels: Mapping[str, Level]) -> bool:
+    """Whether both say the same configuration; what a closed or an open loop lacks may be left out."""
+    return {name: level for name, level in factors.items() if level is not None} == levels
+
+
 def _is_station(candidate: Candidate, demand: Demand) -> bool:
     """Whether a resource, which stands for all processes of its tier, is what the laws call a station."""
     resources = {
@@ -260,6 +286,8 @@ def _explain(found: Measurements, level: float) -> tuple[tuple[Findings, ...], t
     """Which factor matters for each response; and, where that cannot be told, why."""
     if len(found.factors) < 2:
         return (), ()
+    if found.table["think_ms"].null_count() not in (0, found.table.height):
+        return (), ("Which factor matters cannot be told of a closed and an open loop together: give a table of each.",)
     order = "run_order" if "run_order" in found.table.columns else None
     explained, not_explained = [], []
     for response in [name for name in found.responses if name in EXPLAINED] or found.responses:
@@ -288,6 +316,7 @@ def _left_out(combinations: Sequence[object]) -> list[str]:
 def _combinations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[dict[str, Level], pl.DataFrame]]:
     if table.is_empty():
         return []
+    others = [name for name in others if not table[name].is_null().all()]
     if not others:
         return [({}, table)]
     return [

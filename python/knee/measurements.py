@@ -73,8 +73,8 @@ _LEVELS_SET = 4
 
 _TEXT = frozenset({"request_type"})
 _WHOLE = frozenset({"repetition", "clients", "pipeline"})
-_GIVEN = _WHOLE | {"rate"}
-"""Of these every row has a value."""
+_GIVEN = frozenset({"repetition", "pipeline"})
+"""Of these every row has a value; of the clients, every row of a closed loop."""
 _WHOLE_MAX = 2**63 - 1
 """What a column of whole numbers holds; larger levels of a factor are kept apart as text."""
 
@@ -151,6 +151,16 @@ def configuration(found: Measurements | Dataset) -> list[str]:
     apart = [name for name in others if not moves_clients(name)]
     keys = [*apart, "clients", "repetition", *(["request_type"] if "request_type" in found.table.columns else [])]
     return others if found.table.select(keys).is_duplicated().any() else apart
+
+
+def is_open_loop(table: pl.DataFrame) -> bool:
+    """Whether nobody waits for an answer before the next request, in any of the rows; there are some."""
+    return bool(table.height and table["think_ms"].is_null().all())
+
+
+def label_of(factors: Mapping[str, int | float | str | bool | None]) -> str:
+    """A combination of levels in words, of which an open or a closed loop may lack some; empty without factors."""
+    return ", ".join(f"{name} = {'none' if level is None else level}" for name, level in factors.items())
 
 
 def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
@@ -357,6 +367,8 @@ def _shortened(problems: list[str]) -> list[str]:
 
 
 def _measurements(source: str, table: pl.DataFrame) -> Measurements:
+    if problems := _neither_closed_nor_open(table, source):
+        raise MeasurementsError("\n".join(_shortened(problems)))
     notes: list[str] = []
     unknown = [name for name in table.columns if name != "line" and not _is_known(name.removesuffix(ROUNDING))]
     varied = [name for name in unknown if table[name].n_unique() > 1]
@@ -380,28 +392,39 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
             notes.append(f"No column repetition: rows with the same levels count as repetitions, up to {most} of them.")
     elif twice := _twice(table, source):
         raise MeasurementsError("\n".join(_shortened(twice)))
-    if "rate" in table.columns:
-        table = _as_open_loop(table, source)
-    elif "think_ms" not in table.columns:
-        table = table.with_columns(pl.lit(0.0).alias("think_ms"))
-        if "clients" in table.columns:
+    open_loop = pl.col("rate").is_not_null() if "rate" in table.columns else pl.lit(value=False)
+    if closed := table.filter(~open_loop).height if "rate" in table.columns else 0:
+        notes.append(f"rate is empty in {closed} of {table.height} rows: they count as a closed loop.")
+    if "think_ms" not in table.columns:
+        table = table.with_columns(pl.when(~open_loop).then(0.0).alias("think_ms"))
+        if "clients" in table.columns and table["think_ms"].is_not_null().any():
             notes.append("No column think_ms: clients are taken not to think, Z = 0.")
-    elif "clients" in table.columns and (empty := table["think_ms"].null_count()):
+    elif "clients" in table.columns and "rate" not in table.columns and (empty := table["think_ms"].null_count()):
         notes.append(f"think_ms is empty in {empty} of {table.height} rows: they count as an open loop.")
     responses = tuple(name for name in RESPONSES if name in table.columns)
     return Measurements(source, table, tuple(factors), responses, tuple(notes))
 
 
-def _as_open_loop(table: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Without think times. Raises MeasurementsError where there are any."""
-    if "think_ms" in table.columns:
-        thinking = table.filter(pl.col("think_ms").is_not_null())["line"].to_list()
-        if thinking:
-            raise MeasurementsError(
-                f"{source}:{thinking[0]}: column think_ms: an open loop has none, and column rate says that it is one: "
-                "leave think_ms out, or rename rate with --map"
-            )
-    return table.with_columns(pl.lit(None, pl.Float64).alias("think_ms"))
+def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
+    """What is wrong with rows that are neither a closed loop's, which has clients who think, nor an open loop's, which
+    has a rate."""
+    opened = table["rate"].is_not_null() if "rate" in table.columns else pl.Series([False] * table.height)
+    wrong: list[tuple[int, str]] = []
+    if "clients" in table.columns:
+        lacking = table.filter(~opened & pl.col("clients").is_null())["line"].to_list()
+        said = "no value" + (": a row without a rate is of a closed loop, which has clients" if opened.any() else "")
+        wrong += [(line, f"column clients: {said}") for line in lacking]
+    elif opened.any():
+        said = "no value: a row without a rate is of a closed loop, which has clients, and there is no column clients"
+        wrong += [(line, f"column rate: {said}") for line in table.filter(~opened)["line"].to_list()]
+    if "rate" in table.columns and "think_ms" in table.columns:
+        thinking = table.filter(opened & pl.col("think_ms").is_not_null())["line"].to_list()
+        said = "an open loop has none, and a value in column rate says that this is one: leave one of both empty"
+        wrong += [(line, f"column think_ms: {said}") for line in thinking]
+        neither = table.filter(~opened & pl.col("think_ms").is_null())["line"].to_list()
+        said = "no value, and none in column rate: a closed loop has a think time, 0 without any, an open one a rate"
+        wrong += [(line, f"column think_ms: {said}") for line in neither]
+    return [f"{source}:{line}: {problem}" for line, problem in sorted(wrong)]
 
 
 def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
@@ -438,7 +461,8 @@ def _with_points(table: pl.DataFrame, factors: Iterable[str]) -> pl.DataFrame:
     if not levels:
         return table.with_columns(pl.lit(0, pl.Int64).alias("point"))
     points = table.select(levels).unique(maintain_order=True).with_row_index("point")
-    return table.join(points, on=levels, how="left", maintain_order="left").with_columns(pl.col("point").cast(pl.Int64))
+    table = table.join(points, on=levels, how="left", maintain_order="left", nulls_equal=True)
+    return table.with_columns(pl.col("point").cast(pl.Int64))
 
 
 def _twice(table: pl.DataFrame, source: str) -> list[str]:

@@ -80,11 +80,31 @@ def test_there_is_a_line_for_each_combination_of_the_factors_but_the_rate() -> N
     assert (four.follows, eight.follows) == (100, 300)
 
 
-@pytest.mark.parametrize("rates", [(100.0, 100.0), (100.0, None), (None, None)])
-def test_there_is_none_where_the_rate_was_not_varied(rates: tuple[float | None, ...]) -> None:
-    table = pl.DataFrame({"point": [0, 1], "rate": pl.Series(rates, dtype=pl.Float64), "throughput": [1.0, 2.0]})
-    assert arrivals(table, []) == ()
-    assert arrivals(table.drop("rate"), []) == ()
+def test_of_one_rate_it_is_said_whether_throughput_follows_it() -> None:
+    assert (
+        line((100, (99.8, 100.4))).sentence == "Throughput follows the arrival rate, 100 requests/s: it is 100.1 ± 3.8."
+    )
+    assert "nowhere: at 100 requests/s it is 50.0 ± 1.3 requests/s" in line((100, (49.9, 50.1))).sentence
+
+
+def test_a_point_keeps_up_up_to_the_rate_that_throughput_follows() -> None:
+    found = line((100, (92.0, 98.0)), (200, (199.5, 200.1)), (300, (280.0, 299.0)), (400, (249.9, 250.1)))
+    assert [found.keeps_up(point) for point in range(4)] == [True, True, None, False]
+
+
+def test_rows_without_a_rate_take_no_part() -> None:
+    table = pl.DataFrame(
+        {
+            "point": [0, 1, 2],
+            "clients": [8, None, None],
+            "rate": [None, 100.0, 200.0],
+            "throughput": [9.0, 100.0, 200.0],
+        }
+    )
+    (found,) = arrivals(table, ["clients", "rate"])
+    assert (found.factors, found.rates) == ({}, {1: 100, 2: 200})
+    assert arrivals(table.head(1), ["clients"]) == ()
+    assert arrivals(table.drop("rate"), ["clients"]) == ()
 
 
 def test_response_times_alone_have_rates_and_nothing_to_follow() -> None:

@@ -212,6 +212,13 @@ def test_an_open_loop_is_not_asked_for_clients_who_think(text: str) -> None:
     )
 
 
+def test_demands_are_told_of_rows_without_clients() -> None:
+    report = laws("clients,rate,throughput,response_ms,utilization_db\n8,,90,88.9,0.9\n,50,50,20,0.5\n")
+    assert [dict(demand.factors) for demand in report.demands] == [{"rate": None}, {"rate": 50}]
+    assert [demand.clients for demand in report.demands] == [8, None]
+    assert "–" in render_text(report) and "None" not in render_text(report)
+
+
 STATION = """\
 clients,throughput,response_ms,visits_db,throughput_db,servers_db,service_ms_db,utilization_db,queue_length_db,response_ms_db
 8,100.0,80.0,2,{flow},4,10.00,{busy},{queue},12.00

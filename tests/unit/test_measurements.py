@@ -66,6 +66,22 @@ def test_requests_in_flight_count_whether_they_vary_or_not() -> None:
         assert {check.verdict for check in check_laws(table).interactive} == {"holds"}
 
 
+def test_rows_without_a_rate_are_a_closed_loops_beside_those_with_one() -> None:
+    rows = "8,,100,1\n16,,150,2\n,100,100,1\n,200,190,2\n"
+    found = parse("clients,rate,throughput,response_ms\n" + rows, "both.csv")
+    assert found.factors == ("clients", "rate") and found.table["point"].to_list() == [0, 1, 2, 3]
+    assert found.table["think_ms"].to_list() == [0, 0, None, None]
+    assert found.notes[-2:] == (
+        "rate is empty in 2 of 4 rows: they count as a closed loop.",
+        "No column think_ms: clients are taken not to think, Z = 0.",
+    )
+    thinking = "8,,5,100\n,100,,100\n,200,,190\n"
+    found = parse("clients,rate,think_ms,throughput\n" + thinking, "both.csv")
+    assert found.factors == ("rate",), "the clients follow from whether there is a rate"
+    assert found.table["think_ms"].to_list() == [5, None, None]
+    assert found.notes[-1] == "rate is empty in 1 of 3 rows: they count as a closed loop."
+
+
 def test_a_rate_is_an_open_loops_and_a_factor_where_it_varies() -> None:
     text = "clients,rate,throughput,response_ms\n40,100,100,1\n40,200,190,2\n"
     found = parse(text, "open.csv")
@@ -179,7 +195,16 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("utilization_db,throughput\n50%,5\n", "'50%' is no number; shares are written from 0 to 1"),
         ("servers,repetition,throughput\n1,1.5,5\n", "x:2: column repetition: expected a whole number from 1, not 1.5"),
         ("servers,repetition,throughput\n1,,5\n", "x:2: column repetition: no value"),
-        ("rate,throughput\n100,5\n,5\n", "x:3: column rate: no value"),
+        ("rate,throughput\n100,5\n,5\n", "x:3: column rate: no value: a row without a rate is of a closed loop, which"),
+        (
+            "clients,rate,throughput\n,100,5\n,,5\n",
+            "x:3: column clients: no value: a row without a rate is of a closed",
+        ),
+        ("clients,throughput\n,5\n", "x:2: column clients: no value$"),
+        (
+            "clients,rate,think_ms,throughput\n8,,,5\n,100,,5\n",
+            "x:2: column think_ms: no value, and none in column rate: a closed loop has a think time",
+        ),
         ("rate,think_ms,throughput\n100,,5\n200,1,5\n", "x:3: column think_ms: an open loop has none"),
         ("servers,clients,throughput\n1,0,5\n", "x:2: column clients: expected a whole number from 1, not 0"),
         ("servers,repetition,throughput\n1,1,5\n3,1,5\n1,1,6\n", "x:4: the same levels and repetition 1 as line 2"),

@@ -253,6 +253,70 @@ def test_a_table_with_rates_is_drawn_against_them(clients: str) -> None:
     assert "Going from 100 to 400 raises it" in words
 
 
+BOTH = "\n".join(
+    [
+        "clients,rate,repetition,throughput,response_ms,utilization_db",
+        *(
+            f"{clients},,{repetition},{x + repetition},{1000 * clients / (x + repetition)},{x / 1000}"
+            for clients, x in {1: 100, 2: 200, 4: 400, 8: 760, 16: 980, 32: 990}.items()
+            for repetition in (1, 2)
+        ),
+        *(
+            f",{rate},{repetition},{x + repetition / 10},10,{x / 1000}"
+            for rate, x in {200: 200, 500: 500, 1500: 990}.items()
+            for repetition in (1, 2)
+        ),
+    ]
+)
+"""Clients who wait for a database, and requests that do not."""
+
+
+def test_a_table_of_both_loops_has_each_over_its_own_axis() -> None:
+    page = page_of(BOTH)
+    specs, words = specifications(page), " ".join(in_words(page).split())
+    draw(specs)
+    assert headings(page)[:2] == ["Against clients", "Against the arrival rate"]
+    for name, field, levels in (("clients", "clients", [1, 2, 4, 8, 16, 32]), ("rate", "rate", [200, 500, 1500])):
+        chart: Any = specs[f"{name}-throughput"]
+        assert [row[field] for row in chart["data"]["values"]] == levels
+    assert [row["rate"] for row in drawn(specs["utilization-rate"], "resource")] == [200, 500, 1500]
+    assert {"knee-0", "utilization"} <= set(specs) and "knee-1" not in specs
+    assert re.search(r"closed loop [\d.]+ found", words) and "rate = 200 – open loop" in words
+    assert "Throughput follows the arrival rate up to 500 requests/s, and no longer: at 1,500" in words
+    assert "holds within 2% at 6 points" in words and "does not apply at rate = 200; rate = 500; rate = 1500" in words
+    assert "cannot be told of a closed and an open loop together" in words
+    assert "None" not in words and "nan" not in words
+
+
+def test_an_open_loop_has_a_bottleneck_only_at_rates_that_throughput_does_not_follow(page_of_rates: str) -> None:
+    words = " ".join(in_words(page_of_rates).split())
+    said = "There is no bottleneck at this arrival rate: throughput follows it."
+    assert words.count(said) == 3
+    assert "workload.rate = 16000.0 The bottleneck is the middleware's worker slots (100% busy)." in words
+    rows = [f"{rate},{min(rate, 300) + luck},5,{min(rate, 300) / 300}" for rate in (100, 200, 400) for luck in (0, 0.1)]
+    words = " ".join(in_words(page_of("\n".join(["rate,throughput,response_ms,utilization_db", *rows]))).split())
+    assert words.count(said) == 2
+    assert "rate = 400 The bottleneck is station db (100% busy)." in words
+    assert "at 1 client" not in words
+
+
+def test_one_rate_over_clients_is_drawn_against_them_without_a_knee(tmp_path: Path) -> None:
+    dataset = synthetic_dataset(System(), LEVELS)
+    dataset.points = dataset.points.with_columns(think_ms=pl.lit(None, dtype=pl.Float64), rate=pl.lit(1000.0))
+    write(dataset, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    specs, words = specifications(page), in_words(page)
+    draw(specs)
+    assert not [name for name in specs if name.startswith("knee-")]
+    chart: Any = specs["clients-throughput"]
+    assert [row["clients"] for row in chart["data"]["values"]] == list(LEVELS)
+    assert "color" not in chart["encoding"]
+    assert "they meet at the knee" not in words.lower() and "grows with every client" not in words
+    assert "the clients are no more than how many requests there can be in flight" in words
+    assert f"load.clients = {LEVELS[-1]}: Throughput follows the arrival rate, 1,000 requests/s" in words
+    assert "at the knee" not in words and "at most clients" not in words
+
+
 def test_clients_that_grow_with_the_rate_make_no_knee_to_draw() -> None:
     rows = [f"{rate // 10},{rate},{rate},{1 + rate / 100}" for rate in (100, 200, 400)]
     page = page_of("\n".join(["clients,rate,throughput,response_ms", *rows]))

@@ -17,6 +17,7 @@ from knee.fit.selection import Selection, select
 from knee.fit.stages import Stages, stage_demands
 from knee.intervals import LEVEL, Floats, Interval
 from knee.laws.foreign import ALL
+from knee.measurements import label_of
 from knee.queueing import POPULATION_MAX, Network
 
 RESAMPLES = 100
@@ -204,18 +205,22 @@ def fit_systems(
 def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
     """The rows that one model is fitted to, and what tells them from the others in words.
 
-    Rows of one request type among several are left out: the clients of a closed loop wait for all of them.
+    Rows of one request type among several are left out: the clients of a closed loop wait for all of them. So are rows
+    of an open loop beside those of a closed one.
     """
+    closed = table.filter(pl.col("think_ms").is_not_null()) if "think_ms" in table.columns else table
+    table = table if closed.is_empty() else closed
     if "request_type" in table.columns and table["request_type"].n_unique() > 1:
         table = table.filter(pl.col("request_type").str.to_lowercase().is_in(list(ALL)))
         if table.is_empty():
             raise FitError("a model takes rows that count all requests together, with request_type all")
     own = {name for names in (CLIENTS, WORKERS, THINK, PIPELINE) for name in names}
-    named = [name for name in others if name not in own and name != "request_type"]
+    own |= {"request_type", *(name for name in others if table[name].is_null().all())}
+    named = [name for name in others if name not in own]
     if not named:
         return [("", table)]
     return [
-        (", ".join(f"{name} = {level}" for name, level in zip(named, levels, strict=True)), rows)
+        (label_of(dict(zip(named, levels, strict=True))), rows)
         for levels, rows in table.group_by(named, maintain_order=True)
     ]
 

@@ -16,6 +16,7 @@ from knee.bottleneck import SATURATED
 from knee.intervals import LEVEL, Floats, Interval, counted, mean_interval, product_interval
 from knee.laws.bounds import Bounds, throughput_bounds
 from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
+from knee.measurements import label_of
 from knee.trim import RUN
 
 Level = int | float | str | bool
@@ -94,7 +95,7 @@ class DemandReport:
     @property
     def label(self) -> str:
         """The configuration in words; empty where nothing varied but the clients."""
-        return ", ".join(f"{name} = {level}" for name, level in self.factors.items())
+        return label_of(self.factors)
 
 
 def service_demands(
@@ -130,7 +131,7 @@ def service_demands(
         chosen = [number for point in here for number in at.get(point, ())]
         if chosen:
             part = _Part(
-                {name: values[numbers] for name, values in rows.items()},
+                _given({name: values[numbers] for name, values in rows.items()}),
                 {name: values[chosen] for name, values in own.items()},
                 labels["station"].gather(chosen).to_list(),
                 labels["software"].gather(chosen).to_list(),
@@ -211,6 +212,11 @@ class _Part:
         """A column of a station's, by runs."""
         there = np.array([name == station for name in self.stations])
         return dict(zip(_runs(self.own, there), self.own[column][there].tolist(), strict=True))
+
+
+def _given(rows: dict[str, Floats]) -> dict[str, Floats]:
+    """Without clients where there are none, as in an open loop."""
+    return {name: values for name, values in rows.items() if name != "clients" or not np.isnan(values).all()}
 
 
 def _runs(table: Mapping[str, Floats], chosen: npt.NDArray[np.bool_] | slice) -> Iterable[_Run]:

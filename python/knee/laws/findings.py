@@ -14,6 +14,7 @@ from knee.laws.interactive import USABLE, InteractiveCheck, interactive_law
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import StationCheck, station_laws
 from knee.laws.text import sentences
+from knee.measurements import is_open_loop, label_of
 from knee.trim import RUN
 
 
@@ -71,10 +72,7 @@ def check_laws(
         runs = runs.join(drifting, on=RUN, how="left", maintain_order="left")
     runs = runs.sort(RUN)
     firsts = runs.unique("point", keep="first", maintain_order=True).select("point", *by)
-    labels = {
-        point: ", ".join(f"{name} = {level}" for name, level in zip(by, levels, strict=True))
-        for point, *levels in firsts.iter_rows()
-    }
+    labels = {point: label_of(dict(zip(by, levels, strict=True))) for point, *levels in firsts.iter_rows()}
     interactive = interactive_law(runs, types, tolerance=tolerance, level=level)
     of_stations = [] if stations is None else station_laws(runs, stations, tolerance=tolerance, level=level)
     conservation = conserved(runs, level=level)
@@ -87,7 +85,7 @@ def check_laws(
         labels,
         _unusable(runs),
         tolerance,
-        open_loop=not runs.is_empty() and "think_ms" in runs.columns and runs["think_ms"].is_null().all(),
+        open_loop="think_ms" in runs.columns and is_open_loop(runs),
     )
     return LawReport(
         tuple(interactive),

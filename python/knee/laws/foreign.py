@@ -29,6 +29,8 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
     gives each type a think time of its own, that is already the rest of the cycle, and each row stands for itself.
     """
     by = configuration(found)
+    if "rate" in found.factors and "rate" not in by and found.table["rate"].null_count():
+        by.append("rate")
     table, types = found.table, None
     if "request_type" in found.factors:
         if _own_think_times(table, by):
@@ -38,7 +40,7 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
     table, points = _with_points(table, by)
     if types is not None:
         keys = [name for name in points.columns if name != "point"]
-        types = types.join(points, on=keys, how="left") if keys else types.join(points, how="cross")
+        types = types.join(points, on=keys, how="left", nulls_equal=True) if keys else types.join(points, how="cross")
         types = types.drop("clients", "think_ms", strict=False)
     stations, notes = _stations(table)
     notes = [*_single_type(found), *notes]
@@ -100,7 +102,7 @@ def _split(found: Measurements, by: list[str]) -> tuple[pl.DataFrame, pl.DataFra
     )
     system = summed
     if not given.is_empty():
-        missing = summed.join(given, on=keys, how="anti")
+        missing = summed.join(given, on=keys, how="anti", nulls_equal=True)
         system = pl.concat([given, missing], how="diagonal")
     return system, types if types["request_type"].n_unique() > 1 else None
 
@@ -121,7 +123,8 @@ def _with_points(table: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, pl.D
         alone = table.drop("point", strict=False).with_columns(pl.lit(0, pl.Int64).alias("point"))
         return alone, alone.select("point").head(1)
     points = table.select(keys).unique(maintain_order=True).with_row_index("point").cast({"point": pl.Int64})
-    return table.drop("point", strict=False).join(points, on=keys, how="left", maintain_order="left"), points
+    unnumbered = table.drop("point", strict=False)
+    return unnumbered.join(points, on=keys, how="left", maintain_order="left", nulls_equal=True), points
 
 
 def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:

@@ -54,11 +54,12 @@ class InteractiveCheck:
 
     From the middleware's view the client's think time is Z plus the round trip that the middleware does not see,
     client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`:
-    how often each type occurs was declared, so that a type's law tests more than that of all requests.
+    how often each type occurs was declared, so that a type's law tests more than that of all requests. `clients` may be
+    missing in an open loop.
     """
 
     point: int
-    clients: int
+    clients: int | None
     view: View
     request_type: str | None
     visits_declared: bool

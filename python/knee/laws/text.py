@@ -73,7 +73,7 @@ def _listed(places: Iterable[str]) -> str:
 def _place(clients: int | None, label: str, point: int) -> str:
     parts = [] if clients is None else [counted(clients, "client")]
     if label:
-        parts.append(f"({label})")
+        parts.append(f"({label})" if parts else label)
     return " ".join(parts) or f"point {point}"
 
 
@@ -352,7 +352,7 @@ def _interactive_table(report: LawReport, rows_max: int | None) -> str:
     rows = [
         (
             str(check.point),
-            str(check.clients),
+            "–" if check.clients is None else str(check.clients),
             check.view,
             check.request_type or "all",
             number(check.think_ms.estimate),
@@ -413,7 +413,7 @@ def _bound_table(report: DemandReport) -> str:
     header = ("clients", "at least", "balanced", "X /s", "balanced", "at most", "verdict")
     rows = [
         (
-            str(check.clients),
+            "–" if check.clients is None else str(check.clients),
             number(check.bounds.asymptotic[0]),
             number(check.bounds.balanced[0]),
             quantity(check.throughput),

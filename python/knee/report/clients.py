@@ -49,13 +49,16 @@ _AGAINST = {
     "are answered as fast as they come. From the rate on at which it lies below the line, the system does not keep up.",
     ("rate", "response_ms"): "Mean response time, as the clients saw it. Where requests come faster than they are "
     "answered, it has no steady value: they wait the longer, the longer one measures.",
+    ("requests in flight", "throughput"): "Throughput, as the clients saw it. The load is an open loop: this is the "
+    "arrival rate for as long as the system keeps up, and the clients are no more than how many requests there can be "
+    "in flight.",
 }
-"""By the axis' field, captions that are others there."""
+"""By the axis' field, captions that are others there; an open loop's clients are another quantity."""
 
 
 def title(sheet: Sheet) -> str:
     """Without a curve to draw, the number of clients."""
-    if sheet.diagnosis.arrivals:
+    if sheet.axis.field == "rate":
         return "Against the arrival rate"
     clients = counted(sheet.counts[0], "client") if len(sheet.counts) == 1 else ""
     if sheet.factor is not None:
@@ -91,7 +94,8 @@ def section(sheet: Sheet) -> str:
                 axis=sheet.axis,
                 diagonal=sheet.axis.field == "rate" and column == "throughput",
             )
-            said = _AGAINST.get((sheet.axis.field, column), caption)
+            over = "requests in flight" if sheet.open_loop and sheet.axis.field == "clients" else sheet.axis.field
+            said = _AGAINST.get((over, column), caption)
             figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said))
     shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
     rows: list[tuple[Cell, ...]] = [

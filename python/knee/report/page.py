@@ -62,11 +62,11 @@ def html(source: Dataset | Measurements, found: Diagnosis | None = None) -> str:
     dataset = None if isinstance(source, Measurements) else source
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
-        ("clients", clients.title(sheet), clients.section(sheet)),
+        *((f"against-{part.axis.field}", clients.title(part), clients.section(part)) for part in sheet.parts),
         ("views", "What the server saw, what the clients saw", views.section(sheet, dataset) if dataset else ""),
         ("operations", "What each operation took", operations.section(sheet, dataset) if dataset else ""),
         ("outcomes", "Reads by what came back", outcomes.section(sheet, dataset) if dataset else ""),
-        ("model", "What if there were more clients?", model.section(sheet)),
+        ("model", "What if there were more clients?", model.section(sheet.parts[0])),
         ("factors", "Which factor matters?", factorial.section(sheet)),
         ("laws", "Do the numbers hold together?", laws.section(sheet)),
         ("percentiles", "Response-time distribution", distributions.section(sheet, dataset) if dataset else ""),

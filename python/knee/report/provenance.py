@@ -55,7 +55,7 @@ def _factors(found: Measurements) -> str:
     """workers (8, 16, 32), clients (12 levels)."""
     parts = []
     for name in found.factors:
-        levels = found.table[name].unique().sort().to_list()
+        levels = found.table[name].drop_nulls().unique().sort().to_list()
         shown = ", ".join(map(str, levels)) if len(levels) <= _LEVELS_MAX else f"{len(levels)} levels"
         parts.append(f"{name} ({shown})")
     return ", ".join(parts)

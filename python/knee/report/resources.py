@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 def section(sheet: Sheet, dataset: Dataset | None) -> str:
     """Utilisation against the load, the candidates for the bottleneck, and what every process of a run used."""
-    usage = sheet.diagnosis.utilizations.filter(pl.col("point").is_in(list(sheet.load)))
+    return "".join(_of_part(part, dataset) for part in sheet.parts)
+
+
+def _of_part(sheet: Sheet, dataset: Dataset | None) -> str:
+    points = pl.col("point").is_in(list(sheet.load))
+    usage = sheet.diagnosis.utilizations.filter(points)
     if usage.is_empty():
         return ""
     named = (pl.col("role") + " " + pl.col("resource")).str.replace("host host", "host").str.strip_suffix(" station")
@@ -33,12 +38,12 @@ def section(sheet: Sheet, dataset: Dataset | None) -> str:
     )
     busiest = ", at the busiest process of its tier" if dataset is not None else ""
     figures = sheet.figure(
-        "utilization",
+        "utilization" if "utilization" not in sheet.charts else f"utilization-{sheet.axis.field}",
         utilization_lines(records(means), sheet.axis, SATURATED, sheet.labels),
         f"How busy each resource is{busiest}. What first crosses the dashed line ({SATURATED:.0%}) is a candidate for "
         "the bottleneck.",
     )
-    shares = sheet.diagnosis.cpu_shares
+    shares = sheet.diagnosis.cpu_shares.filter(points)
     if not shares.is_empty():
         owners = _by_load(sheet, shares.rename({"share": "value"}), ["owner"]).rename({"value": "share"})
         figures += sheet.figure(
@@ -59,18 +64,19 @@ def _candidates(sheet: Sheet) -> str:
     header = ("configuration", "resource", "busiest process", "utilisation")
     over_clients = ("utilisation at the knee", "at most clients", "saturated from (clients)")
     rows: list[tuple[Cell, ...]] = []
-    for verdict in sheet.diagnosis.verdicts:
+    has_knee = len(sheet.counts) > 1 and not sheet.open_loop
+    for verdict in sheet.verdicts:
         for c in verdict.bottleneck.candidates:
             at_knee = (_share(c.at_knee), _share(c.at_most), c.first_saturated)
-            rows.append((verdict.label, c.name, c.process, *(at_knee if len(sheet.counts) > 1 else at_knee[1:2])))
-    return sheet.of_configurations((*header[:3], *over_clients) if len(sheet.counts) > 1 else header, rows)
+            rows.append((verdict.label, c.name, c.process, *(at_knee if has_knee else at_knee[1:2])))
+    return sheet.of_configurations((*header[:3], *over_clients) if has_knee else header, rows)
 
 
 def _components(sheet: Sheet) -> str:
     header = ("configuration", "part of the response time", "at the knee (ms)", "at most clients (ms)", "growth (ms)")
     rows: list[tuple[Cell, ...]] = [
         (verdict.label, c.name, c.at_knee_ms, c.at_most_ms, c.growth_ms)
-        for verdict in sheet.diagnosis.verdicts
+        for verdict in sheet.verdicts
         for c in verdict.bottleneck.components
     ]
     return sheet.of_configurations(header, rows) if rows else ""

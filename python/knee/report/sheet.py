@@ -7,10 +7,11 @@ from functools import cached_property
 from html import escape
 from typing import TypeGuard
 
-from knee.arrivals import rate_in_words
-from knee.diagnose import Diagnosis, label_of
+from knee.arrivals import Arrivals, rate_in_words
+from knee.diagnose import Diagnosis, Verdict
 from knee.intervals import counted
 from knee.levels import Level
+from knee.measurements import label_of
 from knee.report.charts.vega import Axis, Spec
 from knee.report.tables import Cell, table
 
@@ -21,9 +22,35 @@ _LEVELS_MIN = 3
 class Sheet:
     """One report's diagnosis, and its charts by name, to which the sections add as they are written."""
 
-    def __init__(self, diagnosis: Diagnosis) -> None:
+    def __init__(
+        self,
+        diagnosis: Diagnosis,
+        verdicts: Sequence[Verdict] | None = None,
+        charts: dict[str, Spec] | None = None,
+    ) -> None:
         self.diagnosis = diagnosis
-        self.charts: dict[str, Spec] = {}
+        self.verdicts = diagnosis.verdicts if verdicts is None else verdicts
+        self.charts: dict[str, Spec] = {} if charts is None else charts
+
+    @cached_property
+    def parts(self) -> tuple[Sheet, ...]:
+        """What can be drawn over one axis: the whole sheet, or of a table of both a closed loop's rows and an open
+        loop's, in this order."""
+        closed, opened = ([one for one in self.verdicts if one.open_loop == is_open] for is_open in (False, True))
+        if not closed or not opened:
+            return (self,)
+        return Sheet(self.diagnosis, closed, self.charts), Sheet(self.diagnosis, opened, self.charts)
+
+    @cached_property
+    def open_loop(self) -> bool:
+        """Whether no client waits for its answer, at any point."""
+        return bool(self.verdicts) and all(verdict.open_loop for verdict in self.verdicts)
+
+    @cached_property
+    def _arrivals(self) -> tuple[Arrivals, ...]:
+        """What came of arrival rates, where several were asked for; nothing otherwise."""
+        found = self.diagnosis.arrivals if self.open_loop else ()
+        return found if any(one.varied for one in found) else ()
 
     @cached_property
     def series(self) -> dict[int, str]:
@@ -44,10 +71,10 @@ class Sheet:
     def factor(self) -> str | None:
         """The factor that everything is drawn against where nobody varied the load: of those whose levels are numbers
         the one with the most; None where the load was varied, or none has levels enough."""
-        if self.diagnosis.arrivals or len(self.counts) > 1:
+        if self._arrivals or len(self.counts) > 1:
             return None
         levels: dict[str, set[Level]] = {}
-        for verdict in self.diagnosis.verdicts:
+        for verdict in self.verdicts:
             for name, level in verdict.factors.items():
                 levels.setdefault(name, set()).add(level)
         numeric = [name for name, found in levels.items() if len(found) >= _LEVELS_MIN and all(map(_is_number, found))]
@@ -56,23 +83,26 @@ class Sheet:
     @cached_property
     def configurations_title(self) -> str:
         """Over verdicts' configurations, where these are named by their levels."""
-        return _title(self.diagnosis.verdicts[0].factors)
+        return _title(self.verdicts[0].factors)
 
     @cached_property
     def _factors(self) -> dict[int, dict[str, Level]]:
         """The other factors' levels at every point that a verdict covers. A verdict is about one arrival rate or one
         level of the factor, and a line about all of them."""
-        if self.diagnosis.arrivals:
-            return {point: found.factors for found in self.diagnosis.arrivals for point in found.rates}
+        if self._arrivals:
+            return {point: found.factors for found in self._arrivals for point in found.rates}
+        load = {self.factor}
+        if len(self.counts) > 1:
+            load |= {name for verdict in self.verdicts for name in verdict.factors} - {*self.diagnosis.others}
         return {
-            point: {name: level for name, level in verdict.factors.items() if name != self.factor}
-            for verdict in self.diagnosis.verdicts
+            point: {name: level for name, level in verdict.factors.items() if name not in load}
+            for verdict in self.verdicts
             for point in verdict.points
         }
 
     @cached_property
     def _levels(self) -> dict[str, str]:
-        combinations = [*self._factors.values(), *(verdict.factors for verdict in self.diagnosis.verdicts)]
+        combinations = [*self._factors.values(), *(verdict.factors for verdict in self.verdicts)]
         return {label_of(factors): ", ".join(map(str, factors.values())) for factors in combinations}
 
     def short(self, label: str) -> str:
@@ -91,8 +121,8 @@ class Sheet:
         if "clients" not in table.columns:
             return {}
         pairs = zip(table["point"].to_list(), table["clients"].to_list(), strict=True)
-        covered = {point for verdict in self.diagnosis.verdicts for point in verdict.points}
-        return {point: clients for point, clients in pairs if point in covered}
+        covered = {point for verdict in self.verdicts for point in verdict.points}
+        return {point: clients for point, clients in pairs if point in covered and clients is not None}
 
     @cached_property
     def counts(self) -> list[int]:
@@ -106,17 +136,17 @@ class Sheet:
         if self.factor is not None:
             return {
                 point: level
-                for verdict in self.diagnosis.verdicts
+                for verdict in self.verdicts
                 for point in verdict.points
                 if _is_number(level := verdict.factors[self.factor])
             }
-        return {point: rate for found in self.diagnosis.arrivals for point, rate in found.rates.items()} or self.clients
+        return {point: rate for found in self._arrivals for point, rate in found.rates.items()} or self.clients
 
     @cached_property
     def axis(self) -> Axis:
         """What everything is drawn against."""
         levels = sorted(set(self.load.values()))
-        if self.diagnosis.arrivals:
+        if self._arrivals:
             return Axis("rate", "Arrival rate (requests/s)", levels)
         if self.factor is not None:
             return Axis("level", self.factor, levels)
@@ -126,7 +156,7 @@ class Sheet:
         """“40 clients”, “1,500 requests/s”, “workers = 8”."""
         if self.factor is not None:
             return f"{self.factor} = {load}"
-        return rate_in_words(load) if self.diagnosis.arrivals else counted(int(load), "client")
+        return rate_in_words(load) if self._arrivals else counted(int(load), "client")
 
     @cached_property
     def points(self) -> list[tuple[int, str]]:
@@ -141,7 +171,7 @@ class Sheet:
     @cached_property
     def chosen(self) -> int:
         """The point shown first: that of the first knee."""
-        for verdict in self.diagnosis.verdicts:
+        for verdict in self.verdicts:
             for point in verdict.points:
                 if verdict.knee.level and self.clients.get(point) == verdict.knee.level.clients:
                     return point
@@ -150,7 +180,9 @@ class Sheet:
     def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         """A table, of which the first column names verdicts' configurations: by their levels, and not where there is
         one only."""
-        names = len({one.label for one in self.diagnosis.verdicts})
+        if len({tuple(one.factors) for one in self.verdicts}) > 1:
+            return table(("configuration", *header[1:]), rows)
+        names = len({one.label for one in self.verdicts})
         return self._of(names, self.configurations_title, header[1:], rows)
 
     def of_lines(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

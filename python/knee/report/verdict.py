@@ -32,7 +32,7 @@ def section(sheet: Sheet) -> str:
             *("configuration", "knee (clients)", "verdict", "requests/s there", "response ms there"),
             *("bottleneck", "confidence"),
         ),
-        [_summary_row(verdict) for verdict in diagnosis.verdicts],
+        [_summary_row(sheet, verdict) for verdict in diagnosis.verdicts],
     )
     rest = "".join(
         folded(f"{verdict.label}: {verdict.knee.sentence}", _verdict(sheet, i + 1, verdict))
@@ -78,27 +78,30 @@ def _without_knee(sheet: Sheet, sentence: str) -> str:
     return f'{words}<div class="panel">{sheet.of_configurations(header, rows)}{evidence}</div>'
 
 
-def _measured(sheet: Sheet, verdict: Verdict) -> tuple[Interval, ...]:
+def _measured(sheet: Sheet, verdict: Verdict) -> tuple[Interval, Interval] | tuple[()]:
     """Throughput and response time of a configuration that is one point; nothing of any other."""
     observations = sheet.diagnosis.observations
     if len(verdict.points) != 1 or not {"throughput", "response_ms"} <= set(observations.columns):
         return ()
     rows = observations.filter(pl.col("point") == verdict.points[0])
-    level = sheet.diagnosis.level
-    return tuple(mean_interval(rows[name].drop_nulls().to_list(), level) for name in ("throughput", "response_ms"))
+    samples = (rows[name].drop_nulls().to_list() for name in ("throughput", "response_ms"))
+    throughput, response_ms = (mean_interval(sample, sheet.diagnosis.level) for sample in samples)
+    return throughput, response_ms
 
 
-def _summary_row(verdict: Verdict) -> Sequence[str | Interval | None]:
+def _summary_row(sheet: Sheet, verdict: Verdict) -> Sequence[str | Interval | None]:
     knee, bottleneck = verdict.knee, verdict.bottleneck
+    at_knee = (knee.level.throughput, knee.level.response_ms) if knee.level else (None, None)
+    if verdict.open_loop:
+        at_knee = _measured(sheet, verdict) or at_knee
     names = " and ".join(bottleneck.names) or bottleneck.status
     return (
-        verdict.label,
+        verdict.label or "closed loop",
         _knee_figure(verdict)[0],
-        knee.status,
-        knee.level.throughput if knee.level else None,
-        knee.level.response_ms if knee.level else None,
+        "open loop" if verdict.open_loop else knee.status,
+        *at_knee,
         names,
-        f"{knee.confidence} / {bottleneck.confidence}",
+        bottleneck.confidence if verdict.open_loop else f"{knee.confidence} / {bottleneck.confidence}",
     )
 
 
@@ -114,7 +117,7 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
         findings = "".join((findings, *common) if knee.levels else (*reversed(common), findings))
         findings = _arrivals(sheet) + findings
     figures = _figures(verdict) if knee.clients else ""
-    if len(knee.levels) < 2 or sheet.diagnosis.arrivals:
+    if len(knee.levels) < 2:
         return f'<div class="verdict alone"><div>{heading}{figures}{findings}</div></div>'
     drawing = sheet.figure(
         f"knee-{index}",
