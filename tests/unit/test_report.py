@@ -126,6 +126,42 @@ def test_the_verdict_stands_before_the_charts(page: str) -> None:
     )
 
 
+def test_what_is_the_same_for_all_configurations_stands_above_the_first_of_them() -> None:
+    rows = [
+        f"{cache},{clients},{repetition},{x + repetition},{1000 * clients / (x + repetition)}"
+        for cache, top in (("cold", 400), ("warm", 800))
+        for clients, x in {1: 100, 2: 200, 4: 400, 8: top, 16: top}.items()
+        for repetition in (1, 2)
+    ]
+    page = page_of("\n".join(["cache,clients,repetition,throughput,response_ms", *rows]))
+    verdict = markup(page).split('<section id="verdict"')[1].split("</section>")[0]
+    first = verdict.index("<h3>cache = cold</h3>")
+    assert verdict.index("</table>") < verdict.index("What moved throughput most") < first
+    assert verdict.index("The interactive law") < first
+    assert verdict.count("What moved throughput most") == verdict.count("The interactive law") == 1
+
+
+def test_captions_claim_no_knee_where_none_was_found() -> None:
+    rising = page_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
+    assert "between its two asymptotes" in rising and "knee-0" in specifications(rising)
+    assert "They meet at the knee" not in rising and "flat up to the knee" not in rising
+
+
+def test_what_nobody_measured_has_no_column(tmp_path: Path) -> None:
+    write(elsewhere(synthetic_dataset(System(), (8,), workers=(4, 8)), "middleware"), tmp_path / "report.html")
+    words = in_words((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "Response time (ms)" in words and "Queueing time (ms)" not in words
+
+
+def test_the_commands_of_many_runs_are_folded_away() -> None:
+    """Five a run, they are most of the manifest."""
+    dataset = synthetic_dataset(System(), FEW)
+    dataset.manifest = {"knee": "1.0", "notes": [], "commands": {"0-r1": {"store-0": ["knee-kv", "--port", "1"]}}}
+    manifest = markup(html(dataset)).split('<section id="provenance"')[1].split("</section>")[0]
+    assert manifest.index("</table>") < manifest.index("The commands as started") < manifest.index("knee-kv --port 1")
+    assert "notes" not in manifest
+
+
 def test_the_page_stays_small(page: str) -> None:
     assert len(page) < 2_500_000
 

@@ -71,7 +71,8 @@ def section(sheet: Sheet) -> str:
     if not sheet.load:
         return ""
     named = len(sheet.labels) > 1
-    means = {column: _means(sheet, column) for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations}
+    columns = [column for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations.columns]
+    means = {column: found for column in columns if (found := _means(sheet, column))}
     figures: list[str] = []
     for column, name, caption in _QUANTITIES if len(sheet.axis.levels) > 1 else ():
         values = [
@@ -107,8 +108,10 @@ def section(sheet: Sheet) -> str:
 
 
 def _means(sheet: Sheet, column: str) -> dict[int, Interval]:
-    """Each point's mean over its repetitions."""
+    """Each point's mean over its repetitions; empty where nobody measured any."""
     values = sheet.diagnosis.observations.filter(pl.col(column).is_not_null()).group_by("point").agg(column)
+    if values.is_empty():
+        return {}
     nothing = mean_interval([], sheet.diagnosis.level)
     found = {point: mean_interval(repetitions, sheet.diagnosis.level) for point, repetitions in values.iter_rows()}
     return {point: found.get(point, nothing) for point in sheet.load}

@@ -23,9 +23,12 @@ def section(sheet: Sheet, dataset: Dataset | None) -> str:
     """The manifest and the experiment file of a run, or what is known of a table and what was assumed of it."""
     if dataset is None:
         return _of_table(sheet)
-    text = dataset.experiment_text
-    return mapping(dataset.manifest) + (
-        "" if text is None else folded("The experiment file", f"<pre>{escape(text)}</pre>")
+    text, manifest = dataset.experiment_text, dict(dataset.manifest)
+    commands = manifest.pop("commands", None)
+    return (
+        mapping({name: value for name, value in manifest.items() if value not in ([], {}, "")})
+        + (folded("The commands as started", mapping(commands)) if commands else "")
+        + ("" if text is None else folded("The experiment file", f"<pre>{escape(text)}</pre>"))
     )
 
 

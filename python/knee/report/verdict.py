@@ -26,7 +26,7 @@ def section(sheet: Sheet) -> str:
         return _without_knee(sheet, diagnosis.common_knee_sentence) + _warnings(sheet)
     first, *others = diagnosis.verdicts
     if not others:
-        return _verdict(sheet, 0, first) + _warnings(sheet)
+        return _verdict(sheet, 0, first, _common(sheet, found=bool(first.knee.levels))) + _warnings(sheet)
     summary = table(
         (
             *("configuration", "knee (clients)", "verdict", "requests/s there", "response ms there"),
@@ -38,12 +38,21 @@ def section(sheet: Sheet) -> str:
         folded(f"{verdict.label}: {verdict.knee.sentence}", _verdict(sheet, i + 1, verdict))
         for i, verdict in enumerate(others)
     )
+    before, after = _common(sheet, found=False)
     return (
         f'<div class="panel" style="margin-top:22px">{summary}</div>'
+        f'<div class="verdict alone"><div>{before}{after}</div></div>'
         + _verdict(sheet, 0, first)
         + rest
         + _warnings(sheet)
     )
+
+
+def _common(sheet: Sheet, *, found: bool) -> tuple[str, str]:
+    """What is the same for all configurations, before and behind what is said of one; what was `found` there stands
+    before what the laws and the factors say."""
+    arrivals, laws, factors = _arrivals(sheet), _laws(sheet), _factors(sheet)
+    return (arrivals, laws + factors) if found else (arrivals + factors + laws, "")
 
 
 def _without_knee(sheet: Sheet, sentence: str) -> str:
@@ -105,29 +114,31 @@ def _summary_row(sheet: Sheet, verdict: Verdict) -> Sequence[str | Interval | No
     )
 
 
-def _verdict(sheet: Sheet, index: int, verdict: Verdict) -> str:
+def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str] = ("", "")) -> str:
+    """A configuration's knee and bottleneck, between what is `common` to all."""
     knee, bottleneck = verdict.knee, verdict.bottleneck
     heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
     of_knee = _finding("Knee", knee_lines(verdict), confidence_line(knee))
     of_bottleneck = _finding("Bottleneck", (bottleneck.sentence, *bottleneck.evidence), confidence_line(bottleneck))
-    # They are the same for all; and what was found stands before what could not be looked for.
-    common = _laws(sheet), _factors(sheet)
-    findings = of_knee + of_bottleneck
-    if index == 0:
-        findings = "".join((findings, *common) if knee.levels else (*reversed(common), findings))
-        findings = _arrivals(sheet) + findings
+    findings = common[0] + of_knee + of_bottleneck + common[1]
     figures = _figures(verdict) if knee.clients else ""
     if len(knee.levels) < 2:
         return f'<div class="verdict alone"><div>{heading}{figures}{findings}</div></div>'
     drawing = sheet.figure(
         f"knee-{index}",
         knee_throughput(knee),
-        "Measured throughput (dots, with error bars) between its two asymptotes: what clients could do if nobody "
-        "waited, and what the system can do at most. They meet at the knee; the band is its interval.",
+        "Measured throughput (dots, with error bars)"
+        + (
+            " between its two asymptotes: what clients could do if nobody waited, and what the system can do at most."
+            if knee.clients
+            else "."
+        )
+        + (" They meet at the knee; the band is its interval." if knee.status == "found" else ""),
     ) + sheet.figure(
         f"knee-response-{index}",
         knee_response(knee),
-        "Response time on the same axis: flat up to the knee, then rising with every client.",
+        "Response time on the same axis"
+        + (": flat up to the knee, then rising with every client." if knee.status == "found" else "."),
     )
     return f'<div class="verdict"><div>{heading}{figures}{findings}</div><div class="panel">{drawing}</div></div>'
 
