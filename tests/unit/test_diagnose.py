@@ -321,6 +321,12 @@ def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:
     quiet = diagnose(synthetic_dataset(System(cores=2)))
     assert not any("programs outside" in warning for warning in quiet.warnings)
 
+    def host_demand(diagnosis: Diagnosis) -> float:
+        (report,) = diagnosis.laws.demands
+        return next(demand.demand_ms.estimate for demand in report.demands if demand.station == "the host's CPU")
+
+    assert host_demand(found) == pytest.approx(host_demand(quiet), rel=1e-6), "theirs is nothing that a request needs"
+
 
 def test_what_the_hypervisor_kept_is_told_and_was_no_capacity() -> None:
     dataset = synthetic_dataset(System(), (2, 8, 32))

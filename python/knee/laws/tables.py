@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.bottleneck import OUTSIDERS_MAX, cpu_shares
 from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
@@ -182,7 +183,11 @@ def _foreign_threads(dataset: Dataset, used: pl.DataFrame) -> pl.DataFrame:
 
 
 def _host(dataset: Dataset) -> pl.DataFrame:
-    """All processors together; what the hypervisor kept for others was no server."""
+    """All processors together; neither what the hypervisor kept for others was a server, nor what programs outside the
+    experiment took. Where that is little it is the kernel's work for the experiment, which belongs to nobody's process.
+    """
+    outsiders = cpu_shares(dataset).filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))
+    taken_s = pl.col("share").fill_null(0.0) * pl.col("_all_s")
     return (
         trim(dataset.probes, dataset.points)
         .filter(pl.col("target") == "host")
@@ -190,8 +195,11 @@ def _host(dataset: Dataset) -> pl.DataFrame:
         .agg(
             (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"),
             (pl.col("cpu_count") * pl.col("seconds") - pl.col("cpu_steal_s").fill_null(0.0)).sum().alias("_capacity_s"),
+            (pl.col("cpu_count") * pl.col("seconds")).sum().alias("_all_s"),
             pl.col("seconds").sum(),
         )
+        .join(outsiders, on=RUN, how="left")
+        .with_columns(pl.col("_cpu_s") - taken_s, pl.col("_capacity_s") - taken_s)
         .filter(pl.col("_capacity_s") > 0)
         .select(
             *RUN,

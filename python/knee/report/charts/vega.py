@@ -43,7 +43,8 @@ class Axis:
             "axis": {
                 "values": levels,
                 "format": "d" if all(level == int(level) for level in levels) else "~r",
-                "labelOverlap": True,
+                "labelOverlap": "greedy",
+                "labelSeparation": 5,
             },
         }
 
