@@ -5,11 +5,12 @@ Each second is placed at its middle, `middle_s`; what came before the start or w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.intervals import number
+from knee.intervals import LEVEL, Interval, counted, mean_interval, number
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -48,6 +49,55 @@ def resources_per_second(dataset: Dataset) -> pl.DataFrame:
         "target",
         ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores"),
     )
+
+
+def drifts(dataset: Dataset, level: float = LEVEL) -> dict[int, Interval]:
+    """By point, how far throughput moves from the first half of a run to the second, warm-up and cool-down cut off.
+
+    As a share of the first half, over the repetitions; `level` is that of all points together (Bonferroni).
+    """
+    seconds = load_per_second(dataset).join(
+        dataset.points.select(*RUN, "warmup_s", (pl.col("seconds") - pl.col("cooldown_s")).alias("_end")), on=RUN
+    )
+    middle, second = (pl.col("warmup_s") + pl.col("_end")) / 2, pl.col("middle_s")
+    changes = (
+        seconds.filter((second > pl.col("warmup_s")) & (second < pl.col("_end")))
+        .group_by(RUN)
+        .agg(
+            pl.col("throughput").filter(second < middle).mean().alias("before"),
+            pl.col("throughput").filter(second > middle).mean().alias("after"),
+        )
+        .filter((pl.col("before") > 0) & pl.col("after").is_not_null())
+        .select("point", (pl.col("after") / pl.col("before") - 1).alias("change"))
+    )
+    each = 1 - (1 - level) / max(1, changes["point"].n_unique())
+    return {
+        point: mean_interval(found, each)
+        for point, found in sorted(changes.group_by("point").agg("change").iter_rows())
+    }
+
+
+def whether_it_stays(drifts: Mapping[int, Interval], names: Mapping[int, str]) -> str:
+    """Whether throughput stays as it is for as long as it was measured, and where it moves most; empty where nobody can
+    tell.
+
+    Parameters
+    ----------
+    drifts
+        See :func:`drifts`.
+    names
+        What to call the points.
+    """
+    known = {point: one for point, one in drifts.items() if one.half_width is not None and point in names}
+    if not known:
+        return ""
+    moved = {point: one for point, one in known.items() if not one.low <= 0 <= one.high}  # type: ignore[operator]
+    most = max(moved or known, key=lambda point: abs(known[point].estimate))
+    where = f"{known[most].estimate:+.1%} ± {known[most].half_width:.1%} at {names[most]}"
+    if not moved:
+        return f"From the first half of a run to the second throughput surely moves nowhere: at most by {where}."
+    also = f", and surely at {counted(len(moved) - 1, 'other point')}" if len(moved) > 1 else ""
+    return f"From the first half of a run to the second throughput surely moves: by {where}{also}."
 
 
 def store_per_second(dataset: Dataset) -> pl.DataFrame:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from synthetic import System, synthetic_dataset
 
-from knee.timeline import what_the_log_took
+from knee.intervals import Interval
+from knee.timeline import drifts, what_the_log_took, whether_it_stays
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,30 @@ def test_whether_a_log_still_grows_is_said(file_mb: list[float], says: str) -> N
     assert what_the_log_took(told.head(10)) == ""
     # A store that keeps everything in memory has no file.
     assert what_the_log_took(told.with_columns(file_mb=pl.lit(None, pl.Float64))) == ""
+
+
+def test_throughput_that_moves_in_the_middle_of_a_run_is_told_from_a_warm_up() -> None:
+    dataset = synthetic_dataset(System(), (2, 8), warming_s=5, seconds=30)
+    assert all(abs(one.estimate) < 0.01 for one in drifts(dataset).values())
+    late = (pl.col("elapsed_s") >= 15) & (pl.col("point") == 1)
+    dataset.windows = dataset.windows.with_columns(pl.when(late).then(pl.col("count") // 2).otherwise("count"))
+    found = drifts(dataset)
+    assert abs(found[0].estimate) < 0.01
+    assert found[1].estimate == pytest.approx(-0.5, abs=0.01)
+    names = {0: "2 clients", 1: "8 clients"}
+    assert whether_it_stays(found, names).startswith(
+        "From the first half of a run to the second throughput surely moves: by -50."
+    )
+    assert " at 8 clients" in whether_it_stays(found, names)
+
+
+def test_where_throughput_moves_is_said_as_surely_as_it_is_known() -> None:
+    still, wide = Interval(0.01, -0.01, 0.03, 0.95, 3), Interval(-0.2, -0.5, 0.1, 0.95, 3)
+    gone = Interval(-0.3, -0.4, -0.2, 0.95, 3)
+    names = {0: "a", 1: "b", 2: "c"}
+    assert whether_it_stays({0: still, 1: wide}, names).endswith(
+        "surely moves nowhere: at most by -20.0% ± 30.0% at b."
+    )
+    assert whether_it_stays({0: still, 1: wide, 2: gone}, names).endswith("surely moves: by -30.0% ± 10.0% at c.")
+    assert whether_it_stays({2: gone, 1: gone}, names).endswith(", and surely at 1 other point.")
+    assert whether_it_stays({0: Interval(0.5, None, None, 0.95, 1)}, names) == ""
