@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.asymptotes import NOISE_MAX
 from knee.intervals import LEVEL, Interval, counted, mean_interval, number
 from knee.trim import RUN, trim
 
@@ -92,6 +93,13 @@ def whether_it_stays(drifts: Mapping[int, Interval], names: Mapping[int, str]) -
     if not known:
         return ""
     moved = {point: one for point, one in known.items() if not one.low <= 0 <= one.high}  # type: ignore[operator]
+    vague = [point for point, one in known.items() if one.half_width > NOISE_MAX]  # type: ignore[operator]
+    if vague and not moved:
+        return (
+            "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
+            f"{len(vague)} of {counted(len(known), 'point')}: the repetitions differ too much. Measure longer, with "
+            "more of them."
+        )
     most = max(moved or known, key=lambda point: abs(known[point].estimate))
     where = f"{known[most].estimate:+.1%} ± {known[most].half_width:.1%} at {names[most]}"
     if not moved:
