@@ -188,6 +188,25 @@ def test_a_residual_is_judged_by_its_whole_interval(interval: Interval, verdict:
     assert judge(interval, 0.02) == verdict
 
 
+@pytest.mark.parametrize(
+    ("kind", "cpus", "servers"), [("memcached", None, 1.0), ("postgresql", None, 4.0), ("postgresql", 0.5, 0.5)]
+)
+def test_a_database_of_many_processes_has_its_processors_for_servers(
+    kind: str, cpus: float | None, servers: float
+) -> None:
+    dataset = synthetic_dataset(System(cores=4), (8,))
+    dataset.stations = dataset.stations.filter(pl.col("role") != "store")
+    system = dataset.spec.base.system
+    assert system.store is not None
+    store = system.store.model_copy(update={"kind": kind, "cpus": cpus, "threads": 1})
+    base = dataset.spec.base.model_copy(update={"system": system.model_copy(update={"store": store})})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    seen = stations(dataset).filter(pl.col("station") == "store-0's threads")
+    assert seen["servers"].unique().to_list() == [servers]
+    used = dataset.probes.filter(pl.col("target") == "store-0")["cpu_user_s"].mean()
+    assert (seen["utilization"] * servers).to_list() == pytest.approx([used] * 3, rel=0.05)
+
+
 def test_an_open_loop_is_not_judged(dataset: Dataset, table: pl.DataFrame) -> None:
     opened = table.with_columns(think_ms=pl.lit(None, dtype=pl.Float64), rate=pl.lit(1000.0))
     report = check_laws(opened, stations=stations(dataset))

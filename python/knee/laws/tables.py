@@ -159,9 +159,18 @@ def _configured(dataset: Dataset, name: str, base: object) -> pl.Expr:
 
 
 def _foreign_threads(dataset: Dataset, used: pl.DataFrame) -> pl.DataFrame:
-    """Stores that print nothing (memcached): their CPU time as it is seen from outside, over the declared threads."""
+    """Stores that print nothing: their CPU time as it is seen from outside, over memcached's declared threads.
+
+    PostgreSQL has a process for every connection, of which as many run at a time as it has processors.
+    """
     store = dataset.spec.base.system.store
-    declared = _configured(dataset, "store.threads", None if store is None else store.threads)
+    host = dataset.probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("_cpus"))
+    if store is not None and store.kind == "postgresql":
+        given = _configured(dataset, "store.cpus", store.cpus).cast(pl.Float64)
+        declared = pl.min_horizontal(given.fill_null(pl.col("_cpus")), "_cpus")
+    else:
+        declared = _configured(dataset, "store.threads", None if store is None else store.threads)
+    servers = dataset.points.join(host, on=RUN, how="left").select(*RUN, declared.cast(pl.Float64).alias("servers"))
     told = used.filter(pl.col("_told")).select(*RUN, "process")
     return (
         trim(dataset.probes, dataset.points)
@@ -170,7 +179,7 @@ def _foreign_threads(dataset: Dataset, used: pl.DataFrame) -> pl.DataFrame:
         .join(told, on=[*RUN, "process"], how="anti")
         .group_by(*RUN, "process")
         .agg((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"), pl.col("seconds").sum())
-        .join(dataset.points.select(*RUN, declared.cast(pl.Float64).alias("servers")), on=RUN)
+        .join(servers, on=RUN)
         .filter(pl.col("servers") > 0)
         .select(
             *RUN,
