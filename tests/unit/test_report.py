@@ -20,6 +20,7 @@ from knee.diagnose import diagnose
 from knee.distributions import densities, merged, percentiles
 from knee.hdr import Histogram
 from knee.report import is_report, write
+from knee.report.charts.vega import Axis
 from knee.report.page import html
 
 LEVELS = (4, 16, 24, 48)
@@ -396,6 +397,28 @@ def test_a_factor_of_numbers_is_the_axis_where_nobody_varied_the_load(tmp_path: 
     assert words.index("Throughput is largest with middleware.workers = 8") < words.index("Only 1 client count")
     points: Any = specs["timeline-throughput"]["params"]
     assert points[0]["bind"]["labels"] == [f"middleware.workers = {workers}" for workers in (1, 2, 4, 8)]
+
+
+def test_configurations_stand_beside_each_other_where_there_is_nothing_to_draw_against(tmp_path: Path) -> None:
+    write(synthetic_dataset(System(), (32,), workers=(4, 8)), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    specs, words = specifications(page), " ".join(in_words(page).split())
+    draw(specs)
+    for name, field in (("configuration-throughput", "low"), ("percentiles", "value_ms"), ("utilization", "resource")):
+        marks = [layer["mark"]["type"] for layer in layers(specs[name])]
+        assert "line" not in marks, "between names there is nothing"
+        assert "params" not in specs[name], "all are there, and nothing to choose"
+        assert sorted({row["configuration"] for row in drawn(specs[name], field)}) == [0, 1]
+    chart: Any = specs["configuration-throughput"]
+    axis = chart["encoding"]["x"]
+    assert (axis["title"], axis["axis"]["labelExpr"]) == ("middleware.workers", '["4", "8"][datum.value]')
+    assert "middleware.workers Throughput (requests/s)" in words, "a table names them, and does not number them"
+    assert "At 32 clients get took" in words and "with middleware.workers = 4; middleware.workers = 8:" in words
+
+
+def test_names_too_long_to_stand_level_are_tilted_and_all_there() -> None:
+    short, long = (Axis("configuration", "", [0, 1], [name, name]).spec["axis"] for name in ("20", 12 * "20, "))
+    assert (short["labelAngle"], long["labelAngle"], long["labelOverlap"]) == (0, -40, False)
 
 
 def test_of_several_factors_the_one_with_the_most_numbers_is_the_axis() -> None:

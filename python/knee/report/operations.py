@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from knee.distributions import merged
+from knee.intervals import counted
 from knee.operations import Operation, beside_others, operations, together_or_alone
 from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows
@@ -14,6 +15,9 @@ from knee.report.tables import Cell, folded
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
+
+_COMPARED_MAX = 4
+"""Configurations in one sentence; of more, the figures tell."""
 
 _HEADER = ("operation", "keys", "requests/s", "mean ms", "p50 ms", "p99 ms")
 
@@ -39,14 +43,18 @@ def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list
     """Under the most load, where what waits for what shows most."""
     most = max(sheet.axis.levels)
     at_most = {sheet.series[point]: each for point, each in found.items() if sheet.load[point] == most}
+    load = sheet.in_words(most)
+    if sheet.configurations:
+        at_most = {sheet.in_words(sheet.load[point]): each for point, each in found.items()}
+        load = counted(sheet.counts[0], "client")
     sentences = [
-        beside_others(name, of_name, sheet.in_words(most))
+        beside_others(name, of_name, load)
         for name in names
-        if len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) > 1
+        if 1 < len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) <= _COMPARED_MAX
     ]
     elsewhere = next((each["put"] for each in at_most.values() if "put" in each), None)
     if elsewhere is not None:
-        sentences += [together_or_alone(each, elsewhere, sheet.in_words(most)) for each in at_most.values()]
+        sentences += [together_or_alone(each, elsewhere, load) for each in at_most.values()]
     return [sentence for sentence in sentences if sentence]
 
 

@@ -15,6 +15,9 @@ from knee.measurements import label_of
 from knee.report.charts.vega import Axis, Spec
 from knee.report.tables import Cell, table
 
+CONFIGURATIONS_MAX = 12
+"""Configurations beside each other on an axis: of more nobody reads the names."""
+
 _LEVELS_MIN = 3
 """Fewer levels of a factor make no curve."""
 
@@ -81,6 +84,14 @@ class Sheet:
         return max(numeric, key=lambda name: len(levels[name]), default=None)
 
     @cached_property
+    def configurations(self) -> tuple[str, ...]:
+        """What stands beside each other where there is nothing to draw anything against; empty where there is, or where
+        it is too much."""
+        names = tuple(verdict.label for verdict in self.verdicts)
+        varied = self._arrivals or len(self.counts) > 1 or self.factor is not None
+        return () if varied or not 2 <= len(set(names)) == len(names) <= CONFIGURATIONS_MAX else names
+
+    @cached_property
     def configurations_title(self) -> str:
         """Over verdicts' configurations, where these are named by their levels."""
         return _title(self.verdicts[0].factors)
@@ -91,6 +102,8 @@ class Sheet:
         level of the factor, and a line about all of them."""
         if self._arrivals:
             return {point: found.factors for found in self._arrivals for point in found.rates}
+        if self.configurations:
+            return {point: {} for verdict in self.verdicts for point in verdict.points}
         load = {self.factor}
         if len(self.counts) > 1:
             load |= {name for verdict in self.verdicts for name in verdict.factors} - {*self.diagnosis.others}
@@ -132,7 +145,10 @@ class Sheet:
     @cached_property
     def load(self) -> Mapping[int, int | float]:
         """How much load there was at every point that a verdict covers: the arrival rate where that was varied, the
-        level of the factor where there is one instead, else the clients; empty where nobody gave them."""
+        level of the factor where there is one instead, the number of the configuration where these stand beside each
+        other, else the clients; empty where nobody gave them."""
+        if self.configurations:
+            return {point: place for place, verdict in enumerate(self.verdicts) for point in verdict.points}
         if self.factor is not None:
             return {
                 point: level
@@ -150,12 +166,17 @@ class Sheet:
             return Axis("rate", "Arrival rate (requests/s)", levels)
         if self.factor is not None:
             return Axis("level", self.factor, levels)
+        if self.configurations:
+            names = [self.short(name) for name in self.configurations]
+            return Axis("configuration", self.configurations_title, levels, names)
         return Axis("clients", "Clients", levels)
 
     def in_words(self, load: float) -> str:
         """“40 clients”, “1,500 requests/s”, “workers = 8”."""
         if self.factor is not None:
             return f"{self.factor} = {load}"
+        if self.configurations:
+            return self.configurations[int(load)]
         return rate_in_words(load) if self._arrivals else counted(int(load), "client")
 
     @cached_property
@@ -188,6 +209,9 @@ class Sheet:
     def of_lines(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         """A table, of which the first column names the lines that points belong to, as in `of_configurations`, and the
         second one has the load. `header` is that of the other columns."""
+        if self.configurations:
+            named = [(self.axis.names[int(str(row[1]))], *row[2:]) for row in rows]
+            return table((self.axis.title, *header), named)
         load = self.axis.title if self.factor else self.axis.title[:1].lower() + self.axis.title[1:]
         return self._of(len(self.labels), self.series_title, (load, *header), rows)
 

@@ -34,9 +34,10 @@ def against_load(
         "mark": {"type": "line", "strokeDash": [2, 4], "strokeWidth": 2, "clip": True},
         "encoding": {"y": y | {"field": "value"}, "color": {"value": "@ink"}},
     }
+    lines: list[Spec] = [{"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}}]
     return layered(
         [
-            {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}},
+            *([] if axis.names else lines),
             *([as_large] if diagonal else []),
             {
                 "transform": [{"filter": "datum.low != null"}],
@@ -48,7 +49,7 @@ def against_load(
                 "encoding": {
                     "y": y | {"field": "value"},
                     "tooltip": [
-                        {"field": axis.field, "title": axis.title},
+                        *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
                         *([{"field": "series", "title": series}] if series else []),
                         {"field": "value", "title": title, "format": ",.4~r"},
                         {"field": "low", "title": "interval from", "format": ",.4~r"},

@@ -20,9 +20,10 @@ def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
         "scale": {"type": "log", "domain": [low, high], "nice": False},
         "axis": log_axis(low, high),
     }
+    lines = [{"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value_ms"}}}]
     chart = layered(
         [
-            {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value_ms"}}},
+            *([] if axis.names else lines),
             {
                 "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
                 "encoding": {"y": y | {"field": "low_ms"}, "y2": {"field": "high_ms"}},

@@ -70,6 +70,11 @@ def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> S
     chart = layered(
         [
             {
+                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+                "encoding": {"y": y | {"field": "mean_ms"}},
+            }
+            if axis.names
+            else {
                 "mark": {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
                 "encoding": {"y": y | {"field": "mean_ms"}, "strokeDash": dashed},
             },

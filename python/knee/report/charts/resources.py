@@ -21,7 +21,9 @@ def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Seque
                 "encoding": {"y": y | {"field": "at"}},
             },
             {
-                "mark": {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
+                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1}
+                if axis.names
+                else {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
                 "encoding": {
                     "x": axis.spec,
                     "y": y | {"field": "value"},
@@ -33,7 +35,7 @@ def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Seque
                     },
                     "tooltip": [
                         {"field": "resource"},
-                        {"field": axis.field, "title": axis.title},
+                        *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
                         {"field": "value", "title": "utilisation", "format": ".1%"},
                     ],
                 },
@@ -53,12 +55,7 @@ def cpu_bars(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
         "data": {"values": values},
         "mark": {"type": "bar"},
         "encoding": {
-            "x": {
-                "field": axis.field,
-                "type": "ordinal",
-                "title": axis.title,
-                "axis": {"labelAngle": 0, "labelOverlap": True},
-            },
+            "x": axis.ordinal,
             "y": {
                 "field": "share",
                 "type": "quantitative",
@@ -74,7 +71,7 @@ def cpu_bars(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
             },
             "tooltip": [
                 {"field": "owner"},
-                {"field": axis.field, "title": axis.title},
+                *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
                 {"field": "share", "format": ".1%"},
             ],
         },

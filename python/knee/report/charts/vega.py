@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,24 +16,48 @@ Rows = list[dict[str, Any]]
 
 _CURVE_STEPS = 60
 
+_ABREAST_CHARACTERS = 40
+"""What names below an axis may have together to stand level; longer ones are tilted, so that none is left out."""
+
 
 @dataclass(frozen=True)
 class Axis:
-    """How much load there was, on the horizontal axis: the field of a chart's rows that says it, and its levels."""
+    """How much load there was, on the horizontal axis: the field of a chart's rows that says it, and its levels.
+
+    With `names` for levels, which are places and no amounts then, between which no line may be drawn.
+    """
 
     field: str
     title: str
     levels: Sequence[float]
+    names: Sequence[str] = ()
 
     @property
     def is_log(self) -> bool:
         """Where the levels span a factor of eight."""
         low, high = min(self.levels), max(self.levels)
-        return low > 0 and high / low >= 8
+        return low > 0 and high / low >= 8 and not self.names
+
+    @property
+    def ordinal(self) -> Spec:
+        """The channel of bars."""
+        axis: Spec = {"labelAngle": 0, "labelOverlap": True} | self._named
+        return {"field": self.field, "type": "ordinal", "title": self.title, "axis": axis}
+
+    @property
+    def _named(self) -> Spec:
+        if not self.names:
+            return {}
+        named: Spec = {"labelExpr": f"{json.dumps(list(self.names))}[datum.value]", "labelLimit": 160}
+        if sum(map(len, self.names)) > _ABREAST_CHARACTERS:
+            named |= {"labelAngle": -40, "labelOverlap": False}
+        return named
 
     @property
     def spec(self) -> Spec:
         """The channel."""
+        if self.names:
+            return self.ordinal
         levels = sorted(set(self.levels))
         log = {"type": "log", "base": 2, "nice": False, "padding": 12}
         return {
