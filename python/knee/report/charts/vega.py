@@ -69,7 +69,7 @@ class Axis:
                 "values": levels,
                 "format": "d" if all(level == int(level) for level in levels) else "~r",
                 "labelOverlap": "greedy",
-                "labelSeparation": 5,
+                "labelSeparation": 2,
             },
         }
 
