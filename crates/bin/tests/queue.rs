@@ -19,7 +19,7 @@ const FEW: &[&str] = &["--clients-max", "100"];
 /// Runs `knee-load queue` to its end; its summary.
 fn load(server: &Program, flags: &str) -> Value {
     let output = Command::new(LOAD)
-        .args(["queue", "--server", server.address()])
+        .args(["queue", "--drain-s", "30", "--server", server.address()])
         .args(flags.split(' '))
         .output()
         .unwrap();

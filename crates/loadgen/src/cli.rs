@@ -76,6 +76,9 @@ struct Common {
     /// Open loop: whether requests are evenly spaced or a Poisson process.
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
     arrivals: ArrivalKind,
+    /// How long answers that are outstanding at the end are waited for; what comes later is an error.
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    drain_s: Duration,
     /// Check everything that comes back.
     #[arg(long)]
     verify: bool,
@@ -171,6 +174,7 @@ impl Common {
             pipeline: pipeline.unwrap_or(usual),
             pace,
             length: length.unwrap_or_default(),
+            drain: self.drain_s,
             start_at_unix_s: self.start_at,
             seed: self.seed,
             verify: self.verify,

@@ -35,7 +35,7 @@ use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, ela
 use crate::complaints::{SHOWN_BYTES_MAX, WrongValue};
 use crate::error::Error;
 use crate::open_loop::{self, Destination};
-use crate::run::{BACKOFF_MAX, BACKOFF_MIN, DRAIN, Pace, Run};
+use crate::run::{BACKOFF_MAX, BACKOFF_MIN, Pace, Run};
 use crate::schedule;
 use crate::traffic::Traffic;
 
@@ -428,7 +428,7 @@ impl<T: Traffic> Clients<T> {
         for destination in &mut self.destinations {
             destination.arrivals.stop_at(now.saturating_duration_since(self.start));
         }
-        io.timer(now + DRAIN, DRAIN_OVER);
+        io.timer(now + self.run.plan.drain, DRAIN_OVER);
         self.finish_when_drained(io);
     }
 

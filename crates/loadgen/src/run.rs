@@ -24,9 +24,6 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// By how much an agreed start may have passed when the connections stand.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
 
-/// How long answers that are outstanding at the end are waited for.
-pub(crate) const DRAIN: Duration = Duration::from_secs(2);
-
 /// Waits before a lost connection is opened again: the first, and the longest.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -53,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) pipeline: usize,
     pub(crate) pace: Pace,
     pub(crate) length: Duration,
+    /// How long answers that are outstanding at the end are waited for.
+    pub(crate) drain: Duration,
     /// When to start, in seconds of the Unix epoch; at once when `None`.
     pub(crate) start_at_unix_s: Option<f64>,
     pub(crate) seed: u64,
@@ -92,7 +91,7 @@ impl Run {
             self.complaints.tell(format!(
                 "{in_flight} requests were not answered within {} s after the end: they count as \
                  errors",
-                DRAIN.as_secs()
+                self.plan.drain.as_secs_f64()
             ));
         }
     }

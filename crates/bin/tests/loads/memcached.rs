@@ -142,7 +142,8 @@ fn an_open_loop_with_full_connections_waits_and_says_what_it_never_sent() {
     let server = Memcached::start(&[]);
     let mut load = Load::start(
         &[&server],
-        "--clients 2 --pipeline 3 --rate 100 --arrivals constant --seconds 10 --set-get 0:1",
+        "--clients 2 --pipeline 3 --rate 100 --arrivals constant --seconds 10 --set-get 0:1 \
+         --drain-s 0.5",
     );
     load.expect("ready");
     load.expect("window");
@@ -155,7 +156,11 @@ fn an_open_loop_with_full_connections_waits_and_says_what_it_never_sent() {
     let unsent = summary["unsent"].as_u64().unwrap();
     assert!(unsent > 0);
     assert_eq!(count(summary, "get", "count") + unsent, 1000);
-    assert!(outcome.errors.contains("6 requests were not answered"), "{}", outcome.errors);
+    assert!(
+        outcome.errors.contains("6 requests were not answered within 0.5 s"),
+        "{}",
+        outcome.errors
+    );
 }
 
 #[test]

@@ -90,9 +90,12 @@ impl Load {
     pub(crate) fn start(servers: &[&Memcached], flags: &str) -> Load {
         let addresses: Vec<String> =
             servers.iter().map(|server| format!("--server={}", server.address)).collect();
+        // A slow machine does not make errors of answers that come.
+        let drain: &[&str] = if flags.contains("--drain-s") { &[] } else { &["--drain-s", "30"] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_knee-load"))
             .arg("memcached")
             .args(addresses)
+            .args(drain)
             .args(flags.split_whitespace())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::kv::grpc::Told;
 use crate::kv::grpc::alarm::Alarms;
 use crate::open_loop::{self, Destination};
-use crate::run::{BACKOFF_MAX, BACKOFF_MIN, DRAIN, Pace, Run};
+use crate::run::{BACKOFF_MAX, BACKOFF_MIN, Pace, Run};
 use crate::schedule::{self, Think};
 
 /// Streams of what clients draw, apart from those of when they ask.
@@ -493,7 +493,7 @@ impl Thread {
         }
         tokio::select! {
             () = self.drained.notified() => {}
-            () = self.alarms.until(now + DRAIN) => self.run.complain_of_unanswered(self.in_flight.get()),
+            () = self.alarms.until(now + self.run.plan.drain) => self.run.complain_of_unanswered(self.in_flight.get()),
         }
     }
 

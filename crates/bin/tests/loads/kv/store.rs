@@ -72,7 +72,8 @@ impl Store {
 }
 
 pub(crate) fn load(flags: &str) -> Program {
-    let flags: Vec<&str> = ["kv"].into_iter().chain(flags.split_whitespace()).collect();
+    let flags: Vec<&str> =
+        ["kv", "--drain-s", "30"].into_iter().chain(flags.split_whitespace()).collect();
     Program::start(LOAD, &flags)
 }
 

@@ -15,7 +15,7 @@ use super::super::link::connect;
 use super::{Phase, Thread};
 use crate::error::Error;
 use crate::kv::workload::Workload;
-use crate::run::{DRAIN, Pace, Run};
+use crate::run::{Pace, Run};
 
 /// Runs the clients of thread number `number`. `process` tells this process's writes from others';
 /// without it they have no ids.
@@ -145,7 +145,7 @@ impl Thread {
         }
         tokio::select! {
             () = self.drained.notified() => {}
-            () = self.alarms.until(now + DRAIN) => self.give_up(),
+            () = self.alarms.until(now + self.run.plan.drain) => self.give_up(),
         }
     }
 
