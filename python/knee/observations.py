@@ -88,8 +88,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
 
 def _pipeline(dataset: Dataset) -> pl.Expr:
     """An open loop has no such number: there it bounds what is in flight, and nothing keeps it full."""
-    name = "workload.pipeline"
-    each = pl.col(name) if name in dataset.factors else pl.lit(dataset.spec.base.workload.pipeline)
+    each = dataset.setting("workload.pipeline")
     return pl.when(pl.col("rate").is_null()).then(each.cast(pl.Int64).fill_null(1)).alias("pipeline")
 
 

@@ -137,8 +137,8 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
     for one in types.values():
         predicted, measured = one.throughput.predicted.estimate, one.throughput.measured.estimate
         alone = 8000 / one.response_ms.measured.estimate
-        # Some seconds may have few of each, so that none may be sure.
-        assert one.verdict != "violated" and predicted == pytest.approx(measured, rel=0.3), one
+        # Some seconds may have few of each. What remains of a cycle for one of them is further off, and not asserted.
+        assert one.visits_declared and predicted == pytest.approx(measured, rel=0.3), one
         assert alone > 1.5 * measured, one
     # The database has told nothing, and was watched with all its processes.
     assert dataset.probes.filter(target="store-0")["cpu_user_s"].sum() > 0

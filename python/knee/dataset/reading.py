@@ -13,6 +13,7 @@ import polars as pl
 from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WINDOWS, factor_type
 from knee.errors import DatasetError
 from knee.spec import Spec, parse
+from knee.spec.tables import field_path
 
 EXPERIMENT = "experiment.toml"
 MANIFEST = "manifest.json"
@@ -60,6 +61,15 @@ class Dataset:
         """See POINTS; followed by one column per factor."""
         factors = {name: factor_type(levels) for name, levels in self.spec.factors.items()}
         return self._table("points", pl.Schema({**POINTS, **factors}))
+
+    def setting(self, name: str) -> pl.Expr:
+        """A setting at each point: its factor's level, or what the experiment file says; null without its tier."""
+        if name in self.factors:
+            return pl.col(name)
+        value: object = self.spec.base
+        for part in field_path(name):
+            value = getattr(value, part, None)
+        return pl.lit(value).alias(name)
 
     @cached_property
     def windows(self) -> pl.DataFrame:

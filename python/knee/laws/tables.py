@@ -11,6 +11,7 @@ from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import STATIONS
+from knee.laws.visits import with_visits
 from knee.measurements import configuration
 from knee.observations import observations
 from knee.trim import RUN, steady_state, trim
@@ -41,14 +42,14 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     `point, repetition, request_type, visits, throughput, response_ms, middleware_throughput, middleware_response_ms`
-    of each type that a run's clients sent. `visits` are the requests of the type in a round of a client, as
-    `workload.set_get` declares them.
+    of each type that a run's clients sent. `visits` are the requests of the type in a round of a client
+    (:mod:`knee.laws.visits`).
     """
     seconds = _covered(trim(dataset.stations, dataset.points))
     counts = (
         trim(dataset.windows, dataset.points)
         .group_by(*_PROCESS, "op")
-        .agg(pl.col("count").sum(), pl.col("response_sum_ns").sum())
+        .agg(pl.col("count", "errors", "response_sum_ns").sum())
         .join(seconds, on=_PROCESS, how="left")
         .with_columns((pl.col("count") / pl.col("seconds")).alias("rate"))
     )
@@ -59,26 +60,16 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
             .group_by(*RUN, "op")
             .agg(
                 pl.col("rate").sum().alias(f"{prefix}throughput"),
+                pl.col("errors").sum().alias(f"{prefix}errors"),
                 (pl.col("response_sum_ns").sum() / pl.col("count").sum() / _NS_PER_MS).alias(f"{prefix}response_ms"),
             )
         )
 
-    ratio = _configured(dataset, "workload.set_get", dataset.spec.base.workload.set_get).cast(pl.String).str.split(":")
-    sets, gets = (ratio.list.get(number).cast(pl.Float64, strict=False) for number in (0, 1))
-    visits = dataset.points.select(*RUN, sets.alias("_sets"), gets.alias("_gets"))
+    types = of("load", "").join(of("middleware", "middleware_"), on=[*RUN, "op"], how="left")
     return (
-        of("load", "")
-        .join(of("middleware", "middleware_"), on=[*RUN, "op"], how="left")
-        .join(visits, on=RUN, how="left")
-        .with_columns(
-            pl.when(pl.col("op") == "set")
-            .then("_sets")
-            .when(pl.col("op").is_in(["get", "multiget"]))
-            .then("_gets")
-            .alias("visits")
-        )
+        with_visits(types, dataset)
         .rename({"op": "request_type"})
-        .drop("_sets", "_gets")
+        .drop("errors", "middleware_errors")
         .sort(*RUN, "request_type")
     )
 
@@ -153,11 +144,6 @@ def _covered(samples: pl.DataFrame) -> pl.DataFrame:
     return samples.group_by(_PROCESS).agg(pl.col("seconds").sum())
 
 
-def _configured(dataset: Dataset, name: str, base: object) -> pl.Expr:
-    """A setting at each point: its factor's level, or else what the experiment file says."""
-    return pl.col(name) if name in dataset.factors else pl.lit(base)
-
-
 def _foreign_threads(dataset: Dataset, used: pl.DataFrame) -> pl.DataFrame:
     """Stores that print nothing: their CPU time as it is seen from outside, over memcached's declared threads.
 
@@ -166,10 +152,10 @@ def _foreign_threads(dataset: Dataset, used: pl.DataFrame) -> pl.DataFrame:
     store = dataset.spec.base.system.store
     host = dataset.probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("_cpus"))
     if store is not None and store.kind == "postgresql":
-        given = _configured(dataset, "store.cpus", store.cpus).cast(pl.Float64)
+        given = dataset.setting("store.cpus").cast(pl.Float64)
         declared = pl.min_horizontal(given.fill_null(pl.col("_cpus")), "_cpus")
     else:
-        declared = _configured(dataset, "store.threads", None if store is None else store.threads)
+        declared = dataset.setting("store.threads")
     servers = dataset.points.join(host, on=RUN, how="left").select(*RUN, declared.cast(pl.Float64).alias("servers"))
     told = used.filter(pl.col("_told")).select(*RUN, "process")
     return (
@@ -225,9 +211,7 @@ def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.D
 
     Through a middleware a write goes to every store, and so does a part of each multi-get that is sharded.
     """
-    middleware = dataset.spec.base.system.middleware
-    sharded = _configured(dataset, "middleware.multiget", None if middleware is None else middleware.multiget)
-    keys = _configured(dataset, "workload.multiget", dataset.spec.base.workload.multiget)
+    sharded, keys = dataset.setting("middleware.multiget"), dataset.setting("workload.multiget")
     parts = (
         pl.when(pl.col("middlewares") == 0)
         .then(1)

@@ -1,0 +1,60 @@
+"""How often each request type occurs in a round of a client, as the experiment declares it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.spec.tables import LOOPS
+from knee.trim import RUN
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
+
+_SKIPPED = ("read_all", "remove")
+"""Steps that a client of messages leaves out of a round in which it knows of no queue with messages for it."""
+
+
+def with_visits(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
+    """Add `visits`, requests of the type in a round of a client; null where nothing declares them.
+
+    Of the memcached protocol `workload.set_get` does, of protocol "queue" `workload.loop`: every step once. The steps
+    about a queue are left out of rounds in which there is none, unless clients send to themselves: then how often that
+    was is known only from how often they were asked for, all together, per request of the other types.
+
+    Parameters
+    ----------
+    types
+        `point, repetition, op, throughput, errors` of each type that a run's clients sent.
+    """
+    protocol, kind = dataset.spec.base.workload.protocol, dataset.spec.base.system.load.kind
+    if protocol == "memcached":
+        return _of_set_get(types, dataset)
+    if protocol == "queue" and kind == "knee-load":
+        return _of_loop(types, dataset)
+    return types.with_columns(pl.lit(None, pl.Float64).alias("visits"))
+
+
+def _of_set_get(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
+    ratio = dataset.setting("workload.set_get").cast(pl.String).str.split(":")
+    sets, gets = (ratio.list.get(number).cast(pl.Float64, strict=False) for number in (0, 1))
+    op = pl.col("op")
+    visits = pl.when(op == "set").then("_sets").when(op.is_in(["get", "multiget"])).then("_gets").alias("visits")
+    declared = dataset.points.select(*RUN, sets.alias("_sets"), gets.alias("_gets"))
+    return types.join(declared, on=RUN, how="left").with_columns(visits).drop("_sets", "_gets")
+
+
+def _of_loop(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
+    loop, receivers = (dataset.setting(f"workload.{name}").alias(f"_{name}") for name in ("loop", "receivers"))
+    steps = pl.col("_loop").replace_strict(LOOPS, return_dtype=pl.List(pl.String))
+    skipped = pl.col("op").is_in(_SKIPPED)
+    # A message of one's own is there to be asked for, unless sending it failed.
+    never_skipped = (pl.col("_receivers") == "self") & (pl.col("errors").sum().over(RUN) == 0)
+    share = pl.col("throughput").filter(skipped).mean() / pl.col("throughput").filter(~skipped).mean()
+    times = pl.when(skipped & ~never_skipped).then(share.over(RUN)).otherwise(1.0)
+    return (
+        types.join(dataset.points.select(*RUN, loop, receivers), on=RUN, how="left")
+        .with_columns(pl.when(pl.col("op").is_in(steps)).then(times).alias("visits"))
+        .drop("_loop", "_receivers")
+    )
