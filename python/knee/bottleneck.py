@@ -2,7 +2,8 @@
 
 Where the clients' queue grows is not yet where the bottleneck is: worker slots that wait for a saturated store
 are full, too. So a saturated physical resource (a thread, the host's CPUs) outranks saturated slots, which are
-the bottleneck only when nothing beneath them is (software bottlenecks: Neilson et al. 1995).
+the bottleneck only when nothing beneath them is (software bottlenecks: Neilson et al. 1995). Between the two are
+the connections to a database, which slots wait for where they are fewer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from knee.asymptotes import OPEN_LOOP, Confidence, Knee
+from knee.connections import connection_pools
 from knee.intervals import LEVEL, Interval, counted, difference_interval, mean_interval, number
 from knee.trim import RUN, trim
 
@@ -29,11 +31,17 @@ CLOSE = 0.05
 OUTSIDERS_MAX = 0.10
 """Share of the host's CPU that programs outside the experiment may take before confidence suffers."""
 
-Resource = Literal["worker slots", "commits", "thread", "host CPU", "station"]
+Resource = Literal["worker slots", "connections", "commits", "thread", "host CPU", "station"]
 """A "station" is what somebody else's measurements call one, and is taken for a physical resource."""
 
-_SOFT = ("worker slots", "commits")
+_SLOTS = ("worker slots", "connections")
+"""From the client inwards: who has one waits for what lies beneath."""
+
+_SOFT = (*_SLOTS, "commits")
 """Busy for as long as what lies beneath them is: slots wait for a store, and a commit takes all who came meanwhile."""
+
+_WAITED_FOR = 0.05
+"""Share of the service time from which slots count as waiting for a connection: K of them for W slots leave 1 − K/W."""
 
 BottleneckStatus = Literal["found", "load generator", "cannot tell", "none"]
 
@@ -97,14 +105,16 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     One row per run and resource of a process: `point, repetition, role, process, resource, utilization` (0 to 1).
-    "worker slots": workers_busy_s / (workers · s). "commits": share of the time that a store was making writes safe,
-    one group after the other; absent where it made none. "thread": CPU time of the process's busiest thread per second,
-    from the process itself or, where it prints nothing, from the probes. "host CPU": CPU time of all over
-    all cores, less what the hypervisor kept.
+    "worker slots": workers_busy_s / (workers · s). "connections": service time less the wait for a connection, over
+    (connections · s), :mod:`knee.connections`; absent where there is no such pool. "commits": share of the time that a
+    store was making writes safe, one group after the other; absent where it made none. "thread": CPU time of the
+    process's busiest thread per second, from the process itself or, where it prints nothing, from the probes. "host
+    CPU": CPU time of all over all cores, less what the hypervisor kept.
     """
     stations = trim(dataset.stations, dataset.points)
     probes = trim(dataset.probes, dataset.points)
     keys = [*RUN, "role", "process"]
+    pools = connection_pools(dataset).select(*keys, pl.col("utilization").alias("connections"))
     own = stations.group_by(keys).agg(
         (pl.col("workers_busy_s").sum() / (pl.col("workers") * pl.col("seconds")).sum())
         .fill_nan(None)
@@ -140,7 +150,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))
     )
     return (
-        pl.concat([own, seen, host], how="diagonal")
+        pl.concat([own, pools, seen, host], how="diagonal")
         .unpivot(index=keys, variable_name="resource", value_name="utilization")
         .drop_nulls("utilization")
         .sort(*keys, "resource")
@@ -211,7 +221,8 @@ def find_bottleneck(
     from_clients = at_knee if at_knee < most else knee.levels[0].clients
     components = _components(observations, from_clients, most, level)
     owners = _owners(shares.join(clients, on=RUN).filter(pl.col("clients") == most))
-    return _Decision(knee, candidates, components, owners, load_limits, load_waited, unmeasured).bottleneck()
+    waits = _waits_for_connections(observations.filter(pl.col("clients") == most))
+    return _Decision(knee, candidates, components, owners, load_limits, load_waited, unmeasured, waits).bottleneck()
 
 
 def find_bottleneck_at_rate(
@@ -233,8 +244,19 @@ def find_bottleneck_at_rate(
     candidates = _candidates(utilization.join(alone, on=RUN), 1, 1, level)
     owners = _owners(shares.join(alone, on=RUN))
     knee = Knee("cannot tell", OPEN_LOOP, ())
-    decision = _Decision(knee, candidates, (), owners, load_limits, load_waited=False, unmeasured=unmeasured)
+    waits = _waits_for_connections(observations)
+    decision = _Decision(
+        knee, candidates, (), owners, load_limits, load_waited=False, unmeasured=unmeasured, waits_for_connections=waits
+    )
     return decision.without_bottleneck() if keeps_up else decision.bottleneck()
+
+
+def _waits_for_connections(observations: pl.DataFrame) -> bool:
+    """Whether those who have a worker slot wait for a connection: with as many of these they never do."""
+    if "connection_ms" not in observations.columns:
+        return False
+    share = (pl.col("connection_ms") / pl.col("service_ms")).mean()
+    return (observations.select(share).item() or 0.0) >= _WAITED_FOR
 
 
 def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float) -> tuple[Candidate, ...]:
@@ -282,18 +304,24 @@ def _name(role: str, resource: str) -> str:
         return "the host's CPU"
     if resource == "station":
         return f"station {role}"
-    what = {"worker slots": "worker slots", "commits": "commits to disk", "thread": "busiest thread"}[resource]
+    what = {"commits": "commits to disk", "thread": "busiest thread"}.get(resource, resource)
     return f"the {_ROLE_NAMES[role]}'s {what}"
 
 
 def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, level: float) -> tuple[Component, ...]:
-    """Client response = (client − middleware) + queueing + service + the middleware's own rest."""
+    """Client response = (client − middleware) + queueing + service + the middleware's own rest.
+
+    Of the service, what a request waits for a connection is a part of its own, where the middlewares tell of it.
+    """
     rows = observations
     if "middleware_response_ms" not in rows.columns or rows["middleware_response_ms"].null_count():
         return ()
+    pooled = "connection_ms" in rows.columns and not rows["connection_ms"].null_count()
+    waiting_ms = pl.col("connection_ms") if pooled else pl.lit(0.0)
     parts = {
         "queueing in the middleware": pl.col("queueing_ms"),
-        "service beyond the middleware": pl.col("service_ms"),
+        **({"waiting for a connection": waiting_ms} if pooled else {}),
+        "service beyond the middleware": pl.col("service_ms") - waiting_ms,
         "between client and middleware": pl.col("response_ms") - pl.col("middleware_response_ms"),
         "reply inside the middleware": pl.col("middleware_response_ms") - pl.col("queueing_ms") - pl.col("service_ms"),
     }
@@ -323,7 +351,10 @@ def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, 
 
 @dataclass(frozen=True)
 class _Decision:
-    """What the verdict is taken from; the attributes are those of :func:`find_bottleneck`."""
+    """What the verdict is taken from; the attributes are those of :func:`find_bottleneck`.
+
+    `waits_for_connections`: those who have a worker slot do.
+    """
 
     knee: Knee
     candidates: tuple[Candidate, ...]
@@ -332,6 +363,7 @@ class _Decision:
     load_limits: Sequence[str]
     load_waited: bool
     unmeasured: Sequence[str]
+    waits_for_connections: bool
 
     def bottleneck(self) -> Bottleneck:
         if not self.candidates:
@@ -343,7 +375,12 @@ class _Decision:
                 f"Busiest so far: {_ranking(self.candidates)}.",
                 f"But the load generator says that it was a limit: {self.load_limits[0]}." if self.load_limits else "",
             )
-        saturated = [c for c in self.candidates if c.at_most.estimate >= SATURATED]
+        saturated = [
+            c
+            for c in self.candidates
+            # As many connections as slots are full because the slots are.
+            if c.at_most.estimate >= SATURATED and (self.waits_for_connections or c.resource != "connections")
+        ]
         chosen = _first_saturated(saturated)
         generators = [c for c in chosen if c.role == "load"]
         if generators or (self.load_limits and not chosen):
@@ -381,9 +418,10 @@ class _Decision:
                 doubts.append("the load generator takes its share of the same cores")
         elif self.load_waited:
             doubts.append("the load generator at times waited for a processor")
-        waiting = [c for c in saturated if c not in chosen and c.resource == "worker slots"]
+        waiting = [c for c in saturated if c not in chosen and c.resource in _SLOTS]
         if waiting and any(c.resource != "worker slots" for c in chosen):
-            evidence.append(f"{_capital(waiting[0].name)} are full as well, because they wait for it.")
+            named = " and ".join(c.name for c in waiting)
+            evidence.append(f"{_capital(named)} are full as well, because they wait for it.")
         elif all(c.resource in _SOFT for c in chosen) and (later := [c for c in saturated if c not in chosen]):
             evidence.append(f"{_capital(later[0].name)} fills up only beyond the knee ({self._busy(later[0])}).")
         if self.load_limits:
@@ -487,12 +525,13 @@ class _Decision:
 
 
 def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:
-    """The saturated resources that bind: physical before slots, then the first to saturate, then the busiest.
+    """The saturated resources that bind: physical before connections before slots, then the first, then the busiest.
 
     Slots and commits are busy because of a physical resource only where that is busy at the knee already: one that
     fills up later, with the overhead of more clients, did not make the knee.
     """
-    soft = [c for c in saturated if c.resource in _SOFT]
+    pooled = any(c.resource == "connections" for c in saturated)
+    soft = [c for c in saturated if c.resource in _SOFT and not (pooled and c.resource == "worker slots")]
     physical = [c for c in saturated if c.resource not in _SOFT]
     binding = [c for c in physical if c.at_knee.estimate >= SATURATED - CLOSE] or soft or physical
     if not binding:

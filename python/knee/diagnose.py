@@ -273,6 +273,7 @@ def _is_station(candidate: Candidate, demand: Demand) -> bool:
     """Whether a resource, which stands for all processes of its tier, is what the laws call a station."""
     resources = {
         "worker slots": "'s worker slots",
+        "connections": "'s connections",
         "commits": "'s commits",
         "thread": "'s threads",
         "host CPU": "",

@@ -41,6 +41,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     middleware_response_ms received → replied, mean over all requests
     queueing_ms            received → dequeued
     service_ms             dequeued → answered
+    connection_ms          the wait for a connection to a database, part of service_ms; null where nobody tells of it
     queue_length           waiting requests, time average, summed over the middlewares
     busy_workers           worker slots in use, time average, summed over the middlewares
     store_service_ms       the stores' own service time; null for a foreign store
@@ -108,6 +109,7 @@ def _stage_times(windows: pl.DataFrame) -> pl.DataFrame:
         mean_ms("middleware", "response_sum_ns").alias("middleware_response_ms"),
         mean_ms("middleware", "queueing_sum_ns").alias("queueing_ms"),
         mean_ms("middleware", "service_sum_ns").alias("service_ms"),
+        mean_ms("middleware", "connection_sum_ns").alias("connection_ms"),
         mean_ms("store", "service_sum_ns").alias("store_service_ms"),
         *(pl.col(name).filter(load).sum() for name in ("items", "hits", "misses", "errors")),
     )

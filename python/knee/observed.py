@@ -199,6 +199,8 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
     if "store" not in seen:
         elsewhere = system.store is None or system.store.address is not None
         parts.append("the stores (they run elsewhere)" if elsewhere else "the stores")
+    if "middleware" in seen and not dataset.points.filter(dataset.setting("middleware.combine") > 1).is_empty():
+        parts.append("the use of the connections to the database (requests that are combined share them)")
     if "host" not in seen:
         parts.append("the host's CPU")
     if dataset.spec.wants_links:

@@ -14,6 +14,7 @@ import polars as pl
 import psutil
 import pytest
 
+from knee.connections import connection_pools
 from knee.dataset import Dataset
 from knee.laws import laws_of_run
 from knee.pgbench import OPERATION
@@ -126,6 +127,10 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
     # What was there before is for those who ask: some 30 messages of each for each, of which one goes at a time.
     totals = dataset.totals.filter(role="load", op="read_all").select("count", "items").sum().row(0, named=True)
     assert totals["items"] > 10 * totals["count"]
+    # Of a slot's time what is waited for a connection, of which there are fewer.
+    waited = dataset.windows.filter(role="middleware").select("connection_sum_ns", "service_sum_ns").sum().row(0)
+    assert 0 < waited[0] < waited[1]
+    assert (connection_pools(dataset)["connections"].to_list()) == [2, 2]
     laws = laws_of_run(dataset)
     (check,) = [one for one in laws.conservation if one.tier == "middlewares"]
     assert check.verdict == "holds", check

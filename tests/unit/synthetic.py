@@ -20,6 +20,7 @@ from knee import dataset as tables
 from knee.dataset import Dataset
 from knee.hdr import Histogram, bucket_of
 from knee.spec import parse
+from knee.trim import trim
 
 START = 1_700_000_000
 
@@ -211,6 +212,61 @@ def open_loop(rates: Mapping[int, float], *, workers: Sequence[int] | None = Non
     rate = pl.col("clients").replace_strict(rates, return_dtype=pl.Float64)
     dataset.points = closed.points.drop("load.clients").with_columns(
         **{"workload.rate": rate}, rate=rate, think_ms=pl.lit(None, pl.Float64), clients=pl.lit(40, pl.Int64)
+    )
+    return dataset
+
+
+def pooled(system: System, workers: int, **settings: Any) -> Dataset:
+    """A system whose slots are its connections to a database, with so many worker slots of each middleware above them.
+
+    As many requests as there are slots more than connections wait for one of these, with a slot; the others in front.
+    """
+    dataset = synthetic_dataset(system, **settings)
+    spare = workers * system.middlewares - system.slots
+    waiting = (
+        trim(dataset.stations, dataset.points)
+        .filter(role="middleware")
+        .group_by("point", "repetition")
+        # All seconds are alike.
+        .agg((pl.col("queue_length_mean").mean() * system.middlewares).alias("_waiting"))
+    )
+    inside = pl.when(pl.col("_waiting") > spare).then(spare / pl.col("_waiting")).otherwise(1.0)
+    text = EXPERIMENT.replace("{workers} }}", "{workers}, connections = {connections} }}")
+    text = text.replace("store      = {{ hosts = 1 }}", 'store = {{ kind = "postgresql" }}')
+    text = text.replace('set_get = "1:9"', 'protocol = "queue"').format(
+        middlewares=system.middlewares,
+        workers=workers,
+        connections=system.slots,
+        more_factors="",
+        think_ms=system.think_ms,
+        clients=sorted(set(dataset.points["clients"])),
+        repetitions=3,
+        seconds=30,
+        warmup_s=5,
+        cooldown_s=5,
+    )
+    dataset.spec = parse(text, "synthetic")
+    dataset.points = dataset.points.with_columns(workers=pl.lit(workers, pl.Int64))
+    middleware, queueing = pl.col("role") == "middleware", pl.col("queueing_sum_ns")
+    connecting = pl.when(middleware).then((queueing * pl.col("_inside")).round().cast(pl.Int64))
+    dataset.windows = (
+        dataset.windows.join(waiting.with_columns(inside.alias("_inside")), on=["point", "repetition"])
+        .with_columns(connection_sum_ns=connecting)
+        .with_columns(
+            queueing_sum_ns=queueing - pl.col("connection_sum_ns"),
+            service_sum_ns=pl.col("service_sum_ns") + pl.col("connection_sum_ns"),
+        )
+        .select(list(tables.WINDOWS))
+    )
+    length = pl.col("queue_length_mean")
+    dataset.stations = (
+        dataset.stations.join(waiting.with_columns(inside.alias("_inside")), on=["point", "repetition"])
+        .with_columns(
+            queue_length_mean=length * (1 - pl.col("_inside")),
+            workers_busy_s=pl.col("workers_busy_s") + length * pl.col("_inside"),
+            workers=pl.when(middleware).then(pl.lit(workers, pl.Int64)),
+        )
+        .select(list(tables.STATIONS))
     )
     return dataset
 

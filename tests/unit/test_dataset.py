@@ -114,6 +114,20 @@ def test_lines_become_rows_of_every_table(folder: RunFolder, experiment: spec.Sp
     assert (probe["target"], probe["elapsed_s"], probe["cpu_user_s"], probe["rss_bytes"]) == ("host", 0.0, 0.5, None)
 
 
+def test_of_messages_the_wait_for_a_connection_is_kept(folder: RunFolder, experiment: spec.Spec) -> None:
+    told = '"queueing_sum_ns":5,"connection_sum_ns":4,"service_sum_ns":6'
+    histogram = '"histograms":[{"op":"set","stage":"connection","unit":"ns","count":812,"mean":1,"hdr":"C"},'
+    run = runs(experiment, seed=1)[0]
+    folder.point_folder(run)
+    lines = (READY, WINDOW, SUMMARY.replace('"histograms":[', histogram))
+    text = "\n".join(line.replace('"queueing_sum_ns":5,"service_sum_ns":6', told) for line in lines)
+    folder.lines_path(run, "middleware-0").write_text(text + "\n")
+    folder.record(run, experiment, DONE)
+    dataset = Dataset.open(folder.path)
+    assert dict(dataset.windows.select("op", "connection_sum_ns").iter_rows()) == {"set": 4, "get": None}
+    assert dataset.totals.select("connection_sum_ns", "connection").row(0) == (4, "C")
+
+
 def test_every_frame_has_the_columns_that_are_written_down(folder: RunFolder, experiment: spec.Spec) -> None:
     def schemas() -> dict[str, pl.Schema]:
         dataset = Dataset.open(folder.path)

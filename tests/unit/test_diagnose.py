@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, closed_system, elsewhere, repairman, synthetic_dataset
+from synthetic import System, closed_system, elsewhere, pooled, repairman, synthetic_dataset
 
 from knee.asymptotes import Knee, find_knee
 from knee.dataset import Dataset
@@ -180,6 +180,51 @@ def test_full_worker_slots_are_the_bottleneck_when_nothing_beneath_is() -> None:
     assert bottleneck.names == ("the middleware's worker slots",)
     assert bottleneck.components[0].name == "queueing in the middleware"
     assert bottleneck.components[0].share == pytest.approx(1.0, abs=0.02)
+
+
+def test_connections_are_the_bottleneck_where_slots_wait_for_them() -> None:
+    # 16 connections of 2 ms each, for 24 slots: the slots are full soon after the connections.
+    verdict = only_verdict(pooled(System(), workers=12))
+    assert verdict.bottleneck.names == ("the middleware's connections",)
+    assert "The middleware's worker slots are full as well, because they wait for it." in verdict.bottleneck.evidence
+    assert verdict.bottleneck.confidence == "high", verdict.bottleneck.reasons
+    parts = {part.name: part.at_most_ms.estimate for part in verdict.bottleneck.components}
+    # 8 more slots than connections, which are taken 8,000 times a second.
+    assert parts["waiting for a connection"] == pytest.approx(1.0, rel=0.02)
+    assert parts["service beyond the middleware"] == pytest.approx(2.0, rel=0.02)
+
+
+def test_what_grows_is_the_wait_for_a_connection_where_there_are_slots_for_all() -> None:
+    bottleneck = only_verdict(pooled(System(), workers=64)).bottleneck
+    assert bottleneck.names == ("the middleware's connections",)
+    assert bottleneck.components[0].name == "waiting for a connection"
+    assert bottleneck.components[0].share == pytest.approx(1.0, abs=0.02)
+
+
+def test_as_many_connections_as_slots_are_no_bottleneck_of_their_own() -> None:
+    verdict = only_verdict(pooled(System(), workers=8))
+    assert verdict.bottleneck.names == ("the middleware's worker slots",)
+    assert any(c.name == "the middleware's connections" for c in verdict.bottleneck.candidates)
+    assert not any("connections" in line for line in verdict.bottleneck.evidence)
+
+
+def test_a_saturated_store_outranks_the_connections_that_wait_for_it() -> None:
+    bottleneck = only_verdict(pooled(System(store_cpu_us=120), workers=12)).bottleneck
+    assert bottleneck.names == ("the store's busiest thread",)
+    full = "The middleware's connections and the middleware's worker slots are full as well, because they wait for it."
+    assert full in bottleneck.evidence
+
+
+def test_requests_that_share_connections_leave_their_use_unmeasured() -> None:
+    dataset = pooled(System(), workers=12)
+    system = dataset.spec.base.system
+    assert system.middleware is not None
+    combined = system.model_copy(update={"middleware": system.middleware.model_copy(update={"combine": 16})})
+    base = dataset.spec.base.model_copy(update={"system": combined})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    bottleneck = only_verdict(dataset).bottleneck
+    assert not any(c.resource == "connections" for c in bottleneck.candidates)
+    assert any("the use of the connections to the database" in line for line in bottleneck.evidence)
 
 
 def test_a_saturated_store_outranks_the_slots_that_wait_for_it() -> None:

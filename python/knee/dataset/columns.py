@@ -20,6 +20,7 @@ _COUNTS: dict[str, pl.DataType] = {
     "bytes_in": pl.Int64(),
     "bytes_out": pl.Int64(),
     "queueing_sum_ns": pl.Int64(),
+    "connection_sum_ns": pl.Int64(),
     "service_sum_ns": pl.Int64(),
     "response_sum_ns": pl.Int64(),
 }
@@ -77,6 +78,7 @@ op        "set", "get", "multiget", "delete", "other"; of a store that keeps ver
           "put", "append", "scan", "atomic_scan", "bulk_put", and of its clients "read_missing" (a read that found
           nothing) and "read_large" (one of so many bytes as the experiment calls large)
 response  the window's histogram (:mod:`knee.hdr`), service time for a store; null where absent
+connection_sum_ns  of a middleware of messages: the wait for a connection to its database, part of the service
 Sums of stages that the role does not know are null.
 """
 
@@ -200,11 +202,12 @@ TOTALS = pl.Schema(
         "op": pl.String(),
         **_COUNTS,
         "queueing": pl.String(),
+        "connection": pl.String(),
         "service": pl.String(),
         "response": pl.String(),
     }
 )
-"""One row per process and operation over the process's whole life; the last three are histograms."""
+"""One row per process and operation over the process's whole life; the last four are histograms."""
 
 TABLES = {
     "points": POINTS,

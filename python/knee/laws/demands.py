@@ -16,6 +16,7 @@ from knee.bottleneck import SATURATED
 from knee.intervals import LEVEL, Floats, Interval, counted, mean_interval, product_interval
 from knee.laws.bounds import Bounds, throughput_bounds
 from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
+from knee.laws.stations import CONNECTIONS, WORKER_SLOTS
 from knee.measurements import label_of
 from knee.trim import RUN
 
@@ -299,7 +300,7 @@ def _bottleneck(at: _Part, demands: Sequence[Demand], level: float) -> tuple[Dem
     physical = [demand for demand in demands if not demand.software]
     saturated = [one for one in physical if one.utilization and one.utilization.estimate >= SATURATED]
     # Software servers that are full because of what lies beneath them bind nothing themselves.
-    ranked = physical if saturated else demands
+    ranked = physical if saturated else _without_slots_that_wait(demands)
     first = ranked[0]
     second = next((one for one in ranked if _kind(one.station) != _kind(first.station)), None)
     if second is None:
@@ -315,6 +316,15 @@ def _bottleneck(at: _Part, demands: Sequence[Demand], level: float) -> tuple[Dem
     if ratio.low is None and ratio.estimate <= 0:
         return None, f"{first.station} and {second.station} need the same"
     return first, "one repetition shows it" if ratio.low is None else ""
+
+
+def _without_slots_that_wait(demands: Sequence[Demand]) -> Sequence[Demand]:
+    """Worker slots are full because of connections that are."""
+    full = any(
+        one.station.endswith(CONNECTIONS) and one.utilization and one.utilization.estimate >= SATURATED
+        for one in demands
+    )
+    return [one for one in demands if not (full and one.station.endswith(WORKER_SLOTS))]
 
 
 def _kind(station: str) -> str:

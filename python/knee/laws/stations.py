@@ -44,6 +44,9 @@ STATIONS = pl.Schema(
     }
 )
 
+WORKER_SLOTS, CONNECTIONS = "'s worker slots", "'s connections"
+"""How the stations of a run folder end that are no physical resources, and have servers: slots wait for connections."""
+
 QUEUE_RESOLUTION = 0.05
 """Customers. Below it a queue's relative residual is all rounding, so the absolute one is judged instead."""
 

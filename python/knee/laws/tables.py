@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.bottleneck import OUTSIDERS_MAX, cpu_shares
+from knee.connections import connection_pools
 from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
-from knee.laws.stations import STATIONS
+from knee.laws.stations import CONNECTIONS, STATIONS, WORKER_SLOTS
 from knee.laws.visits import with_visits
 from knee.measurements import configuration
 from knee.observations import observations
@@ -75,8 +76,8 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
 
 
 def stations(dataset: Dataset) -> pl.DataFrame:
-    """The runs by station, as in :mod:`knee.laws.stations`: queues, worker slots and threads of every process, the
-    host's CPUs, and the tiers, whose visits follow from what the clients ask for."""
+    """The runs by station, as in :mod:`knee.laws.stations`: queues, worker slots, connections and threads of every
+    process, the host's CPUs, and the tiers, whose visits follow from what the clients ask for."""
     windows, samples = trim(dataset.windows, dataset.points), trim(dataset.stations, dataset.points)
     flows = (
         windows.group_by(_PROCESS)
@@ -116,12 +117,23 @@ def stations(dataset: Dataset) -> pl.DataFrame:
     )
     slots = middlewares.filter(pl.col("workers") > 0).select(
         *RUN,
-        (pl.col("process") + "'s worker slots").alias("station"),
+        (pl.col("process") + WORKER_SLOTS).alias("station"),
         pl.lit(True).alias("software"),
         pl.col("workers").cast(pl.Float64).alias("servers"),
         "throughput",
         "service_ms",
         (pl.col("workers_busy_s") / (pl.col("workers") * pl.col("_seconds"))).alias("utilization"),
+    )
+    # With as many connections as slots nobody waits for one: the slots are the same station then.
+    connections = connection_pools(dataset).filter(pl.col("connections") < pl.col("workers"))
+    pools = connections.select(
+        *RUN,
+        (pl.col("process") + CONNECTIONS).alias("station"),
+        pl.lit(True).alias("software"),
+        pl.col("connections").cast(pl.Float64).alias("servers"),
+        "throughput",
+        # Without the service time, of which the utilisation was made.
+        "utilization",
     )
     threads = used.filter(pl.col("_told") & (pl.col("threads") > 0)).select(
         *RUN,
@@ -131,7 +143,15 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         "throughput",
         (pl.col("threads_cpu_s") / (pl.col("threads") * pl.col("_seconds"))).alias("utilization"),
     )
-    frames = [queues, slots, threads, _foreign_threads(dataset, used), _host(dataset), _tiers(dataset, windows, flows)]
+    frames = [
+        queues,
+        slots,
+        pools,
+        threads,
+        _foreign_threads(dataset, used),
+        _host(dataset),
+        _tiers(dataset, windows, flows),
+    ]
     return (
         pl.concat([STATIONS.to_frame(), *frames], how="diagonal_relaxed")
         .select(list(STATIONS))

@@ -32,6 +32,12 @@ _QUANTITIES = (
         "Mean time from dequeued to answered. It grows where what lies behind the middleware is the limit.",
     ),
     (
+        "connection_ms",
+        "Wait for a connection (ms)",
+        "Mean time that a worker slot waits for a connection to the database, part of the service time. It grows where "
+        "connections are the limit.",
+    ),
+    (
         "middleware_response_ms",
         "Response time at the middleware (ms)",
         "Mean time from received to replied. What the clients see on top of it passes between them and the middleware.",
