@@ -190,13 +190,23 @@ def psql(process: str, url: str, pgpass: Path, script: Path) -> Command:
     return Command(process, "prepare", tuple(argv), environment=environment, own_database=True)
 
 
-def pgbench(process: str, configuration: Configuration, url: str, room: Scratch, seconds: int, seed: int) -> Command:
-    """Debian's pgbench, with a connection for each client, which logs each transaction."""
+def pgbench(
+    process: str,
+    configuration: Configuration,
+    url: str,
+    room: Scratch,
+    scripts: Sequence[Path],
+    seconds: int,
+    seed: int,
+) -> Command:
+    """Debian's pgbench, with a connection for each client, which asks for one script at a time and is logged by it."""
     tier, clients = configuration.system.load, configuration.clients
     argv = [
         *tied(),
         str(programs.find_postgresql("pgbench")),
-        *("--no-vacuum", "--protocol", "prepared", "--file", str(room.script_path)),
+        *("--no-vacuum", "--protocol", "prepared"),
+        # Whatever is behind the last @ of such a name is a weight.
+        *(part for script in scripts for part in ("--file", f"{script}@1")),
         *("--client", str(clients), "--jobs", str(min(tier.threads, clients)), "--time", str(seconds)),
         *("--log", "--log-prefix", str(room.pgbench_log_path), "--random-seed", str(seed)),
         url,

@@ -355,14 +355,17 @@ class PgbenchDeployment(QueueDeployment):
         store, workload = configuration.system.store, configuration.workload
         assert store is not None and self._room is not None, "the experiment file was checked"
         databases, url, _ = self._start_database(configuration, store)
-        with writing(self._room.script_path):
-            self._room.script_path.write_text(
+        preparation = self._room.script_path("prepare")
+        with writing(preparation):
+            preparation.write_text(
                 pgbench.preparation(configuration.clients, workload, store.indexes), encoding="ascii"
             )
-        prepare = commands_queue.psql("prepare", url, self._room.pgpass_path, self._room.script_path)
+        prepare = commands_queue.psql("prepare", url, self._room.pgpass_path, preparation)
         self._finished(self._start(prepare), _READY_TIMEOUT_S + workload.backlog / _POPULATE_KEYS_PER_S)
-        with writing(self._room.script_path):
-            self._room.script_path.write_text(pgbench.script(workload), encoding="ascii")
+        for script in pgbench.scripts(workload):
+            path = self._room.script_path(script.operation)
+            with writing(path):
+                path.write_text(script.text, encoding="ascii")
         return databases, [], [url]
 
     def _start_clients(
@@ -373,7 +376,9 @@ class PgbenchDeployment(QueueDeployment):
         time.sleep(max(0.0, start_at - time.time()))
         (url,), seconds = targets, self._spec.measure.seconds
         self._began_unix_s = time.time()
-        return [self._start(commands_queue.pgbench("load-0", configuration, url, self._room, seconds, self._seed))]
+        paths = [self._room.script_path(script.operation) for script in pgbench.scripts(configuration.workload)]
+        asking = commands_queue.pgbench("load-0", configuration, url, self._room, paths, seconds, self._seed)
+        return [self._start(asking)]
 
     def _collect(self, clients: list[Process]) -> None:
         (client,) = clients
@@ -381,7 +386,8 @@ class PgbenchDeployment(QueueDeployment):
         configuration, seconds = self._run.configuration, self._spec.measure.seconds
         logs = sorted(self._room.pgbench_log_path.parent.glob(f"{self._room.pgbench_log_path.name}.*"))
         path = self._folder.lines_path(self._run, client.command.process)
-        said = list(pgbench.lines(logs, configuration.clients, self._began_unix_s, seconds))
+        scripts = pgbench.scripts(configuration.workload)
+        said = list(pgbench.lines(logs, scripts, configuration.clients, self._began_unix_s, seconds))
         with writing(path):
             path.write_text("".join(json.dumps(line) + "\n" for line in said), encoding="ascii")
         for line in said:

@@ -3,7 +3,8 @@
 pgbench (PostgreSQL documentation, "Per-Transaction Logging") writes a file for each of its threads, with a line for
 each transaction: client, its number there, microseconds that it took, script, and the second and microsecond at which
 it was over; with a rate, also how late it began. A transaction that failed has a word instead of the microseconds. Of
-the last line there may be a part, where pgbench was ended.
+the last line there may be a part, where pgbench was ended. Scripts are numbered from 0, as the
+command line has them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import math
 import random
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,20 @@ from knee.hdr import Histogram, bucket_of
 from knee.spec import Workload
 
 OPERATION = "transaction"
-"""What a script is counted as: pgbench times none of its statements alone."""
+"""What a script of several operations is counted as: pgbench times none of its statements alone."""
 
 _COLUMNS = ("client", "number", "took_us", "script", "ended_s", "ended_us")
 _FAILED = "failed"
 _Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a client asks for at a time: what it counts as, how many messages it is about, and how pgbench reads it."""
+
+    operation: str
+    items: int
+    text: str
 
 
 _SEND = "SELECT * FROM knee_queue.send(:me, :me, :queue, '{content}');"
@@ -68,55 +79,58 @@ def preparation(clients: int, workload: Workload, indexes: str) -> str:
     return "\n".join([*statements, "VACUUM ANALYZE knee_queue.message;", ""])
 
 
-def script(workload: Workload) -> str:
-    """What each client does again and again, as pgbench reads it: sends to itself, in its own queue."""
+def scripts(workload: Workload) -> tuple[Script, ...]:
+    """What each client does again and again, of several one by chance: it sends to itself, in its own queue, or where
+    the queue is to grow all of them send to one of them, in its queue."""
     send = _SEND.format(content=_content(workload.characters))
     if workload.level != _GROWS:
         statements = [statement.replace(_SEND, send) for statement in _LEVELS[workload.level]]
-        return "\n".join(["\\set me :client_id + 1", "\\set queue :me", *statements, ""])
-    sends = [send] * _SENT_TOGETHER
-    return "\n".join(
-        [
-            # One queue, and one client that sends to itself.
-            "\\set me 1",
-            "\\set queue 1",
-            "\\set grows random(0, 1)",
-            "\\if :grows",
-            *sends,
-            "\\else",
-            _REMOVE,
-            "\\endif",
-            "",
-        ]
+        return (Script(OPERATION, 1, "\n".join(["\\set me :client_id + 1", "\\set queue :me", *statements, ""])),)
+    one_queue = ["\\set me 1", "\\set queue 1"]
+    return (
+        Script("send", _SENT_TOGETHER, "\n".join([*one_queue, *[send] * _SENT_TOGETHER, ""])),
+        Script("remove", 1, "\n".join([*one_queue, _REMOVE, ""])),
     )
 
 
-def lines(logs: Iterable[Path], clients: int, started_unix_s: float, seconds: int) -> Iterator[_Line]:
+def lines(
+    logs: Iterable[Path], asked: Sequence[Script], clients: int, started_unix_s: float, seconds: int
+) -> Iterator[_Line]:
     """A window for each second from the start on, and the summary of what was over in them.
 
-    Raises ProcessError when there is no such log.
+    Raises ProcessError when there is no such log of these scripts.
     """
     first = math.floor(started_unix_s)
-    transactions = _read(logs).filter(pl.col("ended_s").is_between(first, first + seconds, closed="left"))
+    transactions = _read(logs, len(asked)).filter(pl.col("ended_s").is_between(first, first + seconds, closed="left"))
     for second in range(first, first + seconds):
         here = transactions.filter(pl.col("ended_s") == second)
-        window = {"type": "window", "role": "load", "second": second, "seconds": 1.0, "ops": {}, "connections": clients}
-        if here.height:
-            window["ops"] = {OPERATION: {**_counts(here), "response": _histogram(here).encode()}}
-        yield window
-    yield _summary(transactions, clients, started_unix_s, seconds)
+        ops = {
+            script.operation: {**_counts(of_script, script), "response": _histogram(of_script).encode()}
+            for script, of_script in _by_script(here, asked)
+        }
+        window = {"type": "window", "role": "load", "second": second, "seconds": 1.0, "ops": ops}
+        yield {**window, "connections": clients}
+    yield _summary(transactions, asked, clients, started_unix_s, seconds)
 
 
-def _read(logs: Iterable[Path]) -> pl.DataFrame:
-    """What all of them say: `took_us`, null of a transaction that failed, and `ended_s`."""
-    frames = [_transactions(log) for log in logs]
+def _by_script(transactions: pl.DataFrame, asked: Sequence[Script]) -> Iterator[tuple[Script, pl.DataFrame]]:
+    """The transactions of each script that has any."""
+    for number, script in enumerate(asked):
+        of_script = transactions.filter(pl.col("script") == number)
+        if of_script.height:
+            yield script, of_script
+
+
+def _read(logs: Iterable[Path], scripts: int) -> pl.DataFrame:
+    """What all of them say: `took_us`, null of a transaction that failed, `script` and `ended_s`."""
+    frames = [_transactions(log, scripts) for log in logs]
     if not frames:
         raise ProcessError("pgbench logged no transaction")
     return pl.concat(frames)
 
 
-def _transactions(log: Path) -> pl.DataFrame:
-    took_us, ended_s = pl.col("took_us"), pl.col("ended_s")
+def _transactions(log: Path, scripts: int) -> pl.DataFrame:
+    took_us, whole = pl.col("took_us"), pl.col("script", "ended_s")
     try:
         whole_lines = log.read_bytes().rpartition(b"\n")[0]
         frame = pl.read_csv(
@@ -125,20 +139,20 @@ def _transactions(log: Path) -> pl.DataFrame:
         if frame.width < len(_COLUMNS):
             raise ProcessError(f"{log}: not a log of pgbench's transactions")
         frame = frame.rename(dict(zip(frame.columns, _COLUMNS, strict=False)))
-        times = frame.select(took_us.replace(_FAILED, None).cast(pl.Int64), ended_s.cast(pl.Int64))
+        times = frame.select(took_us.replace(_FAILED, None).cast(pl.Int64), whole.cast(pl.Int64))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ProcessError(f"{log}: what pgbench logged cannot be read: {error}") from error
-    if times["ended_s"].has_nulls():
+    if times["ended_s"].has_nulls() or not times["script"].is_between(0, scripts - 1).fill_null(value=False).all():
         raise ProcessError(f"{log}: not a log of pgbench's transactions")
     return times
 
 
-def _counts(transactions: pl.DataFrame) -> _Line:
+def _counts(transactions: pl.DataFrame, script: Script) -> _Line:
     took_us = transactions["took_us"]
     return {
         "count": transactions.height,
         "errors": took_us.null_count(),
-        "items": transactions.height,
+        "items": script.items * transactions.height,
         "hits": 0,
         "misses": 0,
         "bytes_in": 0,
@@ -154,15 +168,22 @@ def _histogram(transactions: pl.DataFrame) -> Histogram:
     return Histogram(np.bincount(buckets, weights=counts).astype(np.int64))
 
 
-def _summary(transactions: pl.DataFrame, clients: int, started_unix_s: float, seconds: int) -> _Line:
-    histogram = _histogram(transactions)
-    described = {
-        "op": OPERATION,
-        "stage": "response",
-        "unit": "ns",
-        "count": histogram.total,
-        "hdr": histogram.encode(),
-    }
+def _summary(
+    transactions: pl.DataFrame, asked: Sequence[Script], clients: int, started_unix_s: float, seconds: int
+) -> _Line:
+    ops, described = {}, []
+    for script, of_script in _by_script(transactions, asked):
+        histogram = _histogram(of_script)
+        ops[script.operation] = _counts(of_script, script)
+        described.append(
+            {
+                "op": script.operation,
+                "stage": "response",
+                "unit": "ns",
+                "count": histogram.total,
+                "hdr": histogram.encode(),
+            }
+        )
     return {
         "type": "summary",
         "role": "load",
@@ -172,6 +193,6 @@ def _summary(transactions: pl.DataFrame, clients: int, started_unix_s: float, se
         "seconds": float(seconds),
         "clients": clients,
         "bottleneck": None,
-        "ops": {OPERATION: _counts(transactions)},
-        "histograms": [described],
+        "ops": ops,
+        "histograms": described,
     }

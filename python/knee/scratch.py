@@ -5,7 +5,7 @@
     graph.txt               what stores load, made once
     password, pgpass        of the databases that are started here, readable by nobody else: as it is, and as
                             PostgreSQL's own programs read it
-    script.sql              what pgbench asks for
+    NAME.sql                what a database is prepared with, and what pgbench asks for
     data/STORE/             a store's directory, made anew for every run and removed after it
 """
 
@@ -26,7 +26,6 @@ _DATA = "data"
 _GRAPH = "graph.txt"
 _PASSWORD = "password"
 _PGPASS = "pgpass"
-_SCRIPT = "script.sql"
 _PGBENCH = "pgbench"
 _DURABILITY = "store.durability"
 _KIND = "store.kind"
@@ -53,10 +52,9 @@ class Scratch:
         """The same as PostgreSQL's own programs read it (PGPASSFILE)."""
         return self.path / _PGPASS
 
-    @property
-    def script_path(self) -> Path:
-        """Where a script of pgbench's goes."""
-        return self.path / _SCRIPT
+    def script_path(self, name: str) -> Path:
+        """Where a script of psql's or pgbench's goes."""
+        return self.path / f"{name}.sql"
 
     @property
     def pgbench_log_path(self) -> Path:

@@ -8,6 +8,7 @@ import pytest
 
 from knee import commands_queue, spec
 from knee.commands_queue import Cluster
+from knee.scratch import Scratch
 
 TEXT = """\
 [experiment]
@@ -25,7 +26,7 @@ CLUSTER = Cluster(Path("/room/data/store-0"), Path("/room/password"))
 
 @pytest.fixture(autouse=True)
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("knee-queue", "knee-load", "initdb", "postgres", "setpriv", "unshare"):
+    for name in ("knee-queue", "knee-load", "initdb", "postgres", "pgbench", "setpriv", "unshare"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -97,6 +98,17 @@ def test_each_load_host_begins_with_another_middleware() -> None:
     assert "--server h:2 --server h:1 --clients 2" in load(index=1)
     assert "--loop send-list-read-remove --characters 200 --receivers any" in load()
     assert "--rate 50.0 --arrivals poisson" in load("workload.rate=100")
+
+
+def test_pgbench_has_a_script_for_each_operation_of_equal_weight() -> None:
+    text = 'load = { kind = "pgbench", clients = 4 }\nstore = { kind = "postgresql" }\n'
+    file = f'[experiment]\nname = "x"\n[system]\n{text}[workload]\nprotocol = "queue"\nlevel = 3\n'
+    room = Scratch(Path("/home/me@work"))
+    scripts = [room.script_path("send"), room.script_path("remove")]
+    configuration = spec.parse(file, "x.toml").base
+    argv = " ".join(commands_queue.pgbench("load-0", configuration, "url", room, scripts, seconds=4, seed=1).argv)
+    # Without a weight what is behind the @ would be one.
+    assert "--file /home/me@work/send.sql@1 --file /home/me@work/remove.sql@1" in argv
 
 
 def test_a_backlog_is_between_the_clients_that_are_measured() -> None:

@@ -10,15 +10,23 @@ import pytest
 from knee import spec
 from knee.errors import ProcessError
 from knee.hdr import Histogram
-from knee.pgbench import OPERATION, lines, preparation, script
+from knee.pgbench import OPERATION, Script, lines, preparation, scripts
 from knee.spec import Workload
+
+ONE = (Script(OPERATION, 1, ""),)
+
+
+def script(workload: Workload) -> str:
+    """The only script of a workload."""
+    (one,) = scripts(workload)
+    return one.text
 
 
 def test_transactions_are_counted_in_the_second_in_which_they_end(tmp_path: Path) -> None:
     first, second = tmp_path / "log.1", tmp_path / "log.1.1"
     first.write_text("0 0 1500 0 1700000000 250000\n0 1 2500 0 1700000001 1\n")
     second.write_text("1 0 failed 0 1700000001 999999\n")
-    *windows, summary = lines([first, second], clients=2, started_unix_s=1_700_000_000.2, seconds=3)
+    *windows, summary = lines([first, second], ONE, clients=2, started_unix_s=1_700_000_000.2, seconds=3)
     assert [window["second"] for window in windows] == [1_700_000_000, 1_700_000_001, 1_700_000_002]
     assert windows[0]["ops"][OPERATION]["response_sum_ns"] == 1_500_000
     assert (windows[1]["ops"][OPERATION]["count"], windows[1]["ops"][OPERATION]["errors"]) == (2, 1)
@@ -32,31 +40,33 @@ def test_transactions_are_counted_in_the_second_in_which_they_end(tmp_path: Path
 def test_late_starts_of_a_rate_are_no_part_of_what_it_took(tmp_path: Path) -> None:
     log = tmp_path / "log.1"
     log.write_text("0 0 1500 0 1700000000 250000 77\n")
-    window, _ = lines([log], clients=1, started_unix_s=1_700_000_000, seconds=1)
+    window, _ = lines([log], ONE, clients=1, started_unix_s=1_700_000_000, seconds=1)
     assert window["ops"][OPERATION]["response_sum_ns"] == 1_500_000
 
 
 def test_what_ends_behind_the_last_window_is_in_no_figure(tmp_path: Path) -> None:
     log = tmp_path / "log.1"
     log.write_text("0 0 1500 0 1700000000 250000\n0 1 1500 0 1700000001 2\n")
-    window, summary = lines([log], clients=1, started_unix_s=1_700_000_000, seconds=1)
+    window, summary = lines([log], ONE, clients=1, started_unix_s=1_700_000_000, seconds=1)
     assert window["ops"][OPERATION]["count"] == summary["ops"][OPERATION]["count"] == 1
 
 
 def test_a_line_that_pgbench_was_ended_in_is_left_out(tmp_path: Path) -> None:
     log = tmp_path / "log.1"
     log.write_text("0 0 1500 0 1700000000 250000\n0 1 1500 0 17000")
-    window, _ = lines([log], clients=1, started_unix_s=1_700_000_000, seconds=1)
+    window, _ = lines([log], ONE, clients=1, started_unix_s=1_700_000_000, seconds=1)
     assert window["ops"][OPERATION]["count"] == 1
 
 
-@pytest.mark.parametrize("text", ["", "not a log\n", "0 0 1500 0 1 2\n0 1 soon 0 1 2\n", "0 0 1 0 1 2\n0 1 1\n"])
+@pytest.mark.parametrize(
+    "text", ["", "not a log\n", "0 0 1500 0 1 2\n0 1 soon 0 1 2\n", "0 0 1 0 1 2\n0 1 1\n", "0 0 1 1 1 2\n"]
+)
 def test_what_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "log.1").write_text(text)
     with pytest.raises(ProcessError, match=r"log\.1"):
-        list(lines([tmp_path / "log.1"], clients=1, started_unix_s=0, seconds=1))
+        list(lines([tmp_path / "log.1"], ONE, clients=1, started_unix_s=0, seconds=1))
     with pytest.raises(ProcessError, match="no transaction"):
-        list(lines([], clients=1, started_unix_s=0, seconds=1))
+        list(lines([], ONE, clients=1, started_unix_s=0, seconds=1))
 
 
 def test_a_script_asks_for_more_at_each_level() -> None:
@@ -81,8 +91,30 @@ def test_what_is_sent_cannot_be_compressed_and_is_the_same_again() -> None:
 
 
 def test_what_grows_sends_ten_or_removes_one() -> None:
-    branches = script(Workload(protocol="queue", level=3)).split("\\else")
-    assert [branch.count("SELECT") for branch in branches] == [10, 1]
+    asked = scripts(Workload(protocol="queue", level=3))
+    assert [(one.operation, one.items, one.text.count("SELECT")) for one in asked] == [
+        ("send", 10, 10),
+        ("remove", 1, 1),
+    ]
+
+
+def test_scripts_are_operations_apart(tmp_path: Path) -> None:
+    """Numbered from 0, as they are on the command line."""
+    log = tmp_path / "log.1"
+    log.write_text(
+        "0 0 9000 0 1700000000 1\n1 0 500 1 1700000000 2\n1 1 700 1 1700000000 3\n0 1 failed 0 1700000001 4\n"
+    )
+    asked = scripts(Workload(protocol="queue", level=3))
+    first, second, summary = lines([log], asked, clients=2, started_unix_s=1_700_000_000, seconds=2)
+    assert {op: counts["response_sum_ns"] for op, counts in first["ops"].items()} == {
+        "send": 9_000_000,
+        "remove": 1_200_000,
+    }
+    assert set(second["ops"]) == {"send"}
+    totals = {op: (counts["count"], counts["items"], counts["errors"]) for op, counts in summary["ops"].items()}
+    assert totals == {"send": (2, 20, 1), "remove": (2, 2, 0)}
+    histograms = {one["op"]: Histogram.decode(one["hdr"]).total for one in summary["histograms"]}
+    assert histograms == {"send": 1, "remove": 2}
 
 
 def test_a_database_is_prepared_with_the_indexes_that_are_wanted() -> None:

@@ -177,7 +177,8 @@ class Workload(Table):
     receivers   whom a client sends to: itself, or any client
     backlog     messages that are in the clients' queues before each point, from and to them as `receivers` says
     level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
-                3 sends ten messages to one queue or removes its top, by chance, so that it grows; 4 sends and removes
+                3 sends ten messages to one queue or removes its top, by chance, so that it grows, and counts these two
+                apart; 4 sends and removes
     """
 
     protocol: Literal["memcached", "kv", "queue"] = "memcached"
