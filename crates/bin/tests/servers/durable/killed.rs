@@ -1,7 +1,9 @@
 //! `knee-kv` killed at random moments under load, and as it starts: what it told of is there, in the
-//! version that it told; what it told of as one is there as a whole; and versions only grow.
+//! version that it told; what it told of as one is there as a whole; what was appended to a list is
+//! there once, in its order; and versions only grow.
 //!
-//! `KNEE_KILLS=n` kills it n times; every hundredth is told on standard error.
+//! `KNEE_KILLS=n` kills it n times under load while all that it tells of is safe. Kills as it starts,
+//! and while it may lose something, come on top. How many there were is told on standard error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -12,9 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use knee_rpc::kv::key_value_client::KeyValueClient;
-use knee_rpc::kv::{BulkPutRequest, Change, Nothing, ScanRequest, Value, change};
-use tonic::Code;
+use knee_rpc::kv::{
+    AppendRequest, BulkPutRequest, Change, Nothing, ScanRequest, Value, WriteResponse, change,
+};
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use super::directory::Directory;
 use crate::program::PATIENCE;
@@ -28,10 +32,19 @@ const GROUP_KEYS: u64 = 5;
 /// What such keys begin with: those that all who write over gRPC share, and those of each.
 const SHARED: &str = "shared";
 const TOGETHER: &str = "together";
+/// What the keys of lists begin with. Each who writes over gRPC has some for himself.
+const LIST: &str = "list";
+const OWN_LISTS: u64 = 3;
+/// A list that has so many elements is deleted, and grows anew.
+const ELEMENTS_MAX: usize = 200;
+const ELEMENT_BYTES: usize = 20;
 /// So little that space is had back all the time: each life writes some of it.
 const MEMORY_MB: u64 = 32;
 
 type Client = KeyValueClient<Channel>;
+
+/// What a value was made of, and its version.
+type Seen = (Vec<u64>, u64);
 
 fn kills() -> u64 {
     std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(100)
@@ -49,11 +62,12 @@ impl Random {
     }
 }
 
-/// What a key may be: nothing, or the value of a number in some version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a key may be: nothing, or what was made of some numbers in some version. A list has an element
+/// for each, any other value is of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Gone,
-    There { number: u64, version: Version },
+    There { numbers: Vec<u64>, version: Version },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,18 +79,18 @@ enum Version {
 
 impl State {
     /// The version that somebody was told.
-    fn told(self) -> Option<u64> {
+    fn told(&self) -> Option<u64> {
         match self {
-            State::There { version: Version::Told(version), .. } => Some(version),
+            State::There { version: Version::Told(version), .. } => Some(*version),
             _ => None,
         }
     }
 
-    fn is(self, seen: Option<(u64, u64)>) -> bool {
+    fn is(&self, seen: Option<&Seen>) -> bool {
         match (self, seen) {
             (State::Gone, None) => true,
-            (State::There { number, version }, Some((seen, in_version))) => {
-                number == seen
+            (State::There { numbers, version }, Some((seen, in_version))) => {
+                numbers == seen
                     && match version {
                         Version::Told(told) => in_version == told,
                         Version::Above(before) => in_version > before,
@@ -95,13 +109,30 @@ fn value_of(number: u64) -> Vec<u8> {
         12..15 => 6000,
         _ => 70_000,
     };
-    let text = format!("{number:020}");
-    text.bytes().cycle().take(bytes).collect()
+    element_of(number).into_iter().cycle().take(bytes).collect()
 }
 
 fn number_of(value: &[u8]) -> Option<u64> {
-    let number = std::str::from_utf8(value.get(..20)?).ok()?.parse().ok()?;
+    let number = number_in(value.get(..ELEMENT_BYTES)?)?;
     (value_of(number) == value).then_some(number)
+}
+
+fn element_of(number: u64) -> Vec<u8> {
+    format!("{number:020}").into_bytes()
+}
+
+fn number_in(element: &[u8]) -> Option<u64> {
+    let number = std::str::from_utf8(element).ok()?.parse().ok()?;
+    (element_of(number) == element).then_some(number)
+}
+
+/// The numbers that a value was made of.
+fn numbers_of(key: &str, value: &[u8]) -> Option<Vec<u64>> {
+    if key.starts_with(LIST) {
+        value.chunks(ELEMENT_BYTES).map(number_in).collect()
+    } else {
+        Some(vec![number_of(value)?])
+    }
 }
 
 /// What a client did, in its order.
@@ -116,8 +147,7 @@ struct Written {
 /// What clients know when they begin.
 #[derive(Debug, Clone, Copy)]
 struct Start<'a> {
-    /// The largest version that anybody was told of.
-    floor: u64,
+    known: &'a Known,
     seed: u64,
     killed: &'a AtomicBool,
 }
@@ -129,9 +159,42 @@ impl Start<'_> {
     }
 }
 
-/// Puts, deletes and puts several keys at once, until the server is gone.
+/// What a client asks for over gRPC.
+enum Asked {
+    Put,
+    Delete,
+    Append,
+}
+
+async fn write(
+    store: &mut Client,
+    asked: &Asked,
+    keys: &[String],
+    number: u64,
+) -> Result<WriteResponse, Status> {
+    if let (Asked::Append, [key]) = (asked, keys) {
+        let (key, tail) = (key.clone().into_bytes().into(), element_of(number).into());
+        let request = AppendRequest { key, tail, ..AppendRequest::default() };
+        return Ok(store.append(request).await?.into_inner());
+    }
+    let changes = keys.iter().map(|key| Change {
+        key: key.clone().into_bytes().into(),
+        action: Some(match asked {
+            Asked::Delete => change::Action::Delete(Nothing {}),
+            _ => change::Action::Put(Value { value: value_of(number).into(), ..Value::default() }),
+        }),
+        condition: None,
+    });
+    let request = BulkPutRequest { changes: changes.collect(), request: None };
+    Ok(store.bulk_put(request).await?.into_inner())
+}
+
+/// Puts, deletes, puts several keys at once and appends to lists, until the server is gone.
 async fn write_over_grpc(url: String, client: u64, start: Start<'_>) -> Written {
     let (mut written, mut random) = (Written::default(), Random(start.seed));
+    let floor = start.known.floor;
+    let mut lists: Vec<Vec<u64>> =
+        (0..OWN_LISTS).map(|list| start.known.numbers(&format!("{LIST}{client}-{list}"))).collect();
     let mut store = match KeyValueClient::connect(url).await {
         Ok(store) => store,
         Err(error) => {
@@ -142,43 +205,46 @@ async fn write_over_grpc(url: String, client: u64, start: Start<'_>) -> Written 
     loop {
         let number = random.below(u64::MAX);
         let own = |key: u64| format!("g{client}-{}", key % OWN_KEYS);
-        let (keys, deletes): (Vec<String>, bool) = match random.below(8) {
-            0..3 => (vec![own(number)], false),
-            3 => (vec![own(number)], true),
-            4..7 => {
-                ((0..GROUP_KEYS).map(|key| format!("{TOGETHER}{client}-{key}")).collect(), false)
+        let list = (number % OWN_LISTS) as usize;
+        let mut numbers = vec![number];
+        let (keys, asked): (Vec<String>, _) = match random.below(11) {
+            0..3 => (vec![own(number)], Asked::Put),
+            3 => (vec![own(number)], Asked::Delete),
+            4..7 => (
+                (0..GROUP_KEYS).map(|key| format!("{TOGETHER}{client}-{key}")).collect(),
+                Asked::Put,
+            ),
+            7 => ((0..GROUP_KEYS).map(|key| format!("{SHARED}-{key}")).collect(), Asked::Put),
+            _ => {
+                let key = vec![format!("{LIST}{client}-{list}")];
+                if lists[list].len() < ELEMENTS_MAX {
+                    numbers = [&lists[list][..], &[number]].concat();
+                    (key, Asked::Append)
+                } else {
+                    (key, Asked::Delete)
+                }
             }
-            _ => ((0..GROUP_KEYS).map(|key| format!("{SHARED}-{key}")).collect(), false),
         };
-        let state = |version| match deletes {
-            true => State::Gone,
-            false => State::There { number, version },
+        let state = |version| match asked {
+            Asked::Delete => State::Gone,
+            _ => State::There { numbers: numbers.clone(), version },
         };
-        let states = |version| keys.iter().map(move |key| (key.clone(), state(version)));
-        let changes = keys.iter().map(|key| Change {
-            key: key.clone().into_bytes().into(),
-            action: Some(match deletes {
-                true => change::Action::Delete(Nothing {}),
-                false => change::Action::Put(Value {
-                    value: value_of(number).into(),
-                    ..Value::default()
-                }),
-            }),
-            condition: None,
-        });
-        written.in_flight = states(Version::Above(start.floor)).collect();
-        let request = BulkPutRequest { changes: changes.collect(), request: None };
-        match store.bulk_put(request).await {
-            Ok(answer) => {
-                let version = answer.into_inner().version;
+        let states =
+            |version| -> Vec<_> { keys.iter().map(|key| (key.clone(), state(version))).collect() };
+        written.in_flight = states(Version::Above(floor));
+        match write(&mut store, &asked, &keys, number).await {
+            Ok(WriteResponse { version }) => {
                 // What was gone already is gone in no version.
-                assert!(
-                    version > start.floor || (deletes && version == 0),
-                    "{version} after {}",
-                    start.floor
-                );
+                let was_gone = matches!(asked, Asked::Delete) && version == 0;
+                assert!(version > floor || was_gone, "{version} after {floor}");
                 written.told.extend(states(Version::Told(version)));
                 written.version_max = written.version_max.max(version);
+                if keys[0].starts_with(LIST) {
+                    lists[list] = match asked {
+                        Asked::Delete => Vec::new(),
+                        _ => numbers,
+                    };
+                }
             }
             // Space is had back more slowly than it is taken: nothing was written.
             Err(status) if status.code() == Code::ResourceExhausted => {
@@ -213,7 +279,8 @@ fn write_over_memcached(address: &str, client: u64, start: Start<'_>) -> Written
         } else {
             let value = value_of(number);
             let request = format!("set {key} 0 0 {}\r\n", value.len()).into_bytes();
-            let state = State::There { number, version: Version::Above(start.floor) };
+            let version = Version::Above(start.known.floor);
+            let state = State::There { numbers: vec![number], version };
             (state, [request, value, b"\r\n".to_vec()].concat(), &[b"STORED\r\n"])
         };
         written.in_flight = vec![(key, state)];
@@ -235,7 +302,7 @@ fn write_over_memcached(address: &str, client: u64, start: Start<'_>) -> Written
 }
 
 /// What is known of the store while nobody serves it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Known {
     /// What each key may be.
     keys: BTreeMap<String, Vec<State>>,
@@ -249,19 +316,27 @@ impl Known {
         for (key, state) in written.iter().flat_map(|written| &written.told) {
             let possible = self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]);
             if !safely {
-                possible.push(*state);
+                possible.push(state.clone());
             } else if !key.starts_with(SHARED)
                 || possible.iter().all(|other| other.told() < state.told())
             {
-                *possible = vec![*state];
+                *possible = vec![state.clone()];
             }
         }
         for (key, state) in written.iter().flat_map(|written| &written.in_flight) {
-            self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]).push(*state);
+            self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]).push(state.clone());
         }
         if safely {
             let told = written.iter().map(|written| written.version_max).max();
             self.floor = self.floor.max(told.unwrap_or(0));
+        }
+    }
+
+    /// What a key is made of, once that was checked.
+    fn numbers(&self, key: &str) -> Vec<u64> {
+        match self.keys.get(key).map(|possible| &possible[..]) {
+            Some([State::There { numbers, .. }]) => numbers.clone(),
+            _ => Vec::new(),
         }
     }
 
@@ -270,15 +345,15 @@ impl Known {
         let found = scanned(store).await;
         let unknown = found.keys().find(|key| !self.keys.contains_key(*key));
         assert_eq!(unknown, None, "nobody wrote it");
-        let mut groups: BTreeMap<&str, BTreeSet<Option<(u64, u64)>>> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, BTreeSet<Option<&Seen>>> = BTreeMap::new();
         for (key, possible) in &mut self.keys {
-            let seen = found.get(key).copied();
+            let seen = found.get(key);
             assert!(possible.iter().any(|state| state.is(seen)), "{key} is {seen:?}: {possible:?}");
-            *possible = vec![seen.map_or(State::Gone, |(number, version)| State::There {
-                number,
-                version: Version::Told(version),
+            *possible = vec![seen.map_or(State::Gone, |(numbers, version)| State::There {
+                numbers: numbers.clone(),
+                version: Version::Told(*version),
             })];
-            self.floor = self.floor.max(seen.map_or(0, |(_, version)| version));
+            self.floor = self.floor.max(seen.map_or(0, |(_, version)| *version));
             let (group, _) = key.split_once('-').unwrap();
             if group.starts_with(SHARED) || group.starts_with(TOGETHER) {
                 groups.entry(group).or_default().insert(seen);
@@ -290,16 +365,17 @@ impl Known {
     }
 }
 
-/// The number and the version of every key.
-async fn scanned(store: &mut Client) -> BTreeMap<String, (u64, u64)> {
+/// What every key is made of, and its version.
+async fn scanned(store: &mut Client) -> BTreeMap<String, Seen> {
     let scan = store.atomic_scan(ScanRequest::default()).await.unwrap();
     let (mut scan, mut found) = (scan.into_inner(), BTreeMap::new());
     while let Some(response) = scan.message().await.unwrap() {
         for entry in response.entries {
             let key = String::from_utf8(entry.key.to_vec()).unwrap();
-            let number = number_of(&entry.value);
-            let number = number.unwrap_or_else(|| panic!("{key}: nobody wrote {:?}", entry.value));
-            found.insert(key, (number, entry.version));
+            let numbers = numbers_of(&key, &entry.value);
+            let numbers =
+                numbers.unwrap_or_else(|| panic!("{key}: nobody wrote {:?}", entry.value));
+            found.insert(key, (numbers, entry.version));
         }
     }
     found
@@ -320,8 +396,8 @@ fn live(
     });
     let (address, killed) = (program.address().to_owned(), AtomicBool::new(false));
     thread::scope(|scope| {
-        let mut start =
-            || Start { floor: known.floor, seed: random.below(u64::MAX) + 1, killed: &killed };
+        let known = &*known;
+        let mut start = || Start { known, seed: random.below(u64::MAX) + 1, killed: &killed };
         let over_grpc = GRPC_CLIENTS.map(|client| (client, start()));
         let over_memcached = MEMCACHED_CLIENTS.map(|client| (client, start()));
         let threads = over_memcached.map(|(client, start)| {
@@ -362,10 +438,11 @@ fn kill_at_start(directory: &Directory, flags: &[&str], random: &mut Random) -> 
 fn whatever_was_told_is_there_after_a_kill_at_any_moment() {
     let memory_mb = MEMORY_MB.to_string();
     let (directory, mut known, mut random) = (Directory::new(), Known::default(), Random(4));
-    let (mut told, mut in_flight, mut before_ready, mut kill) = (0, 0, 0, 0);
-    while kill < kills() {
+    let (mut told, mut appended, mut under_load) = (0, 0, 0);
+    let (mut idle, mut unsafely, mut at_start, mut before_ready) = (0, 0, 0, 0);
+    while under_load < kills() {
         let threads = ["1", "2"][random.below(2) as usize];
-        let (durability, safely) = match random.below(6) {
+        let (durability, safely) = match random.below(12) {
             0 => ("interval:5", false),
             1 => ("none", false),
             _ => ("always", true),
@@ -378,22 +455,39 @@ fn whatever_was_told_is_there_after_a_kill_at_any_moment() {
             ["--history-s", history_s],
         ]
         .concat();
-        if random.below(4) == 0 {
+        if random.below(6) == 0 {
+            at_start += 1;
             before_ready += u64::from(kill_at_start(&directory, &flags, &mut random));
-        } else {
-            let written = live(&directory, &flags, &mut known, &mut random);
-            known.learn(&written, safely);
-            told += written.iter().map(|written| written.told.len()).sum::<usize>();
-            in_flight += written.iter().filter(|written| !written.in_flight.is_empty()).count();
-            directory.expect_at_most((MEMORY_MB + 4) << 20);
+            continue;
         }
-        kill += 1;
-        if kill % 100 == 0 {
-            eprintln!("{kill} kills, {before_ready} before it served: {told} keys were written");
+        let written = live(&directory, &flags, &mut known, &mut random);
+        known.learn(&written, safely);
+        directory.expect_at_most((MEMORY_MB + 4) << 20);
+        if !safely {
+            unsafely += 1;
+            continue;
+        }
+        let told_before = told;
+        for (key, _) in written.iter().flat_map(|written| &written.told) {
+            told += 1;
+            appended += u64::from(key.starts_with(LIST));
+        }
+        let in_flight = written.iter().any(|written| !written.in_flight.is_empty());
+        if told == told_before || !in_flight {
+            idle += 1;
+            continue;
+        }
+        under_load += 1;
+        if under_load % 100 == 0 {
+            eprintln!("{under_load} kills under load: {told} keys were written");
         }
     }
-    assert!(told as u64 > kill * 10, "{told} keys: it was killed before it did anything");
-    assert!(in_flight > 0, "no write was ever in flight");
+    eprintln!(
+        "{under_load} kills under load, all that was told of being safe: {told} keys were written, \
+         {appended} of them lists. On top, {idle} with nothing told of or nothing in flight, \
+         {unsafely} with less durability, {at_start} at the start, {before_ready} of these before it served"
+    );
+    assert!(appended > 0, "no list ever grew");
     assert!(before_ready > 0, "it was never killed as it started");
     let first = directory.segments().remove(0);
     assert!(!first.ends_with("00000001.log"), "no space was had back");
