@@ -169,12 +169,18 @@ fn first_rejected_over_network(
     })
 }
 
-const OVER_NETWORK: [(Consistency, Mix); 2] =
-    [(Consistency::Linearizable, Mix::Any), (Consistency::Sequential, Mix::Whole(TOGETHER))];
+/// Writes of several keys only: a scan that is no snapshot has more of them to tear.
+const WHOLE: [(Consistency, Mix); 2] = [
+    (Consistency::Linearizable, Mix::Whole(TOGETHER)),
+    (Consistency::Sequential, Mix::Whole(TOGETHER)),
+];
+/// Writes of one key among them, which a lock is dropped of.
+const OF_ONE: [(Consistency, Mix); 2] =
+    [(Consistency::Linearizable, Mix::Any), (Consistency::Sequential, Mix::Single)];
 
 #[test]
 fn histories_over_the_network() {
-    for subject in OVER_NETWORK {
+    for subject in WHOLE.into_iter().chain(OF_ONE) {
         let rejected = first_rejected_over_network(subject, None, 20 * soak() as u64);
         assert_eq!(rejected, None, "{subject:?}");
     }
@@ -182,10 +188,14 @@ fn histories_over_the_network() {
 
 #[test]
 fn faults_are_caught_over_the_network() {
-    for (consistency, _) in OVER_NETWORK {
-        // Writes of several keys only: a scan that is no snapshot has more of them to tear.
-        let subject = (consistency, Mix::Whole(TOGETHER));
-        for fault in [Fault::TornBulk, Fault::NoSnapshot] {
+    let subjects = [
+        (Fault::TornBulk, WHOLE),
+        (Fault::NoSnapshot, WHOLE),
+        (Fault::StaleSnapshot, WHOLE),
+        (Fault::DroppedLock, OF_ONE),
+    ];
+    for (fault, subjects) in subjects {
+        for subject in subjects {
             let rejected = first_rejected_over_network(subject, Some(fault), 5 * TRIES);
             assert!(rejected.is_some(), "{fault:?} was not caught: {subject:?}");
         }

@@ -11,6 +11,15 @@ pub(crate) const KEYS: usize = 6;
 /// A value: who put it, then who appended to it. Every write of a history writes its own number.
 pub(crate) type Value = Vec<u16>;
 
+/// A value as the store has it.
+pub(crate) fn bytes_of(value: &[u16]) -> Vec<u8> {
+    value.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+pub(crate) fn value_of(bytes: &[u8]) -> Value {
+    bytes.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]])).collect()
+}
+
 /// A key, as an operation saw it.
 pub(crate) type Seen = Option<(Version, Value)>;
 
@@ -30,11 +39,37 @@ pub(crate) enum Condition {
     Version(Version),
 }
 
+impl Condition {
+    /// Whether it holds of the version that is there.
+    pub(crate) fn holds(self, there: Option<Version>) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::Absent => there.is_none(),
+            Condition::Present => there.is_some(),
+            Condition::Version(version) => there == Some(version),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Put(u16),
     Append(u16),
     Delete,
+}
+
+impl Change {
+    /// What it makes of a value.
+    pub(crate) fn of(self, value: Option<Value>) -> Option<Value> {
+        match (self, value) {
+            (Change::Delete, _) => None,
+            (Change::Put(number), _) | (Change::Append(number), None) => Some(vec![number]),
+            (Change::Append(number), Some(mut value)) => {
+                value.push(number);
+                Some(value)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,29 +145,18 @@ impl State {
     fn write<C: Counts>(&mut self, writes: &[Write]) -> Outcome {
         for (index, write) in writes.iter().enumerate() {
             let there = self.keys[write.key].shown();
-            let holds = match write.condition {
-                Condition::Always => true,
-                Condition::Absent => there.is_none(),
-                Condition::Present => there.is_some(),
-                Condition::Version(version) => there == Some(version),
-            };
-            if !holds {
+            if !write.condition.holds(there) {
                 return Outcome::Refused(index, there);
             }
         }
         let mut last = 0;
         for write in writes {
             let key = &mut self.keys[write.key];
-            let value = match (write.change, key.value.take()) {
-                // What is not there is not deleted once more.
-                (Change::Delete, None) => continue,
-                (Change::Delete, Some(_)) => None,
-                (Change::Put(number), _) | (Change::Append(number), None) => Some(vec![number]),
-                (Change::Append(number), Some(mut value)) => {
-                    value.push(number);
-                    Some(value)
-                }
-            };
+            // What is not there is not deleted once more.
+            if write.change == Change::Delete && key.value.is_none() {
+                continue;
+            }
+            let value = write.change.of(key.value.take());
             *key = Key { version: C::next(self.commits, key.version), value };
             last = last.max(key.version);
         }

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::history::Operations;
-use crate::model::{Change, Condition, KEYS, Outcome, Seen, Write};
+use crate::model::{Change, Condition, KEYS, Outcome, Seen, Write, bytes_of, value_of};
 use crate::subject::Fault;
 
 type Client = KeyValueClient<Channel>;
@@ -77,6 +77,7 @@ pub(crate) struct Remote<'a> {
     /// Where versions count commits: those before the history.
     base: Version,
     fault: Option<Fault>,
+    stale: Mutex<Vec<(usize, Seen)>>,
 }
 
 impl<'a> Remote<'a> {
@@ -88,7 +89,8 @@ impl<'a> Remote<'a> {
     ) -> Self {
         let stats = served.call(async |client| client.stats(StatsRequest {}).await);
         let last = stats.expect("it answers").into_inner().last_commit;
-        Remote { served, prefix, base: if counts_commits { last } else { 0 }, fault }
+        let (base, stale) = (if counts_commits { last } else { 0 }, Mutex::new(nothing()));
+        Remote { served, prefix, base, fault, stale }
     }
 
     fn key(&self, key: usize) -> Vec<u8> {
@@ -98,17 +100,13 @@ impl<'a> Remote<'a> {
     }
 
     fn shown(&self, entry: &Entry) -> Seen {
-        let numbers = entry.value.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
-        Some((entry.version - self.base, numbers.collect()))
+        Some((entry.version - self.base, value_of(&entry.value)))
     }
 
     fn changed(&self, write: &Write) -> Changed {
         let action = match write.change {
-            Change::Put(number) => {
-                let value = number.to_le_bytes().to_vec().into();
-                change::Action::Put(Put { value, ..Put::default() })
-            }
-            Change::Append(number) => change::Action::Append(number.to_le_bytes().to_vec().into()),
+            Change::Put(number) => put(&[number]),
+            Change::Append(number) => change::Action::Append(bytes_of(&[number]).into()),
             Change::Delete => change::Action::Delete(Nothing {}),
         };
         let condition = match write.condition {
@@ -120,8 +118,24 @@ impl<'a> Remote<'a> {
         Changed { key: self.key(write.key).into(), action: Some(action), condition }
     }
 
+    fn write_unlocked(&self, write: &Write) -> Outcome {
+        let there = self.read(write.key);
+        if !write.condition.holds(there.as_ref().map(|(version, _)| *version)) {
+            return Outcome::Rejected;
+        }
+        let action = match write.change.of(there.map(|(_, value)| value)) {
+            Some(value) => put(&value),
+            None => change::Action::Delete(Nothing {}),
+        };
+        let key = self.key(write.key).into();
+        self.told(vec![Changed { key, action: Some(action), condition: None }])
+    }
+
     fn commit(&self, writes: &[Write]) -> Outcome {
-        let changes = writes.iter().map(|write| self.changed(write)).collect();
+        self.told(writes.iter().map(|write| self.changed(write)).collect())
+    }
+
+    fn told(&self, changes: Vec<Changed>) -> Outcome {
         let request = BulkPutRequest { changes, request: None };
         match self.served.call(async |client| client.bulk_put(request).await) {
             Ok(made) => Outcome::Committed(made.into_inner().version.saturating_sub(self.base)),
@@ -163,15 +177,19 @@ impl Operations for Remote<'_> {
             }
             Ok::<_, Status>(entries)
         });
-        let mut all: Vec<_> = (0..KEYS).map(|key| (key, None)).collect();
+        let mut all = nothing();
         for entry in entries.expect("nothing is damaged") {
             all[usize::from(entry.key[8])].1 = self.shown(&entry);
+        }
+        if self.fault == Some(Fault::StaleSnapshot) {
+            std::mem::swap(&mut all, &mut self.stale.lock().expect("nobody panicked with it"));
         }
         all
     }
 
     fn write(&self, writes: &[Write]) -> Outcome {
         match (self.fault, writes) {
+            (Some(Fault::DroppedLock), [write]) => self.write_unlocked(write),
             (Some(Fault::TornBulk), [first, rest @ ..]) if !rest.is_empty() => {
                 let begun = self.commit(std::slice::from_ref(first));
                 match (begun, self.commit(rest)) {
@@ -184,4 +202,13 @@ impl Operations for Remote<'_> {
             _ => self.commit(writes),
         }
     }
+}
+
+/// What a scan shows of keys that nobody wrote.
+fn nothing() -> Vec<(usize, Seen)> {
+    (0..KEYS).map(|key| (key, None)).collect()
+}
+
+fn put(value: &[u16]) -> change::Action {
+    change::Action::Put(Put { value: bytes_of(value).into(), ..Put::default() })
 }

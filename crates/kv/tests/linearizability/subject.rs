@@ -8,7 +8,7 @@ use knee_kv::engine::{Expiry, Version};
 use knee_kv::versioned::{self, Action, Snapshot, Store, Visited, WriteError};
 
 use crate::history::Operations;
-use crate::model::{Change, Condition, KEYS, Outcome, Seen, Value, Write};
+use crate::model::{Change, Condition, KEYS, Outcome, Seen, Value, Write, bytes_of, value_of};
 
 /// What is broken. Between its two halves others get their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +54,7 @@ impl<'a> Subject<'a> {
     }
 
     fn shown(&self, version: Version, bytes: &[u8]) -> (Version, Value) {
-        let numbers = bytes.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
-        (version - self.base, numbers.collect())
+        (version - self.base, value_of(bytes))
     }
 
     pub(crate) fn read(&self, key: usize) -> Seen {
@@ -132,25 +131,13 @@ impl<'a> Subject<'a> {
     fn write_unlocked(&self, write: &Write) -> Outcome {
         let there = self.read(write.key);
         let version = there.as_ref().map(|(version, _)| *version);
-        let holds = match write.condition {
-            Condition::Always => true,
-            Condition::Absent => version.is_none(),
-            Condition::Present => version.is_some(),
-            Condition::Version(asked) => version == Some(asked),
-        };
-        if !holds {
+        if !write.condition.holds(version) {
             return Outcome::Refused(0, version);
         }
         thread::yield_now();
-        let value = match (write.change, there) {
-            (Change::Append(number), Some((_, value))) => [value, vec![number]].concat(),
-            (Change::Append(number) | Change::Put(number), _) => vec![number],
-            (Change::Delete, _) => {
-                return self.commit(&[Write { condition: Condition::Always, ..write.clone() }]);
-            }
-        };
-        let bytes: Vec<u8> = value.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let (key, action) = (self.key(write.key), put(&bytes));
+        let value = write.change.of(there.map(|(_, value)| value));
+        let bytes = value.as_deref().map(bytes_of);
+        let (key, action) = (self.key(write.key), bytes.as_deref().map_or(Action::Delete, put));
         self.told(&[versioned::Write {
             key: &key,
             condition: versioned::Condition::Always,
@@ -163,9 +150,9 @@ impl<'a> Subject<'a> {
             .iter()
             .map(|write| match write.change {
                 Change::Put(number) | Change::Append(number) => {
-                    (self.key(write.key), number.to_le_bytes())
+                    (self.key(write.key), bytes_of(&[number]))
                 }
-                Change::Delete => (self.key(write.key), [0; 2]),
+                Change::Delete => (self.key(write.key), Vec::new()),
             })
             .collect();
         let asked: Vec<_> = writes
