@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
 use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
-use model::{Object, OfKey, OfStore};
-use network::{Remote, Served};
+use model::{Object, OfKey, OfRequests, OfStore};
+use network::{Remote, Sending, Served};
 use subject::{Fault, Subject};
 
 const KEY_BY_KEY: &[Group] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
@@ -70,9 +70,14 @@ impl Drop for Directory {
 }
 
 /// Whether a history is as was promised.
-fn holds(consistency: Consistency, mix: Mix, recorded: &[Recorded]) -> bool {
+fn holds(consistency: Consistency, sending: Sending, mix: Mix, recorded: &[Recorded]) -> bool {
     let objects = match (consistency, mix) {
-        (Consistency::Linearizable, _) => return is_linearizable::<Object<OfStore>>(recorded),
+        (Consistency::Linearizable, _) => {
+            return match sending {
+                Sending::Once => is_linearizable::<Object<OfStore>>(recorded),
+                Sending::Twice => is_linearizable::<Object<OfRequests>>(recorded),
+            };
+        }
         (Consistency::Sequential, Mix::Whole(groups)) => groups,
         (Consistency::Sequential, _) => KEY_BY_KEY,
     };
@@ -90,7 +95,7 @@ fn history(
     let counts_commits = consistency == Consistency::Linearizable;
     let subject = Subject::new(store, number, counts_commits, fault);
     let recorded = record(&subject, mix, operations, number);
-    let holds = holds(consistency, mix, &recorded);
+    let holds = holds(consistency, Sending::Once, mix, &recorded);
     (recorded, holds)
 }
 
@@ -156,16 +161,17 @@ fn histories_of_durable_stores() {
 /// The first history over the network that is not as was promised, of so many.
 fn first_rejected_over_network(
     (consistency, mix): (Consistency, Mix),
+    sending: Sending,
     fault: Option<Fault>,
     histories: u64,
 ) -> Option<u64> {
     let served = Served::start(&in_memory(consistency));
     let counts_commits = consistency == Consistency::Linearizable;
     (0..histories).find(|&number| {
-        let remote = Remote::new(&served, number, counts_commits, fault);
+        let remote = Remote::new(&served, number, counts_commits, sending, fault);
         let recorded = record(&remote, mix, 12, number);
         assert!(overlapped(&recorded) > 0, "nothing was concurrent");
-        !holds(consistency, mix, &recorded)
+        !holds(consistency, sending, mix, &recorded)
     })
 }
 
@@ -181,7 +187,8 @@ const OF_ONE: [(Consistency, Mix); 2] =
 #[test]
 fn histories_over_the_network() {
     for subject in WHOLE.into_iter().chain(OF_ONE) {
-        let rejected = first_rejected_over_network(subject, None, 20 * soak() as u64);
+        let rejected =
+            first_rejected_over_network(subject, Sending::Once, None, 20 * soak() as u64);
         assert_eq!(rejected, None, "{subject:?}");
     }
 }
@@ -196,9 +203,22 @@ fn faults_are_caught_over_the_network() {
     ];
     for (fault, subjects) in subjects {
         for subject in subjects {
-            let rejected = first_rejected_over_network(subject, Some(fault), 5 * TRIES);
+            let rejected =
+                first_rejected_over_network(subject, Sending::Once, Some(fault), 5 * TRIES);
             assert!(rejected.is_some(), "{fault:?} was not caught: {subject:?}");
         }
+    }
+}
+
+#[test]
+fn a_request_that_is_sent_twice_counts_once() {
+    for subject in WHOLE.into_iter().chain(OF_ONE) {
+        let rejected = |fault, histories| {
+            first_rejected_over_network(subject, Sending::Twice, fault, histories)
+        };
+        assert_eq!(rejected(None, 10 * soak() as u64), None, "{subject:?}");
+        let caught = rejected(Some(Fault::MadeAgain), TRIES);
+        assert!(caught.is_some(), "a request that is made again was not caught: {subject:?}");
     }
 }
 

@@ -94,17 +94,32 @@ pub(crate) enum Operation {
 pub(crate) trait Counts {
     /// The version that a commit gives to a key whose last one was `before`.
     fn next(commits: u64, before: Version) -> Version;
+
+    /// Whether a write of which nothing came is a commit.
+    const NOTHING_IS_ONE: bool = false;
 }
 
 /// The commits of the store: [`knee_kv::versioned::Consistency::Linearizable`].
 #[derive(Debug)]
 pub(crate) struct OfStore;
 
+/// The same, where every write has a request id: it is remembered of those, too, of which nothing came.
+#[derive(Debug)]
+pub(crate) struct OfRequests;
+
 /// The writes of the key: [`knee_kv::versioned::Consistency::Sequential`].
 #[derive(Debug)]
 pub(crate) struct OfKey;
 
 impl Counts for OfStore {
+    fn next(commits: u64, _: Version) -> Version {
+        commits + 1
+    }
+}
+
+impl Counts for OfRequests {
+    const NOTHING_IS_ONE: bool = true;
+
     fn next(commits: u64, _: Version) -> Version {
         commits + 1
     }
@@ -160,7 +175,7 @@ impl State {
             *key = Key { version: C::next(self.commits, key.version), value };
             last = last.max(key.version);
         }
-        self.commits += u64::from(last > 0);
+        self.commits += u64::from(last > 0 || C::NOTHING_IS_ONE);
         Outcome::Committed(last)
     }
 }

@@ -2,14 +2,16 @@
 
 use std::net::TcpListener;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use knee_kv::engine::Version;
 use knee_kv::grpc::{Serving, Settings, Telemetry};
 use knee_kv::versioned::Store;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{
-    BulkPutRequest, Change as Changed, Entry, Nothing, ReadRequest, ScanRequest, StatsRequest,
-    Value as Put, change,
+    BulkPutRequest, Change as Changed, Entry, Nothing, ReadRequest, RequestId, ScanRequest,
+    StatsRequest, Value as Put, change,
 };
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
@@ -69,6 +71,14 @@ impl Drop for Served {
     }
 }
 
+/// How often a write is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sending {
+    Once,
+    /// Each has a request id; of three, one is sent twice at once, and one again when it was answered.
+    Twice,
+}
+
 /// A few keys of a store, which nobody else writes.
 pub(crate) struct Remote<'a> {
     served: &'a Served,
@@ -78,6 +88,9 @@ pub(crate) struct Remote<'a> {
     base: Version,
     fault: Option<Fault>,
     stale: Mutex<Vec<(usize, Seen)>>,
+    sending: Sending,
+    /// Writes that were asked for.
+    requests: AtomicU64,
 }
 
 impl<'a> Remote<'a> {
@@ -85,12 +98,13 @@ impl<'a> Remote<'a> {
         served: &'a Served,
         prefix: u64,
         counts_commits: bool,
+        sending: Sending,
         fault: Option<Fault>,
     ) -> Self {
         let stats = served.call(async |client| client.stats(StatsRequest {}).await);
         let last = stats.expect("it answers").into_inner().last_commit;
         let (base, stale) = (if counts_commits { last } else { 0 }, Mutex::new(nothing()));
-        Remote { served, prefix, base, fault, stale }
+        Remote { served, prefix, base, fault, stale, sending, requests: AtomicU64::new(0) }
     }
 
     fn key(&self, key: usize) -> Vec<u8> {
@@ -136,7 +150,39 @@ impl<'a> Remote<'a> {
     }
 
     fn told(&self, changes: Vec<Changed>) -> Outcome {
-        let request = BulkPutRequest { changes, request: None };
+        if self.sending == Sending::Once {
+            return self.sent(BulkPutRequest { changes, request: None });
+        }
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let id = |number| Some(RequestId { client: self.prefix, number });
+        let request = BulkPutRequest { changes, request: id(2 * number) };
+        let again = match self.fault {
+            Some(Fault::MadeAgain) => {
+                BulkPutRequest { request: id(2 * number + 1), ..request.clone() }
+            }
+            _ => request.clone(),
+        };
+        let (first, second) = match number % 3 {
+            0 => return self.sent(request),
+            1 => thread::scope(|scope| {
+                let second = scope.spawn(|| self.sent(again));
+                (self.sent(request), second.join().expect("it ends"))
+            }),
+            _ => (self.sent(request), self.sent(again)),
+        };
+        match (first, second) {
+            // Nothing came of it the first time; of two at once, either may be that.
+            (Outcome::Rejected, second) => second,
+            (first, Outcome::Rejected) if number % 3 == 1 => first,
+            (first, second) => {
+                let made_again = self.fault == Some(Fault::MadeAgain);
+                assert!(first == second || made_again, "{first:?}, and then {second:?}");
+                second
+            }
+        }
+    }
+
+    fn sent(&self, request: BulkPutRequest) -> Outcome {
         match self.served.call(async |client| client.bulk_put(request).await) {
             Ok(made) => Outcome::Committed(made.into_inner().version.saturating_sub(self.base)),
             Err(status) => {

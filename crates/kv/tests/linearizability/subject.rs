@@ -21,6 +21,8 @@ pub(crate) enum Fault {
     NoSnapshot,
     /// A scan sees what the one before it should have seen.
     StaleSnapshot,
+    /// A request that is sent again is made again.
+    MadeAgain,
 }
 
 /// A few keys of a store, which nobody else writes.
