@@ -11,7 +11,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::{Specification, WGLChecker};
 
-use crate::model::{Change, Condition, KEYS, Operation, Outcome, Seen, Write};
+use crate::model::{Change, Condition, KEYS, NUMBERS, Operation, Outcome, Seen, Write};
 
 const THREADS: usize = 4;
 
@@ -32,6 +32,8 @@ pub(crate) enum Mix {
     Any,
     /// Reads and writes of one key at a time.
     Single,
+    /// The same, with writes that memcached's protocol has a command for.
+    Commands,
     /// A write puts all the keys of a group; reads are of one key, scans of all.
     Whole(&'static [Group]),
 }
@@ -44,10 +46,10 @@ pub(crate) struct Recorded {
     operation: Operation,
 }
 
-/// Lets threads do `operations` each, and returns everything that they did.
+/// Lets threads do `operations` each, and returns everything that they did. They take turns at the
+/// subjects and what they are asked.
 pub(crate) fn record(
-    subject: &impl Operations,
-    mix: Mix,
+    subjects: &[(&dyn Operations, Mix)],
     operations: usize,
     seed: u64,
 ) -> Vec<Recorded> {
@@ -55,6 +57,7 @@ pub(crate) fn record(
     thread::scope(|scope| {
         let threads = (0..THREADS).map(|thread| {
             let (clock, start) = (&clock, &start);
+            let (subject, mix) = subjects[thread % subjects.len()];
             scope.spawn(move || {
                 let mut client = Client::new(mix, seed, thread);
                 let mut recorded = Vec::with_capacity(operations);
@@ -131,7 +134,7 @@ enum Asked {
 }
 
 impl Asked {
-    fn of(self, subject: &impl Operations) -> Operation {
+    fn of(self, subject: &dyn Operations) -> Operation {
         match self {
             Asked::Read(key) => Operation::Read(key, subject.read(key)),
             Asked::Scan => Operation::Scan(subject.scan()),
@@ -168,7 +171,7 @@ impl Client {
     fn ask(&mut self) -> Asked {
         let kind = self.below(10);
         match self.mix {
-            Mix::Single if kind < 4 => Asked::Read(self.below(KEYS)),
+            Mix::Single | Mix::Commands if kind < 4 => Asked::Read(self.below(KEYS)),
             Mix::Any | Mix::Whole(_) if kind < 2 => Asked::Read(self.below(KEYS)),
             Mix::Any | Mix::Whole(_) if kind < 5 => Asked::Scan,
             Mix::Any if kind < 7 => {
@@ -180,6 +183,10 @@ impl Client {
             Mix::Any | Mix::Single => {
                 let key = self.below(KEYS);
                 Asked::Write(vec![self.write(key)])
+            }
+            Mix::Commands => {
+                let key = self.below(KEYS);
+                Asked::Write(vec![self.command(key)])
             }
             Mix::Whole(groups) => {
                 let group = groups[self.below(groups.len())];
@@ -208,10 +215,24 @@ impl Client {
         Write { key, condition, change }
     }
 
-    /// A number that nothing else in the history writes.
+    fn command(&mut self, key: usize) -> Write {
+        let (number, version) = (self.number(), self.versions[key]);
+        let (condition, change) = match self.below(10) {
+            0 => (Condition::Absent, Change::Put(number)),
+            1 => (Condition::Present, Change::Put(number)),
+            2..4 if version > 0 => (Condition::Version(version), Change::Put(number)),
+            2..4 => (Condition::Always, Change::Put(number)),
+            4..7 => (Condition::Present, Change::Append(number)),
+            7..9 => (Condition::Present, Change::Increment(1 + number % 3)),
+            _ => (Condition::Present, Change::Delete),
+        };
+        Write { key, condition, change }
+    }
+
+    /// A number that nothing else in the history writes, though sums may come to it.
     fn number(&mut self) -> u16 {
         self.writes += 1;
-        (self.writes * THREADS + self.thread) as u16
+        NUMBERS.start + (self.writes * THREADS + self.thread) as u16
     }
 
     fn learn(&mut self, operation: &Operation) {
@@ -232,7 +253,7 @@ impl Client {
             Operation::Write(writes, Outcome::Refused(index, there)) => {
                 self.versions[writes[*index].key] = there.unwrap_or(0);
             }
-            Operation::Write(_, Outcome::Rejected) => {}
+            Operation::Write(_, Outcome::Rejected | Outcome::Done | Outcome::Made(_)) => {}
         }
     }
 }

@@ -10,10 +10,17 @@
 //!   and so are keys that are always written together, for their commits have no middle, in no scan
 //!   and in no two reads. Nothing is asked of keys that are written apart.
 //!
+//! The same is asked of the store behind gRPC, of some requests that are sent twice, and of clients over
+//! gRPC and over memcached's protocol together.
+//!
 //! That a history is rejected when the store is broken is tested too. `KNEE_SOAK=n` takes n times
 //! as many histories.
 
+#[allow(clippy::unwrap_used)]
+#[path = "../harness/mod.rs"]
+mod harness;
 mod history;
+mod memcached;
 mod model;
 mod network;
 mod subject;
@@ -23,8 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use harness::settings;
 use history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
 use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
+use memcached::Memcached;
 use model::{Object, OfKey, OfRequests, OfStore};
 use network::{Remote, Sending, Served};
 use subject::{Fault, Subject};
@@ -94,7 +103,7 @@ fn history(
 ) -> (Vec<Recorded>, bool) {
     let counts_commits = consistency == Consistency::Linearizable;
     let subject = Subject::new(store, number, counts_commits, fault);
-    let recorded = record(&subject, mix, operations, number);
+    let recorded = record(&[(&subject, mix)], operations, number);
     let holds = holds(consistency, Sending::Once, mix, &recorded);
     (recorded, holds)
 }
@@ -169,7 +178,7 @@ fn first_rejected_over_network(
     let counts_commits = consistency == Consistency::Linearizable;
     (0..histories).find(|&number| {
         let remote = Remote::new(&served, number, counts_commits, sending, fault);
-        let recorded = record(&remote, mix, 12, number);
+        let recorded = record(&[(&remote, mix)], 12, number);
         assert!(overlapped(&recorded) > 0, "nothing was concurrent");
         !holds(consistency, sending, mix, &recorded)
     })
@@ -219,6 +228,35 @@ fn a_request_that_is_sent_twice_counts_once() {
         assert_eq!(rejected(None, 10 * soak() as u64), None, "{subject:?}");
         let caught = rejected(Some(Fault::MadeAgain), TRIES);
         assert!(caught.is_some(), "a request that is made again was not caught: {subject:?}");
+    }
+}
+
+/// The first history of clients of both protocols that is not as was promised, of so many. Those
+/// over gRPC do what they should.
+fn first_rejected_over_both(
+    (consistency, mix): (Consistency, Mix),
+    fault: Option<Fault>,
+    histories: u64,
+) -> Option<u64> {
+    let store = in_memory(consistency);
+    let (over_grpc, over_memcached) =
+        (Served::start(&store), harness::Store::over(&store, settings()));
+    let counts_commits = consistency == Consistency::Linearizable;
+    (0..histories).find(|&number| {
+        let remote = Remote::new(&over_grpc, number, counts_commits, Sending::Once, None);
+        let memcached = Memcached::beside(&remote, &over_memcached, fault);
+        let recorded = record(&[(&remote, mix), (&memcached, Mix::Commands)], 16, number);
+        !holds(consistency, Sending::Once, mix, &recorded)
+    })
+}
+
+#[test]
+fn histories_over_grpc_and_memcached() {
+    for subject in OF_ONE {
+        let rejected = first_rejected_over_both(subject, None, 40 * soak() as u64);
+        assert_eq!(rejected, None, "{subject:?}");
+        let caught = first_rejected_over_both(subject, Some(Fault::DroppedLock), 5 * TRIES);
+        assert!(caught.is_some(), "a dropped lock was not caught: {subject:?}");
     }
 }
 

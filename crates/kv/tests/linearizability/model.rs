@@ -1,6 +1,7 @@
 //! What the store promises, as a machine that does one operation after the other.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use knee_kv::engine::Version;
 use todc_utils::Specification;
@@ -11,13 +12,21 @@ pub(crate) const KEYS: usize = 6;
 /// A value: who put it, then who appended to it. Every write of a history writes its own number.
 pub(crate) type Value = Vec<u16>;
 
-/// A value as the store has it.
+/// The numbers that are written: those of three digits.
+pub(crate) const NUMBERS: Range<u16> = 100..1000;
+/// What memcached's arithmetic takes for a number, which has 64 bits, is no longer.
+const DIGITS_MAX: usize = 19;
+
+/// A value as the store has it: one number after the other, so that they are one, too.
 pub(crate) fn bytes_of(value: &[u16]) -> Vec<u8> {
-    value.iter().flat_map(|number| number.to_le_bytes()).collect()
+    assert!(value.iter().all(|number| NUMBERS.contains(number)), "{value:?}");
+    value.iter().flat_map(|number| number.to_string().into_bytes()).collect()
 }
 
 pub(crate) fn value_of(bytes: &[u8]) -> Value {
-    bytes.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]])).collect()
+    let number =
+        |digits: &[u8]| digits.iter().fold(0, |sum, digit| 10 * sum + u16::from(digit - b'0'));
+    bytes.chunks(3).map(number).collect()
 }
 
 /// A key, as an operation saw it.
@@ -56,26 +65,45 @@ pub(crate) enum Change {
     Put(u16),
     Append(u16),
     Delete,
+    /// Adds to the number that a value is; only memcached's protocol has it.
+    Increment(u16),
 }
 
 impl Change {
+    /// Whether it can be made of a value at all.
+    pub(crate) fn takes(self, value: Option<&Value>) -> bool {
+        match self {
+            Change::Increment(_) => value.is_some_and(|value| 3 * value.len() <= DIGITS_MAX),
+            _ => true,
+        }
+    }
+
     /// What it makes of a value.
     pub(crate) fn of(self, value: Option<Value>) -> Option<Value> {
         match (self, value) {
-            (Change::Delete, _) => None,
+            (Change::Delete, _) | (Change::Increment(_), None) => None,
             (Change::Put(number), _) | (Change::Append(number), None) => Some(vec![number]),
             (Change::Append(number), Some(mut value)) => {
                 value.push(number);
+                Some(value)
+            }
+            (Change::Increment(delta), Some(mut value)) => {
+                // No carry: the last number remains one of three digits.
+                *value.last_mut().expect("no value is empty") += delta;
                 Some(value)
             }
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All of it happened, in this version.
     Committed(Version),
+    /// All of it happened, in a version that is not told.
+    Done,
+    /// The same, and this was made of the value.
+    Made(Value),
     /// Nothing of it: this write's condition does not hold of the version that is there.
     Refused(usize, Option<Version>),
     /// Nothing of it, and it is not said which condition does not hold.
@@ -160,7 +188,8 @@ impl State {
     fn write<C: Counts>(&mut self, writes: &[Write]) -> Outcome {
         for (index, write) in writes.iter().enumerate() {
             let there = self.keys[write.key].shown();
-            if !write.condition.holds(there) {
+            let value = self.keys[write.key].value.as_ref();
+            if !write.condition.holds(there) || !write.change.takes(value) {
                 return Outcome::Refused(index, there);
             }
         }
@@ -199,8 +228,16 @@ impl<C: Counts> Specification for Object<C> {
             Operation::Scan(seen) => seen.iter().all(|(key, seen)| state.keys[*key].is(seen)),
             Operation::Write(writes, outcome) => {
                 let made = after.write::<C>(writes);
-                let is_refused = matches!(made, Outcome::Refused(..));
-                made == *outcome || (is_refused && *outcome == Outcome::Rejected)
+                match (&made, outcome) {
+                    (Outcome::Refused(..), Outcome::Rejected) => true,
+                    (Outcome::Committed(version), Outcome::Done) => *version > 0,
+                    (Outcome::Committed(version), Outcome::Made(value)) => {
+                        let is =
+                            |write: &Write| after.keys[write.key].value.as_ref() == Some(value);
+                        *version > 0 && writes.iter().all(is)
+                    }
+                    _ => made == *outcome,
+                }
             }
         };
         (valid, if valid { after } else { state.clone() })

@@ -85,7 +85,7 @@ pub(crate) struct Remote<'a> {
     /// Its keys begin with it.
     prefix: u64,
     /// Where versions count commits: those before the history.
-    base: Version,
+    pub(crate) base: Version,
     fault: Option<Fault>,
     stale: Mutex<Vec<(usize, Seen)>>,
     sending: Sending,
@@ -107,10 +107,9 @@ impl<'a> Remote<'a> {
         Remote { served, prefix, base, fault, stale, sending, requests: AtomicU64::new(0) }
     }
 
-    fn key(&self, key: usize) -> Vec<u8> {
-        let mut bytes = self.prefix.to_be_bytes().to_vec();
-        bytes.push(key as u8);
-        bytes
+    /// Text, as memcached's protocol asks for.
+    pub(crate) fn key(&self, key: usize) -> Vec<u8> {
+        format!("{:08}{key}", self.prefix).into_bytes()
     }
 
     fn shown(&self, entry: &Entry) -> Seen {
@@ -122,6 +121,7 @@ impl<'a> Remote<'a> {
             Change::Put(number) => put(&[number]),
             Change::Append(number) => change::Action::Append(bytes_of(&[number]).into()),
             Change::Delete => change::Action::Delete(Nothing {}),
+            Change::Increment(_) => unreachable!("there is no call for it"),
         };
         let condition = match write.condition {
             Condition::Always => None,
@@ -225,7 +225,7 @@ impl Operations for Remote<'_> {
         });
         let mut all = nothing();
         for entry in entries.expect("nothing is damaged") {
-            all[usize::from(entry.key[8])].1 = self.shown(&entry);
+            all[usize::from(entry.key[8] - b'0')].1 = self.shown(&entry);
         }
         if self.fault == Some(Fault::StaleSnapshot) {
             std::mem::swap(&mut all, &mut self.stale.lock().expect("nobody panicked with it"));

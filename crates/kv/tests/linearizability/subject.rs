@@ -154,7 +154,7 @@ impl<'a> Subject<'a> {
                 Change::Put(number) | Change::Append(number) => {
                     (self.key(write.key), bytes_of(&[number]))
                 }
-                Change::Delete => (self.key(write.key), Vec::new()),
+                Change::Delete | Change::Increment(_) => (self.key(write.key), Vec::new()),
             })
             .collect();
         let asked: Vec<_> = writes
@@ -174,6 +174,7 @@ impl<'a> Subject<'a> {
                     Change::Put(_) => put(bytes),
                     Change::Append(_) => Action::Append(bytes),
                     Change::Delete => Action::Delete,
+                    Change::Increment(_) => unreachable!("the store itself has none"),
                 },
             })
             .collect();
