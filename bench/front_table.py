@@ -91,7 +91,7 @@ def measure_memory(plan: Plan, programs: Path | None) -> list[Outcome]:
 
 
 def _text(table: Table) -> str:
-    lines = [["loop", "µs", "requests per CPU second", "user", "busy"]]
+    lines = [["requests of the loop", "µs", "requests per CPU second", "user", "busy"]]
     for loop, samples in table.samples.items():
         cpu_us = median(sample.cpu_us for sample in samples)
         shares = (median(sample.cpu.user_share for sample in samples), median(sample.busy for sample in samples))
@@ -99,8 +99,9 @@ def _text(table: Table) -> str:
     return "\n".join(
         [
             TITLE,
-            f"{CLIENTS} clients, closed loop, one thread, on a core of its own where there are two. µs: CPU time of a "
-            "request, median over the rounds.",
+            f"{CLIENTS} clients, closed loop, one thread, on a core of its own where there are two. Who reads or "
+            "removes gets the last message that was sent. µs: CPU time of a request of the loop, median over the "
+            "rounds.",
             "",
             *aligned(lines),
             "",

@@ -16,6 +16,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// A server that may open fewer files than more clients need says so.
 const FEW: &[&str] = &["--clients-max", "100"];
 
+/// What the first seed's clients ask for, in turn.
+const SEED_OPS: [&str; 4] = ["send", "list_queues", "read_all", "remove"];
+
 /// Runs `knee-load queue` to its end; its summary.
 fn load(server: &Program, flags: &str) -> Value {
     let output = Command::new(LOAD)
@@ -76,13 +79,45 @@ fn every_loop_is_served_and_counted_alike() {
 }
 
 #[test]
+fn every_step_of_a_loop_finds_something_without_a_database() {
+    for (round, receivers, ops) in [
+        ("send-list-read-remove", "any", &SEED_OPS[..]),
+        ("list-receive-send", "self", &["send", "list_queues", "remove"]),
+        ("send-remove", "any", &["send", "remove"]),
+    ] {
+        let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
+        let flags = format!(
+            "--clients 4 --threads 2 --seconds 1 --verify --loop {round} --receivers {receivers}"
+        );
+        let load = load(&server, &flags);
+        let server = ended(server);
+        assert_eq!(load["wrong_values"], 0);
+        for op in ops {
+            let of = |name: &str| load["ops"][op][name].as_u64().unwrap();
+            assert!(count(&load, op) > 0, "{round}: {op}");
+            assert_eq!(count(&load, op), count(&server, op), "{round}: {op}");
+            assert_eq!((of("errors"), of("misses")), (0, 0), "{round}: {op}");
+            // One message, of some 200 characters, for each that was sent.
+            if ["read_all", "remove"].contains(op) {
+                assert_eq!(of("hits"), count(&load, op));
+                assert_eq!(of("items"), count(&load, op));
+                assert!(of("bytes_in") > 200 * count(&load, op));
+            }
+        }
+    }
+}
+
+#[test]
 fn an_open_loop_sends_what_is_due() {
     let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
-    let load = load(&server, "--clients 5 --seconds 1 --rate 400 --arrivals constant");
-    let all: u64 = ["send", "list_queues"].iter().map(|op| count(&load, op)).sum();
+    let load = load(&server, "--clients 1 --seconds 1 --rate 600 --arrivals constant");
+    let counts = SEED_OPS.map(|op| count(&load, op));
+    let (all, unsent) = (counts.iter().sum::<u64>(), load["unsent"].as_u64().unwrap());
     // A machine with no time for it may send less, and says so.
-    assert_eq!(all + load["unsent"].as_u64().unwrap(), 400);
+    assert_eq!(all + unsent, 600);
     assert!(all > 0);
+    // No more than 256 are on their way before one is told of a queue to ask for.
+    assert!(unsent > 0 || !counts.contains(&0), "{counts:?}");
     ended(server);
 }
 

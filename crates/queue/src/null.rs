@@ -1,30 +1,76 @@
 //! No database: every request is answered at once, to measure the middleware alone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::broadcast;
 
 use crate::database::{Arrival, Database, Failure, Stages};
-use crate::operation::{Answer, Counts, QueueId, Request};
+use crate::operation::{Answer, ClientId, Counts, MessageId, Outgoing, QueueId, Request, Stored};
 
-/// Answers as if everything was done and nothing was there.
+/// Answers as if everything was done, and keeps no message but the last one that was sent. That one is
+/// everybody's, in every queue, and stays: whoever lists queues is told of the one it was sent to, and whoever
+/// reads, removes or leases has it as a message of his own that has just come there. So answers are as long as
+/// those of a database that has a message for everybody.
+///
+/// Nothing is looked up and nobody waits, for a connection neither: there is no pool of them. Who waited before
+/// the first message came is not told of it.
 #[derive(Debug)]
 pub struct Null {
     /// The next message's, client's or queue's number.
     next: AtomicU64,
+    last: Mutex<Option<Arc<Last>>>,
     arrivals: broadcast::Sender<Arrival>,
+}
+
+/// The last message that was sent.
+#[derive(Debug)]
+struct Last {
+    sender: ClientId,
+    queue: QueueId,
+    arrived_at_us: i64,
+    content: String,
 }
 
 impl Default for Null {
     fn default() -> Null {
-        Null { next: AtomicU64::new(1), arrivals: broadcast::Sender::new(1) }
+        let (next, last) = (AtomicU64::new(1), Mutex::default());
+        Null { next, last, arrivals: broadcast::Sender::new(1) }
     }
 }
 
 impl Null {
     fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Last>>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(&self) -> Option<Arc<Last>> {
+        self.lock().clone()
+    }
+
+    /// Sends messages; their numbers.
+    fn send(&self, sender: ClientId, messages: Vec<Outgoing>) -> Vec<MessageId> {
+        let numbers = messages.iter().map(|_| self.number()).collect();
+        if let Some(Outgoing { queue, content, .. }) = messages.into_iter().next_back() {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let arrived_at_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+            let last = Arc::new(Last { sender, queue, arrived_at_us, content });
+            // What was there is freed without the lock.
+            let _before = self.lock().replace(last);
+        }
+        numbers
+    }
+
+    /// The last message, as one that has just come to a queue for a client.
+    fn message(&self, last: &Last, receiver: ClientId, queue: QueueId) -> Stored {
+        let &Last { sender, arrived_at_us, ref content, .. } = last;
+        let (id, content) = (self.number(), content.clone());
+        Stored { id, sender, receiver, queue, arrived_at_us, content }
     }
 
     fn answer(&self, request: Request) -> Answer {
@@ -36,14 +82,27 @@ impl Null {
                 Answer::Id(self.number() as u32)
             }
             Request::DeleteQueue { .. } => Answer::Done,
-            Request::Send { messages, .. } => {
-                Answer::Sent(messages.iter().map(|_| self.number()).collect())
+            Request::Send { sender, messages } => Answer::Sent(self.send(sender, messages)),
+            Request::ListQueues { .. } => {
+                Answer::Queues(self.last().iter().map(|last| last.queue).collect())
             }
-            Request::ListQueues { .. } => Answer::Queues(Vec::new()),
-            Request::Read { .. } | Request::ReadFrom { .. } | Request::Remove { .. } => {
-                Answer::Messages(Vec::new())
+            // Behind it there is no other.
+            Request::Read { after: 1.., .. } => Answer::Messages(Vec::new()),
+            Request::Read { receiver, queue, .. } | Request::Remove { receiver, queue, .. } => {
+                let last = self.last();
+                let message = last.iter().map(|last| self.message(last, receiver, queue));
+                Answer::Messages(message.collect())
             }
-            Request::Lease { .. } => Answer::Leased(Vec::new()),
+            Request::ReadFrom { receiver, sender } => {
+                let last = self.last().filter(|last| last.sender == sender);
+                let message = last.iter().map(|last| self.message(last, receiver, last.queue));
+                Answer::Messages(message.collect())
+            }
+            Request::Lease { receiver, queue, .. } => {
+                let last = self.last();
+                let leased = last.iter().map(|last| (self.message(last, receiver, queue), 1));
+                Answer::Leased(leased.collect())
+            }
             Request::Acknowledge { .. } | Request::Release { .. } | Request::Extend { .. } => {
                 Answer::Ended(Vec::new())
             }
@@ -66,5 +125,49 @@ impl Database for Null {
 
     async fn watch(&self, _queue: QueueId) -> Result<(), Failure> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_has_what_was_sent_last_and_it_stays() {
+        let null = Null::default();
+        let (receiver, content_bytes_max, count) = (8, 1, 9);
+        let read = |queue, after| {
+            let read = Request::Read { receiver, queue, after, count, content_bytes_max };
+            match null.answer(read) {
+                Answer::Messages(messages) => messages,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(null.answer(Request::ListQueues { receiver }), Answer::Queues(Vec::new()));
+        assert_eq!(read(3, 0), []);
+        let message = |content: &str| Outgoing { receiver: 1, queue: 3, content: content.into() };
+        let messages = vec![message("first"), message("last")];
+        assert_eq!(null.answer(Request::Send { sender: 7, messages }), Answer::Sent(vec![1, 2]));
+        assert_eq!(null.answer(Request::ListQueues { receiver }), Answer::Queues(vec![3]));
+        let mut before = 2;
+        // Of its queue or of another one.
+        for queue in [3, 4] {
+            let remove = Request::Remove { receiver, queue, count, content_bytes_max };
+            let Answer::Messages(removed) = null.answer(remove) else { panic!("not messages") };
+            for message in read(queue, 0).iter().chain(&removed) {
+                let Stored { id, sender, .. } = *message;
+                assert_eq!((sender, message.receiver, message.queue), (7, receiver, queue));
+                assert_eq!((message.content.as_str(), id > before), ("last", true));
+                assert_eq!(read(queue, id), []);
+            }
+            before = read(queue, 0)[0].id;
+        }
+        for (sender, found) in [(7, 1), (8, 0)] {
+            let answer = null.answer(Request::ReadFrom { receiver, sender });
+            assert!(
+                matches!(&answer, Answer::Messages(messages) if messages.len() == found),
+                "{answer:?}"
+            );
+        }
     }
 }
