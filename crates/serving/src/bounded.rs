@@ -18,7 +18,7 @@ use crate::outgoing::Outgoing;
 /// Is told of calls that no handler heard of.
 pub trait Unserved: fmt::Debug + Send + Sync {
     /// There was no room for a call of this path, or its request was too large or no message, or did
-    /// not come; it ended with this code.
+    /// not come; it ended with this code. Nothing was done.
     fn unserved(self: Arc<Self>, path: &str, received: Instant, code: Code);
 }
 
@@ -107,7 +107,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Answering { answer, share, path, received, bounds } = &mut *self;
-        let response = match answer {
+        let mut response = match answer {
             Ok(answer) => match Pin::new(answer).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(response)) => response,
@@ -116,7 +116,13 @@ where
             Err(status) => status.clone().into_http(),
         };
         if !share.is_metered() {
-            let status = Status::from_header_map(response.headers());
+            let mut status = Status::from_header_map(response.headers());
+            // No handler has it, so that it is the request that cannot be read. tonic calls that INTERNAL, which
+            // is for what may have been done.
+            if let Some(internal) = status.as_ref().filter(|one| one.code() == Code::Internal) {
+                let why = format!("the request cannot be read: {}", internal.message());
+                response = status.insert(Status::invalid_argument(why)).clone().into_http();
+            }
             let code = status.map_or(Code::Unknown, |status| status.code());
             Arc::clone(&bounds.meter).unserved(path.path(), *received, code);
         }

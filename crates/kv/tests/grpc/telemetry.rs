@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use knee_kv::grpc::{self, Telemetry};
@@ -11,10 +12,14 @@ use knee_kv::{MemoryLimits, Serving, Settings};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{Change, HistoryRequest, ScanRequest, WatchRequest};
+use knee_rpc::queue::DeleteQueueRequest;
+use knee_rpc::queue::queue_client::QueueClient;
 use knee_serving::Trace;
 use knee_telemetry::{Reporter, Stats};
 use serde_json::Value;
 use tonic::Code;
+use tonic::codegen::{Service, http};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::serving::{
     Client, VALUE_BYTES_MAX, begin, begin_atomic, bulk_put, changed, delete, everything, insert,
@@ -210,6 +215,28 @@ async fn both_fronts_count_in_the_same_lines() {
     }
 }
 
+/// Sends whatever it is asked to as a read, which it is not.
+#[derive(Clone)]
+struct AsRead(Channel);
+
+impl<B> Service<http::Request<B>> for AsRead
+where
+    Channel: Service<http::Request<B>>,
+{
+    type Response = <Channel as Service<http::Request<B>>>::Response;
+    type Error = <Channel as Service<http::Request<B>>>::Error;
+    type Future = <Channel as Service<http::Request<B>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
+        *request.uri_mut() = http::Uri::from_static("http://store/knee.kv.v1.KeyValue/Read");
+        self.0.call(request)
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_not_taken_is_an_error() {
     let store = Told::start();
@@ -219,19 +246,27 @@ async fn a_request_that_is_not_taken_is_an_error() {
     // Each two bytes, and decoded to more than there is room for.
     let status = bulk_put(&mut client, vec![Change::default(); 2 << 20]).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
+    // A number where a key is to be.
+    let channel = Endpoint::from_shared(store.url()).unwrap().connect().await.unwrap();
+    let mut other = QueueClient::new(AsRead(channel));
+    let status = other.delete_queue(DeleteQueueRequest { queue: 7 }).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().starts_with("the request cannot be read: "), "{status}");
     put(&mut client, b"key", b"value").await.unwrap();
     let (lines, traced) = store.end().await;
     let ops = &lines.last().unwrap()["ops"];
-    for (op, count, errors) in [("put", 2, 1), ("bulk_put", 1, 1)] {
+    for (op, count, errors) in [("put", 2, 1), ("bulk_put", 1, 1), ("read", 1, 1)] {
         assert_eq!(
             (&ops[op]["count"], &ops[op]["errors"]),
             (&count.into(), &errors.into()),
             "{op}"
         );
     }
-    for (path, status) in
-        [("put \"/knee.kv.v1.KeyValue/Put", "OutOfRange"), ("bulk_put", "ResourceEx")]
-    {
+    for (path, status) in [
+        ("put \"/knee.kv.v1.KeyValue/Put", "OutOfRange"),
+        ("bulk_put", "ResourceEx"),
+        ("read", "InvalidArgument"),
+    ] {
         let found = traced.iter().any(|line| {
             line.starts_with(&format!("test: trace {path}"))
                 && line.contains(&format!(" status={status}"))

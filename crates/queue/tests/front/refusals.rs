@@ -105,7 +105,8 @@ async fn content_that_is_no_text_is_refused_and_its_connection_goes_on() {
     let queue = create(&mut client, me).await;
     let before = ledger.ever();
     let status = send(&mut client, (me, me, queue), "spoil me").await.unwrap_err();
-    assert_eq!(status.code(), Code::Internal);
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().starts_with("the request cannot be read: "), "{status}");
     assert!(status.message().contains("UTF-8"), "{status}");
     assert_eq!(ledger.ever(), before);
     send(&mut client, (me, me, queue), "leave me").await.unwrap();
