@@ -1,6 +1,9 @@
 //! One of the programs as a process, ended when a test lets go of it.
 #![allow(dead_code)]
 
+pub(crate) mod disk;
+pub(crate) mod limits;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};

@@ -10,10 +10,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::program::limits::{limit_files, with_limits};
 use crate::program::{End, KV, PATIENCE, Program, refused, talk, wait};
 use directory::Directory;
 
@@ -263,26 +263,6 @@ fn a_full_log_takes_nothing_more_and_loses_nothing() {
     expect_filled(&mut client, count);
     kill(program);
     expect_filled(&mut directory.serve(&flags).connect(), count);
-}
-
-/// Limits the files that a running program may write, from now on.
-fn limit_files(program: u32, bytes: libc::rlim_t) {
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-    let (pid, none) = (program as libc::pid_t, std::ptr::null_mut());
-    // SAFETY: the limit is read while the call lasts; the process is our child.
-    let outcome = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, &limit, none) };
-    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
-}
-
-/// It will be told of a limit by an error, as of a full disk, and not by a signal.
-fn with_limits(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec one system call is made, which is safe there.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            Ok(())
-        })
-    }
 }
 
 fn serve_with_limits(directory: &Directory, flags: &[&str]) -> Program {

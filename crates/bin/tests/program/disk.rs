@@ -1,0 +1,115 @@
+//! A small disk of a test's own, mounted where nobody else sees it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// A disk, on the thread that has mounted it and in the programs that this starts.
+pub(crate) struct Disk {
+    /// Where it is, as they see it.
+    pub(crate) directory: PathBuf,
+}
+
+impl Disk {
+    /// Runs a test with a disk of so many MiB. Where nothing may be mounted, says so instead.
+    pub(crate) fn with(mib: u64, test: impl FnOnce(&Disk) + Send) {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knee-disk-{}-{number}", std::process::id());
+        let disk = Disk { directory: std::env::temp_dir().join(name) };
+        std::fs::create_dir(&disk.directory).unwrap();
+        thread::scope(|scope| {
+            let running = scope.spawn(|| match disk.mount(mib) {
+                Ok(()) => test(&disk),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    skipped(&error);
+                }
+                Err(error) => panic!("no disk can be mounted: {error}"),
+            });
+            running.join().unwrap();
+        });
+    }
+
+    /// Mounts it in a namespace of this thread: it goes when the thread and its programs have ended.
+    fn mount(&self, mib: u64) -> io::Result<()> {
+        // SAFETY: a call that takes a number.
+        succeeded(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+        mount(Path::new("/"), libc::MS_REC | libc::MS_PRIVATE, "")?;
+        mount(&self.directory, 0, &format!("size={mib}m"))
+    }
+
+    /// Lets nobody who opens a file of it from now on write to that, root included.
+    pub(crate) fn forbid_writes(&self, file: &str) {
+        let file = self.directory.join(file);
+        mount(&file, libc::MS_BIND, "").unwrap();
+        mount(&file, libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY, "").unwrap();
+    }
+
+    /// Lets all write to it again.
+    pub(crate) fn allow_writes(&self, file: &str) {
+        let file = CString::new(self.directory.join(file).as_os_str().as_bytes()).unwrap();
+        // SAFETY: the string ends with a zero and outlives the call.
+        succeeded(unsafe { libc::umount(file.as_ptr()) }).unwrap();
+    }
+
+    pub(crate) fn resize(&self, mib: u64) {
+        mount(&self.directory, libc::MS_REMOUNT, &format!("size={mib}m")).unwrap();
+    }
+
+    /// Takes what is left of the disk, until it is given back.
+    pub(crate) fn take_rest(&self) {
+        let file = File::create(self.ballast()).unwrap();
+        let mut piece = 1 << 20;
+        while piece >= 4096 {
+            let length = file.metadata().unwrap().len() as libc::off_t;
+            // SAFETY: a call with a descriptor that is open.
+            let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), length, piece) };
+            if failed != 0 {
+                assert_eq!(failed, libc::ENOSPC);
+                piece /= 2;
+            }
+        }
+    }
+
+    /// Gives back what was taken.
+    pub(crate) fn give_back(&self) {
+        std::fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.directory.join("ballast")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn mount(at: &Path, flags: libc::c_ulong, options: &str) -> io::Result<()> {
+    let at = CString::new(at.as_os_str().as_bytes()).unwrap();
+    let options = CString::new(options).unwrap();
+    let kind = c"tmpfs".as_ptr();
+    // Of a bind mount the first is what is mounted; it has no kind.
+    let what = if flags & libc::MS_BIND == 0 { kind } else { at.as_ptr() };
+    // SAFETY: the strings end with a zero and outlive the call.
+    succeeded(unsafe { libc::mount(what, at.as_ptr(), kind, flags, options.as_ptr().cast()) })
+}
+
+fn succeeded(outcome: libc::c_int) -> io::Result<()> {
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Past the test's own output, which is shown only where one fails.
+fn skipped(error: &io::Error) {
+    let line = format!(
+        "SKIPPED: full and read-only disks: this user may not mount one ({error}); root may\n"
+    );
+    io::Write::write_all(&mut io::stderr(), line.as_bytes()).unwrap();
+}

@@ -1,0 +1,24 @@
+//! Programs that may write no more than so much.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Limits the files that a running program may write, from now on.
+pub(crate) fn limit_files(program: u32, bytes: libc::rlim_t) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    let (pid, none) = (program as libc::pid_t, std::ptr::null_mut());
+    // SAFETY: the limit is read while the call lasts; the process is our child.
+    let outcome = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, &limit, none) };
+    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// It will be told of a limit by an error, as of a full disk, and not by a signal.
+pub(crate) fn with_limits(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec one system call is made, which is safe there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! `knee-queue` over a file of SQLite's that takes nothing more: its disk is full or fails, or it is read-only.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use std::path::Path;
+use std::process::Command;
+
+use knee_rpc::queue::queue_client::QueueClient;
+use knee_rpc::queue::{
+    CreateQueueRequest, Outgoing, ReadAllRequest, RegisterClientRequest, RemoveRequest,
+    SendRequest, Stored,
+};
+use program::disk::Disk;
+use program::limits::{limit_files, with_limits};
+use program::{Program, QUEUE};
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+const FILE: &str = "messages.db";
+/// Long enough that a few fill a small disk.
+const CONTENT_BYTES: usize = 20_000;
+
+fn serving(file: &Path) -> Command {
+    let mut command = Command::new(QUEUE);
+    let database = format!("sqlite:{}", file.display());
+    command.args(["--listen", "127.0.0.1:0", "--clients-max", "100", "--database", &database]);
+    command
+}
+
+/// Kills a program as a crash does.
+fn kill(program: Program) {
+    program.signal(libc::SIGKILL);
+    program.end();
+}
+
+/// A client with a queue of its own, and what has to be there.
+struct Client {
+    runtime: Runtime,
+    client: QueueClient<Channel>,
+    me: u32,
+    queue: u32,
+    /// The number of the next message.
+    next: usize,
+    /// Those of which it was told that they are there, and that it has not had.
+    kept: Vec<usize>,
+}
+
+impl Client {
+    fn begin(server: &Program) -> Client {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (client, me, queue) = runtime.block_on(async {
+            let mut client = connect(server).await;
+            let me = client.register_client(RegisterClientRequest {}).await.unwrap();
+            let me = me.into_inner().client;
+            let request = CreateQueueRequest { creator: me, ..CreateQueueRequest::default() };
+            let queue = client.create_queue(request).await.unwrap().into_inner().queue;
+            (client, me, queue)
+        });
+        Client { runtime, client, me, queue, next: 0, kept: Vec::new() }
+    }
+
+    /// Goes on with another server.
+    fn go_on(&mut self, server: &Program) {
+        self.client = self.runtime.block_on(connect(server));
+    }
+
+    fn send(&mut self) -> Result<(), Status> {
+        let number = self.next;
+        self.next += 1;
+        let content = format!("{number:<CONTENT_BYTES$}");
+        let messages = vec![Outgoing { receiver: self.me, queue: self.queue, content }];
+        let request = SendRequest { sender: self.me, messages };
+        self.runtime.block_on(self.client.send(request))?;
+        self.kept.push(number);
+        Ok(())
+    }
+
+    /// Sends until it is told that there is no room.
+    fn expect_full(&mut self) {
+        let refusal = loop {
+            if let Err(refusal) = self.send() {
+                break refusal;
+            }
+        };
+        let told = (refusal.code(), refusal.message());
+        assert_eq!(told, (Code::ResourceExhausted, "SQLite: database or disk is full"));
+    }
+
+    /// Removes what is first.
+    fn remove(&mut self) -> Result<(), Status> {
+        let (receiver, queue, count, wait_ms) = (self.me, self.queue, 1, 0);
+        let request = RemoveRequest { receiver, queue, count, wait_ms };
+        let removed = self.runtime.block_on(self.client.remove(request))?.into_inner().messages;
+        let removed: Vec<_> = removed.iter().map(number).collect();
+        assert_eq!(removed, [self.kept.remove(0)]);
+        Ok(())
+    }
+
+    /// Reads everything: it is what was kept, in its order.
+    fn expect_kept(&mut self) {
+        let request = ReadAllRequest { receiver: self.me, queue: self.queue };
+        let read = self.runtime.block_on(async {
+            let mut parts = self.client.read_all(request).await.unwrap().into_inner();
+            let mut read = Vec::new();
+            while let Some(part) = parts.message().await.unwrap() {
+                read.extend(part.messages.iter().map(number));
+            }
+            read
+        });
+        assert_eq!(read, self.kept);
+    }
+}
+
+async fn connect(server: &Program) -> QueueClient<Channel> {
+    QueueClient::connect(format!("http://{}", server.address())).await.unwrap()
+}
+
+fn number(message: &Stored) -> usize {
+    assert_eq!(message.content.len(), CONTENT_BYTES);
+    message.content.trim_end().parse().unwrap()
+}
+
+#[test]
+fn a_full_disk_takes_nothing_more_and_loses_nothing() {
+    Disk::with(10, |disk| {
+        let file = disk.directory.join(FILE);
+        let server = Program::spawn(&mut serving(&file));
+        let mut client = Client::begin(&server);
+        client.expect_full();
+        client.expect_kept();
+        disk.take_rest();
+        client.expect_full();
+        client.expect_kept();
+        // What removes has to be written as well, and may find room in which something was that was not kept.
+        if let Err(refusal) = client.remove() {
+            assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
+        }
+        client.expect_kept();
+        disk.give_back();
+        disk.resize(20);
+        client.send().unwrap();
+        client.remove().unwrap();
+        client.expect_kept();
+        client.expect_full();
+        kill(server);
+        disk.resize(30);
+        let server = Program::spawn(&mut serving(&file));
+        client.go_on(&server);
+        client.expect_kept();
+        client.send().unwrap();
+        client.remove().unwrap();
+        client.expect_kept();
+    });
+}
+
+#[test]
+fn a_file_that_is_read_only_is_not_served_and_loses_nothing() {
+    Disk::with(10, |disk| {
+        let file = disk.directory.join(FILE);
+        let server = Program::spawn(&mut serving(&file));
+        let mut client = Client::begin(&server);
+        client.send().unwrap();
+        server.signal(libc::SIGTERM);
+        assert_eq!(server.end().code, Some(0));
+        disk.forbid_writes(FILE);
+        let refused = serving(&file).output().unwrap();
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{told}");
+        let expected =
+            "knee-queue: cannot use --database: SQLite: attempt to write a readonly database\n";
+        assert_eq!(told, expected);
+        disk.allow_writes(FILE);
+        let server = Program::spawn(&mut serving(&file));
+        client.go_on(&server);
+        client.expect_kept();
+        client.send().unwrap();
+        client.remove().unwrap();
+        client.expect_kept();
+    });
+}
+
+/// As where its disk fails, or the system lets nobody write there any more.
+#[test]
+fn a_file_that_cannot_be_written_any_more_is_read_on_and_loses_nothing() {
+    let directory = std::env::temp_dir().join(format!("knee-unwritten-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let file = directory.join(FILE);
+    let server = Program::spawn(with_limits(&mut serving(&file)));
+    let mut client = Client::begin(&server);
+    client.send().unwrap();
+    client.send().unwrap();
+    limit_files(server.pid(), 4096);
+    for outcome in [client.send(), client.remove()] {
+        let refusal = outcome.unwrap_err();
+        assert_eq!((refusal.code(), refusal.message()), (Code::Unknown, "SQLite: disk I/O error"));
+        client.expect_kept();
+    }
+    limit_files(server.pid(), libc::RLIM_INFINITY);
+    client.send().unwrap();
+    client.remove().unwrap();
+    client.expect_kept();
+    kill(server);
+    let server = Program::spawn(&mut serving(&file));
+    client.go_on(&server);
+    client.expect_kept();
+    drop(server);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
