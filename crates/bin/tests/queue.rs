@@ -47,6 +47,11 @@ fn count(summary: &Value, op: &str) -> u64 {
     if count.is_null() { 0 } else { count.as_u64().unwrap() }
 }
 
+fn errors(line: &Value) -> u64 {
+    let ops = line["ops"].as_object().unwrap();
+    ops.values().map(|op| op["errors"].as_u64().unwrap()).sum()
+}
+
 #[test]
 fn every_loop_is_served_and_counted_alike() {
     let cases = [
@@ -183,6 +188,29 @@ fn ten_thousand_connections_are_served() {
     load(&server, "--clients 10 --seconds 0.5");
     server.wait_for_metric("knee_connections{role=\"middleware\"} 10000");
     drop(clients);
+    ended(server);
+}
+
+#[test]
+fn who_thinks_for_longer_than_a_connection_may_be_idle_has_another_one_and_no_error() {
+    let flags = [FEW, &["--database", "null", "--idle-max-s", "1"]].concat();
+    let server = Program::serve(QUEUE, &flags);
+    // With this seed nobody asks before 4 s are over: a request that comes just when the server leaves is lost.
+    let flags = ["queue", "--server", server.address(), "--clients", "3", "--seed", "232"];
+    let flags = [&flags[..], &["--think-ms", "5000", "--seconds", "60"]].concat();
+    let mut load = Program::start(LOAD, &flags);
+    let mut reconnects = 0;
+    while reconnects < 3 {
+        let line = load.line();
+        reconnects += line["reconnects"].as_u64().unwrap();
+        assert_eq!(errors(&line), 0, "{line}");
+    }
+    load.signal(libc::SIGTERM);
+    let End { lines, errors: told, .. } = load.end();
+    let summary = lines.last().unwrap();
+    assert!(count(summary, "send") >= 3, "{summary}");
+    assert_eq!(errors(summary), 0, "{summary}: {told}");
+    assert!(told.contains(&format!("lost a connection to {}", server.address())), "{told}");
     ended(server);
 }
 
