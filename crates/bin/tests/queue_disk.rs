@@ -49,7 +49,8 @@ struct Client {
 
 impl Client {
     fn begin(server: &Program) -> Client {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        // On a thread of its own it hears of a server's end at once.
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (client, me, queue) = runtime.block_on(async {
             let mut client = connect(server).await;
             let me = client.register_client(RegisterClientRequest {}).await.unwrap();
@@ -124,11 +125,12 @@ fn number(message: &Stored) -> usize {
 
 #[test]
 fn a_full_disk_takes_nothing_more_and_loses_nothing() {
-    Disk::with(10, |disk| {
+    Disk::with(4, |disk| {
         let file = disk.directory.join(FILE);
         let server = Program::spawn(&mut serving(&file));
         let mut client = Client::begin(&server);
         client.expect_full();
+        assert!(!client.kept.is_empty());
         client.expect_kept();
         disk.take_rest();
         client.expect_full();
@@ -139,13 +141,13 @@ fn a_full_disk_takes_nothing_more_and_loses_nothing() {
         }
         client.expect_kept();
         disk.give_back();
-        disk.resize(20);
+        disk.resize(8);
         client.send().unwrap();
         client.remove().unwrap();
         client.expect_kept();
         client.expect_full();
         kill(server);
-        disk.resize(30);
+        disk.resize(12);
         let server = Program::spawn(&mut serving(&file));
         client.go_on(&server);
         client.expect_kept();
@@ -157,7 +159,7 @@ fn a_full_disk_takes_nothing_more_and_loses_nothing() {
 
 #[test]
 fn a_file_that_is_read_only_is_not_served_and_loses_nothing() {
-    Disk::with(10, |disk| {
+    Disk::with(4, |disk| {
         let file = disk.directory.join(FILE);
         let server = Program::spawn(&mut serving(&file));
         let mut client = Client::begin(&server);
