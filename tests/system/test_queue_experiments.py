@@ -52,9 +52,7 @@ def asked_for(configuration: Configuration) -> set[str]:
     system, workload = configuration.system, configuration.workload
     if system.load.kind == "pgbench":
         return {script.operation for script in pgbench.scripts(workload)}
-    steps = set(LOOPS[workload.loop])
-    # Where nothing is stored there is no queue to read or remove from.
-    return steps - {"read_all", "remove"} if system.store is not None and system.store.kind == "null" else steps
+    return set(LOOPS[workload.loop])
 
 
 @pytest.mark.parametrize("name", FILES)
