@@ -45,8 +45,8 @@ async fn a_copy_is_the_store_as_it_was_at_one_commit() {
     assert!(copied.commit >= 300);
     put(&mut client, b"later", b"").await.unwrap();
 
-    let copy =
-        Store::of(Directory(directory.0.join("copy")).open(options()), crate::serving::settings());
+    let there = Directory(directory.0.join("copy"));
+    let copy = Store::of(there.open(options()), crate::serving::settings());
     let mut copied_client = copy.client().await;
     let mut found = rest(begin(&mut copied_client, everything()).await).await.unwrap();
     assert_eq!(found.remove(&b"x"[..]), found.remove(&b"y"[..]), "half of a bulk put was copied");

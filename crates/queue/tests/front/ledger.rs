@@ -133,6 +133,11 @@ impl Ledger {
         self.0.listens.add_permits(listeners);
     }
 
+    /// Lets nobody listen from now on until it is let.
+    pub(crate) fn hold_listens(&self) {
+        self.0.listens.forget_permits(MANY);
+    }
+
     /// Lets no queue be watched from now on until it is let.
     pub(crate) fn hold_watches(&self) {
         self.0.watches.forget_permits(MANY);

@@ -219,15 +219,16 @@ async fn a_wait_is_over_in_time_though_nobody_can_listen() {
     let mut waiters = waits(LONG_MS).await;
     until("all have looked once", || ledger.ever() == 42).await;
     ledger.fail(Failure::Unavailable("it cannot be heard".into()));
-    // Who came too late for the one that is under way tries by himself.
+    // Who came too late for the attempt that is under way makes one of his own.
     ledger.let_listen(20);
     while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("they are told") {
         assert_eq!(outcome.unwrap().unwrap_err().message(), "it cannot be heard");
     }
+    ledger.hold_listens();
     ledger.recover();
-    let before = ledger.listened();
+    let before = ledger.ever();
     let mut waiters = waits(LONG_MS).await;
-    until("it is tried again", || ledger.ever() == 62 && ledger.listened() > before).await;
+    until("it is tried again", || ledger.ever() == before + 20 && ledger.listened() > 1).await;
     server.begin_to_end();
     while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("they are told") {
         assert_eq!(outcome.unwrap().unwrap_err().message(), "the server ends: nothing was done");
