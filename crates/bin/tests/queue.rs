@@ -127,6 +127,28 @@ fn an_open_loop_sends_what_is_due() {
 }
 
 #[test]
+fn what_has_no_answer_in_time_is_an_error() {
+    for pace in ["--think-ms 1", "--rate 100 --arrivals constant"] {
+        let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
+        let flags = format!("queue --server {} --clients 3 {pace}", server.address());
+        let flags = [flags.as_str(), "--seconds 600 --drain-s 0.5"].join(" ");
+        let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        // It has asked for something.
+        while load.line()["ops"].as_object().unwrap().is_empty() {}
+        server.signal(libc::SIGSTOP);
+        // All of a second goes by in which nothing is answered.
+        while !load.line()["ops"].as_object().unwrap().is_empty() {}
+        load.signal(libc::SIGTERM);
+        let End { code, lines, errors: told } = load.end();
+        let unanswered = told.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+        assert!(told.contains("requests were not answered within 0.5 s after the end"), "{told}");
+        assert!(unanswered > 0, "{told}");
+        assert_eq!((code, errors(lines.last().unwrap())), (Some(0), unanswered), "{pace}: {told}");
+        server.signal(libc::SIGCONT);
+    }
+}
+
+#[test]
 fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
     let directory = std::env::temp_dir().join(format!("knee-queue-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

@@ -4,6 +4,7 @@
 //! request whose connection is lost is an error and not made again: nobody knows whether it was done.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +40,13 @@ struct Speaker {
     in_flight: Cell<usize>,
 }
 
+/// A request that has no answer yet.
+struct Asked {
+    op: Op,
+    bytes: u64,
+    due: Instant,
+}
+
 /// The clients of one thread. What its tasks share is theirs alone: they take turns on the thread.
 struct Thread {
     run: Arc<Run>,
@@ -55,7 +63,9 @@ struct Thread {
     freed: Vec<Notify>,
     runs: Cell<bool>,
     start: Instant,
-    in_flight: Cell<u64>,
+    /// What has no answer yet, by the number that it was asked with.
+    in_flight: RefCell<HashMap<u64, Asked>>,
+    asked: Cell<u64>,
     /// After the end: the last request has its answer.
     drained: Notify,
     timed_sends: Cell<u64>,
@@ -205,7 +215,8 @@ impl Thread {
             freed: (0..servers).map(|_| Notify::new()).collect(),
             runs: Cell::new(true),
             start,
-            in_flight: Cell::default(),
+            in_flight: RefCell::default(),
+            asked: Cell::default(),
             drained: Notify::new(),
             timed_sends: Cell::default(),
             own_late_sends: Cell::default(),
@@ -248,8 +259,8 @@ impl Thread {
             if !self.runs.get() || !self.stands(speaker).await {
                 return;
             }
-            self.asks();
-            self.ask(speaker, speaker, request, due).await;
+            let asked = self.asks(&request, due);
+            self.ask(speaker, speaker, request, asked).await;
             due = Instant::now();
             // A long message takes its time to be made: a part of what is thought, or nobody's, but no
             // part of what the server takes.
@@ -287,9 +298,9 @@ impl Thread {
             let thread = Rc::clone(&self);
             let in_flight = &self.speakers[via].in_flight;
             in_flight.set(in_flight.get() + 1);
-            self.asks();
+            let asked = self.asks(&request, due);
             spawn_local(async move {
-                thread.ask(via, speaker, request, due).await;
+                thread.ask(via, speaker, request, asked).await;
                 let in_flight = &thread.speakers[via].in_flight;
                 in_flight.set(in_flight.get() - 1);
                 if thread.stands(via).await {
@@ -369,30 +380,34 @@ impl Thread {
         self.speakers[speaker].talk.borrow_mut().next(&self.everybody)
     }
 
-    /// A request is on its way from now on.
-    fn asks(&self) {
-        self.in_flight.set(self.in_flight.get() + 1);
+    /// A request is on its way from now on; its number.
+    fn asks(&self, request: &Request, due: Instant) -> u64 {
+        let number = self.asked.get();
+        self.asked.set(number + 1);
+        let asked = Asked { op: request.op(), bytes: call::bytes(request), due };
+        self.in_flight.borrow_mut().insert(number, asked);
+        number
     }
 
     /// Asks on the connection of `via` what `speaker` wants to know, and counts what comes of it.
-    async fn ask(&self, via: usize, speaker: usize, request: Request, due: Instant) {
-        let (op, bytes) = (request.op(), call::bytes(&request));
+    async fn ask(&self, via: usize, speaker: usize, request: Request, number: u64) {
         let standing = self.speakers[via].standing.borrow().clone();
         let outcome = match standing {
             Some(mut standing) => call::ask(&mut standing.client, request.clone()).await,
             None => Err(Failure::Lost("its connection was lost before".into())),
         };
         let now = Instant::now();
-        self.in_flight.set(self.in_flight.get() - 1);
+        // Where it was given up, it is counted.
+        let Some(asked) = self.in_flight.borrow_mut().remove(&number) else { return };
         match outcome {
             Ok(answer) => {
-                self.record_answer(op, bytes, due, now, Some(&answer));
+                self.record_answer(&asked, now, Some(&answer));
                 self.heard(via, speaker, &request, &answer);
             }
             Err(failure) => {
-                self.record_answer(op, bytes, due, now, None);
+                self.record_answer(&asked, now, None);
                 let matter =
-                    format!("{} did not answer a {}", self.speakers[via].address, op.name());
+                    format!("{} did not answer a {}", self.speakers[via].address, asked.op.name());
                 let kind = match &failure {
                     Failure::Refused { code, .. } => format!("{matter} but with {code}"),
                     Failure::Lost(_) => matter.clone(),
@@ -433,14 +448,8 @@ impl Thread {
     }
 
     /// An answer came, or none does.
-    fn record_answer(
-        &self,
-        op: Op,
-        bytes_out: u64,
-        due: Instant,
-        now: Instant,
-        answer: Option<&Answer>,
-    ) {
+    fn record_answer(&self, asked: &Asked, now: Instant, answer: Option<&Answer>) {
+        let Asked { op, bytes, due } = *asked;
         let messages = answer.map_or(0, |answer| answer.messages.len() as u32);
         let looks = matches!(op, Op::ReadAll | Op::Remove) && answer.is_some();
         let sample = Sample {
@@ -449,7 +458,7 @@ impl Thread {
             hits: u32::from(looks && messages > 0),
             misses: u32::from(looks && messages == 0),
             bytes_in: answer.map_or(0, |answer| answer.bytes),
-            bytes_out,
+            bytes_out: bytes,
             error: answer.is_none(),
         };
         self.record(|recorder| recorder.record(op, &sample));
@@ -470,7 +479,7 @@ impl Thread {
             self.alarms.until(now.next_second()).await;
             now = Moment::now();
             self.record(|recorder| {
-                recorder.gauges.in_flight = self.in_flight.get();
+                recorder.gauges.in_flight = self.in_flight.borrow().len() as u64;
                 recorder.cut(now);
             });
         }
@@ -478,7 +487,7 @@ impl Thread {
 
     fn is_drained(&self) -> bool {
         let nothing_due = |server: &Destination| server.arrivals.next_due().is_none();
-        self.in_flight.get() == 0 && self.destinations.borrow().iter().all(nothing_due)
+        self.in_flight.borrow().is_empty() && self.destinations.borrow().iter().all(nothing_due)
     }
 
     /// From `now` on nothing becomes due; what is due already is still sent, and answers are waited
@@ -493,8 +502,16 @@ impl Thread {
         }
         tokio::select! {
             () = self.drained.notified() => {}
-            () = self.alarms.until(now + self.run.plan.drain) => self.run.complain_of_unanswered(self.in_flight.get()),
+            () = self.alarms.until(now + self.run.plan.drain) => self.give_up(),
         }
+    }
+
+    /// What has no answer by now is an error.
+    fn give_up(&self) {
+        let now = Instant::now();
+        let left = std::mem::take(&mut *self.in_flight.borrow_mut());
+        self.run.complain_of_unanswered(left.len() as u64);
+        left.values().for_each(|asked| self.record_answer(asked, now, None));
     }
 
     fn finish(&self) {
@@ -504,7 +521,7 @@ impl Thread {
         self.run.timed_sends.fetch_add(self.timed_sends.get(), Ordering::Relaxed);
         self.run.own_late_sends.fetch_add(self.own_late_sends.get(), Ordering::Relaxed);
         if let Some(mut recorder) = self.recorder.take() {
-            recorder.gauges.in_flight = self.in_flight.get();
+            recorder.gauges.in_flight = self.in_flight.borrow().len() as u64;
             recorder.finish(Moment::now());
         }
     }
