@@ -79,7 +79,7 @@ struct Serve {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3265", value_parser = address)]
     listen: SocketAddr,
     /// What keeps the messages: postgresql://USER@HOST:PORT/NAME; sqlite:FILE, or sqlite, which is in
-    /// memory; null, which keeps none.
+    /// memory; null, which keeps nothing but the last one.
     #[arg(long, value_name = "DATABASE", default_value = "sqlite", value_parser = target::Parser)]
     database: Target,
     /// File with the password of PostgreSQL; without it, PGPASSWORD, PGPASSFILE and ~/.pgpass are

@@ -52,8 +52,8 @@ struct Spell {
     last: Instant,
     /// What has not worked since it failed.
     failing: HashSet<Job>,
-    /// Reasons, each of which is said once, whatever else fails for it.
-    said: HashSet<String>,
+    /// What was said: each reason once for each job.
+    said: HashSet<(Job, String)>,
 }
 
 impl Trouble {
@@ -101,13 +101,10 @@ fn news(
     });
     *last = now;
     failing.insert(job);
-    let reason = failure.to_string();
-    if said.len() >= SAID_MAX || said.contains(&reason) {
+    if said.len() >= SAID_MAX || !said.insert((job, failure.to_string())) {
         return None;
     }
-    let text = format!("upkeep fails, and is tried again until it works: {job}: {reason}");
-    said.insert(reason);
-    Some(text)
+    Some(format!("upkeep fails, and is tried again until it works: {job}: {failure}"))
 }
 
 #[cfg(test)]
@@ -129,7 +126,9 @@ mod tests {
         let begins = after(1000, Job::Leases, failed("cannot connect"));
         assert!(begins.ends_with("lease is over do not come back: cannot connect"), "{begins}");
         assert_eq!(after(1010, Job::Leases, failed("cannot connect")), "");
-        assert_eq!(after(1020, Job::Floors, failed("cannot connect")), "", "for the same reason");
+        assert!(
+            after(1020, Job::Floors, failed("cannot connect")).contains("removing may become slow")
+        );
         assert!(after(1030, Job::Rounds, failed("it took too long")).contains("too old"));
         // Now and then it works.
         assert_eq!(after(2000, Job::Leases, Ok(())), "");

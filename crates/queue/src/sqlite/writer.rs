@@ -129,9 +129,13 @@ fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if Instant::now() >= keep_at {
-            // What fails is tried again, and undoes nothing of the other.
+            // What fails is tried again, and undoes nothing of the other. Where the file is busy or gone, it is
+            // for the other as well, and those who ask would wait as long again.
             let leases = end_leases(&mut connection, arrivals);
-            let rounds = sweep(&mut connection, &mut round);
+            let rounds = match &leases {
+                Err(failure @ Failure::Unavailable(_)) => Err(failure.clone()),
+                _ => sweep(&mut connection, &mut round),
+            };
             let more = leases == Ok(true) || rounds == Ok(true);
             trouble.after(trouble::Job::Leases, leases.map(drop));
             trouble.after(trouble::Job::Rounds, rounds.map(drop));

@@ -36,7 +36,7 @@ END $$;
 CREATE FUNCTION begin_to_send(p_queues integer[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(1263420741, CASE WHEN o.queues > 32 THEN 0 ELSE o.q END)
+    PERFORM pg_advisory_xact_lock_shared(1263420741, CASE WHEN o.queues > 32 THEN -1 ELSE o.q END)
     FROM (SELECT q, count(*) OVER () AS queues FROM unnest(p_queues) q WHERE q IS NOT NULL GROUP BY q) o;
 END $$;
 

@@ -23,14 +23,14 @@ BEGIN
     FROM unnest(p_queues) u (id);
 END $$;
 
--- The transactions that are sending to queues, or put something back there; a lock of 0 is of those who may do so in
--- any. Nobody waits for their lock: those who want to send would have to wait behind him.
+-- The transactions that are sending to queues, or put something back there; a lock of -1, which is no queue, is of those
+-- who may do so in any. Nobody waits for their lock: those who want to send would have to wait behind him.
 CREATE FUNCTION senders(p_queues integer[]) RETURNS TABLE (queue integer, sender text)
 LANGUAGE sql VOLATILE AS $$
     SELECT q.id, l.virtualtransaction FROM pg_locks l
-    CROSS JOIN LATERAL unnest(CASE l.objid WHEN 0 THEN p_queues ELSE ARRAY[l.objid::integer] END) q (id)
+    CROSS JOIN LATERAL unnest(CASE WHEN l.objid = '4294967295'::oid THEN p_queues ELSE ARRAY[l.objid::integer] END) q (id)
     WHERE l.locktype = 'advisory' AND l.classid = 1263420741
-      AND (l.objid = 0 OR l.objid = ANY (p_queues::oid[])) AND l.objsubid = 2
+      AND (l.objid = '4294967295'::oid OR l.objid = ANY (p_queues::oid[])) AND l.objsubid = 2
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
       AND l.granted
 $$;
