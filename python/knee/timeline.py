@@ -12,7 +12,7 @@ import polars as pl
 
 from knee.asymptotes import NOISE_MAX
 from knee.intervals import LEVEL, Interval, counted, mean_interval, number
-from knee.trim import RUN, trim
+from knee.trim import COVERED_S, RUN, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -28,14 +28,20 @@ _MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
 
 
 def load_per_second(dataset: Dataset) -> pl.DataFrame:
-    """The clients' view: `point, repetition, middle_s, throughput, response_ms`, over all load hosts."""
+    """The clients' view: `point, repetition, middle_s, throughput, response_ms`, over all load hosts.
+
+    A second in which nothing was answered has a throughput of 0 and no response time.
+    """
+    answered = pl.col("count").sum()
+    # Operations that nothing was answered of have no rows; of the load generators themselves there is always one.
+    seconds = pl.concat([dataset.windows, dataset.stations], how="diagonal")
     return (
-        _within_run(dataset.windows, dataset.points)
+        _within_run(seconds, dataset.points)
         .filter(pl.col("role") == "load")
         .group_by(*RUN, "elapsed_s")
         .agg(
             (pl.col("count") / pl.col("seconds")).sum().alias("throughput"),
-            (pl.col("response_sum_ns").sum() / pl.col("count").sum() / _NS_PER_MS).alias("response_ms"),
+            pl.when(answered > 0).then(pl.col("response_sum_ns").sum() / answered / _NS_PER_MS).alias("response_ms"),
         )
         .select(*RUN, _MIDDLE, "throughput", "response_ms")
         .sort(*RUN, "middle_s")
@@ -55,26 +61,37 @@ def resources_per_second(dataset: Dataset) -> pl.DataFrame:
 def drifts(dataset: Dataset, level: float = LEVEL) -> dict[int, Interval]:
     """By point, how far throughput moves from the first half of a run to the second, warm-up and cool-down cut off.
 
-    As a share of the first half, over the repetitions; `level` is that of all points together (Bonferroni).
+    As a share of the first half, over the repetitions; `level` is that of all points together (Bonferroni). A run whose
+    first half answered nothing tells of no share.
     """
-    seconds = load_per_second(dataset).join(
-        dataset.points.select(*RUN, "warmup_s", (pl.col("seconds") - pl.col("cooldown_s")).alias("_end")), on=RUN
+    runs = dataset.points.filter(pl.col("status") == "done").select(
+        *RUN, pl.col("warmup_s").alias("_from_s"), (pl.col("seconds") - pl.col("cooldown_s")).alias("_until_s")
     )
-    middle, second = (pl.col("warmup_s") + pl.col("_end")) / 2, pl.col("middle_s")
-    changes = (
-        seconds.filter((second > pl.col("warmup_s")) & (second < pl.col("_end")))
+    start, end = pl.col("elapsed_s"), pl.col("elapsed_s") + COVERED_S
+    middle = (pl.col("_from_s") + pl.col("_until_s")) / 2
+
+    def answered(since: pl.Expr, until: pl.Expr) -> pl.Expr:
+        """Requests of the windows' parts that lie in between."""
+        inside = pl.min_horizontal(end, until) - pl.max_horizontal(start, since)
+        return (pl.col("count") * inside.clip(lower_bound=0.0) / COVERED_S).sum()
+
+    halves = (
+        dataset.windows.filter(pl.col("role") == "load")
+        .join(runs, on=RUN)
         .group_by(RUN)
-        .agg(
-            pl.col("throughput").filter(second < middle).mean().alias("before"),
-            pl.col("throughput").filter(second > middle).mean().alias("after"),
-        )
-        .filter((pl.col("before") > 0) & pl.col("after").is_not_null())
-        .select("point", (pl.col("after") / pl.col("before") - 1).alias("change"))
+        .agg(answered(pl.col("_from_s"), middle).alias("before"), answered(middle, pl.col("_until_s")).alias("after"))
     )
-    each = 1 - (1 - level) / max(1, changes["point"].n_unique())
+    # Both halves are equally long, whether or not there are rows of all their seconds: the ratio of counts is that of
+    # rates.
+    changes = (
+        runs.join(halves, on=RUN, how="left")
+        .with_columns(pl.col("before", "after").fill_null(0.0))
+        .select("point", pl.when(pl.col("before") > 0).then(pl.col("after") / pl.col("before") - 1).alias("change"))
+    )
+    each = 1 - (1 - level) / max(1, changes.drop_nulls()["point"].n_unique())
     return {
-        point: mean_interval(found, each)
-        for point, found in sorted(changes.group_by("point").agg("change").iter_rows())
+        point: mean_interval(rows["change"].drop_nulls().to_numpy(), each)
+        for (point,), rows in changes.sort("point").group_by("point", maintain_order=True)
     }
 
 

@@ -28,13 +28,14 @@ RELEVANT_BIAS = 0.01
 On pure noise MSER cuts a batch or two in about one run of six; those cuts do not move the mean.
 """
 
+COVERED_S = pl.max_horizontal(pl.lit(1.0), pl.col("seconds").round())
+"""Seconds of a window: at least one, and more where its process was starved and it covers several."""
+
 Steadiness = Literal["steady", "longer warm-up", "no steady state", "cannot tell"]
 
 
 def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Rows of finished runs whose seconds lie wholly between warm-up and cool-down.
-
-    A window counts as at least one second, and as more where its process was starved and it covers several.
 
     Parameters
     ----------
@@ -43,7 +44,6 @@ def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     points
         The runs, with `status`, `seconds`, `warmup_s` and `cooldown_s`.
     """
-    covered = pl.max_horizontal(pl.lit(1.0), pl.col("seconds").round())
     bounds = points.filter(pl.col("status") == "done").select(
         *RUN,
         pl.col("warmup_s").alias("_from_s"),
@@ -51,7 +51,7 @@ def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         frame.join(bounds, on=RUN, how="inner")
-        .filter((pl.col("elapsed_s") >= pl.col("_from_s")) & (pl.col("elapsed_s") + covered <= pl.col("_until_s")))
+        .filter((pl.col("elapsed_s") >= pl.col("_from_s")) & (pl.col("elapsed_s") + COVERED_S <= pl.col("_until_s")))
         .drop("_from_s", "_until_s")
     )
 

@@ -7,7 +7,7 @@ import pytest
 from synthetic import System, synthetic_dataset
 
 from knee.intervals import Interval
-from knee.timeline import drifts, what_the_log_took, whether_it_stays
+from knee.timeline import drifts, load_per_second, what_the_log_took, whether_it_stays
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,29 @@ def test_throughput_that_moves_in_the_middle_of_a_run_is_told_from_a_warm_up() -
         "From the first half of a run to the second throughput surely moves: by -50."
     )
     assert " at 8 clients" in whether_it_stays(found, names)
+
+
+@pytest.mark.parametrize("from_s", [15, 18], ids=["whole half", "part of it"])
+def test_seconds_in_which_nothing_was_answered_count(from_s: int) -> None:
+    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    silent = (pl.col("elapsed_s") >= from_s) & (pl.col("point") == 1)
+    dataset.windows = dataset.windows.filter(~silent)
+    found = drifts(dataset)
+    assert found[0].estimate == pytest.approx(0, abs=0.01)
+    assert found[1].estimate == pytest.approx((from_s - 15) / 10 - 1, abs=0.01)
+    assert "surely moves: by -" in whether_it_stays(found, {0: "2 clients", 1: "8 clients"})
+    seconds = load_per_second(dataset).filter((pl.col("point") == 1) & (pl.col("middle_s") > from_s))
+    assert seconds.height == 3 * (30 - from_s)
+    assert seconds["throughput"].to_list() == [0.0] * seconds.height
+    assert seconds["response_ms"].null_count() == seconds.height
+
+
+def test_of_a_run_that_answered_nothing_at_first_no_share_can_be_told() -> None:
+    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    dataset.windows = dataset.windows.filter((pl.col("elapsed_s") >= 15) | (pl.col("point") == 0))
+    found = drifts(dataset)
+    assert found[0].half_width is not None
+    assert found[1].half_width is None
 
 
 def test_where_throughput_moves_is_said_as_surely_as_it_is_known() -> None:
