@@ -5,12 +5,12 @@ Each second is placed at its middle, `middle_s`; what came before the start or w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.asymptotes import NOISE_MAX
+from knee.asymptotes import NOISE_MAX, PLATEAU
 from knee.intervals import LEVEL, Interval, counted, mean_interval, number
 from knee.trim import COVERED_S, RUN, trim
 
@@ -24,6 +24,10 @@ _LOG_SECONDS_MIN = 20
 
 _LOG_GROWS = 0.05
 """What a log takes is given back a segment at a time: less than this is no growth."""
+
+_NAMED_MAX = 6
+"""More points in one sentence nobody reads."""
+
 _MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
 
 
@@ -99,6 +103,8 @@ def whether_it_stays(drifts: Mapping[int, Interval], names: Mapping[int, str]) -
     """Whether throughput stays as it is for as long as it was measured, and where it moves most; empty where nobody can
     tell.
 
+    An interval that contains 0 shows no move, but rules out only what lies beyond its ends.
+
     Parameters
     ----------
     drifts
@@ -117,12 +123,28 @@ def whether_it_stays(drifts: Mapping[int, Interval], names: Mapping[int, str]) -
             f"{len(vague)} of {counted(len(known), 'point')}: the repetitions differ too much. Measure longer, with "
             "more of them."
         )
-    most = max(moved or known, key=lambda point: abs(known[point].estimate))
-    where = f"{known[most].estimate:+.1%} ± {known[most].half_width:.1%} at {names[most]}"
-    if not moved:
-        return f"From the first half of a run to the second throughput surely moves nowhere: at most by {where}."
-    also = f", and surely at {counted(len(moved) - 1, 'other point')}" if len(moved) > 1 else ""
-    return f"From the first half of a run to the second throughput surely moves: by {where}{also}."
+    unjudged = [names[point] for point in drifts if point in names and point not in known]
+    unknown = f" Of {_listed(unjudged)} there are too few repetitions to tell." if unjudged else ""
+    if moved:
+        most = max(moved, key=lambda point: abs(known[point].estimate))
+        where = f"{known[most].estimate:+.1%} ± {known[most].half_width:.1%} at {names[most]}"
+        also = f", and surely at {counted(len(moved) - 1, 'other point')}" if len(moved) > 1 else ""
+        return f"From the first half of a run to the second throughput surely moves: by {where}{also}.{unknown}"
+    reach = max(max(abs(one.low), abs(one.high)) for one in known.values())  # type: ignore[arg-type]
+    if reach <= PLATEAU:
+        return (
+            "From the first half of a run to the second throughput surely stays as it is, to within "
+            f"{reach:.1%}.{unknown}"
+        )
+    return (
+        "Nothing shows that throughput moves from the first half of a run to the second: by no more than "
+        f"{reach:.1%} anywhere.{unknown}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return "; ".join(names[:_NAMED_MAX]) + more
 
 
 def store_per_second(dataset: Dataset) -> pl.DataFrame:

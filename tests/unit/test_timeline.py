@@ -80,8 +80,23 @@ def test_where_throughput_moves_is_said_as_surely_as_it_is_known() -> None:
     still, less = Interval(0.01, -0.01, 0.03, 0.95, 3), Interval(-0.04, -0.09, 0.01, 0.95, 3)
     gone, vague = Interval(-0.3, -0.4, -0.2, 0.95, 3), Interval(1.5, -700.0, 703.0, 0.95, 2)
     names = {0: "a", 1: "b", 2: "c"}
-    assert whether_it_stays({0: still, 1: less}, names).endswith("surely moves nowhere: at most by -4.0% ± 5.0% at b.")
+    # What contains 0 may still reach far from it.
+    assert whether_it_stays({0: still, 1: less}, names) == (
+        "Nothing shows that throughput moves from the first half of a run to the second: by no more than 9.0% anywhere."
+    )
     assert whether_it_stays({0: still, 1: vague, 2: gone}, names).endswith("surely moves: by -30.0% ± 10.0% at c.")
     assert whether_it_stays({2: gone, 1: gone}, names).endswith(", and surely at 1 other point.")
+    close = Interval(0.002, -0.014, 0.018, 0.95, 3)
+    assert whether_it_stays({0: close}, names).endswith("throughput surely stays as it is, to within 1.8%.")
     assert "cannot be told at 1 of 2 points: the repetitions differ" in whether_it_stays({0: still, 1: vague}, names)
     assert whether_it_stays({0: Interval(0.5, None, None, 0.95, 1)}, names) == ""
+
+
+def test_points_whose_throughput_nobody_can_judge_are_named() -> None:
+    close, gone = Interval(0.002, -0.014, 0.018, 0.95, 3), Interval(-0.3, -0.4, -0.2, 0.95, 3)
+    once = Interval(0.5, None, None, 0.95, 1)
+    names = {0: "a", 1: "b", 2: "c"}
+    assert whether_it_stays({0: close, 1: once, 2: once}, names).endswith(
+        "surely stays as it is, to within 1.8%. Of b; c there are too few repetitions to tell."
+    )
+    assert whether_it_stays({0: gone, 1: once}, names).endswith(" at a. Of b there are too few repetitions to tell.")
