@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from knee.asymptotes import NOISE_MAX, PLATEAU
-from knee.intervals import LEVEL, Interval, mean_interval, quantity
+from knee.intervals import LEVEL, Interval, counted, mean_interval, quantity
 
 _AGAIN = "Measure longer, with more repetitions, on a quieter machine."
 
@@ -43,7 +43,12 @@ class Arrivals:
     def behind(self) -> tuple[int | float, Interval] | None:
         """The smallest rate above those that throughput surely does not reach, and throughput there; None without."""
         unsure = [(rate, found) for rate, found in self.measured if rate > (self.follows or 0)]
-        return next((one for one in unsure if one[1].high is not None and one[1].high < _enough(one[0])), None)
+        return next((one for one in unsure if _falls_behind(one[1], one[0])), None)
+
+    @property
+    def dips(self) -> tuple[tuple[int | float, Interval], ...]:
+        """The rates below one that throughput follows at which it surely falls behind, and throughput there."""
+        return tuple(one for one in self.measured if one[0] < (self.follows or 0) and _falls_behind(one[1], one[0]))
 
     @property
     def varied(self) -> bool:
@@ -52,15 +57,23 @@ class Arrivals:
 
     def keeps_up(self, point: int) -> bool | None:
         """Whether throughput follows the rate of a point; None where that cannot be told."""
-        if self.follows is not None and self.rates[point] <= self.follows:
-            return True
-        return False if self.behind is not None and self.rates[point] >= self.behind[0] else None
+        # What a higher rate reaches says nothing of a dip below it.
+        found = dict(self.measured).get(self.rates[point])
+        if found is None:
+            return None
+        return (
+            True if _reaches(found, self.rates[point]) else False if _falls_behind(found, self.rates[point]) else None
+        )
 
     @property
     def sentence(self) -> str:
-        """Up to which rate throughput follows; empty where nobody gave it."""
+        """Up to which rate throughput follows, and where it dips below; empty where nobody gave it."""
         if not self.measured:
             return ""
+        return self._up_to + self._except
+
+    @property
+    def _up_to(self) -> str:
         follows, behind = self.follows, self.behind
         if behind is not None:
             here = f"{rate_in_words(behind[0])} it is {quantity(behind[1], 'requests/s')}"
@@ -84,6 +97,17 @@ class Arrivals:
         return (
             f"Throughput follows the arrival rate up to {rate_in_words(follows)}; whether it does above that cannot be "
             f"told: {unsure}. {_AGAIN}"
+        )
+
+    @property
+    def _except(self) -> str:
+        if not self.dips:
+            return ""
+        rate, found = self.dips[0]
+        also = f", and it falls behind at {counted(len(self.dips) - 1, 'other rate')}" if len(self.dips) > 1 else ""
+        limit = " The load generator says that it was itself a limit there." if self._is_limited(rate) else ""
+        return (
+            f" But not everywhere below: at {rate_in_words(rate)} it is {quantity(found, 'requests/s')}{also}.{limit}"
         )
 
     def _is_limited(self, rate: float) -> bool:
@@ -141,6 +165,10 @@ def _whole(rate: float) -> int | float:
 
 def _reaches(found: Interval, rate: float) -> bool:
     return found.estimate >= _enough(rate) and (found.low is None or found.low >= (1 - NOISE_MAX) * rate)
+
+
+def _falls_behind(found: Interval, rate: float) -> bool:
+    return found.high is not None and found.high < _enough(rate)
 
 
 def _enough(rate: float) -> float:

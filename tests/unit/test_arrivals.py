@@ -87,9 +87,24 @@ def test_of_one_rate_it_is_said_whether_throughput_follows_it() -> None:
     assert "nowhere: at 100 requests/s it is 50.0 ± 1.3 requests/s" in line((100, (49.9, 50.1))).sentence
 
 
-def test_a_point_keeps_up_up_to_the_rate_that_throughput_follows() -> None:
+def test_a_point_keeps_up_where_its_own_throughput_says_so() -> None:
     found = line((100, (92.0, 98.0)), (200, (199.5, 200.1)), (300, (280.0, 299.0)), (400, (249.9, 250.1)))
-    assert [found.keeps_up(point) for point in range(4)] == [True, True, None, False]
+    # What scatters by chance is not known to keep up, though throughput follows a higher rate.
+    assert [found.keeps_up(point) for point in range(4)] == [None, True, None, False]
+
+
+def test_a_dip_below_a_rate_that_throughput_follows_is_told() -> None:
+    reached, above = (300, (299.9, 300.1)), (400, (249.9, 250.1))
+    found = line((100, (49.9, 50.1)), (200, (199.5, 200.1)), reached, above, limited=[0])
+    assert [found.keeps_up(point) for point in range(4)] == [False, True, True, False]
+    assert found.sentence.startswith("Throughput follows the arrival rate up to 300 requests/s, and no longer: at 400")
+    assert found.sentence.endswith(
+        "But not everywhere below: at 100 requests/s it is 50.0 ± 1.3 requests/s. "
+        "The load generator says that it was itself a limit there."
+    )
+    twice = line((100, (49.9, 50.1)), (200, (149.9, 150.1)), reached).sentence
+    assert "the largest measured" in twice
+    assert twice.endswith("it is 50.0 ± 1.3 requests/s, and it falls behind at 1 other rate.")
 
 
 def test_rows_without_a_rate_take_no_part() -> None:
