@@ -246,7 +246,15 @@ def find_bottleneck_at_rate(
     knee = Knee("cannot tell", OPEN_LOOP, ())
     waits = _waits_for_connections(observations)
     decision = _Decision(
-        knee, candidates, (), owners, load_limits, load_waited=False, unmeasured=unmeasured, waits_for_connections=waits
+        knee,
+        candidates,
+        (),
+        owners,
+        load_limits,
+        load_waited=False,
+        unmeasured=unmeasured,
+        waits_for_connections=waits,
+        may_keep_up=keeps_up is None,
     )
     return decision.without_bottleneck() if keeps_up else decision.bottleneck()
 
@@ -353,7 +361,8 @@ def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, 
 class _Decision:
     """What the verdict is taken from; the attributes are those of :func:`find_bottleneck`.
 
-    `waits_for_connections`: those who have a worker slot do.
+    `waits_for_connections`: those who have a worker slot do. `may_keep_up`: nobody can tell whether throughput follows
+    the arrival rate, at which there would be no bottleneck.
     """
 
     knee: Knee
@@ -364,6 +373,7 @@ class _Decision:
     load_waited: bool
     unmeasured: Sequence[str]
     waits_for_connections: bool
+    may_keep_up: bool = False
 
     def bottleneck(self) -> Bottleneck:
         if not self.candidates:
@@ -478,6 +488,8 @@ class _Decision:
             doubts.append(f"only {counted(repetitions, 'repetition')}")
         if self.knee.status == "cannot tell" and self.knee.levels:
             doubts.append("the knee itself is uncertain")
+        if self.may_keep_up:
+            doubts.append("whether throughput follows the arrival rate cannot be told")
         if outsiders > OUTSIDERS_MAX:
             doubts.append(f"programs outside the experiment took {outsiders:.0%} of the host's CPU")
         if self.unmeasured:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, closed_system, elsewhere, pooled, repairman, synthetic_dataset
+from synthetic import System, closed_system, elsewhere, open_loop, pooled, repairman, synthetic_dataset
 
 from knee.asymptotes import Knee, find_knee
+from knee.bottleneck import cpu_shares, find_bottleneck_at_rate, utilizations
 from knee.dataset import Dataset
 from knee.diagnose import VERDICTS_MAX, Diagnosis, Verdict, diagnose, law_lines, render_text
 from knee.measurements import parse
+from knee.observations import observations
 
 LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
 
@@ -172,6 +174,17 @@ def test_no_knee_without_levels_or_repetitions_or_in_an_open_loop() -> None:
     assert once.clients is not None and once.clients.low is None
     unlimited = measured(System(), LEVELS, noise=0.01, seed=0).with_columns(think_ms=pl.lit(None, dtype=pl.Float64))
     assert "open loop" in find_knee(unlimited).sentence
+
+
+def test_a_bottleneck_at_a_rate_that_throughput_may_follow_is_doubted() -> None:
+    dataset = open_loop({96: 9000.0})
+    observed = observations(dataset), utilizations(dataset), cpu_shares(dataset)
+    behind, unsure, follows = (find_bottleneck_at_rate(*observed, keeps_up=known) for known in (False, None, True))
+    assert behind.names == unsure.names == ("the middleware's worker slots",)
+    assert (behind.confidence, behind.reasons) == ("high", ())
+    assert unsure.confidence == "medium"
+    assert unsure.reasons == ("whether throughput follows the arrival rate cannot be told",)
+    assert (follows.status, follows.reasons) == ("none", ())
 
 
 def test_full_worker_slots_are_the_bottleneck_when_nothing_beneath_is() -> None:
