@@ -1,7 +1,7 @@
 """The bottleneck: which resource saturates, since when, and which part of the response time grows for it.
 
 Where the clients' queue grows is not yet where the bottleneck is: worker slots that wait for a saturated store
-are full, too. So a saturated physical resource (a thread, the host's CPUs) outranks saturated slots, which are
+are full, too. So a saturated physical resource (a thread, the CPUs) outranks saturated slots, which are
 the bottleneck only when nothing beneath them is (software bottlenecks: Neilson et al. 1995). Between the two are
 the connections to a database, which slots wait for where they are fewer.
 """
@@ -16,6 +16,7 @@ import polars as pl
 
 from knee.asymptotes import OPEN_LOOP, Confidence, Knee
 from knee.connections import connection_pools
+from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL, Interval, counted, difference_interval, mean_interval, number
 from knee.trim import RUN, trim
 
@@ -31,7 +32,7 @@ CLOSE = 0.05
 OUTSIDERS_MAX = 0.10
 """Share of the host's CPU that programs outside the experiment may take before confidence suffers."""
 
-Resource = Literal["worker slots", "connections", "commits", "thread", "host CPU", "station"]
+Resource = Literal["worker slots", "connections", "commits", "thread", "CPU share", "host CPU", "station"]
 """A "station" is what somebody else's measurements call one, and is taken for a physical resource."""
 
 _SLOTS = ("worker slots", "connections")
@@ -108,8 +109,9 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     "worker slots": workers_busy_s / (workers · s). "connections": service time less the wait for a connection, over
     (connections · s), :mod:`knee.connections`; absent where there is no such pool. "commits": share of the time that a
     store was making writes safe, one group after the other; absent where it made none. "thread": CPU time of the
-    process's busiest thread per second, from the process itself or, where it prints nothing, from the probes. "host
-    CPU": CPU time of all over all cores, less what the hypervisor kept.
+    process's busiest thread per second, from the process itself or, where it prints nothing, from the probes. "CPU
+    share": CPU time of a store that is confined to a share of the host's processors, over that share. "host CPU": CPU
+    time of all over all cores, less what the hypervisor kept.
     """
     stations = trim(dataset.stations, dataset.points)
     probes = trim(dataset.probes, dataset.points)
@@ -137,6 +139,11 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .agg((pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum()).alias("thread"))
         .join(own.filter(pl.col("thread").is_not_null()), on=keys, how="anti")
     )
+    confined = (
+        foreign_stores(dataset)
+        .filter("confined")
+        .select(*RUN, pl.lit("store").alias("role"), "process", pl.col("utilization").alias("CPU share"))
+    )
     host = (
         probes.filter(pl.col("target") == "host")
         .group_by(RUN)
@@ -150,7 +157,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))
     )
     return (
-        pl.concat([own, pools, seen, host], how="diagonal")
+        pl.concat([own, pools, seen, confined, host], how="diagonal")
         .unpivot(index=keys, variable_name="resource", value_name="utilization")
         .drop_nulls("utilization")
         .sort(*keys, "resource")

@@ -276,6 +276,7 @@ def _is_station(candidate: Candidate, demand: Demand) -> bool:
         "connections": "'s connections",
         "commits": "'s commits",
         "thread": "'s threads",
+        "CPU share": "'s threads",
         "host CPU": "",
         "station": "",
     }

@@ -228,6 +228,23 @@ def test_a_saturated_store_outranks_the_connections_that_wait_for_it() -> None:
     assert full in bottleneck.evidence
 
 
+def test_a_share_of_the_cpu_outranks_the_connections_that_wait_for_it() -> None:
+    dataset = pooled(System(store_cpu_us=60), workers=12)
+    # PostgreSQL tells nothing of itself. 8,000 requests/s at 60 µs each are 48 % of a core.
+    for name in ("windows", "stations"):
+        setattr(dataset, name, getattr(dataset, name).filter(pl.col("role") != "store"))
+    assert only_verdict(dataset).bottleneck.names == ("the middleware's connections",)
+    system = dataset.spec.base.system
+    assert system.store is not None
+    half = system.model_copy(update={"store": system.store.model_copy(update={"cpus": 0.5})})
+    dataset.spec = dataset.spec.model_copy(update={"base": dataset.spec.base.model_copy(update={"system": half})})
+    bottleneck = only_verdict(dataset).bottleneck
+    assert bottleneck.names == ("the store's CPU share",)
+    assert bottleneck.confidence == "high", bottleneck.reasons
+    full = "The middleware's connections and the middleware's worker slots are full as well, because they wait for it."
+    assert full in bottleneck.evidence
+
+
 def test_requests_that_share_connections_leave_their_use_unmeasured() -> None:
     dataset = pooled(System(), workers=12)
     system = dataset.spec.base.system

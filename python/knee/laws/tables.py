@@ -8,6 +8,7 @@ import polars as pl
 
 from knee.bottleneck import OUTSIDERS_MAX, cpu_shares
 from knee.connections import connection_pools
+from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
@@ -143,12 +144,19 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         "throughput",
         (pl.col("threads_cpu_s") / (pl.col("threads") * pl.col("_seconds"))).alias("utilization"),
     )
+    foreign = foreign_stores(dataset).select(
+        *RUN,
+        (pl.col("process") + "'s threads").alias("station"),
+        pl.lit(False).alias("software"),
+        "servers",
+        "utilization",
+    )
     frames = [
         queues,
         slots,
         pools,
         threads,
-        _foreign_threads(dataset, used),
+        foreign,
         _host(dataset),
         _tiers(dataset, windows, flows),
     ]
@@ -162,39 +170,6 @@ def stations(dataset: Dataset) -> pl.DataFrame:
 
 def _covered(samples: pl.DataFrame) -> pl.DataFrame:
     return samples.group_by(_PROCESS).agg(pl.col("seconds").sum())
-
-
-def _foreign_threads(dataset: Dataset, used: pl.DataFrame) -> pl.DataFrame:
-    """Stores that print nothing: their CPU time as it is seen from outside, over memcached's declared threads.
-
-    PostgreSQL has a process for every connection, of which as many run at a time as it has processors.
-    """
-    store = dataset.spec.base.system.store
-    host = dataset.probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("_cpus"))
-    if store is not None and store.kind == "postgresql":
-        given = dataset.setting("store.cpus").cast(pl.Float64)
-        declared = pl.min_horizontal(given.fill_null(pl.col("_cpus")), "_cpus")
-    else:
-        declared = dataset.setting("store.threads")
-    servers = dataset.points.join(host, on=RUN, how="left").select(*RUN, declared.cast(pl.Float64).alias("servers"))
-    told = used.filter(pl.col("_told")).select(*RUN, "process")
-    return (
-        trim(dataset.probes, dataset.points)
-        .filter(pl.col("target").str.starts_with("store-"))
-        .rename({"target": "process"})
-        .join(told, on=[*RUN, "process"], how="anti")
-        .group_by(*RUN, "process")
-        .agg((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"), pl.col("seconds").sum())
-        .join(servers, on=RUN)
-        .filter(pl.col("servers") > 0)
-        .select(
-            *RUN,
-            (pl.col("process") + "'s threads").alias("station"),
-            pl.lit(False).alias("software"),
-            "servers",
-            (pl.col("_cpu_s") / (pl.col("servers") * pl.col("seconds"))).alias("utilization"),
-        )
-    )
 
 
 def _host(dataset: Dataset) -> pl.DataFrame:
