@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from knee.asymptotes import OPEN_LOOP, Confidence, Knee
-from knee.connections import connection_pools
+from knee.connections import waited_for
 from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL, Interval, counted, difference_interval, mean_interval, number
 from knee.trim import RUN, trim
@@ -40,9 +40,6 @@ _SLOTS = ("worker slots", "connections")
 
 _SOFT = (*_SLOTS, "commits")
 """Busy for as long as what lies beneath them is: slots wait for a store, and a commit takes all who came meanwhile."""
-
-_WAITED_FOR = 0.05
-"""Share of the service time from which slots count as waiting for a connection: K of them for W slots leave 1 − K/W."""
 
 BottleneckStatus = Literal["found", "load generator", "cannot tell", "none"]
 
@@ -107,7 +104,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     -------
     One row per run and resource of a process: `point, repetition, role, process, resource, utilization` (0 to 1).
     "worker slots": workers_busy_s / (workers · s). "connections": service time less the wait for a connection, over
-    (connections · s), :mod:`knee.connections`; absent where there is no such pool. "commits": share of the time that a
+    (connections · s), :mod:`knee.connections`; absent where nobody waits for one. "commits": share of the time that a
     store was making writes safe, one group after the other; absent where it made none. "thread": CPU time of the
     process's busiest thread per second, from the process itself or, where it prints nothing, from the probes. "CPU
     share": CPU time of a store that is confined to a share of the host's processors, over that share. "host CPU": CPU
@@ -116,7 +113,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     stations = trim(dataset.stations, dataset.points)
     probes = trim(dataset.probes, dataset.points)
     keys = [*RUN, "role", "process"]
-    pools = connection_pools(dataset).select(*keys, pl.col("utilization").alias("connections"))
+    pools = waited_for(dataset).select(*keys, pl.col("utilization").alias("connections"))
     own = stations.group_by(keys).agg(
         (pl.col("workers_busy_s").sum() / (pl.col("workers") * pl.col("seconds")).sum())
         .fill_nan(None)
@@ -228,8 +225,7 @@ def find_bottleneck(
     from_clients = at_knee if at_knee < most else knee.levels[0].clients
     components = _components(observations, from_clients, most, level)
     owners = _owners(shares.join(clients, on=RUN).filter(pl.col("clients") == most))
-    waits = _waits_for_connections(observations.filter(pl.col("clients") == most))
-    return _Decision(knee, candidates, components, owners, load_limits, load_waited, unmeasured, waits).bottleneck()
+    return _Decision(knee, candidates, components, owners, load_limits, load_waited, unmeasured).bottleneck()
 
 
 def find_bottleneck_at_rate(
@@ -251,7 +247,6 @@ def find_bottleneck_at_rate(
     candidates = _candidates(utilization.join(alone, on=RUN), 1, 1, level)
     owners = _owners(shares.join(alone, on=RUN))
     knee = Knee("cannot tell", OPEN_LOOP, ())
-    waits = _waits_for_connections(observations)
     decision = _Decision(
         knee,
         candidates,
@@ -260,18 +255,9 @@ def find_bottleneck_at_rate(
         load_limits,
         load_waited=False,
         unmeasured=unmeasured,
-        waits_for_connections=waits,
         may_keep_up=keeps_up is None,
     )
     return decision.without_bottleneck() if keeps_up else decision.bottleneck()
-
-
-def _waits_for_connections(observations: pl.DataFrame) -> bool:
-    """Whether those who have a worker slot wait for a connection: with as many of these they never do."""
-    if "connection_ms" not in observations.columns:
-        return False
-    share = (pl.col("connection_ms") / pl.col("service_ms")).mean()
-    return (observations.select(share).item() or 0.0) >= _WAITED_FOR
 
 
 def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float) -> tuple[Candidate, ...]:
@@ -368,8 +354,7 @@ def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, 
 class _Decision:
     """What the verdict is taken from; the attributes are those of :func:`find_bottleneck`.
 
-    `waits_for_connections`: those who have a worker slot do. `may_keep_up`: nobody can tell whether throughput follows
-    the arrival rate, at which there would be no bottleneck.
+    `may_keep_up`: nobody can tell whether throughput follows the arrival rate, at which there would be no bottleneck.
     """
 
     knee: Knee
@@ -379,7 +364,6 @@ class _Decision:
     load_limits: Sequence[str]
     load_waited: bool
     unmeasured: Sequence[str]
-    waits_for_connections: bool
     may_keep_up: bool = False
 
     def bottleneck(self) -> Bottleneck:
@@ -392,12 +376,7 @@ class _Decision:
                 f"Busiest so far: {_ranking(self.candidates)}.",
                 f"But the load generator says that it was a limit: {self.load_limits[0]}." if self.load_limits else "",
             )
-        saturated = [
-            c
-            for c in self.candidates
-            # As many connections as slots are full because the slots are.
-            if c.at_most.estimate >= SATURATED and (self.waits_for_connections or c.resource != "connections")
-        ]
+        saturated = [c for c in self.candidates if c.at_most.estimate >= SATURATED]
         chosen = _first_saturated(saturated)
         generators = [c for c in chosen if c.role == "load"]
         if generators or (self.load_limits and not chosen):

@@ -57,3 +57,11 @@ def connection_pools(dataset: Dataset) -> pl.DataFrame:
         )
         .sort(_PROCESS)
     )
+
+
+def waited_for(dataset: Dataset) -> pl.DataFrame:
+    """The pools of :func:`connection_pools` that are smaller than the worker slots before them.
+
+    With as many connections as slots nobody waits for one: the slots are the same station then.
+    """
+    return connection_pools(dataset).filter(pl.col("connections") < pl.col("workers"))

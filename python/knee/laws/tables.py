@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.bottleneck import OUTSIDERS_MAX, cpu_shares
-from knee.connections import connection_pools
+from knee.connections import waited_for
 from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
@@ -125,9 +125,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         "service_ms",
         (pl.col("workers_busy_s") / (pl.col("workers") * pl.col("_seconds"))).alias("utilization"),
     )
-    # With as many connections as slots nobody waits for one: the slots are the same station then.
-    connections = connection_pools(dataset).filter(pl.col("connections") < pl.col("workers"))
-    pools = connections.select(
+    pools = waited_for(dataset).select(
         *RUN,
         (pl.col("process") + CONNECTIONS).alias("station"),
         pl.lit(True).alias("software"),
