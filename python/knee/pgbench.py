@@ -149,10 +149,12 @@ def _transactions(log: Path, scripts: int) -> pl.DataFrame:
 
 def _counts(transactions: pl.DataFrame, script: Script) -> _Line:
     took_us = transactions["took_us"]
+    failed = took_us.null_count()
     return {
         "count": transactions.height,
-        "errors": took_us.null_count(),
-        "items": script.items * transactions.height,
+        "errors": failed,
+        # One that failed was rolled back, with all of its messages.
+        "items": script.items * (transactions.height - failed),
         "hits": 0,
         "misses": 0,
         "bytes_in": 0,
