@@ -65,7 +65,8 @@ class Levels:
 
 
 def levels(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> Levels | None:
-    """None where several factors vary, or none, or the load alone, or a level was never measured.
+    """None where several factors vary, or none, or the load alone, or a level was never measured, or where rows of a
+    closed loop would be compared with those of an open one.
 
     Parameters
     ----------
@@ -75,7 +76,9 @@ def levels(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) ->
     if len(factors) != 1 or _varies(table, *_LOADS) or factors[0] in (*_LOADS, "request_type"):
         return None
     (factor,) = factors
-    response = "response_ms" if table["think_ms"].is_null().all() else "throughput"
+    if table["think_ms"].null_count() not in (0, table.height):
+        return None
+    response = "response_ms" if table["think_ms"].null_count() else "throughput"
     if response not in table.columns:
         return None
     samples: dict[Level, Floats] = {

@@ -67,3 +67,10 @@ def test_there_is_none_of_several_factors_of_the_load_or_without_values() -> Non
     assert levels(found.rename({"workers": "rate"}), ["rate"]) is None
     assert levels(found.rename({"throughput": "queue_length"}), ["workers"]) is None
     assert levels(found.with_columns(throughput=pl.lit(0.0)), ["workers"]) is None
+
+
+def test_a_closed_and_an_open_loop_are_not_compared() -> None:
+    closed = table({1: (10.0, 10.0), 2: (20.0, 20.0)}, "throughput")
+    assert levels(closed, ["workers"]) is not None
+    both = closed.with_columns(think_ms=pl.when(pl.col("workers") == 1).then(0.0))
+    assert levels(both, ["workers"]) is None
