@@ -7,6 +7,7 @@ import pytest
 from synthetic import System, synthetic_dataset
 
 from knee.dataset import Dataset
+from knee.hosts.cpu_share import WHOLE_PROCESSORS
 from knee.intervals import Interval
 from knee.laws import check_laws, judge, laws_of_run, render_text
 from knee.laws.tables import stations
@@ -189,12 +190,22 @@ def test_a_residual_is_judged_by_its_whole_interval(interval: Interval, verdict:
 
 
 @pytest.mark.parametrize(
-    ("kind", "cpus", "servers"), [("memcached", None, 1.0), ("postgresql", None, 4.0), ("postgresql", 0.5, 0.5)]
+    ("kind", "cpus", "whole", "servers"),
+    [
+        ("memcached", None, False, 1.0),
+        ("postgresql", None, False, 4.0),
+        ("postgresql", 0.5, False, 0.5),
+        # Pinned to processors, where nobody may make control groups.
+        ("postgresql", 0.5, True, 1.0),
+        ("postgresql", 2.5, True, 3.0),
+    ],
 )
 def test_a_database_of_many_processes_has_its_processors_for_servers(
-    kind: str, cpus: float | None, servers: float
+    kind: str, cpus: float | None, whole: bool, servers: float
 ) -> None:
     dataset = synthetic_dataset(System(cores=4), (8,))
+    if whole:
+        dataset.manifest = {**dataset.manifest, "notes": [f"{WHOLE_PROCESSORS}, as nobody may"]}
     dataset.stations = dataset.stations.filter(pl.col("role") != "store")
     system = dataset.spec.base.system
     assert system.store is not None

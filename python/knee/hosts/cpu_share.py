@@ -12,6 +12,9 @@ _PERIOD_US = 100_000
 """The kernel's own: the share is had in every tenth of a second."""
 _QUOTA_MIN_US = 1000
 
+WHOLE_PROCESSORS = "store.cpus was rounded up to whole processors"
+"""So begins what a run notes of itself where nobody may make control groups; whoever reads the run tells it by that."""
+
 
 class CpuShare:
     """A control group of the lab's; without one, as many whole processors as the share is at least."""
