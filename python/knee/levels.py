@@ -5,6 +5,7 @@ Of several factors a factorial analysis says which one matters; of one the quest
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,8 +90,8 @@ def levels(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) ->
         return None
     means = {at: float(sample.mean()) for at, sample in samples.items()}
     best = (max if response == "throughput" else min)(means, key=lambda at: means[at])
-    # Every level is compared with the best: Bonferroni's correction.
-    each = 1 - (1 - level) / (len(samples) - 1)
+    # Which level is best comes from the same data, so that any pair might have been compared: Bonferroni's correction.
+    each = 1 - (1 - level) / math.comb(len(samples), 2)
     return Levels(
         factor,
         response,
