@@ -28,7 +28,7 @@ class Levels:
     """What was measured at every level of a factor.
 
     response   "throughput", of which more is better, or "response_ms", of which less is
-    measured   by level, in order
+    measured   by level, in order; one measured once has no interval, and is neither best nor behind
     behind     by level, by which share of the best it is worse; surely so where its interval says so
     """
 
@@ -38,20 +38,29 @@ class Levels:
     behind: tuple[tuple[Level, Interval], ...]
 
     @property
-    def best(self) -> tuple[Level, Interval]:
-        """The level whose mean is best, and what was measured there."""
+    def best(self) -> tuple[Level, Interval] | None:
+        """Of the levels with repetitions the one whose mean is best, and what was measured there; None where fewer than
+        two have any."""
         others = {level for level, _ in self.behind}
-        return next(pair for pair in self.measured if pair[0] not in others)
+        return next(
+            (pair for pair in self.measured if others and pair[0] not in others and _is_repeated(pair[1])), None
+        )
 
     @property
     def sentence(self) -> str:
-        """The best level, which ones may be as good, and which ones surely are not."""
+        """The best level, which ones may be as good, which ones surely are not, and which ones lack repetitions."""
         more = self.response == "throughput"
+        what = "throughput" if more else "the response time"
+        once = [level for level, found in self.measured if not _is_repeated(found)]
+        if self.best is None:
+            again = "every level" if len(once) == len(self.measured) else _listed(once)
+            return (
+                f"What {self.factor} does to {what} cannot be told without repetitions: measure {again} more than once."
+            )
         level, found = self.best
-        what, unit = ("Throughput is largest", "requests/s") if more else ("The response time is shortest", "ms")
-        said = f"{what} with {self.factor} = {level}: {quantity(found, unit)}."
-        if any(share.low is None for _, share in self.behind):
-            return f"{said} Whether it differs elsewhere cannot be told without repetitions."
+        most = f"{what} is {'largest' if more else 'shortest'} with {self.factor} = {level}"
+        said = f"Of the levels with repetitions, {most}" if once else most[:1].upper() + most[1:]
+        said += f": {quantity(found, 'requests/s' if more else 'ms')}."
         surely = [pair for pair in self.behind if pair[1].low is not None and pair[1].low > 0]
         close = [level for level, share in surely if share.high is not None and share.high <= PLATEAU]
         maybe = [level for level, share in self.behind if share.low is not None and share.low <= 0]
@@ -62,6 +71,8 @@ class Levels:
             said += f" With {_listed(close)} it is within {PLATEAU:.0%} of that."
         if worse:
             said += f" It is surely {'less' if more else 'longer'} with {_listed(worse)}."
+        if once:
+            said += f" Of {_listed(once)} nothing can be told: measured once."
         return said
 
 
@@ -88,20 +99,24 @@ def levels(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) ->
     }
     if len(samples) < 2 or not all(sample.size and sample.mean() > 0 for sample in samples.values()):
         return None
-    means = {at: float(sample.mean()) for at, sample in samples.items()}
-    best = (max if response == "throughput" else min)(means, key=lambda at: means[at])
-    # Which level is best comes from the same data, so that any pair might have been compared: Bonferroni's correction.
-    each = 1 - (1 - level) / math.comb(len(samples), 2)
-    return Levels(
-        factor,
-        response,
-        tuple((at, mean_interval(sample, level)) for at, sample in samples.items()),
-        tuple((at, _behind(sample, samples[best], each)) for at, sample in samples.items() if at != best),
-    )
+    repeated = {at: sample for at, sample in samples.items() if sample.size > 1}
+    behind: tuple[tuple[Level, Interval], ...] = ()
+    if len(repeated) > 1:
+        best = (max if response == "throughput" else min)(repeated, key=lambda at: float(repeated[at].mean()))
+        # Which level is best comes from the same data, so that any pair might have been compared: Bonferroni's
+        # correction.
+        each = 1 - (1 - level) / math.comb(len(repeated), 2)
+        behind = tuple((at, _behind(sample, repeated[best], each)) for at, sample in repeated.items() if at != best)
+    measured = tuple((at, mean_interval(sample, level)) for at, sample in samples.items())
+    return Levels(factor, response, measured, behind)
 
 
 def _varies(table: pl.DataFrame, *names: str) -> bool:
     return any(name in table.columns and table[name].n_unique() > 1 for name in names)
+
+
+def _is_repeated(found: Interval) -> bool:
+    return found.repetitions > 1
 
 
 def _behind(sample: Floats, best: Floats, level: float) -> Interval:

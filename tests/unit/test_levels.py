@@ -34,12 +34,22 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
             {"none": (10.0, 10.1), "needed": (100.0, 101.0)},
             "workers = needed: 100.5 ± 6.4 requests/s. It is surely less with none (90%).",
         ),
+        # What was measured once is not crowned, however large, and silences nobody else.
         (
-            {1: (100.0,), 2: (200.0, 201.0)},
-            "requests/s. Whether it differs elsewhere cannot be told without repetitions.",
+            {1: (100.0, 100.1), 2: (200.0, 200.1), 4: (900.0,), 8: (1.0,)},
+            "Of the levels with repetitions, throughput is largest with workers = 2: 200.1 ± 0.6 requests/s. It is "
+            "surely less with 1 (50%). Of 4, 8 nothing can be told: measured once.",
+        ),
+        (
+            {1: (100.0,), 2: (200.0, 201.0), 4: (300.0,)},
+            "What workers does to throughput cannot be told without repetitions: measure 1, 4 more than once.",
+        ),
+        (
+            {1: (100.0,), 2: (200.0,)},
+            "What workers does to throughput cannot be told without repetitions: measure every level more than once.",
         ),
     ],
-    ids=["found", "hardly", "names", "once"],
+    ids=["found", "hardly", "names", "some once", "all but one once", "once"],
 )
 def test_the_best_level_is_named_and_which_others_are_enough(
     samples: Mapping[int | str, Sequence[float]], says: str
