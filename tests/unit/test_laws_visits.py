@@ -19,8 +19,11 @@ RESPONSE_MS = {"send": 8, "list_queues": 2, "read_all": 6, "remove": 4}
 RUN = {"point": 0, "repetition": 1}
 
 
-def messages(per_round: Mapping[str, float], *overrides: str, errors: int = 0) -> Dataset:
-    """A run in which clients asked for so many of each type in a round, and never thought: N is Σ X R."""
+def messages(per_round: Mapping[str, float], *overrides: str, errors: int = 0, timed: float = 1.0) -> Dataset:
+    """A run in which clients asked for so many of each type in a round, and never thought: N is Σ X R.
+
+    Of each request such a part was `timed`.
+    """
     spec = read(MESSAGES, "middleware.connections=[4]", *overrides)
     counts = {op: round(ROUNDS_PER_S * visits) for op, visits in per_round.items()}
     clients = round(sum(count * RESPONSE_MS[op] / 1000 for op, count in counts.items()))
@@ -31,7 +34,7 @@ def messages(per_round: Mapping[str, float], *overrides: str, errors: int = 0) -
         window = RUN | {"role": "load", "process": "load-0", "elapsed_s": float(second), "seconds": 1.0}
         frames["stations"].append(window)
         for op, count in counts.items():
-            times = {"count": count, "errors": errors, "response_sum_ns": count * RESPONSE_MS[op] * 1_000_000}
+            times = {"count": count, "errors": errors, "response_sum_ns": round(count * RESPONSE_MS[op] * timed * 1e6)}
             frames["windows"].append(window | {"op": op} | times)
     made = Dataset(Path("/nonexistent"), spec, {"program": "synthetic"})
     schemas = tables.TABLES | {"points": pl.Schema({**tables.POINTS, "middleware.connections": pl.Int64()})}
@@ -66,6 +69,14 @@ def test_a_type_that_occurs_more_often_than_its_loop_has_it_violates_its_law(rec
     assert (found.pop(None), found["send"]) == ("holds", "violated")
     (causes,) = {check.causes for check in report.interactive if check.request_type == "send"}
     assert causes == ("the types do not occur as often as the visits declare",)
+
+
+def test_what_a_client_does_by_itself_is_not_laid_at_the_door_of_each_type() -> None:
+    """Each type's own time is what remains of a round, with all that is between two requests: 15% of the shortest."""
+    every = dict.fromkeys(RESPONSE_MS, 1.0)
+    assert set(verdicts(laws_of_run(messages(every, timed=0.985))).values()) == {"holds"}
+    # Where it is too much for all requests together, it is for each of them.
+    assert set(verdicts(laws_of_run(messages(every, timed=0.95))).values()) == {"violated"}
 
 
 def test_rounds_without_a_queue_are_rounds_all_the_same() -> None:

@@ -38,8 +38,8 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
 
 
 def test_what_no_verdict_is_about_stands_beside_none(page: str) -> None:
-    """Nobody declared how often puts occur."""
-    assert "a type's response time is then what remains of a cycle" in unescape(page)
+    """A put's own response time is what remains of a cycle."""
+    assert "is what remains of a long time by the law, and is not judged" in unescape(page)
     puts = re.findall(r"<tr>(?:(?!</tr>).)*<td[^>]*>put</td>(?:(?!</tr>).)*</tr>", page[page.index("R by law") :])
     assert puts and all(re.search(r">–</td><td[^>]*>(holds|violated|cannot tell)<", row) for row in puts[:2])
 

@@ -48,9 +48,9 @@ _OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "observed_s")
 class InteractiveCheck:
     """The law in both directions at one point, for one view and one request type (None: all requests together).
 
-    Where nobody declared how often a type occurs, its own response time is not judged: it is what remains of a cycle
-    that may be a hundred times as long, and so is what the law of all requests is apart by. Nor is that of a middleware
-    judged which is less than a tenth of its clients' cycle.
+    A single type's own response time is not judged: it is what remains of a cycle that may be a hundred times as long,
+    and so is what the law of all requests is apart by. Nor is that of a middleware judged which is less than a tenth of
+    its clients' cycle.
 
     From the middleware's view the client's think time is Z plus the round trip that the middleware does not see,
     client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`:
@@ -72,7 +72,7 @@ class InteractiveCheck:
     @property
     def judges_response(self) -> bool:
         """Whether the verdict is about the response time, too."""
-        return _judges_response(self.response_ms, self.think_ms, self.view, self.request_type, self.visits_declared)
+        return _judges_response(self.response_ms, self.think_ms, self.view, self.request_type)
 
     @property
     def residual(self) -> float:
@@ -258,7 +258,7 @@ def _checks(
                     judge(one.residual, tolerance, one.rounding)
                     for one in (
                         (of_throughput, of_response)
-                        if _judges_response(of_response, interval, view, request_type, declared)
+                        if _judges_response(of_response, interval, view, request_type)
                         else (of_throughput,)
                     )
                 )
@@ -275,11 +275,9 @@ def _checks(
     ]
 
 
-def _judges_response(
-    response_ms: Comparison, think_ms: Interval, view: View, request_type: str | None, visits_declared: bool
-) -> bool:
+def _judges_response(response_ms: Comparison, think_ms: Interval, view: View, request_type: str | None) -> bool:
     """Whether a check takes its verdict of the response time, too."""
-    if request_type is not None and not visits_declared:
+    if request_type is not None:
         return False
     cycle_ms = response_ms.measured.estimate + think_ms.estimate
     # What remains of a cycle has the whole cycle's error.

@@ -160,8 +160,8 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
         )
     if not all(check.judges_response for check in closed):
         notes.append(
-            "How often each type occurs was not declared: a type's response time is then what remains of a cycle that "
-            "may be far longer, and is not judged."
+            "What is a small part of a cycle, as a single type's response time may be, is what remains of a long time "
+            "by the law, and is not judged."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
