@@ -127,9 +127,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         // The keeper itself waits then for what it has back now.
         let waits = is_refused.then(|| Waiting::begin(pressure));
         // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
-        let was_short = store.0.log.is_short();
-        let _ = store.prepare();
-        if was_short && !store.0.log.is_short() {
+        if store.0.log.prepare() == Ok(true) {
             pressure.note_freed();
         }
         let goes_on = || {

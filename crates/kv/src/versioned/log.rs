@@ -322,8 +322,10 @@ impl Log {
         new_segment(self.directory.as_ref(), id, self.segment_bytes)
     }
 
-    /// Makes the segments that are reserved, and the next one, if there will soon be need of it.
-    pub(crate) fn prepare(&self) -> Result<(), Unwritable> {
+    /// Makes the segments that are reserved, and the next one, if there will soon be need of it. Returns whether
+    /// one was made that the disk had had no room for.
+    pub(crate) fn prepare(&self) -> Result<bool, Unwritable> {
+        let was_short = self.is_short();
         let half = {
             let head = lock(&self.head);
             2 * head.active.filled() >= head.active.capacity()
@@ -332,10 +334,9 @@ impl Log {
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
         let next = usize::from(allowed && (half || self.shortage().is_some()));
         self.spares.fill(self.reserved() + next, true, || self.make_segment())?;
-        if !allowed {
-            self.spares.forget_shortage();
-        }
-        Ok(())
+        let is_over = was_short && !self.is_short();
+        self.spares.forget_shortage();
+        Ok(is_over)
     }
 
     /// Where it ends.

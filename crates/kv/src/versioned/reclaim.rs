@@ -82,7 +82,6 @@ impl Store {
             let fits = is_beyond && live <= self.0.log.room() as u64;
             may_go(segment)
                 && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
-                && self.0.log.may_move(segment)
         };
         // What has been forgotten of one that is not yet on the disk might come back.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
@@ -90,9 +89,12 @@ impl Store {
         let full: Vec<_> = full.collect();
         let harmed = lock(&self.0.harmed).clone();
         let harmed = full.iter().find(|segment| harmed.contains(&segment.id) && told(segment));
-        let least =
-            full.iter().filter(|segment| worth(segment)).min_by_key(|segment| segment.live());
-        let Some(segment) = harmed.or(least).or_else(|| {
+        let least = || {
+            let mut worth: Vec<_> = full.iter().filter(|segment| worth(segment)).collect();
+            worth.sort_by_key(|segment| segment.live());
+            worth.into_iter().find(|segment| self.0.log.may_move(segment))
+        };
+        let Some(segment) = harmed.or_else(least).or_else(|| {
             let oldest = full.first().filter(|oldest| may_go(oldest));
             oldest.filter(|oldest| self.is_burdened() && self.0.log.may_move(oldest))
         }) else {

@@ -303,10 +303,6 @@ impl Store {
         self.0.retained.store(behind, Ordering::Relaxed);
     }
 
-    pub(super) fn prepare(&self) -> Result<(), Unwritable> {
-        self.0.log.prepare()
-    }
-
     /// Writes everything to the disk, whether or not anybody is to wait for it.
     ///
     /// # Errors
