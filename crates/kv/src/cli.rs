@@ -25,7 +25,6 @@ use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
 use crate::versioned::{
     self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, StoreOptions,
-    Unwritable,
 };
 
 pub(crate) const PROGRAM: &str = "knee-kv";
@@ -330,11 +329,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
 /// Writes what nobody waited for.
 fn write_out(store: &versioned::Store) -> Result<(), Failure> {
     store.write_out().map_err(|error| Failure {
-        message: match error {
-            Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why) => {
-                format!("the log cannot be written: {why}; what was written last may be lost")
-            }
-        },
+        message: format!("the log cannot be written: {error}; what was written last may be lost"),
         code: 1,
     })
 }

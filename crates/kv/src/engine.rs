@@ -149,7 +149,7 @@ pub enum Refused {
     /// There was no room for the change for some time, in which the item was changed by somebody else:
     /// what is to be done now has to be decided anew.
     Changed,
-    /// There is room, but not on the disk.
+    /// There is no room for the change on the disk.
     NoSpace,
     /// There is room, but the system refuses what the change needs; it may not later.
     Failed,
@@ -157,6 +157,14 @@ pub enum Refused {
     Damaged,
     /// The log could not be written before: no change is taken any more.
     Broken,
+}
+
+impl Refused {
+    /// Whether it is for want of room.
+    #[must_use]
+    pub fn is_full(self) -> bool {
+        matches!(self, Refused::Full | Refused::NoSpace)
+    }
 }
 
 /// How full an engine is, and what it has removed by itself.

@@ -47,7 +47,7 @@ fn without_room_a_copy_is_refused() {
     }
     let refused = store.backup(&place.join("copy"));
     match refused {
-        Err(BackupError::Io(..) | BackupError::Log(Unwritable::Full(_))) => {}
+        Err(BackupError::Io(..) | BackupError::Log(Unwritable::NoSpace(_))) => {}
         other => panic!("{other:?}"),
     }
     let entries = fs::read_dir(&place).expect("it is there");

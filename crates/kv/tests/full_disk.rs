@@ -58,7 +58,7 @@ fn goes_on(path: &Path, bytes_max: u64) {
         let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
         let mut made = store.write(&write, None, 1);
         if let Err(error) = &made {
-            assert!(matches!(error, WriteError::Log(Unwritable::Full(_))), "{error:?}");
+            assert!(error.is_full(), "{error:?}");
             refused += 1;
             if refused % 10 == 0 {
                 // It is no other after a restart.
@@ -237,7 +237,7 @@ fn opens(path: &Path) {
     };
     let refused = |store: &Store| {
         let refused = write(store, KEYS, put).expect_err("no block is left");
-        assert!(matches!(refused, WriteError::Log(Unwritable::Full(_))), "{refused:?}");
+        assert!(matches!(refused, WriteError::Log(Unwritable::NoSpace(_))), "{refused:?}");
     };
     // One that never needed more than its first segment has none in reserve.
     let store = open(path, 1 << 30);

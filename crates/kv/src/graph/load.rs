@@ -140,9 +140,7 @@ impl std::fmt::Display for LoadError {
                 "the followers of user {user} do not fit the largest value: allow larger ones"
             ),
             LoadError::Write(WriteError::Damage(damage)) => damage.fmt(f),
-            LoadError::Write(WriteError::Log(
-                Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why),
-            )) => {
+            LoadError::Write(WriteError::Log(why)) => {
                 write!(f, "the store takes nothing more: {why}")
             }
             LoadError::Write(error) => write!(f, "the store refuses: {error:?}"),
@@ -283,7 +281,7 @@ impl<'a> Target<'a> {
         let mut patience = Patience::default();
         let written = loop {
             let written = self.store.write(&writes, None, (self.now)());
-            let is_full = matches!(written, Err(WriteError::Log(Unwritable::Full(_))));
+            let is_full = written.as_ref().is_err_and(WriteError::is_full);
             if !is_full || !self.store.wait_for_room(Room::of(&writes), &mut patience) {
                 break written;
             }

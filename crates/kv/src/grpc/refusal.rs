@@ -66,6 +66,7 @@ pub(super) fn damaged(damage: &Damage) -> Status {
 pub(super) fn unwritable(why: &Unwritable) -> Status {
     match why {
         Unwritable::Full(why) => Status::resource_exhausted(format!("the store is full: {why}")),
+        Unwritable::NoSpace(why) => Status::resource_exhausted(format!("the disk is full: {why}")),
         Unwritable::Failed(why) => {
             Status::unavailable(format!("the log takes nothing more at present: {why}"))
         }
@@ -104,11 +105,11 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
             Status::already_exists(format!("'{shown}' is made by somebody else"))
         }
         BackupError::Store(why) => unwritable(why),
-        BackupError::Log(Unwritable::Full(why)) => {
+        BackupError::Log(why) if why.is_full() => {
             Status::resource_exhausted(format!("the copy '{shown}' cannot be written: {why}"))
         }
-        BackupError::Log(Unwritable::Failed(error) | Unwritable::Broken(error)) => {
-            Status::failed_precondition(format!("the copy '{shown}' cannot be written: {error}"))
+        BackupError::Log(why) => {
+            Status::failed_precondition(format!("the copy '{shown}' cannot be written: {why}"))
         }
         BackupError::Damage(damage) => damaged(damage),
         BackupError::Io(_, error) | BackupError::Directory(DirectoryError::Io(_, error)) => {

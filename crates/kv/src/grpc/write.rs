@@ -7,9 +7,7 @@ use tonic::Status;
 use super::now;
 use super::refusal::unwritten;
 use crate::engine::{Expiry, Second};
-use crate::versioned::{
-    Action, Committed, Condition, RequestId, Room, Store, Unwritable, Write, WriteError,
-};
+use crate::versioned::{Action, Committed, Condition, RequestId, Room, Store, Write, WriteError};
 
 /// Of who makes segments.
 pub(super) type Turn = OwnedMutexGuard<()>;
@@ -74,7 +72,7 @@ pub(super) fn written(
     let request = request.map(|kv::RequestId { client, number }| RequestId { client, number });
     store.write(writes, request, now).map_err(|error| Refused {
         status: unwritten(&error, writes),
-        is_full: matches!(error, WriteError::Log(Unwritable::Full(_))),
+        is_full: error.is_full(),
         sequence: match error {
             WriteError::Condition { sequence, .. } => sequence,
             // It says how much is there, and that the conditions hold.

@@ -66,14 +66,8 @@ impl std::fmt::Display for BackupError {
                 path.display()
             ),
             BackupError::Directory(error) => write!(f, "{error}"),
-            BackupError::Log(
-                Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why),
-            ) => {
-                write!(f, "the copy could not be written: {why}")
-            }
-            BackupError::Store(
-                Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why),
-            ) => {
+            BackupError::Log(why) => write!(f, "the copy could not be written: {why}"),
+            BackupError::Store(why) => {
                 write!(f, "the store cannot be copied, its log failed: {why}")
             }
             BackupError::Damage(damage) => write!(f, "{damage}"),

@@ -133,6 +133,7 @@ impl From<WriteError> for Refused {
         match error {
             WriteError::TooLarge(_) | WriteError::Key(_) => Refused::TooLarge,
             WriteError::Log(Unwritable::Full(_)) => Refused::Full,
+            WriteError::Log(Unwritable::NoSpace(_)) => Refused::NoSpace,
             WriteError::Log(Unwritable::Failed(_)) => Refused::Failed,
             WriteError::Log(Unwritable::Broken(_)) => Refused::Broken,
             WriteError::Damage(_) => Refused::Damaged,
@@ -205,8 +206,7 @@ impl Store {
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Changed, Refused>, R) {
         while let Err(error) = self.clear_before_write(now) {
-            let is_full = matches!(error, WriteError::Log(Unwritable::Full(_)));
-            if !is_full || !self.wait_for_room(Room::CLEAR, patience) {
+            if !error.is_full() || !self.wait_for_room(Room::CLEAR, patience) {
                 return (Err(error.into()), decide(None).1);
             }
         }
@@ -247,15 +247,14 @@ impl Store {
             let version = self.version_after(&locked[0].1, seen.slot);
             let (slot, view) = (seen.slot, seen.view.take());
             let planned = Planned { write, hash, slot, view, version, keeps };
-            match self.append(&[planned], None, &mut locked, now) {
+            let error = match self.append(&[planned], None, &mut locked, now) {
                 Ok(committed) => break committed,
-                Err(WriteError::Log(Unwritable::Full(_))) => {}
-                Err(error) => return (Err(error.into()), outcome),
-            }
+                Err(error) => error,
+            };
             let [(stripe, table)] = locked;
             drop(table);
-            if !self.wait_for_room(Room::of(&[write]), patience) {
-                return (Err(Refused::Full), outcome);
+            if !error.is_full() || !self.wait_for_room(Room::of(&[write]), patience) {
+                return (Err(error.into()), outcome);
             }
             locked = [(stripe, self.stripe(stripe))];
             match Seen::of(&locked[0].1, hash, key, now) {
@@ -300,7 +299,9 @@ impl Store {
             match self.remove(now_gone, &mut locked, now) {
                 Ok(_) => rest = later,
                 // Some may still fit the segment that is written to.
-                Err(Refused::Full) if self.0.log.room() < most && now_gone.len() > 1 => {
+                Err(refused)
+                    if refused.is_full() && self.0.log.room() < most && now_gone.len() > 1 =>
+                {
                     most = self.0.log.room();
                 }
                 Err(refused) => return Err(refused),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::change::{Changed, Shows};
-use super::log::Unwritable;
 use super::pressure::Patience;
 use super::record::Sequence;
 use super::room::Room;
@@ -43,18 +42,10 @@ impl Items {
         if made != Err(Refused::Changed) {
             self.patience = Patience::default();
         }
-        let made = made.map_err(|refused| self.refused(refused))?;
+        let made = made?;
         self.seen = self.seen.max(made.sequence);
         self.puts.fetch_add(u64::from(made.put), Ordering::Relaxed);
         Ok(made.version)
-    }
-
-    /// Says where it is that there is no room.
-    fn refused(&self, refused: Refused) -> Refused {
-        match refused {
-            Refused::Full if self.store.0.log.is_short() => Refused::NoSpace,
-            refused => refused,
-        }
     }
 }
 
@@ -100,9 +91,9 @@ impl Engine for Items {
         let mut patience = Patience::default();
         let cleared = loop {
             let cleared = self.store.clear(at, now);
-            let is_full = cleared == Err(Refused::Full);
+            let is_full = cleared.is_err_and(Refused::is_full);
             if !is_full || !self.store.wait_for_room(Room::CLEAR, &mut patience) {
-                break cleared.map_err(|refused| self.refused(refused))?;
+                break cleared?;
             }
         };
         self.seen = self.seen.max(cleared);
@@ -126,9 +117,7 @@ impl Engine for Items {
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        self.store.sync(std::mem::take(&mut self.seen)).map_err(|error| match error {
-            Unwritable::Full(why) | Unwritable::Failed(why) | Unwritable::Broken(why) => why,
-        })
+        self.store.sync(std::mem::take(&mut self.seen)).map_err(|error| error.to_string())
     }
 
     #[inline]

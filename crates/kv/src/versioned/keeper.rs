@@ -116,11 +116,12 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         let now = calendar::now();
         let cleared = store.clear_before_write(now).map_err(Refused::from);
         let finished = store.finish_clearing(now, over);
-        let mut is_refused = [cleared, finished].contains(&Err(Refused::Full));
+        let mut is_refused =
+            [cleared, finished].into_iter().any(|done| done.is_err_and(Refused::is_full));
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
             // Where there is no room for it, what it has freed is had back first, and it goes on there.
             let deleted = store.delete_expired(&mut expired_from, now, over);
-            let is_later = matches!(deleted, Err(Refused::Full | Refused::Failed));
+            let is_later = deleted.is_err_and(|why| why.is_full() || why == Refused::Failed);
             expired = (!is_later).then(Instant::now);
             is_refused |= is_later;
         }

@@ -11,9 +11,9 @@ mod spares;
 mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::{fmt, io};
 
 pub(crate) use self::commit::Commit;
 use self::spares::{Spares, is_full, refused};
@@ -45,14 +45,34 @@ pub enum Durability {
 /// Why nothing was appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unwritable {
-    /// There is no room for another segment: the limit is reached, or the disk is full.
+    /// The limit allows no other segment.
     Full(String),
+    /// The disk has no room for another one.
+    NoSpace(String),
     /// The system refuses a segment, or to be rid of one, though there may be room: too many files are
     /// open, say. Nothing was lost, and it may be possible later.
     Failed(String),
     /// A write to the disk failed before. What was committed since may be lost, so nothing more
     /// is taken, nor is any of that shown.
     Broken(String),
+}
+
+impl Unwritable {
+    /// Whether it is for want of room: some may be had back.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Unwritable::Full(_) | Unwritable::NoSpace(_))
+    }
+}
+
+impl fmt::Display for Unwritable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Unwritable::Full(why)
+        | Unwritable::NoSpace(why)
+        | Unwritable::Failed(why)
+        | Unwritable::Broken(why)) = self;
+        f.write_str(why)
+    }
 }
 
 /// The log of a store.

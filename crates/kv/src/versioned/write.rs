@@ -108,6 +108,14 @@ pub enum WriteError {
     Damage(Damage),
 }
 
+impl WriteError {
+    /// Whether it is for want of room: some may be had back.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, WriteError::Log(why) if why.is_full())
+    }
+}
+
 impl From<Damage> for WriteError {
     fn from(damage: Damage) -> WriteError {
         WriteError::Damage(damage)

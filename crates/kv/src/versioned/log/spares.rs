@@ -26,7 +26,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 /// What is told of an error that has cost nothing.
 pub(super) fn refused(error: &io::Error) -> Unwritable {
     let why = error.to_string();
-    if is_full(error) { Unwritable::Full(why) } else { Unwritable::Failed(why) }
+    if is_full(error) { Unwritable::NoSpace(why) } else { Unwritable::Failed(why) }
 }
 
 #[derive(Debug)]
@@ -194,16 +194,14 @@ impl Spares {
     /// Whether there was no room for the last one that was asked for: what frees some helps then.
     pub(super) fn is_short(&self) -> bool {
         let state = lock(&self.state);
-        state.shortage.as_ref().is_some_and(|short| matches!(short.why, Unwritable::Full(_)))
+        state.shortage.as_ref().is_some_and(|short| short.why.is_full())
     }
 
     /// Why the last one that was asked for was not made, unless it was.
     pub(super) fn shortage(&self) -> Option<String> {
-        lock(&self.state).shortage.as_ref().map(|shortage| match &shortage.why {
-            Unwritable::Full(why) => format!("no room for another segment of the log: {why}"),
-            Unwritable::Failed(why) | Unwritable::Broken(why) => {
-                format!("another segment of the log cannot be made: {why}")
-            }
+        lock(&self.state).shortage.as_ref().map(|Shortage { why, .. }| match why.is_full() {
+            true => format!("no room for another segment of the log: {why}"),
+            false => format!("another segment of the log cannot be made: {why}"),
         })
     }
 
@@ -293,7 +291,7 @@ mod tests {
         assert!(spares.shortage().is_some() && !spares.is_short());
         let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
         let refused = spares.take(1, true, full).unwrap_err();
-        assert!(matches!(refused, Unwritable::Full(_)), "{refused:?}");
+        assert!(matches!(refused, Unwritable::NoSpace(_)), "{refused:?}");
         assert!(spares.is_short());
     }
 
