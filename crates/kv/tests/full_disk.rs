@@ -177,6 +177,71 @@ fn takes_deletes_in_any_order(path: &Path) {
     assert_eq!(begin().1.keys(), 0);
 }
 
+/// With another limit segments have another size. While what is alive in large ones is moved into many small
+/// ones, several write, and what is free of the disk is not enough for all.
+fn takes_deletes_behind_larger_segments(path: &Path) {
+    for round in 0..ROUNDS {
+        let with = |segment_bytes| {
+            let options = StoreOptions { segment_bytes, ..OPTIONS };
+            let path = path.to_owned();
+            let directory =
+                DirectoryOptions { path, durability: Durability::Always, repair: false };
+            Store::open(options, &directory, 1 << 30).expect("it opens").0
+        };
+        let put = |items: &mut Items, key: u32| {
+            let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[1; 1000] };
+            items.update(&key.to_le_bytes(), 1, |_| (put, ())).0.map(drop)
+        };
+        let remove = |items: &mut Items, key: u32| {
+            let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
+            removed.expect("a full disk takes deletes");
+        };
+        let mut items = Items::new(with(2 * SEGMENT_BYTES));
+        let keys = (0..).find(|key| put(&mut items, *key).is_err()).expect("the disk is small");
+        (0..keys).filter(|key| key % 8 > 3).for_each(|key| remove(&mut items, key));
+        drop(items);
+        let store = with(SEGMENT_BYTES / 8);
+        let mut filler = fs::File::create(path.join("filler")).expect("a file");
+        while filler.write_all(&[1; 4096]).is_ok() {}
+        let filled = filler.metadata().expect("it is open").len();
+        let left = u64::from(6 + 2 * round) * SEGMENT_BYTES as u64 / 8;
+        filler.set_len(filled.saturating_sub(left)).expect("it is larger");
+        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        let there = Mutex::new((0..keys).filter(|key| key % 8 < 4).collect::<Vec<_>>());
+        thread::scope(|scope| {
+            for writer in 1..=WRITERS {
+                let (mut items, there) = (Items::new(store.clone()), &there);
+                scope.spawn(move || {
+                    let mut refused = 0;
+                    for key in writer << 20.. {
+                        match put(&mut items, key) {
+                            Ok(()) => there.lock().expect("nobody panics").push(key),
+                            Err(Refused::NoSpace) => refused += 1,
+                            // As above.
+                            Err(Refused::Changed) => {}
+                            Err(error) => panic!("{error:?}"),
+                        }
+                        if refused == 200 {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        let mut items = Items::new(store.clone());
+        let there = there.into_inner().expect("nobody panics");
+        there.into_iter().for_each(|key| remove(&mut items, key));
+        assert_eq!(store.keys(), 0);
+        drop((items, keeper, store));
+        fs::remove_file(path.join("filler")).expect("it is there");
+    }
+}
+
+#[test]
+fn a_disk_that_is_filled_while_larger_segments_are_moved_takes_deletes() {
+    on_a_disk("larger", takes_deletes_behind_larger_segments);
+}
+
 #[test]
 fn a_full_disk_takes_deletes_in_any_order_and_after_restarts() {
     on_a_disk("order", takes_deletes_in_any_order);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::{fmt, io};
 
 pub(crate) use self::commit::Commit;
-use self::spares::{Spares, is_full, refused};
+use self::spares::{Share, Spares, is_full, refused};
 use self::turns::Turns;
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
@@ -94,6 +94,8 @@ pub(crate) struct Log {
     segment_bytes: usize,
     /// The most that one of `segments` took when it was opened.
     largest: usize,
+    /// Bytes of the longest record in them.
+    longest: usize,
     bytes_max: AtomicU64,
     /// The next segments.
     spares: Spares,
@@ -147,12 +149,14 @@ pub(crate) struct Recovered {
     pub(crate) spare: Vec<Segment>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
+    /// Bytes of the longest record, or of what it may become once it is moved.
+    pub(crate) longest: usize,
 }
 
 impl Recovered {
     /// Of a log that never was.
     pub(crate) fn nothing() -> Recovered {
-        Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0 }
+        Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0, longest: 0 }
     }
 }
 
@@ -177,7 +181,7 @@ impl Log {
             Some((directory, durability)) => (Some(directory), durability),
             None => (None, Durability::None),
         };
-        let Recovered { segments, spare, mut next, last } = recovered;
+        let Recovered { segments, spare, mut next, last, longest } = recovered;
         let mut segments: BTreeMap<_, _> =
             segments.into_iter().map(|segment| (segment.id, segment)).collect();
         let mut spare = VecDeque::from(spare);
@@ -222,6 +226,7 @@ impl Log {
             durability,
             segment_bytes,
             largest,
+            longest,
             bytes_max: AtomicU64::new(bytes_max),
             spares: Spares::new(spare, shortage.as_ref(), is_begun),
             next: AtomicU32::new(next),
@@ -252,7 +257,7 @@ impl Log {
             return Err(self.limit_reached());
         }
         if self.is_in_reserve(beyond) {
-            self.spares.fill(self.spare_for(0, beyond), false, || self.make_segment())?;
+            self.spares.fill(self.share(0, beyond), false, || self.make_segment())?;
         }
         let mut fresh = Vec::new();
         let mut room = head.room();
@@ -314,7 +319,7 @@ impl Log {
         if self.is_beyond_limit(before + 1, beyond) {
             return Err(self.limit_reached());
         }
-        self.spares.take(self.spare_for(1, beyond), beyond > 0, || self.make_segment())
+        self.spares.take(self.left(beyond), beyond > 0, || self.make_segment())
     }
 
     fn limit_reached(&self) -> Unwritable {
@@ -353,7 +358,8 @@ impl Log {
         let allowed =
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
         let next = usize::from(allowed && (half || self.shortage().is_some()));
-        self.spares.fill(self.reserved() + next, true, || self.make_segment())?;
+        let needed = Share::of_all(self.reserved() + next);
+        self.spares.fill(needed, true, || self.make_segment())?;
         let is_over = was_short && !self.is_short();
         self.spares.forget_shortage();
         Ok(is_over)
@@ -411,7 +417,7 @@ impl Log {
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| refused(&error))?;
             // Before somebody else has the blocks. That it cannot be had is told to who needs one.
-            let _ = self.spares.fill(RESERVED, true, || self.make_segment());
+            let _ = self.spares.fill(Share::of_all(RESERVED), true, || self.make_segment());
         }
         self.replace(id, None);
         self.spares.freed();

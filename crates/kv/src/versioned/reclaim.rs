@@ -4,6 +4,7 @@
 //! segment is worth it when half of it is dead, so that the log takes at most twice what is alive,
 //! and each byte moved frees another one; or an eighth, while somebody waits for space.
 
+use std::iter::once_with;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -88,16 +89,20 @@ impl Store {
         let full = self.0.log.full_segments().into_iter().filter(written);
         let full: Vec<_> = full.collect();
         let harmed = lock(&self.0.harmed).clone();
-        let harmed = full.iter().find(|segment| harmed.contains(&segment.id) && told(segment));
+        let harmed = full.iter().filter(|segment| harmed.contains(&segment.id) && told(segment));
         let least = || {
             let mut worth: Vec<_> = full.iter().filter(|segment| worth(segment)).collect();
             worth.sort_by_key(|segment| segment.live());
-            worth.into_iter().find(|segment| self.0.log.may_move(segment))
+            worth
         };
-        let Some(segment) = harmed.or_else(least).or_else(|| {
+        let burden = || {
             let oldest = full.first().filter(|oldest| may_go(oldest));
-            oldest.filter(|oldest| self.is_burdened() && self.0.log.may_move(oldest))
-        }) else {
+            oldest.filter(|_| self.is_burdened())
+        };
+        // Each is looked for only where there is none before it.
+        let mut found = harmed.chain(once_with(least).flatten()).chain(once_with(burden).flatten());
+        let movable = found.find_map(|segment| Some((segment, self.0.log.earmark_for(segment)?)));
+        let Some((segment, _earmark)) = movable else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
             // What says that all keys are gone is moved, and so not dead, until each says so itself.
             let may_turn = is_felt && self.clearing() == 0;

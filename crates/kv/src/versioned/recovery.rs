@@ -160,8 +160,9 @@ pub(crate) fn read_segments(
     let next = next.max(findings.settled.map_or(1, |settled| settled.segment + 1));
     let spare = log.spare()?;
     let last = log.reached.last;
+    let longest = log.kept.iter().map(|part| part.scan.longest).max().unwrap_or_default();
     let segments = log.kept.into_iter().map(Part::whole).collect::<Result<_, _>>()?;
-    Ok((Recovered { segments, spare, next, last }, findings))
+    Ok((Recovered { segments, spare, next, last, longest }, findings))
 }
 
 /// What damage costs, if it is to be paid.

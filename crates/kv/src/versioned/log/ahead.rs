@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::spares::{Earmark, Share};
 use super::{HEAD_BYTES, Head, Log, RESERVED, Unwritable};
 use crate::versioned::room::Room;
 use crate::versioned::segment::Segment;
@@ -14,7 +15,7 @@ impl Log {
         let needed = self.needed(room);
         let beyond = room.beyond();
         needed == 0 && !self.is_in_reserve(beyond)
-            || self.spares.has(self.spare_for(needed, beyond))
+            || self.spares.has(self.share(needed, beyond))
             || self.is_beyond_limit(needed, beyond)
             || (beyond == 0 && self.spares.refuses())
     }
@@ -27,8 +28,8 @@ impl Log {
         if is_there || self.is_beyond_limit(needed, beyond) {
             return Ok(());
         }
-        let count = self.spare_for(needed, beyond);
-        self.spares.fill(count, beyond > 0, || self.make_segment())
+        let share = self.share(needed, beyond);
+        self.spares.fill(share, beyond > 0, || self.make_segment())
     }
 
     /// Bytes of records that the segment that is written to still takes.
@@ -42,7 +43,7 @@ impl Log {
         self.is_beyond_limit(needed, beyond)
             || ((needed > 0 || self.is_in_reserve(beyond))
                 && self.is_short()
-                && !self.spares.has(self.spare_for(needed, beyond)))
+                && !self.spares.has(self.share(needed, beyond)))
     }
 
     /// Whether such a commit would find the segments that it may need, were nothing else in the log.
@@ -74,7 +75,7 @@ impl Log {
     /// Whether what a commit of this kind would write to may have been taken out of what it leaves to others:
     /// then that is replaced first.
     pub(crate) fn is_in_reserve(&self, beyond: usize) -> bool {
-        self.is_durable() && self.spares.are_fewer_than(self.spare_for(0, beyond))
+        self.is_durable() && self.spares.are_fewer_than(self.left(beyond))
     }
 
     /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
@@ -95,21 +96,23 @@ impl Log {
         }
     }
 
-    /// Whether what is alive in a segment can be moved as a whole. Of one from before, when segments were larger,
-    /// it may need several: they are made first, for on a disk that is full it would take the reserve.
-    pub(crate) fn may_move(&self, segment: &Segment) -> bool {
+    /// Earmarks what it takes to move what is alive in a segment as a whole, if it can be had. Of one from
+    /// before, when segments were larger, that may be several, made first: on a disk that is full it would be
+    /// the reserve, and others would write to it meanwhile.
+    pub(crate) fn earmark_for(&self, segment: &Segment) -> Option<Earmark<'_>> {
         let live = segment.live() as usize;
-        let (is_large, needed) = (segment.reserved > self.segment_bytes, self.segments_in(live));
-        !is_large
-            || live <= self.room()
-            || self.spares.fill(needed, false, || self.make_segment()).is_ok()
+        let is_small = segment.reserved <= self.segment_bytes || live <= self.room();
+        // Each but the last has no room for the longest of its records.
+        let least = (self.segment_bytes - HEAD_BYTES).saturating_sub(self.longest).max(1);
+        let needed = if is_small { 0 } else { self.segments_in(live).min(1 + live / least) };
+        self.spares.earmark(needed, || self.make_segment()).ok()
     }
 
     /// Replaces what was taken out of the reserve, unless the disk has just refused that.
     pub(crate) fn refill(&self) {
         if self.is_in_reserve(0) {
             // Whoever needs one is told.
-            let _ = self.spares.fill(RESERVED, false, || self.make_segment());
+            let _ = self.spares.fill(Share::of_all(RESERVED), false, || self.make_segment());
         }
     }
 
@@ -119,9 +122,14 @@ impl Log {
         1 + 2 * bytes / self.segment_bytes
     }
 
-    /// Spare segments that there must be so that so many can be taken.
-    pub(super) fn spare_for(&self, needed: usize, beyond: usize) -> usize {
-        self.reserved().saturating_sub(beyond) + needed
+    /// Of the spare segments, so many for a commit of a kind.
+    pub(super) fn share(&self, needed: usize, beyond: usize) -> Share {
+        Share { taken: needed, left: self.left(beyond) }
+    }
+
+    /// Spare segments that it leaves to others.
+    pub(super) fn left(&self, beyond: usize) -> usize {
+        self.reserved().saturating_sub(beyond)
     }
 }
 

@@ -29,18 +29,35 @@ pub(super) fn refused(error: &io::Error) -> Unwritable {
     if is_full(error) { Unwritable::NoSpace(why) } else { Unwritable::Failed(why) }
 }
 
+/// How many segments somebody takes, and how many are to be left then, for whom they are reserved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) taken: usize,
+    /// Who leaves none at all takes also those that are earmarked.
+    pub(super) left: usize,
+}
+
+impl Share {
+    /// So many, whosever they are.
+    pub(super) fn of_all(taken: usize) -> Share {
+        Share { taken, left: 0 }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Spares {
     state: Mutex<State>,
     made: Condvar,
-    /// How many there are while some of the reserved ones are missing that had been taken; else `usize::MAX`.
-    /// For who commits: that is not to lock anything more.
+    /// How many there are to be left while some of the reserved ones are missing that had been taken; else
+    /// `usize::MAX`. For who commits: that is not to lock anything more.
     left: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     segments: VecDeque<Segment>,
+    /// So many are for what moves now, which may be more than are reserved for that always.
+    earmarked: usize,
     /// Whether one that is reserved was taken, and was not replaced yet.
     is_lent: bool,
     is_making: bool,
@@ -64,8 +81,18 @@ impl Shortage {
 impl State {
     /// See [`Spares::left`].
     fn left(&mut self) -> usize {
-        self.is_lent &= self.segments.len() < RESERVED;
-        if self.is_lent { self.segments.len() } else { usize::MAX }
+        let there = self.segments.len();
+        self.is_lent &= there < self.earmarked.max(RESERVED);
+        match self.is_lent {
+            true if there < self.earmarked => 0,
+            true => there,
+            false => usize::MAX,
+        }
+    }
+
+    /// How many there have to be.
+    fn needed(&self, Share { taken, left }: Share) -> usize {
+        taken + if left == 0 { 0 } else { left.max(self.earmarked) }
     }
 
     /// Why nobody who only writes is to ask the disk now.
@@ -86,6 +113,16 @@ impl Drop for Making<'_> {
     }
 }
 
+/// What moves now has segments of its own, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Earmark<'a>(&'a Spares);
+
+impl Drop for Earmark<'_> {
+    fn drop(&mut self) {
+        self.0.note_earmarked(&mut lock(&self.0.state), 0);
+    }
+}
+
 impl Spares {
     /// Those that were made before, and why there are no more, unless there may be. Of a log that `is_begun`
     /// already, reserved ones that are missing had been taken.
@@ -96,7 +133,7 @@ impl Spares {
     ) -> Spares {
         let shortage = shortage.map(Shortage::new);
         let is_lent = is_begun || shortage.is_some();
-        let mut state = State { segments, is_lent, is_making: false, shortage };
+        let mut state = State { segments, earmarked: 0, is_lent, is_making: false, shortage };
         let left = AtomicUsize::new(state.left());
         Spares { state: Mutex::new(state), made: Condvar::new(), left }
     }
@@ -106,30 +143,46 @@ impl Spares {
         self.left.store(state.left(), Ordering::Relaxed);
     }
 
-    /// Whether some of the reserved ones were taken, and there are fewer left than these.
-    pub(super) fn are_fewer_than(&self, count: usize) -> bool {
-        self.left.load(Ordering::Relaxed) < count
+    fn note_earmarked(&self, state: &mut State, earmarked: usize) {
+        state.earmarked = earmarked;
+        self.note_left(state);
     }
 
-    /// Sees to it that there are so many. Who does not `insist` is refused at once where the disk had no
+    /// Whether some of the reserved ones were taken, and there are fewer than are to be left.
+    pub(super) fn are_fewer_than(&self, left: usize) -> bool {
+        self.left.load(Ordering::Relaxed) < left
+    }
+
+    /// Sees to it that this can be taken. Who does not `insist` is refused at once where the disk had no
     /// room just now.
     pub(super) fn fill(
         &self,
-        count: usize,
+        share: Share,
         insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<(), Unwritable> {
-        self.filled(count, insists, make).map(drop)
+        self.filled(share, insists, make).map(drop)
+    }
+
+    /// Sees to it that there are so many, and that whoever leaves any leaves these. One at a time earmarks some.
+    pub(super) fn earmark(
+        &self,
+        count: usize,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Result<Earmark<'_>, Unwritable> {
+        let mut state = self.filled(Share::of_all(count), false, make)?;
+        self.note_earmarked(&mut state, count);
+        Ok(Earmark(self))
     }
 
     fn filled(
         &self,
-        count: usize,
+        share: Share,
         insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<MutexGuard<'_, State>, Unwritable> {
         let mut state = lock(&self.state);
-        while state.segments.len() < count {
+        while state.segments.len() < state.needed(share) {
             if let Some(refusal) = state.refusal().filter(|_| !insists) {
                 return Err(refusal);
             }
@@ -153,14 +206,14 @@ impl Spares {
         Ok(state)
     }
 
-    /// Takes one, where there are so many with it.
+    /// Takes one, where so many are left.
     pub(super) fn take(
         &self,
-        count: usize,
+        left: usize,
         insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Segment, Unwritable> {
-        let mut state = self.filled(count.max(1), insists, make)?;
+        let mut state = self.filled(Share { taken: 1, left }, insists, make)?;
         let taken = state.segments.pop_front().expect("there is one at least");
         state.is_lent |= insists;
         self.note_left(&mut state);
@@ -174,9 +227,10 @@ impl Spares {
         self.note_left(&mut state);
     }
 
-    /// Whether there are so many.
-    pub(super) fn has(&self, count: usize) -> bool {
-        lock(&self.state).segments.len() >= count
+    /// Whether this can be taken.
+    pub(super) fn has(&self, share: Share) -> bool {
+        let state = lock(&self.state);
+        state.segments.len() >= state.needed(share)
     }
 
     /// Whether who only writes and needs another one is refused at once.
@@ -242,13 +296,13 @@ mod tests {
                     }
                     made()
                 };
-                spares.fill(5, false, make)
+                spares.fill(Share::of_all(5), false, make)
             });
             third_begun.wait();
             // Two are there, and the third one is being made.
-            assert!(spares.has(2) && !spares.has(3));
-            assert_eq!(spares.take(2, false, made).unwrap().id, 1);
-            assert_eq!(spares.take(1, false, made).unwrap().id, 2);
+            assert!(spares.has(Share::of_all(2)) && !spares.has(Share::of_all(3)));
+            assert_eq!(spares.take(1, false, made).unwrap().id, 1);
+            assert_eq!(spares.take(0, false, made).unwrap().id, 2);
             third_goes_on.wait();
             slow.join().unwrap().unwrap();
         });
@@ -265,19 +319,19 @@ mod tests {
         };
         let began = Instant::now();
         for _ in 0..1000 {
-            spares.take(1, false, full).unwrap_err();
+            spares.take(0, false, full).unwrap_err();
         }
         let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();
         assert!(u128::from(asked.load(Ordering::Relaxed)) <= 1 + pauses, "{asked:?} in {pauses}");
         assert!(spares.shortage().is_some());
         // The keeper asks all the same, and who has freed some lets others ask.
         let before = asked.load(Ordering::Relaxed);
-        spares.fill(1, true, full).unwrap_err();
+        spares.fill(Share::of_all(1), true, full).unwrap_err();
         spares.freed();
-        spares.take(1, false, full).unwrap_err();
+        spares.take(0, false, full).unwrap_err();
         assert_eq!(asked.load(Ordering::Relaxed), before + 2);
         spares.freed();
-        spares.take(1, false, || Segment::growing(1, 0, 4096)).unwrap();
+        spares.take(0, false, || Segment::growing(1, 0, 4096)).unwrap();
         assert_eq!(spares.shortage(), None);
     }
 
@@ -285,12 +339,12 @@ mod tests {
     fn what_is_no_want_of_room_is_not_told_as_one() {
         let spares = Spares::new(VecDeque::new(), None, false);
         let no_file = || Err(io::Error::from_raw_os_error(libc::EMFILE));
-        let refused = spares.take(1, false, no_file).unwrap_err();
+        let refused = spares.take(0, false, no_file).unwrap_err();
         assert!(matches!(refused, Unwritable::Failed(_)), "{refused:?}");
-        assert_eq!(spares.take(1, false, no_file).unwrap_err(), refused);
+        assert_eq!(spares.take(0, false, no_file).unwrap_err(), refused);
         assert!(spares.shortage().is_some() && !spares.is_short());
         let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        let refused = spares.take(1, true, full).unwrap_err();
+        let refused = spares.take(0, true, full).unwrap_err();
         assert!(matches!(refused, Unwritable::NoSpace(_)), "{refused:?}");
         assert!(spares.is_short());
     }
@@ -299,9 +353,38 @@ mod tests {
     fn who_panics_while_it_makes_one_stops_nobody() {
         let spares = Spares::new(VecDeque::new(), None, false);
         std::thread::scope(|scope| {
-            let panics = scope.spawn(|| spares.fill(1, false, || panic!("as is asked for")));
+            let panics =
+                scope.spawn(|| spares.fill(Share::of_all(1), false, || panic!("as is asked for")));
             panics.join().unwrap_err();
         });
-        assert_eq!(spares.take(1, false, || Segment::growing(1, 0, 4096)).unwrap().id, 1);
+        assert_eq!(spares.take(0, false, || Segment::growing(1, 0, 4096)).unwrap().id, 1);
+    }
+
+    #[test]
+    fn what_is_earmarked_is_taken_by_what_it_is_for_alone() {
+        let (spares, next) = (Spares::new(VecDeque::new(), None, false), AtomicU32::new(1));
+        let made = || Segment::growing(next.fetch_add(1, Ordering::Relaxed), 0, 4096);
+        let full = || Err(io::ErrorKind::StorageFull.into());
+        let earmark = spares.earmark(5, made).unwrap();
+        // Who only writes, and who deletes.
+        for left in [RESERVED, 1] {
+            assert!(!spares.are_fewer_than(left) && spares.has(Share { taken: 0, left }));
+            assert!(!spares.has(Share { taken: 1, left }));
+            spares.take(left, true, full).unwrap_err();
+        }
+        for taken in 1..=5 {
+            assert_eq!(spares.take(0, true, full).unwrap().id, taken);
+            // Nor does anybody write into what was taken, before as many are there again.
+            assert!([RESERVED, 1].into_iter().all(|left| spares.are_fewer_than(left)));
+            assert!(!spares.are_fewer_than(0));
+        }
+        spares.fill(Share { taken: 0, left: 1 }, true, made).unwrap();
+        assert!(!spares.are_fewer_than(RESERVED) && !spares.has(Share::of_all(6)));
+        spares.take(0, true, full).unwrap();
+        assert!(spares.are_fewer_than(1));
+        drop(earmark);
+        // Those that are reserved always are there still.
+        assert!(!spares.are_fewer_than(RESERVED));
+        spares.take(RESERVED, false, full).unwrap();
     }
 }
