@@ -2,6 +2,9 @@
 //! less than its length. PostgreSQL compresses what is long: of a word that is said over and over it
 //! writes a hundredth, and what is measured is its compression.
 
+use std::iter;
+use std::sync::LazyLock;
+
 use knee_random::Random;
 
 /// The longest content.
@@ -12,18 +15,39 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 /// Letters that a random number of 64 bits is good for.
 const PER_NUMBER: usize = 10;
 
+/// Random letters that all messages are cut out of: a letter drawn for each of theirs would take longer than
+/// it takes to send it. They are more than what compresses a message looks back on, 4 KiB or 64.
+static BLOCK: LazyLock<String> = LazyLock::new(|| {
+    let mut random = Random::stream(0, 0);
+    let mut block = String::with_capacity(BLOCK_BYTES + PER_NUMBER);
+    while block.len() < BLOCK_BYTES {
+        let bits = random.bits();
+        let letter = |place| char::from(LETTERS[(bits >> (6 * place)) as usize % LETTERS.len()]);
+        block.extend((0..PER_NUMBER).map(letter));
+    }
+    block.truncate(BLOCK_BYTES);
+    block
+});
+const BLOCK_BYTES: usize = 1 << 20;
+
 /// What the message with this number says, of so many characters.
 pub(super) fn content(sender: u32, number: u64, characters: usize) -> String {
     let mut content = format!("{sender}:{number} ");
-    content.reserve(characters + PER_NUMBER);
-    let mut random = Random::stream(u64::from(sender), number);
-    while content.len() < characters {
-        let bits = random.bits();
-        let letter = |place| char::from(LETTERS[(bits >> (6 * place)) as usize % LETTERS.len()]);
-        content.extend((0..PER_NUMBER).map(letter));
-    }
     content.truncate(characters);
+    content.reserve_exact(characters - content.len());
+    content.extend(behind(sender, number, characters - content.len()));
     content
+}
+
+/// What it says behind its head, of so many characters, in pieces.
+fn behind(sender: u32, number: u64, characters: usize) -> impl Iterator<Item = &'static str> {
+    let mut left = characters;
+    let mut from = Random::stream(u64::from(sender), number).bits() as usize % BLOCK_BYTES;
+    iter::from_fn(move || {
+        let piece = &BLOCK[from..(from + left).min(BLOCK_BYTES)];
+        (left, from) = (left - piece.len(), 0);
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// Whether a message of `sender` says what one of its messages does.
@@ -36,8 +60,16 @@ pub(super) fn is_of(said: &str, sender: u32, characters: usize) -> bool {
             None => said.starts_with(&head) || head.starts_with(said),
             Some(number) => number
                 .and_then(|number| number.parse().ok())
-                .is_some_and(|number| said == content(sender, number, characters)),
+                .is_some_and(|number| is_message(said, sender, number)),
         }
+}
+
+fn is_message(said: &str, sender: u32, number: u64) -> bool {
+    let rest = said.strip_prefix(&format!("{sender}:{number} "));
+    rest.is_some_and(|mut rest| {
+        behind(sender, number, rest.len())
+            .all(|piece| rest.strip_prefix(piece).map(|behind| rest = behind).is_some())
+    })
 }
 
 #[cfg(test)]
@@ -53,8 +85,21 @@ mod tests {
             assert!(!is_of(&said, 8, characters), "{said}");
             assert!(!is_of(&said, 7, characters + 1), "{said}");
         }
-        let changed = content(7, 12, 200).replacen("7:12 ", "7:13 ", 1);
-        assert!(!is_of(&changed, 7, 200));
+        let said = content(7, 12, 200);
+        assert!(!is_of(&said.replacen("7:12 ", "7:13 ", 1), 7, 200));
+        assert!(!is_of(&said.replacen("7:12 ", "7:012 ", 1)[..200], 7, 200));
+        let (but_one, last) = said.split_at(199);
+        let other = if last == "x" { "y" } else { "x" };
+        assert!(!is_of(&format!("{but_one}{other}"), 7, 200));
+    }
+
+    #[test]
+    fn a_message_may_be_longer_than_what_it_is_cut_out_of() {
+        let characters = 2 * BLOCK_BYTES + 100;
+        let said = content(1, 2, characters);
+        assert!(said.len() == characters && is_of(&said, 1, characters));
+        assert!(!is_of(&said[..characters - 1], 1, characters));
+        assert_ne!(said["1:2 ".len()..][..100], content(1, 3, 200)["1:3 ".len()..][..100]);
     }
 
     /// All 64 letters are about as frequent, and no four of them follow each other twice in what a
