@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind as UsageError;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use knee_reactor::{bind, process};
 use knee_serving::{Limits, Shards, Trace, runtime};
 use knee_telemetry::{Broker, Reporter, Stats, tell};
@@ -25,6 +27,18 @@ use crate::postgres::{self, Postgres};
 use crate::sqlite::{self, Sqlite};
 
 const PROGRAM: &str = "knee-queue";
+
+/// Flags that say something of PostgreSQL alone.
+const OF_POSTGRES: [&str; 6] = [
+    "database_password_file",
+    "connections",
+    "connection_wait_ms",
+    "call_max_s",
+    "connection_idle_max_s",
+    "combine",
+];
+/// And of SQLite.
+const OF_SQLITE: [&str; 1] = ["durability"];
 
 /// Longer times than these thirty years are a mistake, and would overflow the clock.
 const SECONDS_MAX: u64 = 1_000_000_000;
@@ -201,7 +215,7 @@ impl Refusal {
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
-    let flags = Flags::parse();
+    let flags = Flags::of(Flags::command().get_matches()).unwrap_or_else(|error| error.exit());
     let outcome = match &flags.command {
         None => run(&flags.serve),
         Some(Command::Migrate(migrate)) => migrate.run(),
@@ -211,6 +225,27 @@ pub fn main() -> ExitCode {
         Err(Refusal { message, code }) => {
             tell(PROGRAM, message);
             ExitCode::from(code)
+        }
+    }
+}
+
+impl Flags {
+    /// What a command line says. What means nothing to the database that it names is refused: somebody may
+    /// believe that it does.
+    fn of(matches: ArgMatches) -> Result<Flags, clap::Error> {
+        let flags = Flags::from_arg_matches(&matches)?;
+        let (name, others): (_, &[&[_]]) = match &flags.serve.database {
+            Target::Postgres(_) => ("PostgreSQL", &[&OF_SQLITE]),
+            Target::Sqlite(_) => ("SQLite", &[&OF_POSTGRES]),
+            Target::Null => ("a server without a database", &[&OF_SQLITE, &OF_POSTGRES]),
+        };
+        let is_given = |flag: &&&str| matches.value_source(flag) == Some(ValueSource::CommandLine);
+        match others.iter().copied().flatten().find(is_given) {
+            None => Ok(flags),
+            Some(flag) => {
+                let why = format!("--{} means nothing to {name}", flag.replace('_', "-"));
+                Err(Flags::command().error(UsageError::ArgumentConflict, why))
+            }
         }
     }
 }
@@ -440,13 +475,43 @@ fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use std::ops::Range;
 
     use super::*;
 
     #[test]
     fn the_flags_are_consistent() {
         Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn what_means_nothing_to_a_database_is_refused() {
+        let of = |words: &[&str]| {
+            Flags::of(Flags::command().get_matches_from([&[PROGRAM], words].concat()))
+        };
+        let databases = ["postgresql://a@b/c", "sqlite", "sqlite:file", "null"];
+        let rows: [(&[&str], Range<usize>); 7] = [
+            (&["--database-password-file", "file"], 0..1),
+            (&["--connections", "4"], 0..1),
+            (&["--connection-wait-ms", "5"], 0..1),
+            (&["--call-max-s", "5"], 0..1),
+            (&["--connection-idle-max-s", "5"], 0..1),
+            (&["--combine", "1"], 0..1),
+            (&["--durability", "always"], 1..3),
+        ];
+        for (given, takes) in rows {
+            for (index, database) in databases.iter().enumerate() {
+                let flags = of(&[&["--database", database], given].concat());
+                assert_eq!(flags.is_ok(), takes.contains(&index), "{given:?} {database}");
+                if let Err(error) = flags {
+                    assert!(error.to_string().contains(given[0]), "{error}");
+                }
+            }
+        }
+        assert!(
+            of(&["migrate", "--database", "postgresql://a@b/c", "--database-password-file", "f"])
+                .is_ok()
+        );
     }
 
     #[test]
