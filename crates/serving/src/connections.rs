@@ -28,7 +28,7 @@ const PREFACE_BYTES: usize = 24;
 /// Whom a server serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time; further ones wait.
+    /// Connections at a time; further ones are closed at once.
     pub connections_max: usize,
     /// Who says nothing from the beginning on is left after so long.
     pub silence_max: Duration,
@@ -91,11 +91,14 @@ pub fn connections(
     let Limits { connections_max, silence_max, idle_max } = limits;
     let places = Arc::new(Semaphore::new(connections_max));
     unfold((listener, places, budget, open), move |(listener, places, budget, open)| async move {
-        let permit = Arc::clone(&places).acquire_owned().await.ok()?;
-        let stream = loop {
+        let (stream, permit) = loop {
             let accepted = listener.accept().await;
             match accepted.and_then(|(stream, _)| stream.set_nodelay(true).map(|()| stream)) {
-                Ok(stream) => break stream,
+                Ok(stream) => match Arc::clone(&places).try_acquire_owned() {
+                    Ok(permit) => break (stream, permit),
+                    // Closed at once: who waited instead would not know what for.
+                    Err(_) => drop(stream),
+                },
                 // Out of descriptors, most likely: come back when some may be free. Whoever is gone
                 // already only waited as long.
                 Err(_) => tokio::time::sleep(REFUSED_PAUSE).await,

@@ -50,7 +50,7 @@ pub struct Settings {
     /// of its answer, and those of a connection no more than they leave to others; what is beyond it
     /// is refused. Three of the largest at least: then one is taken while another one is answered.
     pub messages_bytes_max: usize,
-    /// Connections served at a time; further ones wait.
+    /// Connections served at a time; further ones are closed at once.
     pub connections_max: usize,
     /// A connection that says nothing from its beginning on is closed after so long.
     pub silence_max: Duration,

@@ -271,8 +271,9 @@ async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
     leaving.begin("/knee.kv.v1.KeyValue/BulkPut", request.len(), &request);
     while stats(&mut client).await.writes == 0 {}
     drop(leaving);
-    // Another one is served: that one is gone.
+    // Another one is served once that one is gone.
     let mut other = store.client().await;
+    while read(&mut other, b"none").await.is_err_and(|status| status.code() != Code::NotFound) {}
     for _ in 0..100 {
         let status = put_large(&mut other).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");

@@ -58,6 +58,21 @@ async fn who_does_nothing_is_left_and_who_waits_for_a_message_is_not() {
 }
 
 #[tokio::test]
+async fn who_comes_where_all_places_are_taken_is_told_at_once() {
+    let limits = Limits { connections_max: 1, ..settings().limits };
+    let server = Server::with(Settings { limits, ..settings() }, Ledger::open());
+    let mut first = server.client().await;
+    first.counts(CountsRequest {}).await.unwrap();
+    let mut second = connect(&server);
+    second.write_all(PREFACE).unwrap();
+    assert!(tokio::task::spawn_blocking(move || is_closed(&mut second)).await.unwrap());
+    first.counts(CountsRequest {}).await.unwrap();
+    drop(first);
+    let mut third = server.client().await;
+    while third.counts(CountsRequest {}).await.is_err() {}
+}
+
+#[tokio::test]
 async fn who_never_says_anything_is_left() {
     let limits = Limits { silence_max: Duration::from_millis(50), ..settings().limits };
     let server = Server::with(Settings { limits, ..settings() }, Ledger::open());
