@@ -237,6 +237,49 @@ fn takes_deletes_behind_larger_segments(path: &Path) {
     }
 }
 
+/// What is alive in a large segment does not fit what is free of the disk, and those who write do.
+fn does_not_fit(path: &Path) {
+    let with = |segment_bytes| {
+        let options = StoreOptions { segment_bytes, ..OPTIONS };
+        let directory = DirectoryOptions {
+            path: path.to_owned(),
+            durability: Durability::Always,
+            repair: false,
+        };
+        Store::open(options, &directory, 1 << 30).expect("it opens").0
+    };
+    let write = |store: &Store, key: u32, action| {
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        let made = store.write(&write, None, 1).expect("there is room");
+        store.sync(made.sequence).expect("the disk takes it");
+    };
+    let put = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[1; 1000] };
+    let store = with(8 * SEGMENT_BYTES);
+    (0..400).for_each(|key| write(&store, key, put));
+    (0..240).for_each(|key| write(&store, key, Action::Delete));
+    drop(store);
+    let store = with(SEGMENT_BYTES / 8);
+    let mut filler = fs::File::create(path.join("filler")).expect("a file");
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    let filled = filler.metadata().expect("it is open").len();
+    filler.set_len(filled - 2 * SEGMENT_BYTES as u64).expect("it is larger");
+    for key in 500..510 {
+        // Nobody has to do without what was replaced, nor is anybody told that the disk is full.
+        assert_eq!((store.reclaim(), store.shortage()), (Ok(false), None));
+        write(&store, key, put);
+    }
+    filler.set_len(0).expect("it is open");
+    // The disk is asked again a little later only.
+    while !store.reclaim().expect("there is room") {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_move_that_does_not_fit_is_no_want_of_room() {
+    on_a_disk("no-fit", does_not_fit);
+}
+
 #[test]
 fn a_disk_that_is_filled_while_larger_segments_are_moved_takes_deletes() {
     on_a_disk("larger", takes_deletes_behind_larger_segments);

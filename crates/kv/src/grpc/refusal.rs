@@ -184,6 +184,7 @@ mod tests {
                 Code::ResourceExhausted,
             ),
             (BackupError::Log(Unwritable::Full("full".into())), Code::ResourceExhausted),
+            (BackupError::Log(Unwritable::NoSpace("full".into())), Code::ResourceExhausted),
             (BackupError::Io("a".into(), denied()), Code::FailedPrecondition),
             (BackupError::Unsettled("a".into(), full()), Code::Unavailable),
         ] {

@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::{fmt, io};
 
 pub(crate) use self::commit::Commit;
+pub(crate) use self::spares::Earmark;
 use self::spares::{Share, Spares, is_full, refused};
 use self::turns::Turns;
 use super::directory::{Directory, Reached};

@@ -167,7 +167,7 @@ impl Store {
         for id in incomplete.difference(&findings.damaged).chain(&findings.damaged) {
             store.rescue(*id).map_err(|error| match error {
                 ReclaimError::Log(error) => {
-                    DirectoryError::Io(path.clone(), io::Error::other(format!("{error:?}")))
+                    DirectoryError::Io(path.clone(), io::Error::other(error.to_string()))
                 }
                 ReclaimError::Damage(damage) => {
                     DirectoryError::Damaged(path.clone(), damage.to_string())

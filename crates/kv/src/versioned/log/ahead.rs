@@ -100,12 +100,15 @@ impl Log {
     /// before, when segments were larger, that may be several, made first: on a disk that is full it would be
     /// the reserve, and others would write to it meanwhile.
     pub(crate) fn earmark_for(&self, segment: &Segment) -> Option<Earmark<'_>> {
-        let live = segment.live() as usize;
-        let is_small = segment.reserved <= self.segment_bytes || live <= self.room();
-        // Each but the last has no room for the longest of its records.
-        let least = (self.segment_bytes - HEAD_BYTES).saturating_sub(self.longest).max(1);
-        let needed = if is_small { 0 } else { self.segments_in(live).min(1 + live / least) };
+        let is_small = segment.reserved <= self.segment_bytes;
+        let fits = is_small || segment.live() as usize <= self.room();
+        let needed = if fits { 0 } else { self.segments_to_move(segment) };
         self.spares.earmark(needed, || self.make_segment()).ok()
+    }
+
+    /// Segments that it may take to move what is alive in one.
+    pub(crate) fn segments_to_move(&self, segment: &Segment) -> usize {
+        segments_most(segment.live() as usize, self.longest, self.segment_bytes)
     }
 
     /// Replaces what was taken out of the reserve, unless the disk has just refused that.
@@ -116,10 +119,9 @@ impl Log {
         }
     }
 
-    /// Segments that records of so many bytes may need: a record is in one, and leaves less than half of the one
-    /// before unused.
+    /// Segments that records of so many bytes may need.
     fn segments_in(&self, bytes: usize) -> usize {
-        1 + 2 * bytes / self.segment_bytes
+        segments_most(bytes, self.segment_bytes, self.segment_bytes)
     }
 
     /// Of the spare segments, so many for a commit of a kind.
@@ -133,9 +135,52 @@ impl Log {
     }
 }
 
+/// Segments that records of so many bytes may need, none of which is longer than `longest`. Each but the last has
+/// no room for what comes behind it, and two that follow each other have more than fits one.
+fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
+    let capacity = segment_bytes - HEAD_BYTES;
+    let least = capacity.saturating_sub(longest).max(1);
+    1 + (2 * bytes / capacity).min(bytes / least)
+}
+
 impl Head {
     /// Bytes of records that the segment that is written to still takes.
     pub(super) fn room(&self) -> usize {
         self.active.capacity() - HEAD_BYTES - self.active.filled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn records_need_no_more_segments_than_was_said(
+            segment_bytes in 128..4096_usize,
+            longest in 8..4096_usize,
+            lengths in prop::collection::vec(1..4096_usize, 0..200),
+        ) {
+            let capacity = segment_bytes - HEAD_BYTES;
+            let longest = longest.min(capacity);
+            let lengths: Vec<_> = lengths.into_iter().map(|length| 1 + length % longest).collect();
+            let (mut segments, mut room) = (0, 0);
+            for length in &lengths {
+                if *length > room {
+                    (segments, room) = (segments + 1, capacity);
+                }
+                room -= length;
+            }
+            let most = segments_most(lengths.iter().sum(), longest, segment_bytes);
+            prop_assert!(segments <= most, "{segments} and not {most}");
+        }
+    }
+
+    #[test]
+    fn records_that_fill_a_little_more_than_half_of_a_segment_need_one_each() {
+        let length = (1024 - HEAD_BYTES) / 2 + 1;
+        assert!(segments_most(62 * length, length, 1024) >= 62);
     }
 }

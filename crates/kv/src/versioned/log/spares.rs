@@ -63,6 +63,8 @@ struct State {
     is_making: bool,
     /// Of the last one that was asked for, unless it was made.
     shortage: Option<Shortage>,
+    /// The same of the last one that was to be earmarked: who asks for less may find it.
+    unmovable: Option<Shortage>,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,23 @@ impl Shortage {
     fn new(error: &io::Error) -> Shortage {
         Shortage { why: refused(error), since: Some(Instant::now()) }
     }
+
+    /// Why the disk is not to be asked now.
+    fn refusal(&self) -> Option<Unwritable> {
+        let is_fresh = self.since.is_some_and(|since| since.elapsed() < PAUSE);
+        is_fresh.then(|| self.why.clone())
+    }
+}
+
+/// For whom a segment is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// Who only writes is refused at once where the disk had no room just now.
+    Writing,
+    /// What frees space asks all the same.
+    Freeing,
+    /// What asks for so much that it says nothing of who asks for less.
+    Moving,
 }
 
 impl State {
@@ -97,9 +116,7 @@ impl State {
 
     /// Why nobody who only writes is to ask the disk now.
     fn refusal(&self) -> Option<Unwritable> {
-        let Shortage { why, since } = self.shortage.as_ref()?;
-        let is_fresh = since.is_some_and(|since| since.elapsed() < PAUSE);
-        is_fresh.then(|| why.clone())
+        self.shortage.as_ref()?.refusal()
     }
 }
 
@@ -117,6 +134,15 @@ impl Drop for Making<'_> {
 #[derive(Debug)]
 pub(crate) struct Earmark<'a>(&'a Spares);
 
+impl Earmark<'_> {
+    /// From now on no more than so many are needed.
+    pub(crate) fn lower(&self, count: usize) {
+        let mut state = lock(&self.0.state);
+        let earmarked = state.earmarked.min(count);
+        self.0.note_earmarked(&mut state, earmarked);
+    }
+}
+
 impl Drop for Earmark<'_> {
     fn drop(&mut self) {
         self.0.note_earmarked(&mut lock(&self.0.state), 0);
@@ -133,7 +159,8 @@ impl Spares {
     ) -> Spares {
         let shortage = shortage.map(Shortage::new);
         let is_lent = is_begun || shortage.is_some();
-        let mut state = State { segments, earmarked: 0, is_lent, is_making: false, shortage };
+        let mut state =
+            State { segments, earmarked: 0, is_lent, is_making: false, shortage, unmovable: None };
         let left = AtomicUsize::new(state.left());
         Spares { state: Mutex::new(state), made: Condvar::new(), left }
     }
@@ -161,16 +188,18 @@ impl Spares {
         insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<(), Unwritable> {
-        self.filled(share, insists, make).map(drop)
+        let whom = if insists { For::Freeing } else { For::Writing };
+        self.filled(share, whom, make).map(drop)
     }
 
     /// Sees to it that there are so many, and that whoever leaves any leaves these. One at a time earmarks some.
+    /// Those that were made where the disk has no room for all of them stay, for whoever needs some.
     pub(super) fn earmark(
         &self,
         count: usize,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Earmark<'_>, Unwritable> {
-        let mut state = self.filled(Share::of_all(count), false, make)?;
+        let mut state = self.filled(Share::of_all(count), For::Moving, make)?;
         self.note_earmarked(&mut state, count);
         Ok(Earmark(self))
     }
@@ -178,12 +207,17 @@ impl Spares {
     fn filled(
         &self,
         share: Share,
-        insists: bool,
+        whom: For,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<MutexGuard<'_, State>, Unwritable> {
         let mut state = lock(&self.state);
         while state.segments.len() < state.needed(share) {
-            if let Some(refusal) = state.refusal().filter(|_| !insists) {
+            let refusal = match whom {
+                For::Writing => state.refusal(),
+                For::Freeing => None,
+                For::Moving => state.unmovable.as_ref().and_then(Shortage::refusal),
+            };
+            if let Some(refusal) = refusal {
                 return Err(refusal);
             }
             if state.is_making {
@@ -199,7 +233,11 @@ impl Spares {
             std::mem::forget(making);
             state.is_making = false;
             self.made.notify_all();
-            state.shortage = made.as_ref().err().map(Shortage::new);
+            let shortage = made.as_ref().err().map(Shortage::new);
+            match whom {
+                For::Moving if shortage.is_some() => state.unmovable = shortage,
+                _ => state.shortage = shortage,
+            }
             state.segments.push_back(made.map_err(|error| refused(&error))?);
             self.note_left(&mut state);
         }
@@ -213,7 +251,8 @@ impl Spares {
         insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Segment, Unwritable> {
-        let mut state = self.filled(Share { taken: 1, left }, insists, make)?;
+        let whom = if insists { For::Freeing } else { For::Writing };
+        let mut state = self.filled(Share { taken: 1, left }, whom, make)?;
         let taken = state.segments.pop_front().expect("there is one at least");
         state.is_lent |= insists;
         self.note_left(&mut state);
@@ -240,7 +279,9 @@ impl Spares {
 
     /// The disk may have room again.
     pub(super) fn freed(&self) {
-        if let Some(shortage) = &mut lock(&self.state).shortage {
+        let mut state = lock(&self.state);
+        let State { shortage, unmovable, .. } = &mut *state;
+        for shortage in [shortage, unmovable].into_iter().flatten() {
             shortage.since = None;
         }
     }
@@ -382,9 +423,34 @@ mod tests {
         assert!(!spares.are_fewer_than(RESERVED) && !spares.has(Share::of_all(6)));
         spares.take(0, true, full).unwrap();
         assert!(spares.are_fewer_than(1));
+        // What is left to be moved needs no more: so much is there.
+        earmark.lower(4);
+        assert!(!spares.are_fewer_than(RESERVED) && !spares.has(Share { taken: 1, left: 1 }));
+        earmark.lower(5);
+        assert!(!spares.are_fewer_than(RESERVED));
+        spares.take(0, true, full).unwrap();
         drop(earmark);
         // Those that are reserved always are there still.
         assert!(!spares.are_fewer_than(RESERVED));
         spares.take(RESERVED, false, full).unwrap();
+    }
+
+    #[test]
+    fn a_move_that_does_not_fit_says_nothing_of_who_asks_for_less() {
+        let (spares, asked) = (Spares::new(VecDeque::new(), None, false), AtomicU32::new(0));
+        let few = || match asked.fetch_add(1, Ordering::Relaxed) {
+            made @ 0..4 => Segment::growing(made + 1, 0, 4096),
+            _ => Err(io::ErrorKind::StorageFull.into()),
+        };
+        let refused = spares.earmark(6, few).unwrap_err();
+        assert!(refused.is_full() && !spares.is_short() && spares.shortage().is_none());
+        spares.take(RESERVED, false, few).unwrap();
+        assert!(!spares.is_short());
+        // Nor does it ask again at once.
+        let before = asked.load(Ordering::Relaxed);
+        let began = Instant::now();
+        (0..1000).for_each(|_| drop(spares.earmark(6, few).unwrap_err()));
+        let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();
+        assert!(u128::from(asked.load(Ordering::Relaxed) - before) <= 1 + pauses);
     }
 }
