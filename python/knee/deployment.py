@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from knee import commands, commands_queue, pgbench
+from knee import commands, commands_queue, pgbench, schema
 from knee.commands import Command
 from knee.commands_queue import Identity
 from knee.dataset import Outcome, RunFolder, writing
@@ -302,6 +302,9 @@ class QueueDeployment(Deployment):
             return [], [], list(tier.address)
         assert store is not None, "the experiment file was checked"
         databases, url, password = self._start_database(configuration, store)
+        # Before any message: an index grows with what comes, as those that are needed do.
+        if wanted := schema.indexes(store.indexes):
+            self._ask_database("indexes", url, "\n".join([*wanted, ""]), _DATABASE_MADE_S)
         interface = self._host.free_address().rpartition(":")[0]
 
         def start(process: str) -> Process:
@@ -336,6 +339,15 @@ class QueueDeployment(Deployment):
             self._finished(self._start(commands_queue.migrate("migrate", url, password)), _DATABASE_MADE_S)
         return processes, url, password
 
+    def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
+        """Have psql run a script in a database that the lab has started."""
+        assert self._room is not None, "whoever starts a database has a place for it"
+        script = self._room.script_path(process)
+        with writing(script):
+            script.write_text(sql, encoding="ascii")
+        asking = commands_queue.psql(process, url, self._room.pgpass_path, script)
+        self._finished(self._start(asking), timeout_s)
+
     def _send_backlog(self, configuration: Configuration, address: str) -> None:
         workload = configuration.workload
         if workload.backlog:
@@ -355,13 +367,8 @@ class PgbenchDeployment(QueueDeployment):
         store, workload = configuration.system.store, configuration.workload
         assert store is not None and self._room is not None, "the experiment file was checked"
         databases, url, _ = self._start_database(configuration, store)
-        preparation = self._room.script_path("prepare")
-        with writing(preparation):
-            preparation.write_text(
-                pgbench.preparation(configuration.clients, workload, store.indexes), encoding="ascii"
-            )
-        prepare = commands_queue.psql("prepare", url, self._room.pgpass_path, preparation)
-        self._finished(self._start(prepare), _READY_TIMEOUT_S + workload.backlog / _POPULATE_KEYS_PER_S)
+        preparation = pgbench.preparation(configuration.clients, workload, store.indexes)
+        self._ask_database("prepare", url, preparation, _READY_TIMEOUT_S + workload.backlog / _POPULATE_KEYS_PER_S)
         for script in pgbench.scripts(workload):
             path = self._room.script_path(script.operation)
             with writing(path):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from knee import schema
 from knee.errors import ProcessError
 from knee.hdr import Histogram, bucket_of
 from knee.spec import Workload
@@ -72,11 +73,7 @@ def preparation(clients: int, workload: Workload, indexes: str) -> str:
             f"SELECT nextval('knee_queue.message_id'), 1 + n % {clients}, 1 + n % {clients}, 1 + n % {clients}, now(), "
             f"'{content}' FROM generate_series(1, {workload.backlog}) n;"
         )
-    if indexes == "none":
-        statements += [f"DROP INDEX knee_queue.{name};" for name in ("ready", "ready_from", "leased", "leased_until")]
-    if indexes == "arrival":
-        statements.append("CREATE INDEX arrival ON knee_queue.message (arrived_at);")
-    return "\n".join([*statements, "VACUUM ANALYZE knee_queue.message;", ""])
+    return "\n".join([*statements, *schema.indexes(indexes), "VACUUM ANALYZE knee_queue.message;", ""])
 
 
 def scripts(workload: Workload) -> tuple[Script, ...]:

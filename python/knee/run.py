@@ -162,15 +162,18 @@ def check_programs(spec: Spec) -> dict[str, Path]:
         if "memcached" in kinds:
             found["memcached"] = programs.find_foreign("memcached", "memcached")
         if "postgresql" in kinds:
-            found |= _find_postgresql(system.load.kind)
+            found |= _find_postgresql(spec)
         if kinds & {"memcached", "postgresql"}:
             programs.find_foreign("setpriv", "util-linux")
     return found
 
 
-def _find_postgresql(load: str) -> dict[str, Path]:
+def _find_postgresql(spec: Spec) -> dict[str, Path]:
     """Who makes a cluster and serves it, makes it ready for messages, and asks it where that is pgbench."""
-    names = ["initdb", "postgres", *(["psql", "pgbench"] if load == "pgbench" else [])]
+    system = spec.base.system
+    asks = system.load.kind == "pgbench"
+    indexes = {*spec.factors.get("store.indexes", ()), *([system.store.indexes] if system.store else [])}
+    names = ["initdb", "postgres", *(["psql"] if asks or indexes != {"needed"} else []), *(["pgbench"] if asks else [])]
     return {"knee-queue": programs.find("knee-queue"), **{name: programs.find_postgresql(name) for name in names}}
 
 

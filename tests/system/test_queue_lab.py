@@ -14,10 +14,15 @@ import polars as pl
 import psutil
 import pytest
 
+from knee import programs, spec
 from knee.connections import connection_pools
-from knee.dataset import Dataset
+from knee.dataset import Dataset, RunFolder
+from knee.deployment import Progress
+from knee.design import runs
+from knee.hosts.local import LocalHost
 from knee.laws import laws_of_run
 from knee.pgbench import OPERATION
+from knee.run import Lab
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -152,6 +157,54 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
     assert {"initdb", "postgres", "knee-queue", "knee-load"} <= started(dataset)
     assert {"postgres", "knee-queue"} <= watch.programs
     watch.assert_kept()
+
+
+class Look(Progress):
+    """Asks a run's database something, while clients are at work."""
+
+    def __init__(self, folder: RunFolder, question: str) -> None:
+        self._room = folder.scratch_path
+        self._question = question
+        self.answer: str | None = None
+
+    def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
+        """See Progress."""
+        # Told once more when the database is gone.
+        if self.answer is not None:
+            return
+        port = (self._room / "data/store-0/postmaster.pid").read_text(encoding="ascii").splitlines()[3]
+        url = f"postgresql://knee@127.0.0.1:{port}/postgres"
+        asked = subprocess.run(
+            [str(programs.find_postgresql("psql")), "--no-psqlrc", "-qAt", "--dbname", url, "-c", self._question],
+            env={**os.environ, "PGPASSFILE": str(self._room / "pgpass")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.answer = asked.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("indexes", "expected"),
+    [
+        ("needed", "leased,leased_until,ready,ready_from"),
+        ("none", ""),
+        ("arrival", "arrival,leased,leased_until,ready,ready_from"),
+    ],
+)
+def test_the_database_of_a_middleware_has_the_indexes_that_are_wanted(
+    tmp_path: Path, indexes: str, expected: str
+) -> None:
+    overrides = ("load.clients=2", "middleware.connections=2", "store.cpus=1", f"store.indexes={indexes}", UNSYNCED)
+    overrides += ("middleware.workers=2", "workload.backlog=10", "measure.seconds=3", "measure.repetitions=1")
+    file = REPOSITORY / "experiments" / "queue-factorial-database.toml"
+    experiment = spec.load(file, [*overrides, "measure.warmup_s=0", "measure.cooldown_s=0"])
+    folder = RunFolder.create(tmp_path, "indexes", spec.read(file))
+    question = "SELECT string_agg(indexname, ',' ORDER BY indexname) FROM pg_indexes WHERE tablename = 'message'"
+    look = Look(folder, question)
+    tally = Lab(experiment, 1, folder, LocalHost(), look).make(runs(experiment, seed=1), lambda *_: None)
+    assert (tally.done, tally.failed) == (1, [])
+    assert look.answer == expected
 
 
 @pytest.mark.parametrize("store", ["sqlite", "null"])

@@ -83,6 +83,21 @@ protocol = "queue"
 """
 
 
+def test_who_makes_indexes_is_needed_where_others_than_usual_are_wanted(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("knee-queue", "setpriv", "initdb", "postgres", "psql"):
+        (programs / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    for override, expected in (
+        ("store.indexes=needed", False),
+        ("store.indexes=none", True),
+        ('store.indexes=["needed", "arrival"]', True),
+    ):
+        found = check_programs(spec.parse(DATABASE, "x.toml", spec.parse_overrides([override])))
+        assert ("psql" in found) == expected, override
+
+
 def test_a_database_without_its_programs_is_told_with_the_package_that_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
