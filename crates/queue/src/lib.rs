@@ -20,3 +20,7 @@ pub mod sqlite;
 mod trouble;
 mod waiting;
 mod workers;
+
+// Those of this crate's tests that are within it call it as those beside it do.
+#[cfg(test)]
+extern crate self as knee_queue;

@@ -75,7 +75,7 @@ pub(super) fn ends_connection(error: &Error) -> bool {
 }
 
 /// What the server said, or what happened to the connection.
-fn text(error: &Error) -> String {
+pub(super) fn text(error: &Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(said), _) => format!("{} ({})", said.message(), said.code().code()),
         (None, Some(cause)) => format!("{error}: {cause}"),

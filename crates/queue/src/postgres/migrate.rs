@@ -7,6 +7,7 @@ use super::failure;
 use crate::database::Failure;
 
 /// A version of the schema.
+#[derive(Clone, Copy)]
 struct Migration {
     number: i32,
     name: &'static str,
@@ -35,6 +36,10 @@ const LOCK: i64 = 0x6b6e_6565_0001;
 
 /// Installs what is missing, and answers the names of that. Each migration is a transaction.
 pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
+    install(address, MIGRATIONS).await
+}
+
+async fn install(address: &Address, migrations: &[Migration]) -> Result<Vec<String>, Failure> {
     let mut client = connect(address).await?;
     let calling = |error| failure::calling(&error);
     client.batch_execute(SESSION).await.map_err(calling)?;
@@ -51,9 +56,9 @@ pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
             .await
             .map_err(calling)?;
     }
-    let installed = check_known(&client).await?;
+    let installed = check_known(&client, migrations).await?;
     let mut done = Vec::new();
-    for migration in MIGRATIONS.iter().skip(installed) {
+    for migration in migrations.iter().skip(installed) {
         let transaction = client.transaction().await.map_err(calling)?;
         transaction
             .batch_execute(&format!("SET LOCAL search_path = knee_queue; {}", migration.sql))
@@ -74,8 +79,12 @@ pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
 
 /// Whether the schema is the one that this server needs.
 pub(super) async fn check(address: &Address) -> Result<(), Failure> {
+    check_against(address, MIGRATIONS).await
+}
+
+async fn check_against(address: &Address, migrations: &[Migration]) -> Result<(), Failure> {
     let client = connect(address).await?;
-    address.in_time(check_all(&client)).await
+    address.in_time(check_all(&client, migrations)).await
 }
 
 /// Whether something was ever installed.
@@ -87,15 +96,16 @@ async fn is_there(client: &Client) -> Result<bool, Failure> {
     Ok(there.get(0))
 }
 
-async fn check_all(client: &Client) -> Result<(), Failure> {
-    let installed = if is_there(client).await? { check_known(client).await? } else { 0 };
-    if installed == MIGRATIONS.len() {
+async fn check_all(client: &Client, migrations: &[Migration]) -> Result<(), Failure> {
+    let installed =
+        if is_there(client).await? { check_known(client, migrations).await? } else { 0 };
+    if installed == migrations.len() {
         return Ok(());
     }
     Err(Failure::NotMigrated(format!(
         "the database has {installed} of the {} migrations that this server needs: run \
          `knee-queue migrate`",
-        MIGRATIONS.len()
+        migrations.len()
     )))
 }
 
@@ -107,17 +117,17 @@ async fn connect(address: &Address) -> Result<Client, Failure> {
 }
 
 /// How many migrations are installed, which must be the first of ours, unchanged.
-async fn check_known(client: &Client) -> Result<usize, Failure> {
+async fn check_known(client: &Client, migrations: &[Migration]) -> Result<usize, Failure> {
     let rows = client
         .query("SELECT number, name, checksum FROM knee_queue.migration ORDER BY number", &[])
         .await
         .map_err(|error| failure::opening(&error))?;
     for (place, row) in rows.iter().enumerate() {
         let (number, name): (i32, String) = (row.get(0), row.get(1));
-        let Some(ours) = MIGRATIONS.get(place).filter(|ours| ours.number == number) else {
+        let Some(ours) = migrations.get(place).filter(|ours| ours.number == number) else {
             return Err(Failure::NotMigrated(format!(
-                "the database has migration {number:03}_{name}, which this program does not know: it \
-                 needs a later one"
+                "the database has migration {number:03}_{name}, which this program does not know: run \
+                 a later knee-queue"
             )));
         };
         if row.get::<_, i64>(2) != checksum(ours) {
@@ -136,8 +146,18 @@ fn checksum(migration: &Migration) -> i64 {
 
 fn in_migration(migration: &Migration, error: &tokio_postgres::Error) -> Failure {
     let Migration { number, name, .. } = migration;
+    let told = |text: String| format!("migration {number:03}_{name}: {text}");
     match failure::calling(error) {
-        Failure::Broken(text) => Failure::Broken(format!("migration {number:03}_{name}: {text}")),
+        // What is missing is what the migration itself asks for: to migrate is no help.
+        Failure::NotMigrated(_) => Failure::Broken(told(failure::text(error))),
+        Failure::NotAllowed(text) => Failure::NotAllowed(told(text)),
+        Failure::Full(text) => Failure::Full(told(text)),
+        Failure::Unavailable(text) => Failure::Unavailable(told(text)),
+        Failure::Unknown(text) => Failure::Unknown(told(text)),
+        Failure::Broken(text) => Failure::Broken(told(text)),
         other => other,
     }
 }
+
+#[cfg(test)]
+mod upgrades;
