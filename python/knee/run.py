@@ -165,6 +165,8 @@ def check_programs(spec: Spec) -> dict[str, Path]:
             found |= _find_postgresql(spec)
         if kinds & {"memcached", "postgresql"}:
             programs.find_foreign("setpriv", "util-linux")
+        if spec.wants_shares:
+            programs.find_foreign("taskset", "util-linux")
     return found
 
 

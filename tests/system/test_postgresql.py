@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from systems import wait_until
 
 from knee import commands_queue
+from knee.commands import Command, tied
 from knee.commands_queue import Cluster
 from knee.hosts.cpu_share import shares_cpus
 from knee.hosts.local import LocalHost, LocalProcess
@@ -21,6 +25,11 @@ from knee.spec import Store
 
 GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu"))
 """Where control groups of this process's are, by either version, where it is in none itself."""
+
+
+def own_groups() -> list[Path]:
+    """Those that this process has made."""
+    return [path for group in GROUPS for path in group.glob(f"knee-{os.getpid()}-*")]
 
 
 PATIENCE_S = 60.0
@@ -127,13 +136,50 @@ def test_a_share_of_the_processors_is_all_that_a_cluster_gets(host: LocalHost, t
         process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path), cpus=0.25)
         try:
             process.wait_ready(PATIENCE_S)
-            name = f"knee-{os.getpid()}-{process.pid}"
-            (group,) = [group for group in GROUPS if (group / name).exists()]
-            members = {int(pid) for pid in (group / name / "cgroup.procs").read_text(encoding="ascii").split()}
+            (group,) = own_groups()
+            members = {int(pid) for pid in (group / "cgroup.procs").read_text(encoding="ascii").split()}
             first = psutil.Process(process.pid)
             family = {one.pid for one in (first, *first.children(recursive=True))}
             # Some of those that it started have ended meanwhile.
             assert process.pid in members and len(members & family) > 2
         finally:
             host.close(PATIENCE_S)
-        assert not any((group / name).exists() for group in GROUPS)
+        assert not own_groups()
+
+
+class Overtaken(subprocess.Popen[bytes]):
+    """A process of which nobody hears before it has started others, which have written down where they run."""
+
+    written: Path
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        wait_until(self.written.exists, "it is written where they run", PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [False, pytest.param(True, marks=pytest.mark.skipif(not shares_cpus(), reason="nobody may make control groups"))],
+)
+def test_who_is_started_first_is_confined_as_well(
+    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: bool
+) -> None:
+    if not shares:
+        monkeypatch.setattr("knee.hosts.cpu_share._made", lambda *_: None)
+    monkeypatch.setattr(Overtaken, "written", tmp_path / "written", raising=False)
+    monkeypatch.setattr("knee.hosts.local.subprocess.Popen", Overtaken)
+    (tmp_path / "first.sh").write_text(
+        "(cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status) > writing\n"
+        "mv writing written\nexec sleep 600\n"
+    )
+    first = ("env", "--chdir", str(tmp_path), "sh", "first.sh")
+    command = Command("store-0", "store", (*tied(), *first), cpus=0.25)
+    process = host.start(command, tmp_path / "lines", tmp_path / "log", lambda *_: None)
+    said = (tmp_path / "written").read_text(encoding="ascii")
+    if shares:
+        (group,) = own_groups()
+        assert f"/{group.name}\n" in said, said
+    else:
+        (allowed,) = re.findall(r"Cpus_allowed_list:\s*(\S+)", said)
+        assert allowed.isdigit(), f"one processor, and not {allowed}"
+    process.kill()

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+
+from knee import programs
 
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
 """The kernel's own: the share is had in every tenth of a second."""
 _QUOTA_MIN_US = 1000
+
+_NUMBERS = count()
+"""Of the groups of this lab."""
 
 WHOLE_PROCESSORS = "store.cpus was rounded up to whole processors"
 """So begins what a run notes of itself where nobody may make control groups; whoever reads the run tells it by that."""
@@ -19,14 +25,20 @@ WHOLE_PROCESSORS = "store.cpus was rounded up to whole processors"
 class CpuShare:
     """A control group of the lab's; without one, as many whole processors as the share is at least."""
 
-    def __init__(self, pid: int, cpus: float) -> None:
-        """Confine a process, and all that it starts from now on."""
-        self._group = _made(f"knee-{os.getpid()}-{pid}", cpus)
+    def __init__(self, cpus: float) -> None:
+        self._group = _made(f"knee-{os.getpid()}-{next(_NUMBERS)}", cpus)
+        self._allowed = sorted(os.sched_getaffinity(0))[: int(processors(cpus, shares=False))]
+
+    @property
+    def words(self) -> list[str]:
+        """What is to stand before a command that is to have it, and all that it starts, from the first of them on.
+
+        Whoever confined a process that runs already would have missed those that it had started.
+        """
         if self._group is not None:
-            _write(self._group / "cgroup.procs", pid)
-        else:
-            allowed = sorted(os.sched_getaffinity(0))
-            os.sched_setaffinity(pid, allowed[: int(processors(cpus, shares=False))])
+            return ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self._group)]
+        taskset = str(programs.find_foreign("taskset", "util-linux"))
+        return [taskset, "--cpu-list", ",".join(map(str, self._allowed))]
 
     def close(self) -> None:
         """Remove the group, when nothing is in it any more."""

@@ -53,9 +53,10 @@ class LocalProcess:
         self._storage_error: StorageError | None = None
         with writing(lines):
             lines_file, log_file = FileIO(lines, "w"), FileIO(log, "w")
+        self._share = None if command.cpus is None else CpuShare(command.cpus)
         try:
             self._popen = subprocess.Popen(
-                command.argv,
+                [*([] if self._share is None else self._share.words), *command.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -65,10 +66,11 @@ class LocalProcess:
         except OSError as error:
             lines_file.close()
             log_file.close()
+            if self._share is not None:
+                self._share.close()
             raise ProcessError(f"{command.process}: {command.argv[0]} cannot be started: {error.strerror}") from error
         assert self._popen.stdout is not None and self._popen.stderr is not None
         self.pid = self._popen.pid
-        self._share = None if command.cpus is None else CpuShare(self.pid, command.cpus)
         self._pumps = [
             threading.Thread(target=self._pump_lines, args=(self._popen.stdout, lines_file), daemon=True),
             threading.Thread(target=self._pump_log, args=(self._popen.stderr, log_file), daemon=True),
