@@ -147,8 +147,9 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
     try:
         with termination_as_interrupt(), progress if isinstance(progress, LiveProgress) else nullcontext():
             tally = Lab(experiment, seed, folder, host, progress).make(plan, keep_commands)
-    except KeyboardInterrupt:
-        print(f"knee: interrupted; what was measured is kept, {resume} goes on from there", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        reason = "; ".join(["interrupted", *map(str, interrupt.args)])
+        print(f"knee: {reason}; what was measured is kept, {resume} goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
     except KneeError as error:
         print(f"knee: {error}\nwhat was measured is kept, {resume} goes on from there", file=sys.stderr)

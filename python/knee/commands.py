@@ -41,6 +41,7 @@ class Command:
     environment  what it finds in its environment beside the lab's
     own_database its database is one of the lab's: what the environment says of others (PGHOSTADDR, PGPASSWORD, ...)
                  is kept from it
+    keeps    but for these
     """
 
     process: str
@@ -55,6 +56,7 @@ class Command:
     cpus: float | None = None
     environment: tuple[tuple[str, str], ...] = ()
     own_database: bool = False
+    keeps: tuple[str, ...] = ()
 
 
 def store(

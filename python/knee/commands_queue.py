@@ -27,6 +27,10 @@ _SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=o
 """What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
 _USER = "knee"
 _DATABASE = "postgres"
+_OF_WHO_ASKS = ("PGPASSWORD", "PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY")
+"""Of PostgreSQL's variables those that knee-queue looks at, too. Any other would have psql ask another database."""
+_CONNECT_S = 10
+"""As knee-queue."""
 
 Identity = tuple[int, int]
 """The numbers of a client and of the queue that it was made."""
@@ -90,13 +94,15 @@ def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connec
     )
 
 
-def database_url(kind: str, address: str | None, data: Path | None) -> str:
+def database_url(store: Store, address: str | None, data: Path | None) -> str:
     """What a middleware is told of its database. One of the lab's own, which has `data`, is never encrypted."""
-    if kind == "postgresql":
-        return f"postgresql://{_USER}@{address}/{_DATABASE}" + ("" if data is None else "?sslmode=disable")
-    if kind == "sqlite" and data is not None:
+    if store.kind == "postgresql" and data is not None:
+        return f"postgresql://{_USER}@{address}/{_DATABASE}?sslmode=disable"
+    if store.kind == "postgresql":
+        return f"postgresql://{store.user}@{address}/{store.database}"
+    if store.kind == "sqlite" and data is not None:
         return f"sqlite:{data}"
-    return kind
+    return store.kind
 
 
 def migrate(process: str, url: str, password: Path | None) -> Command:
@@ -188,6 +194,19 @@ def psql(process: str, url: str, pgpass: Path, script: Path) -> Command:
     ]
     environment = (("PGPASSFILE", str(pgpass)),)
     return Command(process, "prepare", tuple(argv), environment=environment, own_database=True)
+
+
+def ask_elsewhere(process: str, url: str, statements: Sequence[str]) -> Command:
+    """Makes statements in a database that runs elsewhere, up to the first error, each as a transaction."""
+    argv = [
+        *tied(),
+        str(programs.find_postgresql("psql")),
+        *("--no-psqlrc", "--no-password", "--quiet", "--set", "ON_ERROR_STOP=1", "--set", "SHOW_CONTEXT=never"),
+        *("--dbname", url),
+        *(part for statement in statements for part in ("--command", statement)),
+    ]
+    environment = (("PGCONNECT_TIMEOUT", str(_CONNECT_S)),)
+    return Command(process, "prepare", tuple(argv), environment=environment, own_database=True, keeps=_OF_WHO_ASKS)
 
 
 def pgbench(

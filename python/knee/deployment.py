@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from knee.dataset import Outcome, RunFolder, writing
 from knee.design import Run
 from knee.errors import ProcessError
 from knee.hosts import Host, Process
+from knee.interrupts import interrupts_deferred
 from knee.probe import Probe, Sample
 from knee.scratch import Scratch
 from knee.spec import Configuration, Spec, Store, Workload
@@ -124,6 +126,10 @@ class Deployment:
             processes={process.command.process: process.command.role for process in processes},
             samples=samples,
         )
+
+    def clear(self) -> str | None:
+        """Remove what was made elsewhere, once all processes are gone; what could not be, and why."""
+        return None
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
         return commands.load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed)
@@ -287,6 +293,26 @@ class QueueDeployment(Deployment):
 
     _registered: Sequence[Identity] = ()
     """The clients that the backlog is from and to."""
+    _claimed: tuple[str, str] | None = None
+    """A database that runs elsewhere, and the mark of the schema that was made there."""
+
+    def clear(self) -> str | None:
+        """See Deployment."""
+        if self._claimed is None:
+            return None
+        url, mark = self._claimed
+        try:
+            with interrupts_deferred():
+                self._finished(
+                    self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark))), _DATABASE_MADE_S
+                )
+        except ProcessError as error:
+            self._host.close(0)
+            return (
+                f'the schema knee_queue ("{mark}") may be left in {url} and could not be removed: {error}; '
+                "remove it with DROP SCHEMA knee_queue CASCADE"
+            )
+        return None
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
         seconds = self._spec.measure.seconds
@@ -334,10 +360,22 @@ class QueueDeployment(Deployment):
             free = self._host.free_address()
             processes = [self._start(commands_queue.postgresql("store-0", store, cluster, free, connections))]
             address = _address_of(processes[0])
-        url = commands_queue.database_url(store.kind, address, data)
+        url = commands_queue.database_url(store, address, data)
+        if store.kind == "postgresql" and store.address is not None:
+            self._claim(url)
         if store.kind == "postgresql":
             self._finished(self._start(commands_queue.migrate("migrate", url, password)), _DATABASE_MADE_S)
         return processes, url, password
+
+    def _claim(self, url: str) -> None:
+        """Make the schema in a database that runs elsewhere; one that is there is somebody's."""
+        mark = f"made by knee run {self._spec.experiment.name} {secrets.token_hex(8)}"
+        # Interrupted half-way nobody would know whether it is there.
+        with interrupts_deferred():
+            self._claimed = (url, mark)
+            self._finished(
+                self._start(commands_queue.ask_elsewhere("claim", url, schema.claim(mark))), _DATABASE_MADE_S
+            )
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Have psql run a script in a database that the lab has started."""

@@ -33,20 +33,24 @@ def interrupts_deferred() -> Iterator[None]:
     """Let what is inside finish; an interrupt that came meanwhile is raised after it.
 
     By handlers and not by a signal mask: a process's signals go to any of its threads that does not block them,
-    and Python then interrupts the main thread all the same.
+    and Python then interrupts the main thread all the same. Within another one it is that which raises.
     """
-    came = False
+    came: signal.Signals | None = None
 
-    def note(_signal: int, _frame: FrameType | None) -> None:
+    def note(number: int, _frame: FrameType | None) -> None:
         nonlocal came
-        came = True
+        came = signal.Signals(number)
 
     try:
         with _handling(note):
             yield
     finally:
-        if came:
-            raise KeyboardInterrupt
+        if came is not None:
+            handler = signal.getsignal(came)
+            if callable(handler):
+                handler(came, None)
+            else:
+                raise KeyboardInterrupt
 
 
 @contextmanager

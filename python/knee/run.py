@@ -7,6 +7,7 @@ allocator or an ejected server from the one before it.
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -112,8 +113,9 @@ class Lab:
             outcome = self._measure(run, started, room)
         except ProcessError as error:
             outcome = Outcome("failed", reason=str(error))
-        except KeyboardInterrupt:
-            self._folder.record(run, self._spec, Outcome("interrupted", reason="interrupted"))
+        except KeyboardInterrupt as interrupt:
+            reason = "; ".join(["interrupted", *map(str, interrupt.args)])
+            self._folder.record(run, self._spec, Outcome("interrupted", reason=reason))
             raise
         # It is measured: whoever interrupts now ends the lab, but does not take the run back.
         with interrupts_deferred():
@@ -140,12 +142,22 @@ class Lab:
                 try:
                     self._host.close(_ABORT_GRACE_S)
                 finally:
-                    if room is not None:
-                        room.remove_data()
+                    try:
+                        left = deployment.clear()
+                    finally:
+                        if room is not None:
+                            room.remove_data()
+                    if left is not None:
+                        raise (KeyboardInterrupt if _is_interrupted() else ProcessError)(left)
         raise ProcessError(
             f"the clients were not connected when they were to start, at {_STARTS_MAX} attempts; the last took them "
             f"{took_s:.1f} s"
         )
+
+
+def _is_interrupted() -> bool:
+    """Whether what goes on at present is the end of an interrupt, which nothing else may take the place of."""
+    return isinstance(sys.exception(), KeyboardInterrupt)
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:
@@ -167,6 +179,9 @@ def check_programs(spec: Spec) -> dict[str, Path]:
             programs.find_foreign("setpriv", "util-linux")
         if spec.wants_shares:
             programs.find_foreign("taskset", "util-linux")
+    if system.store is not None and system.store.address is not None and "postgresql" in kinds:
+        found["psql"] = programs.find_postgresql("psql")
+        programs.find_foreign("setpriv", "util-linux")
     return found
 
 

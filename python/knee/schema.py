@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+MIGRATING = 0x6B6E_6565_0001
+"""The lock of whoever migrates (crates/queue/src/postgres/migrate.rs)."""
+_WAITED_S = 30
+
 
 def indexes(wanted: str) -> list[str]:
     """What makes of the indexes that `knee-queue migrate` has made those that are wanted (`store.indexes`)."""
@@ -10,3 +14,37 @@ def indexes(wanted: str) -> list[str]:
     if wanted == "arrival":
         return ["CREATE INDEX arrival ON knee_queue.message (arrived_at);"]
     return []
+
+
+def claim(mark: str) -> list[str]:
+    """What makes the schema, and fails where there is one. The mark is how who has made it knows it again."""
+    return [
+        f"SET lock_timeout = '{_WAITED_S}s'",
+        "DO $$ BEGIN "
+        "IF to_regnamespace('knee_queue') IS NOT NULL THEN RAISE EXCEPTION USING MESSAGE = format("
+        "'database %s has a schema knee_queue (%s), which this run has not made and leaves alone: name another database"
+        " or, if nobody needs it, DROP SCHEMA knee_queue CASCADE', current_database(), "
+        "coalesce(obj_description(to_regnamespace('knee_queue'), 'pg_namespace'), 'not by knee run')); "
+        "END IF; "
+        f"CREATE SCHEMA knee_queue; COMMENT ON SCHEMA knee_queue IS {_quoted(mark)}; "
+        "END $$",
+    ]
+
+
+def release(mark: str) -> list[str]:
+    """What removes the schema if it has this mark, with all that is in it."""
+    return [
+        f"SET lock_timeout = '{_WAITED_S}s'",
+        "SET client_min_messages = warning",
+        # Whoever migrates may have been cut off, and goes on until it has noticed.
+        f"SELECT pg_advisory_lock({MIGRATING})",
+        "DO $$ BEGIN "
+        f"IF obj_description(to_regnamespace('knee_queue'), 'pg_namespace') = {_quoted(mark)} "
+        "THEN DROP SCHEMA knee_queue CASCADE; END IF; "
+        "END $$",
+    ]
+
+
+def _quoted(text: str) -> str:
+    assert "'" not in text and "$" not in text and "\\" not in text
+    return f"'{text}'"

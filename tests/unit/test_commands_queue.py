@@ -9,6 +9,7 @@ import pytest
 from knee import commands_queue, spec
 from knee.commands_queue import Cluster
 from knee.scratch import Scratch
+from knee.spec import Store
 
 TEXT = """\
 [experiment]
@@ -26,7 +27,7 @@ CLUSTER = Cluster(Path("/room/data/store-0"), Path("/room/password"))
 
 @pytest.fixture(autouse=True)
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("knee-queue", "knee-load", "initdb", "postgres", "pgbench", "setpriv", "unshare"):
+    for name in ("knee-queue", "knee-load", "initdb", "postgres", "pgbench", "psql", "setpriv", "unshare"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -39,7 +40,7 @@ def point(*overrides: str) -> spec.Configuration:
 def middleware(*overrides: str) -> str:
     system = point(*overrides).system
     assert system.middleware is not None and system.store is not None
-    url = commands_queue.database_url(system.store.kind, "127.0.0.1:5433", CLUSTER.data)
+    url = commands_queue.database_url(system.store, "127.0.0.1:5433", CLUSTER.data)
     password = CLUSTER.password if system.store.kind == "postgresql" else None
     command = commands_queue.middleware("middleware-0", system.middleware, system.store, "127.0.0.1", url, password, 4)
     return " ".join(command.argv[1:])
@@ -71,11 +72,20 @@ def test_no_password_is_on_any_command_line() -> None:
 
 
 def test_only_the_labs_own_database_is_shielded_from_the_environment() -> None:
-    url = commands_queue.database_url("postgresql", "h:5432", None)
-    assert url == "postgresql://knee@h:5432/postgres"
+    url = commands_queue.database_url(Store(kind="postgresql", user="bench", database="messages"), "h:5432", None)
+    assert url == "postgresql://bench@h:5432/messages"
     assert not commands_queue.migrate("migrate", url, None).own_database
     assert commands_queue.migrate("migrate", url, CLUSTER.password).own_database
     assert commands_queue.initdb("initdb", CLUSTER).own_database
+
+
+def test_who_asks_a_database_elsewhere_is_not_asked_for_his_password() -> None:
+    url = "postgresql://bench@h:5432/messages"
+    command = commands_queue.ask_elsewhere("claim", url, ["SELECT 1", "SELECT 2"])
+    assert "--no-password" in command.argv and "--command SELECT 1 --command SELECT 2" in " ".join(command.argv)
+    # What names him is kept, and what names a database kept from it.
+    assert command.own_database and {"PGPASSWORD", "PGPASSFILE"} <= set(command.keeps)
+    assert not {"PGHOSTADDR", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE"} & set(command.keeps)
 
 
 def test_a_database_takes_what_all_middlewares_need() -> None:

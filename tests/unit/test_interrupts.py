@@ -40,6 +40,16 @@ def test_what_must_not_be_left_half_done_is_done_first(number: signal.Signals) -
     assert done
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_what_is_deferred_within_waits_for_all_of_it(number: signal.Signals) -> None:
+    done = False
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt(), interrupts_deferred():
+        with interrupts_deferred():
+            os.kill(os.getpid(), number)
+        done = True
+    assert done
+
+
 def test_an_interrupt_is_not_lost_to_an_error() -> None:
     with pytest.raises(KeyboardInterrupt), interrupts_deferred():
         os.kill(os.getpid(), signal.SIGINT)

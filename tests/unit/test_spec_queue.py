@@ -85,6 +85,21 @@ def test_pgbench_asks_the_database_itself() -> None:
         read(alone, "store.kind=null")
 
 
+def test_who_asks_a_database_elsewhere_is_named_and_has_his_password_elsewhere() -> None:
+    at = 'store.address=["h:5432"]'
+    store = read(MESSAGES, at, "store.user=bench", "store.database=messages").base.system.store
+    assert store is not None and (store.user, store.database) == ("bench", "messages")
+    assert not keeps_data(read(MESSAGES, at))
+    elsewhere = 'is of a "postgresql" that runs elsewhere (address = …)'
+    assert f"store.user: {elsewhere}" in reasons("store.user=bench")
+    (refused,) = reasons(at, "store.user=bench:secret")
+    assert refused.startswith(
+        "store.user: should be letters, digits, dots, dashes and underscores, at most 63; no password"
+    )
+    with pytest.raises(SpecError, match=r"store\.database: no such factor|store\.database: no such name"):
+        read(MESSAGES, at, 'store.database=["a", "b"]')
+
+
 def test_a_database_is_for_messages_alone() -> None:
     found = reasons(text=changed(MESSAGES, 'protocol = "queue"', 'protocol = "memcached"'))
     for expected in (

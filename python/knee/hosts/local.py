@@ -262,7 +262,7 @@ def _environment(command: Command) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not (command.own_database and name.startswith(_POSTGRESQL_PREFIX))
+        if not (command.own_database and name.startswith(_POSTGRESQL_PREFIX)) or name in command.keeps
     }
     return {**inherited, **dict(command.environment)}
 

@@ -19,6 +19,7 @@ _OF_QUEUE = ("loop", "characters", "receivers", "backlog", "level")
 _OF_KNEE_LOAD = ("loop", "receivers", "rate", "think_ms", "think", "arrivals")
 _OF_KNEE_KV = ("consistency", "history_s", "trace")
 _OF_POSTGRESQL = ("cpus", "indexes")
+_OF_POSTGRESQL_ELSEWHERE = ("user", "database")
 _DURABLE = ("knee-kv", "postgresql", "sqlite")
 _DATABASES = ("postgresql", "sqlite", "null")
 _OF_GRPC = ("scan", "atomic_scan", "bulk_put")
@@ -139,6 +140,9 @@ def _check_store(store: Store) -> Iterator[Problem]:
             yield ("system", "store", field), f'applies to kind = {names} alone, not to "{store.kind}"'
         elif store.address is not None:
             yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
+    for field in _OF_POSTGRESQL_ELSEWHERE:
+        if field in store.model_fields_set and (store.kind != "postgresql" or store.address is None):
+            yield ("system", "store", field), 'is of a "postgresql" that runs elsewhere (address = …)'
     durability: Path = ("system", "store", "durability")
     if store.durability is not None and store.durability.startswith("interval") and store.kind != "knee-kv":
         yield durability, f'should be "always" or "none" with kind = "{store.kind}", not "{store.durability}"'

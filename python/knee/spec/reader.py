@@ -182,7 +182,7 @@ class _Reader:
 
     @staticmethod
     def _override_names() -> list[str]:
-        names = [*factor_names(), "middleware.address", "store.address"]
+        names = [*factor_names(), "middleware.address", "store.address", "store.user", "store.database"]
         names += [f"experiment.{field}" for field in Experiment.model_fields]
         names += [f"workload.graph.{field}" for field in Graph.model_fields]
         return names + [f"measure.{field}" for field in Measure.model_fields]
@@ -337,6 +337,11 @@ _EXPECTED: dict[tuple[str, str], str] = {
     ("store", "durability"): '"memory", "always", "interval:MS" or "none"',
     ("store", "history_s"): 'seconds, or "all"',
     ("store", "address"): 'a list of "HOST:PORT"',
+    (
+        "store",
+        "user",
+    ): "letters, digits, dots, dashes and underscores, at most 63; no password, which belongs in ~/.pgpass",
+    ("store", "database"): "letters, digits, dots, dashes and underscores, at most 63",
 }
 
 

@@ -28,6 +28,7 @@ _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 _Link = Annotated[float, Field(gt=0, le=1_000_000)]
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.$-]{0,62}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
 
 
@@ -92,6 +93,8 @@ class Store(Table):
                 middleware's, or nothing, to measure the middleware alone
     memory_mb   of a cache its limit, of PostgreSQL its shared buffers
     address     stores that already run elsewhere; the lab starts none
+    user        of a PostgreSQL there, whose password is where libpq's programs look for it, and never here
+    database    of that PostgreSQL, in which the lab makes the schema knee_queue for each run and removes it again
     durability  when a write is on the disk; "memory": never, what is stored is gone with the process
     cpus        processors that a PostgreSQL has; whole ones where nobody may make control groups
     indexes     of a PostgreSQL's messages: those that are needed, none, or one more on the time of arrival
@@ -112,6 +115,8 @@ class Store(Table):
     trace: bool = False
     cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
     indexes: Literal["needed", "none", "arrival"] = "needed"
+    user: _Name = "knee"
+    database: _Name = "postgres"
     link_mbit: _Link | None = None
     address: _Addresses | None = None
 
@@ -316,6 +321,9 @@ def field_path(name: str) -> tuple[str, ...]:
     return ("system", *parts) if parts[0] in TIERS else parts
 
 
+_NO_FACTORS = ("address", "user", "database", "protocol", "graph")
+
+
 def factor_names() -> list[str]:
     """Every name that may stand in `[factors]`."""
     names = []
@@ -325,7 +333,7 @@ def factor_names() -> list[str]:
         ("store", Store),
         ("workload", Workload),
     ):
-        names += [f"{prefix}.{field}" for field in table.model_fields if field not in ("address", "protocol", "graph")]
+        names += [f"{prefix}.{field}" for field in table.model_fields if field not in _NO_FACTORS]
     return names
 
 
