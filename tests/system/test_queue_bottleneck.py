@@ -1,0 +1,89 @@
+"""What is found to be the bottleneck before a database that takes its time, by how many connections there are."""
+
+from __future__ import annotations
+
+import html
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from knee import report, run, spec
+from knee.connections import connection_pools
+from knee.dataset import Dataset, RunFolder
+from knee.deployment import Progress
+from knee.design import runs
+from knee.diagnose import diagnose
+from knee.hosts.local import LocalHost
+
+EXPERIMENT = """\
+[experiment]
+name = "connections"
+[system]
+load = {{}}
+middleware = {{ workers = 8, connections = {connections} }}
+store = {{ kind = "postgresql", memory_mb = 16, durability = "none" }}
+[workload]
+protocol = "queue"
+loop = "list-receive-send"
+[factors]
+"load.clients" = [4, 16]
+[measure]
+repetitions = 2
+seconds = 4
+warmup_s = 1
+cooldown_s = 0
+"""
+
+SLOW = """\
+CREATE FUNCTION knee_queue.slow() RETURNS trigger LANGUAGE plpgsql
+    AS $$ BEGIN PERFORM pg_sleep(0.05); RETURN NULL; END $$;
+CREATE TRIGGER slow AFTER INSERT OR UPDATE OR DELETE ON knee_queue.message EXECUTE FUNCTION knee_queue.slow();
+"""
+"""Each send and each remove takes twenty times as long as it would otherwise, and no processor's time: how fast the
+machine is, and who else uses it, matters little."""
+
+
+class OfItself(Dataset):
+    """A run of which nobody asks what else the machine does: other tests may keep it busy."""
+
+    @cached_property
+    def probes(self) -> pl.DataFrame:
+        """See Dataset."""
+        return super().probes.filter(pl.col("target") != "host")
+
+
+@pytest.mark.parametrize(
+    ("connections", "bottleneck", "waits"),
+    [(1, "the middleware's connections", True), (8, "the middleware's worker slots", False)],
+)
+def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int, bottleneck: str, waits: bool
+) -> None:
+    monkeypatch.setattr("knee.schema.indexes", lambda _: [SLOW])
+    text = EXPERIMENT.format(connections=connections)
+    experiment = spec.parse(text, "connections.toml")
+    folder = RunFolder.create(tmp_path, "connections", text)
+    folder.write_manifest({"overrides": {}})
+    tally = run.Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1), lambda *_: None)
+    assert (tally.done, tally.failed) == (4, [])
+
+    dataset = OfItself.open(folder.path)
+    found = diagnose(dataset)
+    (verdict,) = found.verdicts
+    assert verdict.bottleneck is not None
+    assert (verdict.bottleneck.status, verdict.bottleneck.names) == ("found", (bottleneck,)), verdict.bottleneck
+    page = tmp_path / "report.html"
+    report.write(dataset, page, found)
+    assert f"The bottleneck is {bottleneck} (" in html.unescape(page.read_text(encoding="utf-8"))
+    # What decides it: whoever has a connection waits for the database all the time, and the slots for a connection.
+    pools = connection_pools(dataset)
+    assert pools["connections"].unique().to_list() == [connections]
+    if waits:
+        assert pools["utilization"].min() > 0.9  # type: ignore[operator]
+        assert any("worker slots are full as well" in one for one in verdict.bottleneck.evidence)
+    waited, served = (
+        dataset.windows.filter(role="middleware").select("connection_sum_ns", "service_sum_ns").sum().row(0)
+    )
+    assert (waited > served / 2) == waits
