@@ -197,9 +197,8 @@ def _find_postgresql(spec: Spec) -> dict[str, Path]:
 def check_processors(spec: Spec, host: Host) -> None:
     """Raise SpecError when levels of a database's machine would be the same machine here.
 
-    Nothing else would tell them apart. PostgreSQL has settings for how many processes work for one query, but takes
-    more than one only for queries that read much and write nothing. Those of knee-queue write, or find a few rows
-    through an index: whatever these settings are, the machine is as large.
+    Nothing else would tell them apart, PostgreSQL's settings for parallel queries least of all
+    (docs/decisions/0005-machine-size-is-processors.md).
     """
     by_size: dict[float, list[Level]] = {}
     for cpus in spec.factors.get("store.cpus", ()):
