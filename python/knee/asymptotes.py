@@ -145,8 +145,10 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     seed
         Of the bootstrap that gives the interval.
     """
+    # A request takes some time, even where it was rounded to none.
+    cycle_ms = pl.col("response_ms") + pl.col("think_ms").fill_null(0.0)
     known = observations.filter(
-        pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()
+        pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & cycle_ms.is_finite() & (cycle_ms > 0)
     )
     levels = _levels(known, level)
     if known.height and known["think_ms"].null_count() > 0:
@@ -239,7 +241,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         return top * float(cycles_ms[0]) / 1000 / curve.pipeline
 
     clients = _widened(
-        pooled_bootstrap(curve.samples, intersection, level=level, seed=seed),
+        pooled_bootstrap(curve.samples, intersection, positive=True, level=level, seed=seed),
         throughputs[plateau] / throughputs[plateau].mean(),
     )
     between = _neighbours(curve.clients, clients.estimate)

@@ -16,7 +16,7 @@ from knee.bottleneck import Bottleneck, Candidate, find_bottleneck, find_bottlen
 from knee.errors import DesignError
 from knee.factorial import Findings, analyse
 from knee.fit import Outlooks, outlooks
-from knee.intervals import LEVEL, counted, quantity
+from knee.intervals import LEVEL, clients_between, counted, quantity
 from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_of_run
 from knee.laws.foreign import ALL
 from knee.laws.tables import stations
@@ -332,8 +332,7 @@ def knee_lines(verdict: Verdict) -> list[str]:
     knee = verdict.knee
     lines = [knee.sentence]
     if knee.status == "found" and knee.clients and knee.clients.low is not None:
-        assert knee.clients.high is not None
-        lines[0] += f" {knee.clients.level:.0%} interval: {knee.clients.low:.1f} to {knee.clients.high:.1f}."
+        lines[0] += f" {knee.clients.level:.0%} interval: {clients_between(knee.clients)}."
     if verdict.bottleneck.status == "load generator":
         lines.append("It is the load generator's own knee: the system could take more.")
     if knee.level is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -160,6 +160,18 @@ def paired_ratio_interval(ratios: Sequence[float] | Floats, level: float = LEVEL
     return Interval(_exp(logarithm.estimate), low, high, level, logarithm.repetitions)
 
 
+def above_zero(mean: Interval) -> Interval:
+    """The interval of a mean that is above zero by what it is, symmetric about its logarithm: low and high are as many
+    times apart from it.
+
+    The error of ln x̄ is the relative error of x̄, to first order (Meeker & Escobar 1998, §7.3).
+    """
+    width = mean.relative_half_width
+    if width is None or mean.estimate < 0:
+        return replace(mean, low=None, high=None)
+    return replace(mean, low=mean.estimate * _exp(-width), high=mean.estimate * _exp(width))
+
+
 def _exp(logarithm: float) -> float:
     """Two repetitions that differ much have ends beyond all floats."""
     return float(np.exp(np.clip(logarithm, -_LOGARITHM_MAX, _LOGARITHM_MAX)))
@@ -187,16 +199,17 @@ def pooled_bootstrap(
     samples: Sequence[Floats],
     statistic: Callable[[Sequence[Floats]], float],
     *,
+    positive: bool = False,
     level: float = LEVEL,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """Percentile bootstrap of a statistic of several points, each measured in a few repetitions.
+    """Bootstrap of a statistic of several points, each measured in a few repetitions.
 
     With three repetitions a point's own residuals are too few to resample from (the interval would be far too
     narrow), so relative residuals are pooled over all points, widened by √(r / (r − 1)) for the mean that was taken
     out, and added back to each point's mean: model-based resampling (Davison & Hinkley 1997, §6.3).
-    Percentiles of so few residuals are too narrow as z is beside t: the tails are expanded to Φ(−t(1 − α/2; ν)) with
+    Quantiles of so few residuals are too narrow as z is beside t: the tails are expanded to Φ(−t(1 − α/2; ν)) with
     ν the residuals' degrees of freedom (Hesterberg 2015, "expanded percentile").
     It assumes that the relative noise is alike at all points. Quantities measured together stay together.
 
@@ -206,30 +219,38 @@ def pooled_bootstrap(
         One array per point, shape (repetitions, quantities); the counts of repetitions may differ.
     statistic
         Takes arrays shaped as `samples`, returns the estimate; a non-finite value drops that resample.
+    positive
+        Whether all samples, and with them the statistic, lie above zero. Their noise is then one of factors, so that
+        residuals are those of logarithms, and no resample holds what nobody could measure. The interval is the basic
+        one of the statistic's logarithm, T² / T*(1 − α/2) to T² / T*(α/2) (Davison & Hinkley 1997, §5.2): above zero,
+        and where noise makes a statistic too large, as it does the largest of several, moved down by as much as
+        resampling made it larger once more. Percentiles would be moved up instead.
 
     Returns
     -------
-    The statistic of the samples themselves, with the interval of its resamples; no interval where no
-    point was repeated.
+    The statistic of the samples themselves, with the interval of its resamples, percentiles unless `positive`; no
+    interval where no point was repeated.
     """
     _check_level(level)
     estimate = statistic(samples)
     repetitions = min((sample.shape[0] for sample in samples), default=0)
+    measured = [np.log(sample) for sample in samples] if positive else samples
     residuals = [
-        (sample / sample.mean(axis=0) - 1) * math.sqrt(sample.shape[0] / (sample.shape[0] - 1))
-        for sample in samples
+        (sample - sample.mean(axis=0) if positive else sample / sample.mean(axis=0) - 1)
+        * math.sqrt(sample.shape[0] / (sample.shape[0] - 1))
+        for sample in measured
         if sample.shape[0] >= 2
     ]
     if not residuals:
         return Interval(estimate, None, None, level, repetitions)
     pool = np.concatenate(residuals)
     rng = np.random.default_rng(seed)
-    means = np.concatenate([np.broadcast_to(sample.mean(axis=0), sample.shape) for sample in samples])
+    means = np.concatenate([np.broadcast_to(sample.mean(axis=0), sample.shape) for sample in measured])
     ends = np.cumsum([sample.shape[0] for sample in samples]).tolist()
     points = [slice(end - sample.shape[0], end) for end, sample in zip(ends, samples, strict=True)]
     estimates: list[float] = []
     for chosen in rng.integers(pool.shape[0], size=(resamples, means.shape[0])):
-        drawn = means * (1 + pool[chosen])
+        drawn = np.exp(means + pool[chosen]) if positive else means * (1 + pool[chosen])
         value = statistic([drawn[point] for point in points])
         if math.isfinite(value):
             estimates.append(value)
@@ -237,8 +258,10 @@ def pooled_bootstrap(
         return Interval(estimate, None, None, level, repetitions)
     freedom = sum(residual.shape[0] - 1 for residual in residuals)
     tail = float(stats.norm.cdf(-stats.t.ppf((1 + level) / 2, freedom)))
-    low, high = np.quantile(estimates, [tail, 1 - tail])
-    return Interval(estimate, float(low), float(high), level, repetitions)
+    low, high = (float(end) for end in np.quantile(estimates, [tail, 1 - tail]))
+    if positive:
+        low, high = estimate * (estimate / high), estimate * (estimate / low)
+    return Interval(estimate, low, high, level, repetitions)
 
 
 @lru_cache
@@ -287,6 +310,19 @@ def between(ratio: Interval) -> str:
     assert ratio.low is not None and ratio.high is not None
     low = number(ratio.low, 2) if ratio.low >= 1 / _TIMES_MAX else f"less than {number(1 / _TIMES_MAX, 1)}"
     return f"{low} to " + (number(ratio.high, 2) if ratio.high <= _TIMES_MAX else f"more than {number(_TIMES_MAX)}")
+
+
+def clients_between(clients: Interval) -> str:
+    """The ends of the interval of an estimated count of clients, “2.1 to 15.3”."""
+    assert clients.low is not None and clients.high is not None
+    low = f"{clients.low:,.1f}" if clients.low >= 0.05 else "less than 0.1"
+    return f"{low} to {clients.high:,.1f}"
+
+
+def clients_about(clients: Interval) -> str:
+    """“11 clients (2.1 to 15.3)”, with the interval where there is one."""
+    ends = "" if clients.low is None else f" ({clients_between(clients)})"
+    return f"{client_count(clients.estimate)} clients{ends}"
 
 
 def counted(count: int, noun: str) -> str:

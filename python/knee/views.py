@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.asymptotes import Knee
-from knee.intervals import LEVEL, Interval, between, counted, mean_interval, number, quantity, ratio_interval
+from knee.intervals import (
+    LEVEL,
+    Interval,
+    between,
+    clients_about,
+    counted,
+    mean_interval,
+    number,
+    quantity,
+    ratio_interval,
+)
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -135,11 +145,11 @@ def _between(most: View, knee: Knee) -> str:
         identity += ": the rest of the time clients did not wait"
     if knee.clients is None:
         return f"{identity}. From how many clients on the server is at its capacity cannot be told."
-    star = quantity(knee.clients)
+    star = clients_about(knee.clients)
     if knee.status == "found":
         sure = " (with low confidence)" if knee.confidence == "low" else ""
         return (
-            f"{identity}. Up to about N* = {star} clients{sure} the server has capacity to spare, and clients slow "
+            f"{identity}. Up to about N* = {star}{sure} the server has capacity to spare, and clients slow "
             "each other down little; beyond it its throughput stays, and each further client takes its share from "
             "others."
         )
@@ -149,8 +159,8 @@ def _between(most: View, knee: Knee) -> str:
             f"most {number(knee.clients.estimate)}, so each further client only takes its share from the others."
         )
     if knee.status == "not reached":
-        return f"{identity}. The server's capacity was not reached: N* is more than {star} clients."
-    return f"{identity}. Where the server's capacity begins cannot be told with confidence (N* may be {star} clients)."
+        return f"{identity}. The server's capacity was not reached: N* is more than {star}."
+    return f"{identity}. Where the server's capacity begins cannot be told with confidence: N* may be {star}."
 
 
 def _disagreement(found: Sequence[View]) -> list[str]:

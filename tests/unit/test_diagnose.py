@@ -72,6 +72,33 @@ def test_the_interval_covers_where_clients_mostly_think() -> None:
     assert sum(_covers(knee, system.knee) for knee in knees) >= 26
 
 
+def test_the_interval_covers_where_noise_makes_one_of_equal_levels_the_largest() -> None:
+    # At 10 % of noise N* comes out too high: percentiles, moved up by as much again, cover 85 %.
+    knees = [find_knee(measured(System(), LEVELS, noise=0.1, seed=seed), seed=seed) for seed in range(40)]
+    found = [knee for knee in knees if knee.status == "found"]
+    assert len(found) >= 36
+    assert sum(_covers(knee, System().knee) for knee in found) >= 0.9 * len(found)
+
+
+@pytest.mark.parametrize("repetitions", [2, 3])
+def test_a_knee_is_above_zero_however_much_repetitions_differ(repetitions: int) -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(10):
+        even = measured(System(), (2, 8, 24, 48, 96), noise=0, seed=seed, repetitions=repetitions)
+        noisy = even.with_columns(throughput=pl.col("throughput") * np.exp(1.2 * rng.standard_normal(even.height)))
+        knee = find_knee(noisy.with_columns(response_ms=1000 * pl.col("clients") / pl.col("throughput")), seed=seed)
+        assert knee.clients is not None and knee.clients.low is not None and knee.clients.high is not None
+        assert 0 < knee.clients.low < knee.clients.estimate < knee.clients.high
+
+
+def test_levels_whose_requests_took_no_time_are_none() -> None:
+    levels = ((1, 1000), (2, 2000), (4, 2100), (8, 2100))
+    rounded = curve(*levels).with_columns(
+        response_ms=pl.when(pl.col("clients") == 1).then(0.0).otherwise("response_ms")
+    )
+    assert find_knee(rounded) == find_knee(curve(*levels[1:]))
+
+
 def _covers(knee: Knee, truth: float) -> bool:
     assert knee.clients is not None and knee.clients.low is not None and knee.clients.high is not None
     return knee.clients.low <= truth <= knee.clients.high

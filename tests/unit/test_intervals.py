@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from knee.intervals import (
     Interval,
+    above_zero,
     between,
     client_count,
+    clients_about,
     difference_interval,
     mean_interval,
     mean_intervals,
@@ -91,6 +94,39 @@ def test_the_pooled_bootstrap_covers_where_three_repetitions_alone_would_not() -
         covered += interval.low <= 100 <= interval.high
     # 95 % nominal; below 0.85 would be five standard errors off.
     assert covered / trials >= 0.85
+
+
+def test_the_pooled_bootstrap_of_what_is_above_zero_stays_there() -> None:
+    samples = [np.array([[0.1], [2.0]]), np.array([[3.0], [40.0]])]
+
+    def product(drawn: Sequence[np.ndarray[tuple[int, int], np.dtype[np.float64]]]) -> float:
+        return float(drawn[0].mean() * drawn[1].mean())
+
+    anywhere, positive = (pooled_bootstrap(samples, product, positive=known, seed=1) for known in (False, True))
+    assert anywhere.low is not None and anywhere.low < 0
+    assert positive.low is not None and positive.high is not None
+    assert 0 < positive.low < positive.estimate < positive.high
+    # Where there is little noise, which kind it is makes no difference.
+    quiet = [100 + sample for sample in samples]
+    anywhere, positive = (pooled_bootstrap(quiet, product, positive=known, seed=1) for known in (False, True))
+    assert positive.half_width == pytest.approx(anywhere.half_width, rel=0.1)
+
+
+def test_the_interval_of_a_mean_above_zero_lies_as_many_times_below_it_as_above() -> None:
+    wide = above_zero(mean_interval([1.0, 3.0]))
+    assert wide.low is not None and wide.high is not None
+    assert 0 < wide.low < wide.estimate == 2.0
+    assert wide.estimate / wide.low == pytest.approx(wide.high / wide.estimate)
+    # t(0.975; 1) · s / √2 is 12.7 times 1.
+    assert math.log(wide.high / 2) == pytest.approx(12.706 / 2, rel=1e-4)
+    narrow, symmetric = above_zero(mean_interval([100.0, 101.0, 102.0])), mean_interval([100.0, 101.0, 102.0])
+    assert narrow.low == pytest.approx(symmetric.low, rel=1e-3)
+    assert above_zero(mean_interval([2.0])).low is None
+
+
+def test_clients_are_told_with_the_ends_of_their_interval() -> None:
+    assert clients_about(Interval(11.2, 0.03, 1630.0, 0.95, 2)) == "11 clients (less than 0.1 to 1,630.0)"
+    assert clients_about(Interval(2.0, None, None, 0.95, 1)) == "2.0 clients"
 
 
 def test_the_bootstrap_is_reproducible_and_says_when_nothing_was_repeated() -> None:

@@ -124,6 +124,19 @@ def test_noise_widens_the_interval_of_the_saturation() -> None:
     )
 
 
+@pytest.mark.parametrize("counts", [(1, 12), (12,)], ids=["of different runs", "of the same runs"])
+def test_a_saturation_is_above_zero_however_much_repetitions_differ(counts: tuple[int, ...]) -> None:
+    observations, stations = network(dict.fromkeys(counts, 0.0), repetitions=2)
+    slow = pl.col("repetition") == 2
+    stations = stations.with_columns(
+        service_ms=pl.when(pl.col("station") == "disk").then(3.0).otherwise(4.0), visits=1.0
+    ).with_columns(pl.when(slow & (pl.col("station") == "disk")).then(30.0).otherwise("service_ms").alias("service_ms"))
+    (report,) = service_demands(observations, stations.cast(STATIONS))
+    assert report.saturation is not None
+    low, high = report.saturation.low, report.saturation.high
+    assert low is not None and high is not None and 0 < low < report.saturation.estimate < high
+
+
 def test_throughput_beyond_what_constant_demands_allow_is_told() -> None:
     observations, stations = network(dict.fromkeys((1, 4, 12), 5.0))
     faster = observations.with_columns(

@@ -32,7 +32,7 @@ def test_a_client_gets_less_the_more_there_are_and_the_server_more_until_its_cap
         "1,000 ± 0 times a second at 1 client, 2,000 ± 0 at 8; it grows 2.0 times (2.0 to 2.0)."
     )
     assert "8 clients that get 250/s each while they wait would make 2,000/s together" in sentences[2]
-    assert "Up to about N* = 2.00 ± 0 clients" in sentences[2]
+    assert "Up to about N* = 2.0 clients (2.0 to 2.0) the server" in sentences[2]
     assert len(sentences) == 3
 
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_told_is_said() -> None:
     unknown = why_they_differ(found, replace(knee, clients=None, status="cannot tell"))
     assert "at its capacity cannot be told" in unknown[2]
     unsure = why_they_differ(found, replace(knee, confidence="low"))
-    assert "Up to about N* = 2.00 ± 0 clients (with low confidence) the server" in unsure[2]
+    assert "Up to about N* = 2.0 clients (2.0 to 2.0) (with low confidence) the server" in unsure[2]
     assert (
         "its capacity from 1 client on" in why_they_differ(found, replace(knee, status="saturated from the start"))[2]
     )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from knee.bottleneck import SATURATED
-from knee.intervals import LEVEL, Floats, Interval, counted, mean_interval, product_interval
+from knee.intervals import LEVEL, Floats, Interval, above_zero, counted, mean_interval, product_interval
 from knee.laws.bounds import Bounds, throughput_bounds
 from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
 from knee.laws.stations import CONNECTIONS, WORKER_SLOTS
@@ -369,11 +369,13 @@ def _pipeline(rows: Mapping[str, Floats]) -> float:
 def _saturation(
     light: _Light, busiest: Demand, most: Mapping[_Run, float], think_ms: float, pipeline: float, level: float
 ) -> Interval:
-    """N*; errors of R and of the capacity are independent unless both were measured in the same runs."""
+    """N*, above zero; errors of R and of the capacity are independent unless both were measured in the same runs."""
     same = [run for run in light.runs if run in most]
     if same:
-        return mean_interval([(light.runs[run] + think_ms) * most[run] / 1000 / pipeline for run in same], level)
-    return product_interval(light.mean, _scaled(busiest.capacity, 1 / 1000 / pipeline), offset=think_ms)
+        found = mean_interval([(light.runs[run] + think_ms) * most[run] / 1000 / pipeline for run in same], level)
+    else:
+        found = product_interval(light.mean, _scaled(busiest.capacity, 1 / 1000 / pipeline), offset=think_ms)
+    return above_zero(found)
 
 
 def _scaled(interval: Interval, factor: float) -> Interval:

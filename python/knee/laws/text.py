@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from knee.intervals import Interval, counted, number, quantity
+from knee.intervals import Interval, clients_about, counted, number, quantity
 from knee.laws.demands import Demand, DemandReport
 from knee.laws.flow import CONSERVATION_TOLERANCE, ConservationCheck
 from knee.laws.interactive import InteractiveCheck
@@ -289,7 +289,8 @@ def _bottleneck(report: DemandReport) -> str:
         )
     if report.saturation is not None:
         equals = "is at most" if report.light_waits else "="
-        text += f" N* {equals} {quantity(report.saturation)} clients, with {report.light_source} as R without waiting."
+        count = f"{clients_about(report.saturation)}, with {report.light_source} as R without waiting."
+        text += f" N* {equals} {count}"
     return text
 
 

@@ -8,7 +8,7 @@ from html import escape
 import polars as pl
 
 from knee.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_line, knee_lines, law_lines
-from knee.intervals import Interval, client_count, counted, mean_interval, number
+from knee.intervals import Interval, client_count, clients_between, counted, mean_interval, number
 from knee.report.charts.knee import knee_response, knee_throughput
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, table
@@ -190,8 +190,7 @@ def _knee_figure(verdict: Verdict) -> tuple[str, str]:
         return f"≤ {knee.levels[0].clients}", "saturated from the start"
     if knee.status == "cannot tell":
         return f"{estimate}?", "cannot tell"
-    assert knee.clients.low is not None and knee.clients.high is not None
-    return estimate, f"{knee.clients.low:.1f} to {knee.clients.high:.1f}"
+    return estimate, clients_between(knee.clients)
 
 
 def _figures(verdict: Verdict) -> str:
