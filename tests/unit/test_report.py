@@ -144,8 +144,56 @@ def test_what_is_the_same_for_all_configurations_stands_above_the_first_of_them(
 
 def test_captions_claim_no_knee_where_none_was_found() -> None:
     rising = page_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
-    assert "between its two asymptotes" in rising and "knee-0" in specifications(rising)
-    assert "They meet at the knee" not in rising and "flat up to the knee" not in rising
+    assert captions(rising)["knee-0"] == (
+        "Measured throughput (dots) and two asymptotes: throughput if requests took no longer than at 1 client, and "
+        "the mean of the largest that were measured."
+    )
+    assert captions(rising)["knee-response-0"] == "Response time on the same axis: 10.0 ms at 1 client, 10.0 ms at 4."
+
+
+def test_captions_claim_no_asymptotes_where_none_are_drawn() -> None:
+    two = page_of("clients,repetition,throughput,response_ms\n1,1,100,10\n1,2,101,10\n4,1,150,26\n4,2,151,26\n")
+    assert captions(two)["knee-0"] == "Measured throughput (dots, with error bars)."
+    assert "rule" not in marks(specifications(two)["knee-response-0"], "@accent")
+
+
+@pytest.mark.parametrize(
+    ("levels", "ends"),
+    [
+        ({1: (100, 101), 2: (190, 192), 4: (300, 302), 8: (301, 303)}, "; the band is its interval."),
+        (
+            {1: (80, 130), 2: (180, 220), 4: (370, 430), 5: (370, 430)},
+            "; the band is its interval, as far as clients were measured.",
+        ),
+        # More than twice of one client's throughput: the asymptotes meet beyond the last count.
+        ({1: (100, 101), 2: (300, 303), 4: (900, 909), 8: (905, 910)}, "what the system does at most."),
+    ],
+    ids=["inside", "partly", "beyond"],
+)
+def test_captions_tell_of_the_knee_as_far_as_it_is_drawn(levels: dict[int, tuple[int, int]], ends: str) -> None:
+    rows = [f"{n},{r},{x},{1000 * n / x}" for n, pair in levels.items() for r, x in enumerate(pair, 1)]
+    page = page_of("\n".join(["clients,repetition,throughput,response_ms", *rows]))
+    said, spec = captions(page)["knee-0"], specifications(page)["knee-0"]
+    assert said.endswith(ends), said
+    assert ("They meet at the knee" in said) == ("rule" in marks(spec, "@accent"))
+    assert ("the band" in said) == ("rect" in marks(spec, "@accent"))
+    for layer in layers(spec):
+        if layer.get("mark", {}).get("type") == "rect":
+            (band,) = layer["data"]["values"]
+            assert min(levels) <= band["from"] <= band["to"] <= max(levels)
+
+
+def captions(page: str) -> dict[str, str]:
+    """What stands below each chart."""
+    found = re.findall(r'data-chart="([^"]*)".*?<figcaption>(.*?)</figcaption>', markup(page))
+    return {name: unescape(text) for name, text in found}
+
+
+def marks(spec: Any, color: str) -> set[str]:
+    """The kinds of marks of a colour, in layers and in layers of these."""
+    inner = {kind for layer in spec.get("layer", ()) for kind in marks(layer, color)}
+    mark = spec.get("mark", {})
+    return inner | ({mark["type"]} if mark.get("color") == color else set())
 
 
 def test_what_nobody_measured_has_no_column(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from html import escape
 
 import polars as pl
 
+from knee.asymptotes import Knee
 from knee.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_line, knee_lines, law_lines
 from knee.intervals import Interval, client_count, clients_between, counted, mean_interval, number
-from knee.report.charts.knee import knee_response, knee_throughput
+from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, table
 
@@ -127,20 +128,42 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
     drawing = sheet.figure(
         f"knee-{index}",
         knee_throughput(knee),
-        "Measured throughput (dots, with error bars)"
-        + (
-            " between its two asymptotes: what clients could do if nobody waited, and what the system can do at most."
-            if knee.clients
-            else "."
-        )
-        + (" They meet at the knee; the band is its interval." if knee.status == "found" else ""),
+        _throughput_caption(knee),
     ) + sheet.figure(
         f"knee-response-{index}",
         knee_response(knee),
-        "Response time on the same axis"
-        + (": flat up to the knee, then rising with every client." if knee.status == "found" else "."),
+        _response_caption(knee),
     )
     return f'<div class="verdict"><div>{heading}{figures}{findings}</div><div class="panel">{drawing}</div></div>'
+
+
+def _throughput_caption(knee: Knee) -> str:
+    """What is drawn, and no more: asymptotes of some curves only, and a knee of fewer."""
+    first = counted(knee.levels[0].clients, "client")
+    bars = any(level.throughput.half_width is not None for level in knee.levels)
+    said = f"Measured throughput (dots{', with error bars' if bars else ''})"
+    if knee.bounds(1) is None:
+        return f"{said}."
+    # What was largest is not all that the system can do, where it did not stay so.
+    stays = knee.status in ("found", "saturated from the start")
+    most = "what the system does at most" if stays else "the mean of the largest that were measured"
+    said += f" and two asymptotes: throughput if requests took no longer than at {first}, and {most}."
+    if not has_knee(knee):
+        return said
+    said += " They meet at the knee"
+    drawn = band(knee)
+    if drawn is None or knee.clients is None:
+        return f"{said}."
+    whole = drawn == (knee.clients.low, knee.clients.high)
+    return f"{said}; the band is its interval{'' if whole else ', as far as clients were measured'}."
+
+
+def _response_caption(knee: Knee) -> str:
+    first, last = knee.levels[0], knee.levels[-1]
+    return (
+        f"Response time on the same axis: {number(first.response_ms.estimate)} ms at "
+        f"{counted(first.clients, 'client')}, {number(last.response_ms.estimate)} ms at {last.clients}."
+    )
 
 
 def _arrivals(sheet: Sheet) -> str:

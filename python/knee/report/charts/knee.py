@@ -45,21 +45,32 @@ def _level(clients: int, interval: Any) -> dict[str, Any]:
     return {"clients": clients, "value": interval.estimate, "low": interval.low, "high": interval.high}
 
 
+def has_knee(knee: Knee) -> bool:
+    """Whether a knee is drawn: one that was found among the client counts that were measured."""
+    if knee.clients is None or knee.status != "found":
+        return False
+    return knee.levels[0].clients <= knee.clients.estimate <= knee.levels[-1].clients
+
+
+def band(knee: Knee) -> tuple[float, float] | None:
+    """The part of the knee's interval that is drawn; None where none is."""
+    if not has_knee(knee) or knee.clients is None or knee.clients.low is None or knee.clients.high is None:
+        return None
+    return max(knee.levels[0].clients, knee.clients.low), min(knee.levels[-1].clients, knee.clients.high)
+
+
 def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
-    if knee.clients is None or not math.isfinite(knee.clients.estimate) or knee.status == "cannot tell":
-        return []
-    first, last = knee.levels[0].clients, knee.levels[-1].clients
     inside = {"x": {"field": "from", "type": "quantitative"}, "x2": {"field": "to"}}
     marks: list[Spec] = []
-    if knee.status == "found" and knee.clients.low is not None and knee.clients.high is not None:
-        band = {"from": max(first, knee.clients.low), "to": min(last, knee.clients.high)}
+    if (ends := band(knee)) is not None:
         marks.append(
             {
-                "data": {"values": [band]},
+                "data": {"values": [{"from": ends[0], "to": ends[1]}]},
                 "mark": {"type": "rect", "color": "@accent", "opacity": 0.22, "clip": True},
                 "encoding": inside,
             }
         )
+    if has_knee(knee) and knee.clients is not None:
         marks.append(
             {
                 "data": {
