@@ -23,6 +23,7 @@ from knee.laws.tables import stations
 from knee.levels import Level, Levels, levels
 from knee.measurements import Measurements, configuration, is_open_loop, label_of
 from knee.observed import Observed, observed_run, observed_table
+from knee.peak import Peak, peak
 from knee.trim import RUN
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class Diagnosis:
     """Everything that the analyses found, for people and for the report.
 
     `factorial` has one entry per response that could be explained, `unexplained` a sentence per response that could
-    not; both are empty where fewer than two factors vary, and `levels` is there for a single one. `arrivals` has one
+    not; both are empty where fewer than two factors vary, and `levels` is there for a single one. `peak` is there for
+    several, in a closed loop. `arrivals` has one
     entry per combination of the factors but the arrival rate, and none in a closed loop. `level` is that of
     every interval.
     """
@@ -81,6 +83,7 @@ class Diagnosis:
     factorial: tuple[Findings, ...]
     unexplained: tuple[str, ...]
     levels: Levels | None
+    peak: Peak | None
     warnings: tuple[str, ...]
     measurements: Measurements
     utilizations: pl.DataFrame
@@ -151,6 +154,7 @@ def diagnose(
         factorial=factorial,
         unexplained=unexplained,
         levels=levels(found.table, found.factors, level),
+        peak=peak(found.table, found.factors, level),
         warnings=(*observed.warnings, *_left_out(combinations)),
         measurements=found,
         utilizations=observed.utilizations,
@@ -415,6 +419,7 @@ def render_text(diagnosis: Diagnosis) -> str:
         if not bottleneck:
             lines += _labelled("Bottleneck", bottleneck_lines(verdict.bottleneck))
     lines.append("")
+    lines += _labelled("Largest", diagnosis.peak.sentences if diagnosis.peak else ())
     lines += _labelled("Laws", diagnosis.laws.sentences)
     lines += _labelled("Factors", factor_lines(diagnosis))
     lines += _labelled("Warning", diagnosis.warnings)

@@ -183,6 +183,30 @@ def test_captions_tell_of_the_knee_as_far_as_it_is_drawn(levels: dict[int, tuple
             assert min(levels) <= band["from"] <= band["to"] <= max(levels)
 
 
+def test_the_largest_throughput_of_several_configurations_stands_in_the_verdict() -> None:
+    def rows(noise: float) -> str:
+        lines = [
+            f"{n},{m},{r},{x},{1000 * n / x}"
+            for n in (1, 2, 4, 8)
+            for m in (1, 2, 4)
+            for r in (1, 2)
+            for x in (100 * min(n, m) * (1 + noise * (2 * r - 3)),)
+        ]
+        return "\n".join(["clients,connections,repetition,throughput,response_ms", *lines])
+
+    def verdict(noise: float) -> str:
+        return markup(page_of(rows(noise))).split('<section id="verdict"')[1].split("</section>")[0]
+
+    quiet, noisy = verdict(0.01), verdict(0.6)
+    said = "Throughput is largest with clients = 4, connections = 4: 400 requests/s (95% interval: "
+    assert said in quiet and quiet.index("Largest throughput") < quiet.index("What moved throughput most")
+    assert "It may be as large with clients = 8, connections = 4. With the 10 others it is surely less." in quiet
+    assert "not told apart" not in quiet
+    # More than a sentence names stand in a table.
+    assert "The 12 configurations that are not told apart</summary>" in noisy
+    assert "Largest throughput" not in page_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
+
+
 def captions(page: str) -> dict[str, str]:
     """What stands below each chart."""
     found = re.findall(r'data-chart="([^"]*)".*?<figcaption>(.*?)</figcaption>', markup(page))
@@ -480,7 +504,9 @@ def test_of_several_factors_the_one_with_the_most_numbers_is_the_axis() -> None:
     chart: Any = specifications(page)["level-throughput"]
     assert chart["encoding"]["x"]["title"] == "workers"
     assert chart["encoding"]["color"]["title"] == "cache"
-    assert "Throughput is largest" not in in_words(page), "a factorial analysis tells which of several matters"
+    words = in_words(page)
+    assert "Throughput is largest with cache = cold, workers = 4: " in words, "of several factors, with levels of all"
+    assert "Throughput is largest with workers" not in words
 
 
 def test_percentiles_come_from_merged_histograms_not_from_averages() -> None:

@@ -12,7 +12,7 @@ from knee.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_l
 from knee.intervals import Interval, client_count, clients_between, counted, mean_interval, number
 from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
 from knee.report.sheet import Sheet
-from knee.report.tables import folded, table
+from knee.report.tables import Cell, folded, table
 
 _LEAD_CHARACTERS_MAX = 300
 """Of a finding in large type; a longer one is a paragraph."""
@@ -52,14 +52,14 @@ def section(sheet: Sheet) -> str:
 def _common(sheet: Sheet, *, found: bool) -> tuple[str, str]:
     """What is the same for all configurations, before and behind what is said of one; what was `found` there stands
     before what the laws and the factors say."""
-    arrivals, laws, factors = _arrivals(sheet), _laws(sheet), _factors(sheet)
-    return (arrivals, laws + factors) if found else (arrivals + factors + laws, "")
+    first, laws, factors = _arrivals(sheet) + _peak(sheet), _laws(sheet), _factors(sheet)
+    return (first, laws + factors) if found else (first + factors + laws, "")
 
 
 def _without_knee(sheet: Sheet, sentence: str) -> str:
     """Why there is no knee, said once, behind what was found; the bottlenecks as a table where they differ."""
     diagnosis, common = sheet.diagnosis, sheet.diagnosis.common_bottleneck
-    findings = _arrivals(sheet) + _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
+    findings = _arrivals(sheet) + _peak(sheet) + _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
     if common is not None:
         findings += _finding("Bottleneck", [common.sentence, *common.evidence])
     words = f'<div class="verdict alone"><div>{findings}</div></div>'
@@ -170,6 +170,23 @@ def _arrivals(sheet: Sheet) -> str:
     """Up to which arrival rate throughput follows; empty where that was not varied."""
     lines = arrival_lines(sheet.diagnosis)
     return _finding("Arrivals", lines) if lines else ""
+
+
+def _peak(sheet: Sheet) -> str:
+    """Where throughput is largest of all; empty where knee or levels say it."""
+    largest = sheet.diagnosis.peak
+    if largest is None:
+        return ""
+    said = _finding("Largest throughput", largest.sentences)
+    if largest.is_all_named:
+        return said
+    rows: list[tuple[Cell, ...]] = [
+        (*map(str, factors.values()), found.estimate, found.low, found.high)
+        for factors, found in ((largest.factors, largest.throughput), *largest.as_large)
+    ]
+    title = f"The {len(rows)} configurations that are not told apart"
+    numbers = table((*largest.factors, "requests/s", "from", "to"), rows)
+    return f'{said}<div class="finding">{folded(title, numbers)}</div>'
 
 
 def _laws(sheet: Sheet) -> str:

@@ -1,0 +1,154 @@
+"""The largest throughput of all configurations, which others may have as much, and what choosing it costs. Pure.
+
+The largest of many means is large by luck as well (the winner's curse). A subset selection (Gupta 1965) keeps every
+configuration that may be the best, and an interval that holds for all of them at once holds for the chosen one, too
+(Miller 1981, §2.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy import stats
+
+from knee.intervals import LEVEL, Floats, Interval, above_zero, counted, number
+from knee.laws.foreign import ALL
+from knee.levels import Level
+from knee.measurements import label_of
+
+_NAMED_MAX = 6
+"""More configurations in one sentence nobody reads."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The configuration of a closed loop with the largest mean throughput.
+
+    Attributes
+    ----------
+    factors
+        Its levels.
+    throughput
+        Its mean, with an interval that holds for all configurations at once; without one where fewer than two of them
+        were measured more than once.
+    compared
+        How many configurations were measured more than once: it is the largest of those.
+    as_large
+        The others that may have as large a throughput, with intervals alike, those with the largest means first.
+    once
+        How many configurations were measured only once.
+    """
+
+    factors: Mapping[str, Level]
+    throughput: Interval
+    compared: int
+    as_large: tuple[tuple[Mapping[str, Level], Interval], ...]
+    once: int
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Where throughput is largest, where it may be as large, and what being chosen did to it."""
+        found = f"largest with {label_of(self.factors)}: {number(self.throughput.estimate)} requests/s"
+        if self.throughput.low is None or self.throughput.high is None:
+            return (
+                f"Throughput was {found}. Where it is largest cannot be told without repetitions: "
+                f"{counted(self.once, 'configuration')} of {self.compared + self.once} "
+                f"{'was' if self.once == 1 else 'were'} measured once.",
+            )
+        ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
+        once = f" Of {self.once} more, measured once, nothing can be told." if self.once else ""
+        return (
+            f"Throughput is {found} ({self.throughput.level:.0%} interval: {ends}).",
+            self._others + once,
+            f"As the largest of {self.compared} this mean is likelier too high than too low: expect less of another "
+            "run. The interval holds whichever of them is chosen.",
+        )
+
+    @property
+    def is_all_named(self) -> bool:
+        """Whether the sentences name all that may be as large."""
+        return len(self.as_large) <= _NAMED_MAX
+
+    @property
+    def _others(self) -> str:
+        less = self.compared - 1 - len(self.as_large)
+        if not self.as_large:
+            return f"With {_rest(less)} it is surely less."
+        if not less and not self.is_all_named:
+            return f"With each of the {len(self.as_large)} others it may be as large."
+        named = "; ".join(label_of(factors) for factors, _ in self.as_large[:_NAMED_MAX])
+        more = len(self.as_large) - _NAMED_MAX
+        said = f"It may be as large with {named}{f'; and with {more} more' if more > 0 else ''}."
+        return f"{said} With {_rest(less)} it is surely less." if less else said
+
+
+def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> Peak | None:
+    """None of a single factor, of which the knee or :mod:`knee.levels` tell, and where no two configurations of a
+    closed loop have a throughput.
+
+    Relative noise is taken to be alike in all of them and its variance is pooled, as for the knee: two or three
+    repetitions say little of their own.
+
+    Parameters
+    ----------
+    table
+        Rows of :mod:`knee.observations`.
+    factors
+        The columns that tell configurations apart, the clients among them.
+    """
+    if not {"throughput", "think_ms"} <= set(table.columns):
+        return None
+    rows = table.filter(pl.col("think_ms").is_not_null() & pl.col("throughput").is_finite())
+    if "request_type" in factors:
+        rows = rows.filter(pl.col("request_type").str.to_lowercase().is_in(list(ALL)))
+    varied = [name for name in factors if rows[name].n_unique() > 1]
+    if len(varied) < 2:
+        return None
+    measured = [
+        (dict(zip(varied, levels, strict=True)), own["throughput"].to_numpy())
+        for levels, own in rows.group_by(varied, maintain_order=True)
+    ]
+    measured = sorted((one for one in measured if one[1].mean() > 0), key=lambda one: -float(one[1].mean()))
+    repeated = [one for one in measured if one[1].size > 1]
+    once = len(measured) - len(repeated)
+    if len(repeated) < 2:
+        if len(measured) < 2:
+            return None
+        at, values = measured[0]
+        return Peak(at, Interval(float(values.mean()), None, None, level, values.size), len(repeated), (), once)
+    means = np.array([values.mean() for _, values in repeated])
+    counts = np.array([values.size for _, values in repeated])
+    freedom = int((counts - 1).sum())
+    squares = sum(float(((values / values.mean() - 1) ** 2).sum()) for _, values in repeated)
+    error = math.sqrt(squares / freedom)
+    any_of_all = float(stats.t.ppf(1 - (1 - level) / 2 / means.size, freedom))
+    half_widths = any_of_all * error / np.sqrt(counts) * means
+    found = [
+        (at, above_zero(Interval(float(mean), float(mean - half_width), float(mean + half_width), level, values.size)))
+        for (at, values), mean, half_width in zip(repeated, means, half_widths, strict=True)
+    ]
+    margin = float(stats.t.ppf(1 - (1 - level) / (means.size - 1), freedom)) * error
+    as_large = tuple(found[i] for i in _not_less(means, counts, margin) if i)
+    return Peak(*found[0], means.size, as_large, once)
+
+
+def _not_less(means: Floats, counts: npt.NDArray[np.int64], margin: float) -> list[int]:
+    """Those that no other one exceeds by more than a difference of two equal ones may be.
+
+    The best is compared with the k − 1 others, so with each at 1 − α / (k − 1), one-sided, it is among them with
+    confidence 1 − α (Gupta 1965).
+    """
+    logs = np.log(means)
+    # Of those that were measured as often, the largest exceeds all by the most.
+    largest = {int(count): float(logs[counts == count].max()) for count in np.unique(counts)}
+    exceeded = [most - margin * np.sqrt(1 / count + 1 / counts) - logs for count, most in largest.items()]
+    return [int(i) for i in np.flatnonzero((np.array(exceeded) <= 0).all(axis=0))]
+
+
+def _rest(count: int) -> str:
+    return "the other" if count == 1 else f"the {count} others"

@@ -1,0 +1,102 @@
+"""The largest throughput, on tables whose answer is plain, and how often what is said of it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+
+from knee.peak import Peak, peak
+
+Samples = Mapping[tuple[int, int], Sequence[float]]
+
+
+def table(samples: Samples) -> pl.DataFrame:
+    """A row per repetition of every combination of clients and connections."""
+    rows = [(*at, value) for at, values in samples.items() for value in values]
+    frame = pl.DataFrame(rows, schema=["clients", "connections", "throughput"], orient="row")
+    return frame.with_columns(think_ms=pl.lit(0.0))
+
+
+def found(samples: Samples) -> Peak:
+    largest = peak(table(samples), ["clients", "connections"])
+    assert largest is not None
+    return largest
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        (
+            {(1, 2): (100.0, 101.0), (8, 2): (300.0, 303.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
+            (
+                "Throughput is largest with clients = 8, connections = 4: 303 requests/s (95% interval: 298 to 308).",
+                "It may be as large with clients = 8, connections = 2. With the 2 others it is surely less.",
+                "As the largest of 4 this mean is likelier too high than too low: expect less of another run. The "
+                "interval holds whichever of them is chosen.",
+            ),
+        ),
+        (
+            {(1, 2): (100.0, 101.0), (8, 4): (302.0, 304.0), (16, 4): (900.0,)},
+            (
+                "Throughput is largest with clients = 8, connections = 4: 303 requests/s (95% interval: 295 to 311).",
+                "With the other it is surely less. Of 1 more, measured once, nothing can be told.",
+            ),
+        ),
+        (
+            {(n, m): (100.0, 200.0) for n in (1, 2, 4) for m in (1, 2, 4)},
+            ("largest with clients = 1, connections = 1: 150", "With each of the 8 others it may be as large."),
+        ),
+        (
+            {(1, 2): (100.0,), (8, 2): (300.0,), (8, 4): (200.0, 201.0)},
+            (
+                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Where it is largest cannot "
+                "be told without repetitions: 2 configurations of 3 were measured once.",
+            ),
+        ),
+    ],
+    ids=["one as large", "one measured once", "all alike", "once"],
+)
+def test_the_largest_is_named_with_those_that_may_be_as_large(samples: Samples, says: Sequence[str]) -> None:
+    sentences = found(samples).sentences
+    for sentence, said in zip(sentences, says, strict=False):
+        assert said in sentence
+
+
+def test_there_is_none_without_two_configurations_of_a_closed_loop() -> None:
+    factors = ["clients", "connections"]
+    both = table({(1, 2): (100.0, 101.0), (8, 4): (300.0, 303.0)})
+    assert peak(both, factors) is not None
+    assert peak(both, ["clients"]) is None, "the knee tells of clients"
+    assert peak(both.filter(pl.col("clients") == 1), factors) is None
+    assert peak(both.with_columns(think_ms=pl.lit(None, pl.Float64)), factors) is None
+    assert peak(both.with_columns(throughput=pl.lit(0.0)), factors) is None
+    assert peak(both.drop("throughput"), factors) is None
+
+
+def test_requests_of_one_type_are_no_throughput_of_all() -> None:
+    both = table({(1, 2): (100.0, 101.0), (8, 4): (300.0, 303.0)})
+    types = pl.concat([both.with_columns(request_type=pl.lit(name)) for name in ("get", "all")])
+    doubled = types.with_columns(pl.col("throughput") * pl.when(pl.col("request_type") == "get").then(9).otherwise(1))
+    largest = peak(doubled, ["clients", "connections", "request_type"])
+    assert largest is not None and largest.compared == 2 and largest.throughput.estimate == pytest.approx(301.5)
+
+
+@pytest.mark.parametrize("repetitions", [2, 3])
+def test_the_best_is_among_those_named_and_the_interval_pays_for_the_choice(repetitions: int) -> None:
+    rng = np.random.default_rng(repetitions)
+    truth = {(n, m): 1000.0 + 10 * (n == 7) for n in range(10) for m in range(2)}
+    trials, kept, covered, alone = 200, 0, 0, 0
+    for _ in range(trials):
+        largest = found({at: mean * (1 + 0.05 * rng.standard_normal(repetitions)) for at, mean in truth.items()})
+        kept += any(at.get("clients") == 7 for at in (largest.factors, *(at for at, _ in largest.as_large)))
+        chosen = truth[largest.factors["clients"], largest.factors["connections"]]  # type: ignore[index]
+        low, high = largest.throughput.low, largest.throughput.high
+        assert low is not None and high is not None
+        covered += low <= chosen <= high
+        alone += largest.throughput.estimate - 1.96 * 50 / repetitions**0.5 <= chosen
+    # Nominally 95 %; four standard errors below it.
+    assert min(kept, covered) >= 0.89 * trials
+    assert alone < 0.8 * trials, "an interval that does not know of the choice is too high"
