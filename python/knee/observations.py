@@ -34,6 +34,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     think_ms               Z, mean of the think times taken; null in an open loop
     rate                   requests per second asked for; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
+    connections            those of all middlewares to a database, null where requests share them or nobody knows
     observed_s             length of what remains after trimming, as the clients' windows cover it
     throughput             X, requests per second, as the clients saw it
     response_ms            R, mean, as the clients saw it
@@ -58,6 +59,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         *RUN,
         *dict.fromkeys([*dataset.factors, "clients", "think_ms", "rate", "workers", "middlewares"]),
         _pipeline(dataset),
+        _connections(dataset),
         (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),
     )
     windows = trim(dataset.windows, points)
@@ -91,6 +93,17 @@ def _pipeline(dataset: Dataset) -> pl.Expr:
     """An open loop has no such number: there it bounds what is in flight, and nothing keeps it full."""
     each = dataset.setting("workload.pipeline")
     return pl.when(pl.col("rate").is_null()).then(each.cast(pl.Int64).fill_null(1)).alias("pipeline")
+
+
+def _connections(dataset: Dataset) -> pl.Expr:
+    """One for each worker unless given; PostgreSQL alone has a pool of them."""
+    pooled = (dataset.setting("store.kind") == "postgresql") & (dataset.setting("middleware.combine") == 1)
+    slots = pl.col("workers") * pl.col("middlewares")
+    return (
+        pl.when(pooled)
+        .then(pl.coalesce(dataset.setting("middleware.connections").cast(pl.Int64), slots))
+        .alias("connections")
+    )
 
 
 def _stage_times(windows: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -23,6 +23,9 @@ THINK_SCATTER = 0.05
 LAW_FACTOR = 1.5
 """How far the interactive law may be off in the median before measurements are not of one loop. Seeds: within 1 %."""
 
+SLOTS, CONNECTED = "worker slots", "connections"
+"""What serves requests, in words."""
+
 View = Literal["client", "middleware"]
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -39,7 +42,8 @@ class Curve:
     think_ms
         Z. From the middleware's view the way to it is not in here: it is fitted.
     slots
-        Worker slots of all middlewares together; NaN where nobody says.
+        Worker slots of all middlewares together, or their connections to a database where those are fewer: a request
+        that has a slot and waits for a connection does as little as one that waits for a slot. NaN where nobody says.
     throughput
         X, requests/s.
     response_ms
@@ -49,6 +53,8 @@ class Curve:
     view
         Whose response time it is. A model adds a delay outside of the middleware to the client's one, and leaves it
         out of the middleware's.
+    servers
+        What `slots` counts, in words.
     """
 
     customers: Floats
@@ -58,6 +64,7 @@ class Curve:
     response_ms: Floats
     point: np.ndarray[tuple[int], np.dtype[np.int64]]
     view: View
+    servers: str = SLOTS
 
     def __len__(self) -> int:
         return int(self.customers.size)
@@ -97,11 +104,12 @@ class Curve:
             self.response_ms[rows],
             self.point[rows],
             self.view,
+            self.servers,
         )
 
     def measured(self, throughput: Floats, response_ms: Floats) -> Curve:
         """The same rows with other measurements."""
-        return Curve(self.customers, self.think_ms, self.slots, throughput, response_ms, self.point, self.view)
+        return replace(self, throughput=throughput, response_ms=response_ms)
 
 
 def curve_of(rows: pl.DataFrame) -> Curve:
@@ -135,11 +143,12 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     curve = Curve(
         customers=known.select((pl.col("clients").cast(pl.Float64) * pipeline).alias("n"))["n"].to_numpy(),
         think_ms=_think_ms(known),
-        slots=_slots(known),
+        slots=servers_of(known),
         throughput=known["throughput"].cast(pl.Float64).to_numpy(),
         response_ms=known["response_ms"].cast(pl.Float64).to_numpy(),
         point=known["point"].to_numpy(),
         view=view,
+        servers=servers_in_words(worker_slots_of(known), connections_of(known)),
     )
     if len(curve.counts) < CLIENTS_MIN:
         raise FitError(
@@ -180,7 +189,33 @@ def _think_ms(rows: pl.DataFrame) -> Floats:
     return np.asarray(each, dtype=np.float64)
 
 
-def _slots(rows: pl.DataFrame) -> Floats:
+def servers_of(rows: pl.DataFrame) -> Floats:
+    """How many requests of a row can be served at a time: worker slots, or connections where those are fewer."""
+    return np.fmin(worker_slots_of(rows), connections_of(rows))
+
+
+def servers_in_words(slots: Floats, connections: Floats) -> str:
+    """What limits how many requests are served at a time."""
+    fewer = connections < slots
+    return CONNECTED if fewer.size and fewer.all() else f"{SLOTS} or {CONNECTED}" if fewer.any() else SLOTS
+
+
+def connections_of(rows: pl.DataFrame) -> Floats:
+    """Connections to a database over all middlewares; NaN where nobody says, and where nobody knows of worker slots, as
+    what has connections may then be anything."""
+    name = _first(rows, CONNECTIONS)
+    if name is None:
+        return np.full(rows.height, np.nan)
+    each = rows[name].cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy()
+    return np.where((each >= 1) & np.isfinite(worker_slots_of(rows)), each, np.nan)
+
+
+def knows_connections(rows: pl.DataFrame) -> bool:
+    """Whether the number of connections is known everywhere, so that models know what another one does."""
+    return bool(rows.height) and bool(np.isfinite(connections_of(rows)).all())
+
+
+def worker_slots_of(rows: pl.DataFrame) -> Floats:
     """Worker slots over all middlewares: workers times middlewares, under any of the names that they have.
 
     NaN where nobody says, and where there is no middleware.
@@ -207,6 +242,7 @@ def middlewares_of(rows: pl.DataFrame) -> Floats:
 
 
 WORKERS = ("workers", "middleware.workers")
+CONNECTIONS = ("connections", "middleware.connections")
 MIDDLEWARES = ("middlewares", "middleware.hosts")
 
 

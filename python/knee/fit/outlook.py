@@ -94,7 +94,7 @@ def _outlooks(system: FittedSystem, level: float, seed: int) -> list[Outlook]:
         facts = [
             f"{name} = {value:,.10g}"
             for name, value, values in (
-                ("worker slots", slots, {slots for _, slots, _ in curve.alike}),
+                (curve.servers, slots, {slots for _, slots, _ in curve.alike}),
                 ("think_ms", think_ms, {think_ms for think_ms, _, _ in curve.alike}),
             )
             if len(values) > 1
@@ -110,7 +110,7 @@ def _outlooks(system: FittedSystem, level: float, seed: int) -> list[Outlook]:
         last = min(POPULATION_MAX, BEYOND * own.counts[-1])
         asked = {round(step) for step in np.geomspace(own.counts[0], last, _STEPS)} | {int(n) for n in own.counts}
         each = system.pipelines[-1]
-        scenarios = [Scenario(customers / each, each, think_ms, slots) for customers in sorted(asked)]
+        scenarios = [Scenario(customers / each, each, think_ms, slots, curve.servers) for customers in sorted(asked)]
         forecasts = tuple(system.forecasts(scenarios, seed=seed))
         found.append(Outlook(", ".join(filter(None, (system.label, *facts))), system, tuple(measured), forecasts))
     return found

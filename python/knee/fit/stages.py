@@ -47,8 +47,9 @@ def stage_demands(
     """The stages of one configuration, client counts and repetitions together.
 
     A network is what one side waited for longer than the other worked: R − R_middleware, and a slot's service time −
-    the servers' own. The CPU time per request of net-threads and servers is the service demand law's U m / X. The
-    intervals are bootstraps over repetitions (:func:`knee.intervals.pooled_bootstrap`).
+    the servers' own. A connection to a database is held for a slot's service time − the wait for one. The CPU time per
+    request of net-threads and servers is the service demand law's U m / X. The intervals are bootstraps over
+    repetitions (:func:`knee.intervals.pooled_bootstrap`).
 
     Parameters
     ----------
@@ -65,11 +66,16 @@ def stage_demands(
         visits = stations.filter(pl.col("station") == "the stores").select(*RUN, pl.col("visits").alias("_visits"))
         rows = rows.join(visits, on=RUN, how="left")
     slots = pl.col("workers") * pl.col("middlewares")
+    if {"workers", "middlewares", "connections"} <= set(rows.columns):
+        # As many connections as slots are the same station.
+        pool = pl.col("connections").cast(pl.Float64, strict=False)
+        rows = rows.with_columns(pl.when(pool < slots).then(pool).alias("_pool"))
     found = []
     for name, columns, each_ms, servers in (
         ("client–middleware network", ("response_ms", "middleware_response_ms"), _difference, None),
         ("net-threads", ("_middleware_ms", "_middleware_threads"), _first, pl.col("_middleware_threads")),
         ("worker slots", ("service_ms", "workers", "middlewares"), _first, slots),
+        ("connections", ("service_ms", "connection_ms", "_pool"), _difference, pl.col("_pool")),
         ("middleware–server network", ("service_ms", "store_service_ms"), _difference, None),
         ("servers", ("_store_ms", "_store_threads"), _first, pl.col("_store_threads")),
     ):

@@ -132,7 +132,7 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     if scenario.pipeline > 1:
         load += f" with {scenario.pipeline:,.10g} requests in flight each"
     if scenario.slots == scenario.slots:
-        load += f", {scenario.slots:,.10g} worker slots"
+        load += f", {scenario.slots:,.10g} {scenario.servers}"
     if scenario.think_ms:
         load += f", {number(scenario.think_ms)} ms of thinking"
     where = " (seen by the middleware)" if system.selection.curve.view == "middleware" else ""

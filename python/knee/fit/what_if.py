@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from scipy import stats
 
 from knee.errors import FitError
-from knee.fit.curve import THINK_SCATTER, WORKERS, Curve, curve_of, middlewares_of, same_think
+from knee.fit.curve import (
+    CONNECTIONS,
+    SLOTS,
+    THINK_SCATTER,
+    WORKERS,
+    Curve,
+    connections_of,
+    curve_of,
+    knows_connections,
+    middlewares_of,
+    same_think,
+    servers_in_words,
+    worker_slots_of,
+)
 from knee.fit.models import candidates
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, select
@@ -40,12 +53,16 @@ Setting = int | float | str | bool
 
 @dataclass(frozen=True)
 class Scenario:
-    """A load, and the worker slots that meet it. `slots` is NaN where nobody said how many there are."""
+    """A load, and the worker slots or connections, whichever are fewer, that meet it.
+
+    `slots` is NaN where nobody said how many there are; `servers` says which of both they are.
+    """
 
     clients: float
     pipeline: float
     think_ms: float
     slots: float
+    servers: str = SLOTS
 
     @property
     def customers(self) -> float:
@@ -104,7 +121,8 @@ class FittedSystem:
     def forecast(self, scenario: Scenario, *, seed: int = 0) -> Forecast:
         """Predict a scenario. The interval has the parameters' uncertainty, and the error that a further run may have
         against the model: beyond the largest client count at least what cross-validation found there, and elsewhere at
-        least what it found between. It knows nothing of what the model leaves out."""
+        least what it found between. For more slots or connections than were measured it reaches to what the most of
+        them give. It knows nothing of what else the model leaves out."""
         return self.forecasts([scenario], seed=seed)[0]
 
     def forecasts(self, scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Forecast]:
@@ -122,7 +140,7 @@ class FittedSystem:
         stretch = _stretch(curve, len(model.parameters), self.level)
         low, high = (stretch * np.quantile(several, tail, axis=0) for tail in (_TAIL, 1 - _TAIL))
         low, high = centre * np.exp(np.minimum(low, 0)), centre * np.exp(np.maximum(high, 0))
-        return [
+        found = [
             Forecast(
                 scenario,
                 Interval(float(throughput[i]), float(low[0, i]), float(high[0, i]), self.level, len(curve)),
@@ -131,6 +149,12 @@ class FittedSystem:
             )
             for i, scenario in enumerate(scenarios)
         ]
+        most = float(curve.slots.max())
+        further = [i for i, scenario in enumerate(scenarios) if scenario.slots > most]
+        as_most = self.forecasts([replace(scenarios[i], slots=most) for i in further], seed=seed) if further else []
+        for i, floor in zip(further, as_most, strict=True):
+            found[i] = _reaching(found[i], floor)
+        return found
 
     def _widening(self, customers: Floats) -> Floats:
         """How many times the fit's own misfit a scenario's is, so that with the parameters' drift it is not smaller
@@ -148,6 +172,19 @@ class FittedSystem:
         return np.maximum(1.0, needed / residual) if residual else np.ones_like(needed)
 
 
+def _reaching(forecast: Forecast, floor: Forecast) -> Forecast:
+    """A forecast for more worker slots or connections than were measured, whose intervals reach to what the most of
+    them give: what lies behind may have been just short of its own limit, which nothing measured shows."""
+    throughput, response_ms = forecast.throughput, forecast.response_ms
+    assert throughput.low is not None and floor.throughput.low is not None
+    assert response_ms.high is not None and floor.response_ms.high is not None
+    return replace(
+        forecast,
+        throughput=replace(throughput, low=min(throughput.low, floor.throughput.low)),
+        response_ms=replace(response_ms, high=max(response_ms.high, floor.response_ms.high)),
+    )
+
+
 def fit_systems(
     table: pl.DataFrame,
     others: Sequence[str],
@@ -160,7 +197,8 @@ def fit_systems(
 ) -> list[tuple[FittedSystem, Scenario | None]]:
     """Fit every configuration of a table, and put what `settings` ask for to each.
 
-    Client counts, worker slots and think times are the models' own: rows that differ in them only are fitted together.
+    Client counts, worker slots, connections and think times are the models' own: rows that differ in them only are
+    fitted together.
 
     Parameters
     ----------
@@ -169,8 +207,8 @@ def fit_systems(
     others
         Factors besides the clients.
     settings
-        `clients`, `workers`, `think_ms` or `pipeline` (under these or the experiment file's names) to any value, and
-        other factors to one of their measured levels. None, and there is no scenario: only the fits.
+        `clients`, `workers`, `connections`, `think_ms` or `pipeline` (under these or the experiment file's names) to
+        any value, and other factors to one of their measured levels. None, and there is no scenario: only the fits.
     stations
         :mod:`knee.laws.stations` of a run folder, for what a request needs of every stage.
 
@@ -180,11 +218,11 @@ def fit_systems(
         For a name that no model knows and no factor has, a level that was not measured, or too little data.
     """
     asked = dict(settings or {})
-    own = {name for names in (CLIENTS, WORKERS, THINK, PIPELINE) for name in names}
+    own = _own(table)
     named = [name for name in others if name not in own]
     for name in set(asked) - own:
         table = _chosen(table, name, asked[name], named)
-    slots_matter = any(name in WORKERS for name in asked)
+    slots_matter = any(name in WORKERS or (name in CONNECTIONS and name in own) for name in asked)
     found = []
     groups = configurations(table, others)
     for label, rows in groups:
@@ -214,7 +252,7 @@ def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str
         table = table.filter(pl.col("request_type").str.to_lowercase().is_in(list(ALL)))
         if table.is_empty():
             raise FitError("a model takes rows that count all requests together, with request_type all")
-    own = {name for names in (CLIENTS, WORKERS, THINK, PIPELINE) for name in names}
+    own = _own(table)
     own |= {"request_type", *(name for name in others if table[name].is_null().all())}
     named = [name for name in others if name not in own]
     if not named:
@@ -223,6 +261,12 @@ def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str
         (label_of(dict(zip(named, levels, strict=True))), rows)
         for levels, rows in table.group_by(named, maintain_order=True)
     ]
+
+
+def _own(table: pl.DataFrame) -> set[str]:
+    """What the models themselves know of, under all of its names."""
+    known = (CLIENTS, WORKERS, THINK, PIPELINE, *([CONNECTIONS] if knows_connections(table) else []))
+    return {name for names in known for name in names}
 
 
 def _curve(rows: pl.DataFrame, apart: Sequence[str]) -> Curve:
@@ -235,10 +279,11 @@ def _curve(rows: pl.DataFrame, apart: Sequence[str]) -> Curve:
 
 
 def _most_slots(rows: pl.DataFrame) -> pl.DataFrame:
-    name = next((name for name in WORKERS if name in rows.columns and rows[name].dtype.is_numeric()), None)
-    if name is None or rows[name].n_unique() < 2:
-        return rows
-    return rows.filter(pl.col(name) == pl.col(name).max())
+    for names in (WORKERS, CONNECTIONS):
+        name = next((name for name in names if name in rows.columns and rows[name].dtype.is_numeric()), None)
+        if name is not None and rows[name].n_unique() > 1:
+            rows = rows.filter(pl.col(name) == pl.col(name).max())
+    return rows
 
 
 def _chosen(table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str]) -> pl.DataFrame:
@@ -273,20 +318,30 @@ def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) ->
     """What is asked for; what is not is as it was measured, with the most clients and requests in flight."""
     clients, pipeline = _setting(asked, CLIENTS), _setting(asked, PIPELINE)
     workers, think_ms = _setting(asked, WORKERS), _setting(asked, THINK)
-    slots = float(curve.slots[-1])
+    every, pools = worker_slots_of(rows), connections_of(rows)
+    slots, pool = float(every[-1]), float(pools[-1])
     if workers is not None:
         slots = workers * float(middlewares_of(rows)[-1])
         if slots > POPULATION_MAX:
             raise FitError(f"workers × middlewares: expected at most {POPULATION_MAX:,}, not {slots:,.0f}")
-    elif curve.knows_slots and np.ptp(curve.slots):
+    elif curve.knows_slots and np.ptp(every):
         raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
+    if knows_connections(rows):
+        connections = _setting(asked, CONNECTIONS)
+        if connections is None and np.ptp(pools):
+            raise FitError("the number of connections was a factor: say for how many, with --set connections=…")
+        if connections is not None:
+            pool = connections
+        elif np.array_equal(every, pools):
+            pool = slots  # one for each, however many slots there are
     if think_ms is None and np.ptp(curve.think_ms):
         raise FitError("the think time was a factor: say for which, with --set think_ms=…")
     scenario = Scenario(
         clients=float(rows.filter(pl.col("throughput") > 0)["clients"].max()) if clients is None else clients,  # type: ignore[arg-type]
         pipeline=_pipelines(rows)[-1] if pipeline is None else pipeline,
         think_ms=float(curve.think_ms.mean()) if think_ms is None else think_ms,
-        slots=slots,
+        slots=float(np.fmin(slots, pool)),
+        servers=servers_in_words(np.array([slots]), np.array([pool])),
     )
     if scenario.customers > POPULATION_MAX:
         raise FitError(f"clients × pipeline: expected at most {POPULATION_MAX:,}, not {scenario.customers:,.0f}")
@@ -311,6 +366,7 @@ def as_curve(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
         nothing,
         np.arange(len(scenarios)),
         curve.view,
+        curve.servers,
     )
 
 
@@ -327,7 +383,7 @@ def _outside(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> li
     customers = curve.customers[alike] if alike.any() else curve.customers
     for name, value, measured in (
         ("clients × pipeline" if scenario.pipeline > 1 else "clients", scenario.customers, customers),
-        ("worker slots", scenario.slots, curve.slots),
+        (scenario.servers, scenario.slots, curve.slots),
         ("think time", scenario.think_ms, curve.think_ms),
     ):
         low, high = float(np.min(measured)), float(np.max(measured))

@@ -1,0 +1,146 @@
+"""What more connections to a database would give, of systems that are none of the models and of runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from synthetic import System, pooled
+
+from knee import measurements
+from knee.errors import FitError
+from knee.fit import Scenario, fit_systems, outlooks, render_text, stage_demands
+from knee.fit.curve import curve_of
+from knee.fit.stages import Stage
+from knee.observations import observations
+from knee.queueing import Delay, LoadDependent, Network, Queue, solve_closed
+
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+WORKERS = 40
+CONNECTIONS = (2, 4, 8, 16)
+
+
+def measured(seed: int) -> pl.DataFrame:
+    """Runs of a database of a disk, at which nobody waits, and two kinds of servers, behind each number of connections.
+
+    A request keeps its slot and its connection for as long as it is there; both middlewares have slots enough for all.
+    """
+    rng = np.random.default_rng(seed)
+    outside, disk = rng.uniform(0.5, 2), rng.uniform(1, 4)
+    servers = [int(rng.choice([1, 2, 4])) for _ in range(2)]
+    queues = [Queue(f"s{k}", m * rng.uniform(0.03, 0.25), servers=m) for k, m in enumerate(servers)]
+    behind = solve_closed(Network([Delay("disk", disk), *queues]), max(CONNECTIONS)).throughput
+    rows = []
+    for connections in CONNECTIONS:
+        network = Network([Delay("outside", outside), LoadDependent("connections", behind[:connections].tolist())])
+        throughput = solve_closed(network, COUNTS[-1]).throughput
+        for clients in COUNTS:
+            for repetition in range(2):
+                x = 1000 * throughput[clients - 1] * np.exp(rng.normal(0, 0.015))
+                point = len(rows) // 2
+                rows.append((point, repetition, clients, connections, x, 1000 * clients / x, 0.0, WORKERS, 2))
+    columns = ["point", "repetition", "clients", "connections", "throughput", "response_ms", "think_ms", "workers"]
+    return pl.DataFrame(rows, schema=[*columns, "middlewares"], orient="row")
+
+
+def off(rows: pl.DataFrame, connections: int) -> list[float]:
+    """Relative errors of throughput at every client count with so many connections, predicted from fewer and more."""
+    shown = rows.filter(pl.col("connections") != connections)
+    settings = {"connections": connections, "clients": COUNTS[-1]}
+    ((system, scenario),) = fit_systems(shown, ["connections"], settings, resamples=2)
+    assert scenario is not None and (scenario.slots, scenario.servers) == (connections, "connections")
+    found = rows.filter(pl.col("connections") == connections).group_by("clients").agg(pl.col("throughput").mean())
+    return [
+        system.forecast(Scenario(clients, 1.0, 0.0, connections, "connections")).throughput.estimate / x - 1
+        for clients, x in found.sort("clients").iter_rows()
+    ]
+
+
+def test_connections_between_those_that_were_measured_are_predicted() -> None:
+    errors = np.abs([off(measured(seed), 4) for seed in range(2)])
+    assert np.median(errors) < 0.02
+    assert errors.max() < 0.08
+
+
+def test_more_connections_than_were_measured_are_said_to_be_outside() -> None:
+    shown = measured(1).filter(pl.col("connections") < 16)
+    ((system, scenario),) = fit_systems(shown, ["connections"], {"connections": 16, "clients": 64}, resamples=20)
+    assert scenario is not None
+    forecast = system.forecast(scenario)
+    further = measured(1).filter(pl.col("connections") == 16, pl.col("clients") == 64)["throughput"]
+    assert forecast.throughput.estimate == pytest.approx(further.mean(), rel=0.06)
+    # What lies behind may have been at its limit already.
+    at_most = measured(1).filter(pl.col("connections") == 8, pl.col("clients") == 64)["throughput"].min()
+    assert forecast.throughput.low is not None and forecast.throughput.high is not None
+    assert forecast.throughput.low <= at_most < further.min() <= further.max() <= forecast.throughput.high  # type: ignore[operator]
+    text = render_text(system, forecast)
+    assert "At 64 clients, 16 connections: " in text
+    assert "connections: 16 is 2.0 times the largest that was measured" in text
+
+
+def test_slots_serve_where_they_are_fewer_than_connections() -> None:
+    rows = measured(0).filter(pl.col("connections") == 8)
+    assert (curve_of(rows).slots[0], curve_of(rows).servers) == (8, "connections")
+    few = rows.with_columns(workers=2)
+    assert (curve_of(few).slots[0], curve_of(few).servers) == (4, "worker slots")
+    unknown = rows.drop("workers")
+    assert np.isnan(curve_of(unknown).slots).all(), "what has connections may be anything"
+    both = {"connections": 100, "workers": 30, "clients": 64}
+    ((_, scenario),) = fit_systems(rows, [], both, resamples=2)
+    assert scenario is not None and (scenario.slots, scenario.servers) == (60, "worker slots")
+
+
+def test_one_connection_for_each_slot_stays_one_for_each() -> None:
+    rows = measured(0).filter(pl.col("connections") == 8).with_columns(workers=4)
+    ((_, scenario),) = fit_systems(rows, [], {"workers": 8, "clients": 64}, resamples=2)
+    assert scenario is not None and (scenario.slots, scenario.servers) == (16, "worker slots")
+    ((_, scenario),) = fit_systems(rows, [], {"workers": 8, "connections": 8, "clients": 64}, resamples=2)
+    assert scenario is not None and (scenario.slots, scenario.servers) == (8, "connections")
+
+
+def test_connections_that_were_a_factor_have_to_be_named() -> None:
+    rows = measured(0)
+    with pytest.raises(FitError, match="the number of connections was a factor: say for how many"):
+        fit_systems(rows, ["connections"], {"clients": 8}, resamples=2)
+    with pytest.raises(FitError, match="expected a whole number from 1"):
+        fit_systems(rows, ["connections"], {"connections": 0}, resamples=2)
+
+
+def test_connections_that_nobody_counted_everywhere_stay_a_configuration() -> None:
+    rows = measured(0).filter(pl.col("connections") > 4)
+    words = rows.with_columns(
+        connections=pl.when(pl.col("connections") == 8).then(pl.lit("few")).otherwise(pl.lit("many"))
+    )
+    ((system, scenario),) = fit_systems(words, ["connections"], {"connections": "few", "clients": 8}, resamples=2)
+    assert system.label == "connections = few"
+    assert scenario is not None and (scenario.slots, scenario.servers) == (2 * WORKERS, "worker slots")
+
+
+def test_a_page_draws_a_line_for_each_number_of_connections() -> None:
+    shown = outlooks(measured(0).filter(pl.col("connections") < 8), ["connections"], configurations_max=8).shown
+    assert [one.label for one in shown] == ["connections = 2", "connections = 4"]
+
+
+def test_the_time_that_a_connection_is_held_is_a_stage_of_its_own() -> None:
+    def named(workers: int) -> dict[str, Stage]:
+        table = measurements.of_run(pooled(System(), workers=workers)).table
+        return {stage.name: stage for stage in stage_demands(table).found}
+
+    stage = named(12)["connections"]
+    assert stage.servers == System().slots
+    assert stage.demand_ms.estimate == pytest.approx(System().service_ms, rel=0.02)
+    assert stage.utilization == pytest.approx(1, rel=0.02)
+    assert "connections" not in named(8), "as many as slots are the same station"
+
+
+def test_a_run_tells_its_connections_unless_requests_share_them() -> None:
+    dataset = pooled(System(), workers=12)
+    assert set(observations(dataset)["connections"]) == {System().slots}
+    assert curve_of(measurements.of_run(dataset).table).slots[0] == System().slots
+    system = dataset.spec.base.system
+    assert system.middleware is not None
+    combined = system.model_copy(update={"middleware": system.middleware.model_copy(update={"combine": 16})})
+    base = dataset.spec.base.model_copy(update={"system": combined})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    assert observations(dataset)["connections"].is_null().all()
+    assert curve_of(measurements.of_run(dataset).table).slots[0] == 12 * System().middlewares
