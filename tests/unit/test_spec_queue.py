@@ -38,6 +38,8 @@ def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
     [
         ("store.kind=knee-kv", 'store.kind: should be "postgresql", "sqlite" or "null" with protocol = "queue"'),
         ("store.kind=sqlite", 'middleware.connections: are those to PostgreSQL: "sqlite" has none'),
+        ("store.threads=2", 'store.threads: does not apply to "postgresql"'),
+        ("middleware.combine=5000", "middleware.combine: should be less than or equal to 1000, not 5000"),
         ("store.hosts=2", "store.hosts: should be 1: all middlewares share one database"),
         ("store.durability=interval:5", 'store.durability: should be "always" or "none" with kind = "postgresql"'),
         ("store.durability=memory", 'store.durability: should be "always" or "none" with kind = "postgresql"'),
@@ -53,6 +55,25 @@ def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
 def test_a_problem_is_named_with_its_reason(override: str, expected: str) -> None:
     found = reasons(override)
     assert any(problem.startswith(expected) for problem in found), found
+
+
+def test_what_runs_elsewhere_is_as_it_is() -> None:
+    found = reasons('store.address=["127.0.0.1:5432"]', "store.memory_mb=16")
+    assert "store.memory_mb: cannot be set: this tier already runs elsewhere (address = …)" in found, found
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "null"])
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ("middleware.combine", 'is of requests that wait for a connection: "{}" has none'),
+        ("store.memory_mb", 'is that of PostgreSQL: "{}" is within the middleware'),
+        ("store.threads", 'does not apply to "{}"'),
+    ],
+)
+def test_what_only_postgresql_has_is_no_setting_of_others(kind: str, field: str, reason: str) -> None:
+    found = reasons(f"store.kind={kind}", f"{field}=16")
+    assert f"{field}: {reason.format(kind)}" in found, found
 
 
 def test_there_is_one_file_for_one_middleware() -> None:

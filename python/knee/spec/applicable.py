@@ -20,6 +20,7 @@ _OF_KNEE_LOAD = ("loop", "receivers", "rate", "think_ms", "think", "arrivals")
 _OF_KNEE_KV = ("consistency", "history_s", "trace")
 _OF_POSTGRESQL = ("cpus", "indexes")
 _OF_POSTGRESQL_ELSEWHERE = ("user", "database")
+_OF_PROGRAMS = ("threads", "memory_mb")
 _DURABLE = ("knee-kv", "postgresql", "sqlite")
 _DATABASES = ("postgresql", "sqlite", "null")
 _OF_GRPC = ("scan", "atomic_scan", "bulk_put")
@@ -92,6 +93,11 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
     if store.kind != "postgresql":
         if middleware.connections is not None:
             yield ("system", "middleware", "connections"), f'are those to PostgreSQL: "{store.kind}" has none'
+        if "combine" in middleware.model_fields_set:
+            path: Path = ("system", "middleware", "combine")
+            yield path, f'is of requests that wait for a connection: "{store.kind}" has none'
+        if "memory_mb" in store.model_fields_set:
+            yield ("system", "store", "memory_mb"), f'is that of PostgreSQL: "{store.kind}" is within the middleware'
         if store.address is not None:
             yield ("system", "store", "address"), f'cannot be given: "{store.kind}" is within the middleware'
     if store.kind == "sqlite" and middleware.hosts > 1:
@@ -99,6 +105,8 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
     if middleware.connections is not None and middleware.connections % middleware.hosts:
         connections: Path = ("system", "middleware", "connections")
         yield connections, f"should divide evenly over {middleware.hosts} middlewares, not {middleware.connections}"
+    if "threads" in store.model_fields_set:
+        yield ("system", "store", "threads"), f'does not apply to "{store.kind}"'
     if store.hosts > 1:
         yield ("system", "store", "hosts"), "should be 1: all middlewares share one database"
     if workload.backlog and store.kind == "null":
@@ -139,6 +147,9 @@ def _check_store(store: Store) -> Iterator[Problem]:
             names = " or ".join(f'"{kind}"' for kind in kinds)
             yield ("system", "store", field), f'applies to kind = {names} alone, not to "{store.kind}"'
         elif store.address is not None:
+            yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
+    for field in _OF_PROGRAMS:
+        if field in store.model_fields_set and store.address is not None:
             yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
     for field in _OF_POSTGRESQL_ELSEWHERE:
         if field in store.model_fields_set and (store.kind != "postgresql" or store.address is None):

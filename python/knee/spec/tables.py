@@ -81,7 +81,7 @@ class Middleware(Table):
     pipelined: bool = False
     multiget: Literal["whole", "sharded"] = "whole"
     connections: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    combine: Annotated[int, Field(ge=1, le=10_000)] = 1
+    combine: Annotated[int, Field(ge=1, le=1_000)] = 1
     link_mbit: _Link | None = None
     address: _Addresses | None = None
 
