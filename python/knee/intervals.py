@@ -26,6 +26,9 @@ _TIMES_MAX = 1000.0
 
 _LOGARITHM_MAX = 300.0
 
+_NAMED_MAX = 6
+"""More names in one sentence nobody reads."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -328,6 +331,12 @@ def clients_about(clients: Interval) -> str:
 def counted(count: int, noun: str) -> str:
     """“1 repetition”, “2 repetitions”."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def listed(names: Sequence[str], apart: str = ", ") -> str:
+    """“a, b, c and 4 more”: no more of them than one reads in a sentence."""
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return apart.join(names[:_NAMED_MAX]) + more
 
 
 def _exponent(value: float, digits: int = 2) -> int:

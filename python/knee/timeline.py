@@ -5,13 +5,13 @@ Each second is placed at its middle, `middle_s`; what came before the start or w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from knee.asymptotes import NOISE_MAX, PLATEAU
-from knee.intervals import LEVEL, Interval, counted, mean_interval, number
+from knee.intervals import LEVEL, Interval, counted, listed, mean_interval, number
 from knee.trim import COVERED_S, RUN, trim
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ _LOG_SECONDS_MIN = 20
 
 _LOG_GROWS = 0.05
 """What a log takes is given back a segment at a time: less than this is no growth."""
-
-_NAMED_MAX = 6
-"""More points in one sentence nobody reads."""
 
 _MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
 
@@ -124,7 +121,7 @@ def whether_it_stays(drifts: Mapping[int, Interval], names: Mapping[int, str]) -
             "more of them."
         )
     unjudged = [names[point] for point in drifts if point in names and point not in known]
-    unknown = f" Of {_listed(unjudged)} there are too few repetitions to tell." if unjudged else ""
+    unknown = f" Of {listed(unjudged, '; ')} there are too few repetitions to tell." if unjudged else ""
     if moved:
         most = max(moved, key=lambda point: abs(known[point].estimate))
         where = f"{known[most].estimate:+.1%} ± {known[most].half_width:.1%} at {names[most]}"
@@ -140,11 +137,6 @@ def whether_it_stays(drifts: Mapping[int, Interval], names: Mapping[int, str]) -
         "Nothing shows that throughput moves from the first half of a run to the second: by no more than "
         f"{reach:.1%} anywhere.{unknown}"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return "; ".join(names[:_NAMED_MAX]) + more
 
 
 def store_per_second(dataset: Dataset) -> pl.DataFrame:
