@@ -153,7 +153,7 @@ def diagnose(
         laws=laws,
         factorial=factorial,
         unexplained=unexplained,
-        levels=levels(found.table, found.factors, level),
+        levels=levels(found.table, found.factors, _keep_up(rates), level),
         peak=peak(found.table, found.factors, level),
         warnings=(*observed.warnings, *_left_out(combinations)),
         measurements=found,
@@ -205,6 +205,11 @@ def _verdict(
         level=level,
     )
     return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=bottleneck)
+
+
+def _keep_up(rates: Sequence[Arrivals]) -> dict[int, bool | None]:
+    """Whether throughput follows the arrival rate, at the points at which it was measured."""
+    return {point: found.keeps_up(point) for found in rates if found.measured for point in found.rates}
 
 
 def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> str | None:

@@ -5,128 +5,232 @@ Of several factors a factorial analysis says which one matters; of one the quest
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
 from knee.asymptotes import PLATEAU
-from knee.intervals import LEVEL, Floats, Interval, difference_interval, mean_interval, quantity
+from knee.comparisons import shares_apart
+from knee.intervals import LEVEL, Floats, Interval, listed, mean_interval, number, quantity
+from knee.measurements import is_open_loop
 
 _LOADS = ("clients", "rate")
 """Of these, the knee and the arrivals tell."""
 
-_NAMED_MAX = 6
-"""More levels in one sentence nobody reads."""
-
 Level = int | float | str | bool
+
+Name = Level | None
+"""A row of somebody else's table may lack the level."""
+
+
+class Measured(NamedTuple):
+    """What was measured at a level, over the repetitions."""
+
+    level: Name
+    found: Interval
 
 
 @dataclass(frozen=True)
 class Levels:
     """What was measured at every level of a factor.
 
-    response   "throughput", of which more is better, or "response_ms", of which less is
-    measured   by level, in order; one measured once has no interval, and is neither best nor behind
-    behind     by level, by which share of the best it is worse; surely so where its interval says so
+    response    "throughput", of which more is better, or "response_ms", of which less is
+    measured    at every level, in order; one measured once has no interval
+    best        of the levels that can be compared, the one whose mean is best; None where that takes more repetitions
+    behind      by which share of the best the others of these are worse; surely so where their intervals say so
+    overloaded  levels at which throughput surely does not follow the arrival rate: response times are those of a queue
+                that grows, and not compared
+    unsure      levels of which that cannot be told: not compared either
+    failing     by level, which share of the requests failed, where that is more than PLATEAU; throughput is that of the
+                others, and response times are not compared
     """
 
     factor: str
     response: str
-    measured: tuple[tuple[Level, Interval], ...]
-    behind: tuple[tuple[Level, Interval], ...]
-
-    @property
-    def best(self) -> tuple[Level, Interval] | None:
-        """Of the levels with repetitions the one whose mean is best, and what was measured there; None where fewer than
-        two have any."""
-        others = {level for level, _ in self.behind}
-        return next(
-            (pair for pair in self.measured if others and pair[0] not in others and _is_repeated(pair[1])), None
-        )
+    measured: tuple[Measured, ...]
+    best: Measured | None
+    behind: tuple[Measured, ...]
+    overloaded: tuple[Name, ...] = ()
+    unsure: tuple[Name, ...] = ()
+    failing: tuple[tuple[Name, float], ...] = ()
 
     @property
     def sentence(self) -> str:
-        """The best level, which ones may be as good, which ones surely are not, and which ones lack repetitions."""
-        more = self.response == "throughput"
-        what = "throughput" if more else "the response time"
-        once = [level for level, found in self.measured if not _is_repeated(found)]
+        """The best level, which ones may be as good, which ones surely are not, and of which ones nobody can tell."""
+        return " ".join(filter(None, (self._best, *self._worse(), *self._beside())))
+
+    @property
+    def _of_throughput(self) -> bool:
+        return self.response == "throughput"
+
+    @property
+    def _apart(self) -> frozenset[Name]:
+        """Levels whose response times say nothing, so that they are not compared."""
+        if self._of_throughput:
+            return frozenset()
+        return frozenset((*self.overloaded, *self.unsure, *(level for level, _ in self.failing)))
+
+    @property
+    def _few(self) -> list[Measured]:
+        """Levels that would be compared, had they been measured more often."""
+        return [one for one in self.measured if one.level not in self._apart and not _is_repeated(one.found)]
+
+    @property
+    def _best(self) -> str:
+        what = "throughput" if self._of_throughput else "the response time"
         if self.best is None:
-            again = "every level" if len(once) == len(self.measured) else _listed(once)
+            again = "every level" if len(self._few) == len(self.measured) else _named(one.level for one in self._few)
             return (
                 f"What {self.factor} does to {what} cannot be told without repetitions: measure {again} more than once."
             )
-        level, found = self.best
-        most = f"{what} is {'largest' if more else 'shortest'} with {self.factor} = {level}"
-        said = f"Of the levels with repetitions, {most}" if once else most[:1].upper() + most[1:]
-        said += f": {quantity(found, 'requests/s' if more else 'ms')}."
-        surely = [pair for pair in self.behind if pair[1].low is not None and pair[1].low > 0]
-        close = [level for level, share in surely if share.high is not None and share.high <= PLATEAU]
-        maybe = [level for level, share in self.behind if share.low is not None and share.low <= 0]
-        worse = [f"{level} ({share.estimate:.0%})" for level, share in surely if level not in close]
-        if maybe:
-            said += f" With {_listed(maybe)} it may be as {'large' if more else 'short'}."
-        if close:
-            said += f" With {_listed(close)} it is within {PLATEAU:.0%} of that."
-        if worse:
-            said += f" It is surely {'less' if more else 'longer'} with {_listed(worse)}."
-        if once:
-            said += f" Of {_listed(once)} nothing can be told: measured once."
-        return said
+        here = f"with {self.factor} = {_name(self.best.level)}"
+        value = quantity(self.best.found, "requests/s" if self._of_throughput else "ms")
+        if not self.behind and not self._few:
+            return f"Only {here} can {what} be judged: it is {value}."
+        most = f"{what} is {'largest' if self._of_throughput else 'shortest'} {here}: {value}."
+        if self._of_throughput and (self.overloaded or self.unsure):
+            return f"With no {self.factor} is throughput known to follow the arrival rate. {_capital(most)}"
+        if self._apart:
+            return f"Of the levels that can be compared, {most}"
+        return f"Of the levels with repetitions, {most}" if self._few else _capital(most)
+
+    def _worse(self) -> list[str]:
+        more = self._of_throughput
+        surely = [one for one in self.behind if one.found.low is not None and one.found.low > 0]
+        close = [one for one in surely if one.found.high is not None and one.found.high <= PLATEAU]
+        maybe = [one.level for one in self.behind if one not in surely]
+        worse = [f"{_name(one.level)} ({_how_much(one.found)})" for one in surely if one not in close]
+        return [
+            f"With {_named(maybe)} it may be as {'large' if more else 'short'}." if maybe else "",
+            f"With {_named(one.level for one in close)} it is within {PLATEAU:.0%} of that." if close else "",
+            f"It is surely {'less' if more else 'longer'} with {listed(worse)}." if worse else "",
+        ]
+
+    def _beside(self) -> list[str]:
+        """What is to be known of the levels that were not compared, and of requests that were left out."""
+        none = [one.level for one in self._few if not one.found.repetitions]
+        once = [one.level for one in self._few if one.found.repetitions] if self.best is not None else []
+        failed = listed([f"{_name(level)} ({share:.0%})" for level, share in self.failing])
+        lines = [
+            f"Of {_named(once)} nothing can be told: measured once." if once else "",
+            f"With {_named(none)} nothing was measured." if none else "",
+        ]
+        if self._of_throughput:
+            return [*lines, f"Not counted are requests that failed, as with {failed}." if failed else ""]
+        return [
+            *lines,
+            f"With {_named(self.overloaded)} throughput does not follow the arrival rate, so that the response time "
+            "says nothing."
+            if self.overloaded
+            else "",
+            f"With {_named(self.unsure)} it cannot be told whether throughput follows the arrival rate, without which "
+            "the response time says nothing."
+            if self.unsure
+            else "",
+            f"With {failed} requests failed, so that the response time says nothing." if failed else "",
+        ]
 
 
-def levels(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> Levels | None:
-    """None where several factors vary, or none, or the load alone, or a level was never measured, or where rows of a
-    closed loop would be compared with those of an open one.
+def levels(
+    table: pl.DataFrame,
+    factors: Sequence[str],
+    keeps_up: Mapping[int, bool | None] | None = None,
+    level: float = LEVEL,
+) -> Levels | None:
+    """None where several factors vary, or none, or the load alone, or fewer than two levels were measured, or where
+    rows of a closed loop would be compared with those of an open one.
 
     Parameters
     ----------
     table
         Rows of :mod:`knee.observations`.
+    keeps_up
+        Of an open loop's points, as far as throughput was measured there, whether it follows the arrival rate; None
+        where that cannot be told. Where no level's does, it is throughput that is compared.
     """
     if len(factors) != 1 or _varies(table, *_LOADS) or factors[0] in (*_LOADS, "request_type"):
         return None
     (factor,) = factors
     if table["think_ms"].null_count() not in (0, table.height):
         return None
-    response = "response_ms" if table["think_ms"].null_count() else "throughput"
+    rows: dict[Name, pl.DataFrame] = {
+        at[factor][0]: at for _, at in table.sort(factor).group_by(factor, maintain_order=True)
+    }
+    failed = {at: _share_failed(of) for at, of in rows.items()}
+    failing = tuple((at, share) for at, share in failed.items() if share > PLATEAU)
+    follow = {at: _follows(of, keeps_up or {}) for at, of in rows.items()} if is_open_loop(table) else {}
+    overloaded = tuple(at for at, follows in follow.items() if follows is False)
+    unsure = tuple(at for at, follows in follow.items() if follows is None)
+    steady = [at for at in follow if at not in (*overloaded, *unsure, *dict(failing))]
+    response = "response_ms" if steady else "throughput"
     if response not in table.columns:
         return None
-    samples: dict[Level, Floats] = {
-        at[factor][0]: at[response].drop_nulls().to_numpy()
-        for _, at in table.sort(factor).group_by(factor, maintain_order=True)
-    }
-    if len(samples) < 2 or not all(sample.size and sample.mean() > 0 for sample in samples.values()):
+    samples = {at: _sample(of, response) for at, of in rows.items()}
+    measured = tuple(Measured(at, mean_interval(sample, level)) for at, sample in samples.items())
+    if len(measured) < 2 or not any((sample > 0).any() for sample in samples.values()):
         return None
-    repeated = {at: sample for at, sample in samples.items() if sample.size > 1}
-    behind: tuple[tuple[Level, Interval], ...] = ()
-    if len(repeated) > 1:
-        best = (max if response == "throughput" else min)(repeated, key=lambda at: float(repeated[at].mean()))
-        # Which level is best comes from the same data, so that any pair might have been compared: Bonferroni's
-        # correction.
-        each = 1 - (1 - level) / math.comb(len(repeated), 2)
-        behind = tuple((at, _behind(sample, repeated[best], each)) for at, sample in repeated.items() if at != best)
-    measured = tuple((at, mean_interval(sample, level)) for at, sample in samples.items())
-    return Levels(factor, response, measured, behind)
+    compared = steady or list(rows)
+    repeated = {at: samples[at] for at in compared if samples[at].size > 1}
+    if not repeated or len(repeated) < min(2, len(compared)):
+        return Levels(factor, response, measured, None, (), overloaded, unsure, failing)
+    best = (max if response == "throughput" else min)(repeated, key=lambda at: float(repeated[at].mean()))
+    if not repeated[best].mean() > 0:
+        return None
+    behind = tuple(Measured(at, share) for at, share in shares_apart(repeated, best, level).items())
+    crowned = next(one for one in measured if one.level == best)
+    return Levels(factor, response, measured, crowned, behind, overloaded, unsure, failing)
 
 
 def _varies(table: pl.DataFrame, *names: str) -> bool:
     return any(name in table.columns and table[name].n_unique() > 1 for name in names)
 
 
+def _sample(of_level: pl.DataFrame, response: str) -> Floats:
+    """What was measured in each repetition, of throughput less what failed; 0 is a throughput as any other."""
+    known = of_level.filter(pl.col(response).is_finite())
+    if response == "throughput":
+        failed = pl.col("errors") / pl.col("observed_s") if _tells_of_errors(known) else pl.lit(0.0)
+        return known.select((pl.col(response) - failed.fill_null(0.0)).clip(lower_bound=0.0)).to_series().to_numpy()
+    return known.filter(pl.col(response) > 0)[response].to_numpy()
+
+
+def _share_failed(of_level: pl.DataFrame) -> float:
+    """Of the requests that were answered at a level, which share with an error; 0 where nobody tells."""
+    if not _tells_of_errors(of_level):
+        return 0.0
+    requests = of_level.select((pl.col("throughput") * pl.col("observed_s")).sum()).item()
+    return float(of_level["errors"].sum()) / requests if requests else 0.0
+
+
+def _tells_of_errors(rows: pl.DataFrame) -> bool:
+    """Whether these are a run folder's: somebody else may mean anything by such a name."""
+    return {"throughput", "observed_s", "errors", "load_total"} <= set(rows.columns)
+
+
+def _follows(of_level: pl.DataFrame, keeps_up: Mapping[int, bool | None]) -> bool | None:
+    """Whether throughput follows the arrival rate at all points of a level, or nobody measured it there."""
+    found = {keeps_up[point] for point in of_level["point"].unique() if point in keeps_up}
+    return False if False in found else None if None in found else True
+
+
 def _is_repeated(found: Interval) -> bool:
     return found.repetitions > 1
 
 
-def _behind(sample: Floats, best: Floats, level: float) -> Interval:
-    """By which share of the best mean a level lies apart from it."""
-    one, other = (best, sample) if best.mean() > sample.mean() else (sample, best)
-    apart, whole = difference_interval(one, other, level), float(best.mean())
-    ends = [None if end is None else end / whole for end in (apart.low, apart.high)]
-    return Interval(apart.estimate / whole, ends[0], ends[1], level, apart.repetitions)
+def _how_much(share: Interval) -> str:
+    """By how much a level is worse, the best of which may be many times better."""
+    return f"{share.estimate:.0%}" if share.estimate <= 1 else f"{number(1 + share.estimate, 2)} times as long"
 
 
-def _listed(named: Sequence[Level]) -> str:
-    more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
-    return ", ".join(map(str, named[:_NAMED_MAX])) + more
+def _named(levels: Iterable[Name]) -> str:
+    return listed([_name(level) for level in levels])
+
+
+def _name(level: Name) -> str:
+    return "none" if level is None else str(level)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -496,6 +496,18 @@ def test_one_factor_is_not_compared() -> None:
     assert "Factors" not in render_text(diagnosis)
 
 
+def test_a_level_that_does_not_keep_up_is_not_the_best() -> None:
+    csv = """pool,rate,throughput,response_ms
+1,1000,301,1.04
+1,1000,301,1.05
+8,1000,1000,5.04
+8,1000,1001,5.05
+"""
+    text = render_text(diagnose(parse(csv, "theirs.csv")))
+    assert "Only with pool = 8 can the response time be judged" in text
+    assert "With 1 throughput does not follow the arrival rate" in text
+
+
 def test_a_run_with_missing_points_says_why_no_factor_is_named() -> None:
     dataset = synthetic_dataset(System(), (4, 16, 48), workers=(4, 8), repetitions=2)
     for name in ("points", "windows", "stations", "probes", "summaries"):
