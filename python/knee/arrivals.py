@@ -7,10 +7,12 @@ come faster than they are answered, and the response time has no steady value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import polars as pl
+from scipy import stats
 
 from knee.asymptotes import NOISE_MAX, PLATEAU
 from knee.intervals import LEVEL, Interval, counted, mean_interval, quantity
@@ -19,51 +21,100 @@ _AGAIN = "Measure longer, with more repetitions, on a quieter machine."
 
 
 @dataclass(frozen=True)
+class AtRate:
+    """What came of one arrival rate.
+
+    rate        requests per second asked for
+    throughput  over the repetitions
+    answered    of the requests that came due, the share that was answered in the run, times the rate: what throughput
+                would be had exactly as many come due; None where the load generators do not tell
+    due         requests that the rate stands for, over all repetitions; None where nobody knows how long they took
+    """
+
+    rate: int | float
+    throughput: Interval
+    answered: Interval | None
+    due: float | None
+
+    @property
+    def reaches(self) -> bool:
+        """Whether throughput is the rate to within PLATEAU, and surely to within NOISE_MAX."""
+        return _reaches(self.throughput, self.rate) or (
+            self.answered is not None and _reaches(self.answered, self.rate)
+        )
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether throughput surely is less than the rate by more than PLATEAU."""
+        return all(_falls_behind(one, self.rate) for one in (self.throughput, self.answered) if one is not None)
+
+    @property
+    def may_be_chance(self) -> bool:
+        """Whether so few requests come due at random so that throughput might be less by as much."""
+        if self.due is None:
+            return False
+        chance = float(stats.norm.ppf((1 + self.throughput.level) / 2)) / math.sqrt(self.due)
+        return self.throughput.estimate >= (1 - chance) * self.rate
+
+
+@dataclass(frozen=True)
 class Arrivals:
     """What came of each arrival rate, or of the only one, at one combination of the other factors.
 
     factors   the levels of these
     rates     of every point, requests per second asked for
-    measured  throughput at each rate, ascending; empty where nobody gave it
+    measured  what came of each rate, ascending; empty where nobody gave throughput
     limited   the points at which a load generator says that it was itself a limit
     """
 
     factors: dict[str, int | float | str | bool]
     rates: dict[int, int | float]
-    measured: tuple[tuple[int | float, Interval], ...]
+    measured: tuple[AtRate, ...]
     limited: frozenset[int]
 
     @property
     def follows(self) -> int | float | None:
-        """The largest rate that throughput reaches to within PLATEAU, and surely to within NOISE_MAX; None where it
-        reaches none."""
-        return max((rate for rate, found in self.measured if _reaches(found, rate)), default=None)
+        """The largest rate that throughput reaches; None where it reaches none."""
+        return max((one.rate for one in self.measured if one.reaches), default=None)
 
     @property
-    def behind(self) -> tuple[int | float, Interval] | None:
-        """The smallest rate above those that throughput surely does not reach, and throughput there; None without."""
-        unsure = [(rate, found) for rate, found in self.measured if rate > (self.follows or 0)]
-        return next((one for one in unsure if _falls_behind(one[1], one[0])), None)
+    def behind(self) -> AtRate | None:
+        """The smallest rate above those that throughput surely does not reach; None without."""
+        return next((one for one in self.measured if one.rate > (self.follows or 0) and one.falls_behind), None)
 
     @property
-    def dips(self) -> tuple[tuple[int | float, Interval], ...]:
-        """The rates below one that throughput follows at which it surely falls behind, and throughput there."""
-        return tuple(one for one in self.measured if one[0] < (self.follows or 0) and _falls_behind(one[1], one[0]))
+    def dips(self) -> tuple[AtRate, ...]:
+        """The rates below one that throughput follows at which it surely falls behind."""
+        return tuple(one for one in self._below if self._follows_at(one) is False)
+
+    @property
+    def unsettled(self) -> tuple[AtRate, ...]:
+        """The rates below one that throughput follows of which that cannot be told."""
+        return tuple(one for one in self._below if self._follows_at(one) is None)
 
     @property
     def varied(self) -> bool:
         """Whether there is more than one rate."""
         return len(set(self.rates.values())) > 1
 
+    def at(self, point: int) -> AtRate | None:
+        """What came of the rate of a point; None where nobody gave throughput."""
+        return next((one for one in self.measured if one.rate == self.rates[point]), None)
+
     def keeps_up(self, point: int) -> bool | None:
         """Whether throughput follows the rate of a point; None where that cannot be told."""
-        # What a higher rate reaches says nothing of a dip below it.
-        found = dict(self.measured).get(self.rates[point])
-        if found is None:
-            return None
-        return (
-            True if _reaches(found, self.rates[point]) else False if _falls_behind(found, self.rates[point]) else None
-        )
+        found = self.at(point)
+        return None if found is None else self._follows_at(found)
+
+    def _follows_at(self, one: AtRate) -> bool | None:
+        # A higher rate that is reached says nothing of a dip below it, but leaves chance as the better explanation.
+        if one.reaches or (one.may_be_chance and one.rate < (self.follows or 0)):
+            return True
+        return False if one.falls_behind else None
+
+    @property
+    def _below(self) -> list[AtRate]:
+        return [one for one in self.measured if one.rate < (self.follows or 0)]
 
     @property
     def sentence(self) -> str:
@@ -76,22 +127,26 @@ class Arrivals:
     def _up_to(self) -> str:
         follows, behind = self.follows, self.behind
         if behind is not None:
-            here = f"{rate_in_words(behind[0])} it is {quantity(behind[1], 'requests/s')}"
-            limit = " The load generator says that it was itself a limit there." if self._is_limited(behind[0]) else ""
+            here = _in_words(behind)
+            limit = self._limit(behind)
             if follows is None:
                 return f"Throughput follows the arrival rate nowhere: at {here}.{limit} Measure lower rates."
             return (
                 f"Throughput follows the arrival rate up to {rate_in_words(follows)}, and no longer: at {here}.{limit}"
             )
-        largest, there = self.measured[-1]
+        last = self.measured[-1]
+        largest = last.rate
         if follows == largest and not self.varied:
-            return f"Throughput follows the arrival rate, {rate_in_words(largest)}: it is {quantity(there)}."
+            said = f"Throughput follows the arrival rate, {rate_in_words(largest)}: it is {quantity(last.throughput)}"
+            if last.answered is not None and not _reaches(last.throughput, largest):
+                said += f", and {last.answered.estimate / largest:.1%} of the requests that came due were answered"
+            return said + "."
         if follows == largest:
             return (
                 f"Throughput follows the arrival rate up to {rate_in_words(largest)}, the largest measured. Measure "
                 "higher rates to see where it stops."
             )
-        unsure = f"at {rate_in_words(largest)} it is {quantity(there, 'requests/s')}"
+        unsure = f"at {_in_words(last)}"
         if follows is None:
             return f"Cannot tell whether throughput follows the arrival rate: {unsure}. {_AGAIN}"
         return (
@@ -101,17 +156,19 @@ class Arrivals:
 
     @property
     def _except(self) -> str:
-        if not self.dips:
-            return ""
-        rate, found = self.dips[0]
-        also = f", and it falls behind at {counted(len(self.dips) - 1, 'other rate')}" if len(self.dips) > 1 else ""
-        limit = " The load generator says that it was itself a limit there." if self._is_limited(rate) else ""
-        return (
-            f" But not everywhere below: at {rate_in_words(rate)} it is {quantity(found, 'requests/s')}{also}.{limit}"
-        )
+        said = ""
+        if dips := self.dips:
+            also = f", and it falls behind at {counted(len(dips) - 1, 'other rate')}" if len(dips) > 1 else ""
+            said = f" But not everywhere below: at {_in_words(dips[0])}{also}.{self._limit(dips[0])}"
+        if unsettled := self.unsettled:
+            also = f", nor can it at {counted(len(unsettled) - 1, 'other rate')} below" if len(unsettled) > 1 else ""
+            worst = min(unsettled, key=lambda one: one.throughput.estimate / one.rate)
+            said += f" Whether it does below cannot be told everywhere: at {_in_words(worst)}{also}."
+        return said
 
-    def _is_limited(self, rate: float) -> bool:
-        return any(self.rates[point] == rate for point in self.limited)
+    def _limit(self, one: AtRate) -> str:
+        limited = any(self.rates[point] == one.rate for point in self.limited)
+        return " The load generator says that it was itself a limit there." if limited else ""
 
 
 def arrivals(
@@ -147,10 +204,21 @@ def _line(
     rates = {point: _whole(rate) for point, rate in rows.select("point", "rate").sort("rate").iter_rows()}
     known = rows.filter(pl.col("throughput").is_finite()) if "throughput" in rows.columns else rows.clear()
     measured = tuple(
-        (_whole(at["rate"][0]), mean_interval(at["throughput"].to_numpy(), level))
-        for _, at in known.sort("rate").group_by("rate", maintain_order=True)
+        _at_rate(_whole(rate), at, level) for (rate,), at in known.sort("rate").group_by("rate", maintain_order=True)
     )
     return Arrivals(factors, rates, measured, frozenset(rates) & frozenset(limited))
+
+
+def _at_rate(rate: int | float, rows: pl.DataFrame, level: float) -> AtRate:
+    shares = rows["answered_share"] if "answered_share" in rows.columns else None
+    told = shares is not None and not shares.null_count()
+    lasted = rows["observed_s"] if "observed_s" in rows.columns else None
+    return AtRate(
+        rate,
+        mean_interval(rows["throughput"].to_numpy(), level),
+        mean_interval((rate * shares).to_numpy(), level) if shares is not None and told else None,
+        rate * float(lasted.sum()) if lasted is not None and not lasted.null_count() else None,
+    )
 
 
 def _is_rate(table: pl.DataFrame, factor: str) -> bool:
@@ -161,6 +229,10 @@ def _is_rate(table: pl.DataFrame, factor: str) -> bool:
 
 def _whole(rate: float) -> int | float:
     return int(rate) if rate == int(rate) else rate
+
+
+def _in_words(one: AtRate) -> str:
+    return f"{rate_in_words(one.rate)} it is {quantity(one.throughput, 'requests/s')}"
 
 
 def _reaches(found: Interval, rate: float) -> bool:

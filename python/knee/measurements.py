@@ -78,7 +78,17 @@ _GIVEN = frozenset({"repetition", "pipeline"})
 _WHOLE_MAX = 2**63 - 1
 """What a column of whole numbers holds; larger levels of a factor are kept apart as text."""
 
-_RESERVED = ("point", "line", "clients_connected", "load_total", "middleware_total", "reconnects", "unsteady")
+_RESERVED = (
+    "point",
+    "line",
+    "answered_share",
+    "clients_connected",
+    "load_total",
+    "middleware_total",
+    "observed_s",
+    "reconnects",
+    "unsteady",
+)
 """What the analyses know of a run folder's runs under these names, and a file cannot mean by them."""
 
 _STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")

@@ -50,6 +50,8 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     load_total             requests completed over the whole run, counted by the clients,
     middleware_total       by the middlewares,
     store_total            and by stores that clients talk to themselves; null otherwise
+    answered_share         of the requests of an open loop that came due in the run, the share that was answered before
+                           its end; null in a closed loop, and where the load generators do not tell
     late_sends, reconnects, clients_connected
                            what the load generators said of themselves
     ====================== =====================================================================
@@ -84,7 +86,12 @@ def observations(dataset: Dataset) -> pl.DataFrame:
             (pl.col("count") / pl.col("observed_s")).alias("throughput"),
             (pl.col("middleware_count") / pl.col("_middleware_s")).alias("middleware_throughput"),
         )
-        .drop("count", "middleware_count", "_think_ms", "_load_s", "_middleware_s")
+        .with_columns(
+            pl.when(pl.col("rate").is_not_null())
+            .then(pl.col("_in_time") / (pl.col("load_total") + pl.col("_unsent")))
+            .alias("answered_share")
+        )
+        .drop("count", "middleware_count", "_think_ms", "_load_s", "_middleware_s", "_in_time", "_unsent")
         .sort(RUN)
     )
 
@@ -194,11 +201,12 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
     begun = (pl.col("role") != "store") | (pl.col("elapsed_s") >= 0)
     across = ~begun & (pl.col("elapsed_s") + pl.col("seconds") > _LINE_OVERHANG_S)
+    in_time = pl.col("elapsed_s") < pl.col("_ends_s")
     direct = (pl.col("middlewares") == 0).all()
     other = pl.col("op") == "other"
     asked = ((pl.col("role") == "load") & other).any().over(RUN)
     return (
-        windows.join(points.select(*RUN, "middlewares"), on=RUN)
+        windows.join(points.select(*RUN, "middlewares", pl.col("seconds").alias("_ends_s")), on=RUN)
         .with_columns(across.any().over(RUN).alias("_across"))
         .filter(begun, (pl.col("role") != "middleware") | ~other | asked)
         .group_by(RUN)
@@ -206,6 +214,7 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
             total("load", pl.lit(value=True)),
             total("middleware", pl.lit(value=True)),
             total("store", direct & ~pl.col("_across").any()),
+            pl.col("count").filter((pl.col("role") == "load") & in_time).sum().alias("_in_time"),
         )
     )
 
@@ -218,5 +227,6 @@ def _load_notes(dataset: Dataset) -> pl.DataFrame:
             pl.col("clients").sum().alias("clients_connected"),
             pl.col("late_sends").sum(),
             pl.col("reconnects").sum(),
+            pl.when(pl.col("unsent").is_not_null().all()).then(pl.col("unsent").sum()).alias("_unsent"),
         )
     )

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 import pytest
+from synthetic import open_loop
 
 from knee.arrivals import Arrivals, arrivals
+from knee.observations import observations
 
 
-def line(*levels: tuple[float, Sequence[float]], limited: Sequence[int] = ()) -> Arrivals:
-    """What comes of rates with the throughputs of their repetitions, a point each."""
+def line(
+    *levels: tuple[float, Sequence[float]], limited: Sequence[int] = (), **columns: float | Sequence[float]
+) -> Arrivals:
+    """What comes of rates with the throughputs of their repetitions, a point each, and other columns of their rows."""
     rows = [
         (point, point, rate, throughput)
         for point, (rate, throughputs) in enumerate(levels)
         for throughput in throughputs
     ]
     table = pl.DataFrame(rows, schema=["point", "setting", "rate", "throughput"], orient="row", strict=False)
-    (found,) = arrivals(table, ["setting"], limited)
+    more = {name: pl.lit(of) if isinstance(of, float) else pl.Series(of) for name, of in columns.items()}
+    (found,) = arrivals(table.with_columns(**more), ["setting"], limited)
     return found
 
 
@@ -29,10 +35,16 @@ def line(*levels: tuple[float, Sequence[float]], limited: Sequence[int] = ()) ->
             [(100, (99.8, 100.4)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
             "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3",
         ),
-        # What scatters by chance at a low rate is settled by a higher one that is reached.
+        # That a higher rate is reached does not tell of a lower one that may not be.
         (
             [(100, (92.0, 98.0)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
-            "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s",
+            "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3 "
+            "requests/s. Whether it does below cannot be told everywhere: at 100 requests/s it is 95 ± 38 requests/s.",
+        ),
+        (
+            [(50, (40.0,)), (100, (10.0,)), (200, (199.9,)), (400, (250.0,))],
+            "Whether it does below cannot be told everywhere: at 100 requests/s it is 10.0 requests/s, nor can it at 1 "
+            "other rate below.",
         ),
         (
             [(1000, (999.0, 1001.0)), (1500, (1499.0, 1501.0))],
@@ -55,7 +67,7 @@ def line(*levels: tuple[float, Sequence[float]], limited: Sequence[int] = ()) ->
         ),
         ([(0.5, (0.5, 0.5)), (1.5, (1.5, 1.5))], "up to 1.5 requests/s, the largest measured"),
     ],
-    ids=["found", "noise below", "not reached", "nowhere", "scatter", "once", "cannot tell", "fractions"],
+    ids=["found", "noise below", "once below", "not reached", "nowhere", "scatter", "once", "cannot tell", "fractions"],
 )
 def test_up_to_which_rate_throughput_follows(levels: list[tuple[float, Sequence[float]]], says: str) -> None:
     assert says in line(*levels).sentence
@@ -93,6 +105,39 @@ def test_a_point_keeps_up_where_its_own_throughput_says_so() -> None:
     assert [found.keeps_up(point) for point in range(4)] == [None, True, None, False]
 
 
+def test_what_arrivals_at_random_explain_is_no_doubt_where_a_higher_rate_is_followed() -> None:
+    rates = (10, (8.8, 9.1, 10.2)), (100, (85.0, 99.0, 98.0)), (1000, (999.0, 1000.0, 1001.0))
+    assert [line(*rates).keeps_up(point) for point in range(3)] == [None, None, True]
+    # Of 900 requests 843 came, which is chance; that of 9,000 only 8,460 did is none.
+    assert [line(*rates, observed_s=30.0).keeps_up(point) for point in range(3)] == [True, None, True]
+    # Without a higher rate that is followed, as many may be missing for another reason.
+    assert line(*rates[:2], observed_s=30.0).keeps_up(0) is None
+
+
+def test_throughput_follows_where_all_that_came_due_was_answered() -> None:
+    scattered = (10, (8.6, 9.1, 10.2))
+    assert line(scattered).keeps_up(0) is None
+    assert line(scattered, answered_share=0.999).keeps_up(0) is True
+    assert line(scattered, answered_share=0.999).sentence == (
+        "Throughput follows the arrival rate, 10 requests/s: it is 9.3 ± 2.0, and 99.9% of the requests that came due "
+        "were answered."
+    )
+    assert line(scattered, answered_share=0.9).keeps_up(0) is None
+    assert line((100, (50.0, 50.1)), answered_share=[0.5, 0.501]).keeps_up(0) is False
+    # One that was answered at the end of the warm-up had come due before.
+    assert line((100, (101.0, 101.1)), answered_share=[0.97, 0.971]).keeps_up(0) is True
+
+
+def test_a_low_rate_that_loses_nothing_is_seldom_in_doubt() -> None:
+    random = np.random.default_rng(1)
+    doubts = 0
+    for _ in range(100):
+        counts = [random.poisson(30 * rate, 3) / 30 for rate in (10, 20, 50, 100, 3200)]
+        found = line(*zip((10, 20, 50, 100, 3200), counts, strict=True), observed_s=30.0)
+        doubts += sum(found.keeps_up(point) is not True for point in range(5))
+    assert doubts / 500 < 0.05
+
+
 def test_a_dip_below_a_rate_that_throughput_follows_is_told() -> None:
     reached, above = (300, (299.9, 300.1)), (400, (249.9, 250.1))
     found = line((100, (49.9, 50.1)), (200, (199.5, 200.1)), reached, above, limited=[0])
@@ -125,3 +170,16 @@ def test_rows_without_a_rate_take_no_part() -> None:
 def test_response_times_alone_have_rates_and_nothing_to_follow() -> None:
     (found,) = arrivals(pl.DataFrame({"point": [0, 1], "rate": [100, 200], "response_ms": [1.0, 2.0]}), ["rate"])
     assert (found.rates, found.sentence) == ({0: 100, 1: 200}, "")
+
+
+def test_what_came_due_was_answered_at_any_time_or_never_sent() -> None:
+    dataset = open_loop({2: 50.0})
+    assert observations(dataset)["answered_share"].to_list() == [None] * 3, "nobody told of what was not sent"
+    dataset.summaries = dataset.summaries.with_columns(unsent=pl.lit(0, pl.Int64))
+    assert observations(dataset)["answered_share"].to_list() == [1.0] * 3
+    late = pl.when(pl.col("elapsed_s") >= 15).then(pl.col("elapsed_s") + 15).otherwise("elapsed_s")
+    dataset.windows = dataset.windows.with_columns(elapsed_s=late)
+    assert observations(dataset)["answered_share"].to_list() == pytest.approx([0.5] * 3, rel=0.01)
+    load = dataset.windows.filter(role="load").group_by("repetition").agg(pl.col("count").sum().alias("unsent"))
+    dataset.summaries = dataset.summaries.drop("unsent").join(load, on="repetition")
+    assert observations(dataset)["answered_share"].to_list() == pytest.approx([0.25] * 3, rel=0.01)
