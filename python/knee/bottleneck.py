@@ -235,13 +235,14 @@ def find_bottleneck_at_rate(
     load_limits: Sequence[str] = (),
     *,
     keeps_up: bool | None = None,
+    repetitions: int | None = None,
     unmeasured: Sequence[str] = (),
     level: float = LEVEL,
 ) -> Bottleneck:
     """What limits the throughput of an open loop at one arrival rate: nothing, where throughput follows it.
 
     Parameters are those of :func:`find_bottleneck`, of runs at this rate; `keeps_up` is whether throughput follows,
-    None where that cannot be told.
+    None where that cannot be told, and `repetitions` those of the throughput that decided it.
     """
     alone = observations.select(*RUN, pl.lit(1).alias("clients"))
     candidates = _candidates(utilization.join(alone, on=RUN), 1, 1, level)
@@ -256,6 +257,7 @@ def find_bottleneck_at_rate(
         load_waited=False,
         unmeasured=unmeasured,
         may_keep_up=keeps_up is None,
+        repetitions=repetitions,
     )
     return decision.without_bottleneck() if keeps_up else decision.bottleneck()
 
@@ -355,6 +357,7 @@ class _Decision:
     """What the verdict is taken from; the attributes are those of :func:`find_bottleneck`.
 
     `may_keep_up`: nobody can tell whether throughput follows the arrival rate, at which there would be no bottleneck.
+    `repetitions`: of the throughput that decided it.
     """
 
     knee: Knee
@@ -365,6 +368,7 @@ class _Decision:
     load_waited: bool
     unmeasured: Sequence[str]
     may_keep_up: bool = False
+    repetitions: int | None = None
 
     def bottleneck(self) -> Bottleneck:
         if not self.candidates:
@@ -469,7 +473,8 @@ class _Decision:
         if level is not None:
             repetitions = level.throughput.repetitions
         else:
-            repetitions = min((c.at_most.repetitions for c in self.candidates), default=_REPETITIONS_SURE)
+            known = [] if self.repetitions is None else [self.repetitions]
+            repetitions = min((*known, *(c.at_most.repetitions for c in self.candidates)), default=_REPETITIONS_SURE)
         if repetitions < _REPETITIONS_SURE:
             doubts.append(f"only {counted(repetitions, 'repetition')}")
         if self.knee.status == "cannot tell" and self.knee.levels:

@@ -178,12 +178,15 @@ def _verdict(
     shares = observed.cpu_shares.join(rows.select(RUN), on=RUN, how="semi")
     if is_open_loop(rows):
         notes = observed.limits.join(rows.select(RUN), on=RUN, how="semi")
+        found = next((found for found in rates if points[0] in found.rates), None)
+        there = None if found is None else found.at(points[0])
         at_rate = find_bottleneck_at_rate(
             rows,
             utilization,
             shares,
             notes["detail"].to_list(),
-            keeps_up=next((found.keeps_up(points[0]) for found in rates if points[0] in found.rates), None),
+            keeps_up=None if found is None else found.keeps_up(points[0]),
+            repetitions=None if there is None else there.throughput.repetitions,
             unmeasured=observed.unmeasured,
             level=level,
         )

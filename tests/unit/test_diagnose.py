@@ -214,6 +214,15 @@ def test_a_bottleneck_at_a_rate_that_throughput_may_follow_is_doubted() -> None:
     assert (follows.status, follows.reasons) == ("none", ())
 
 
+def test_a_rate_that_was_measured_once_is_not_surely_followed() -> None:
+    follow = {
+        reps: diagnose(parse("rate,throughput\n" + "1000,1000\n" * reps, "theirs.csv")).verdicts[0].bottleneck
+        for reps in (1, 3)
+    }
+    assert [(found.status, found.confidence) for found in follow.values()] == [("none", "medium"), ("none", "high")]
+    assert follow[1].reasons == ("only 1 repetition",)
+
+
 def test_full_worker_slots_are_the_bottleneck_when_nothing_beneath_is() -> None:
     bottleneck = only(System()).bottleneck
     assert bottleneck.status == "found"
