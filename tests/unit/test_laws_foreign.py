@@ -76,6 +76,21 @@ def test_types_that_break_the_law_alone_are_a_matter_of_the_mix() -> None:
     assert "Likely cause: the types do not add up to the rows for all requests" in " ".join(laws(parts).sentences)
 
 
+def test_an_exact_mix_is_not_blamed_where_all_requests_are_in_doubt() -> None:
+    header = "request_type,visits,clients,repetition,throughput,response_ms\n"
+    # All are 2.8 to 4 % apart, which leaves open whether that is more than 2; reads by 0.2 % more, which leaves nothing.
+    runs = [(n, 1000 / (1 + apart)) for n, apart in enumerate((0.028, 0.034, 0.040), start=1)]
+    exact = "".join(
+        f"read,3,10,{n},{0.748 * x:.6f},10.00000\nwrite,1,10,{n},{0.252 * x:.6f},10.00000\n"
+        f"all,4,10,{n},{x:.6f},10.00000\n"
+        for n, x in runs
+    )
+    report = laws(header + exact)
+    verdicts = {check.request_type: (check.verdict, check.causes) for check in report.interactive}
+    assert verdicts[None][0] == "cannot tell"
+    assert verdicts["read"] == ("violated", ())
+
+
 def test_a_rare_type_is_apart_by_no_more_than_all_requests_are() -> None:
     # The client needs 0.3 % of every cycle for itself; a cycle of the rare type is a hundred of its response times.
     header = "request_type,clients,throughput,response_ms\n"

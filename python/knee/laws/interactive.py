@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from knee.intervals import LEVEL, Floats, Interval, mean_intervals
+from knee.intervals import LEVEL, Floats, Interval, mean_interval, mean_intervals
 from knee.laws.causes import MIX, SUM, likely_causes, slower_middleware, traces
 from knee.laws.residual import (
     TOLERANCE,
@@ -136,17 +136,52 @@ def _of_types(
     whole = _whole(types.join(closed.select(*RUN, *shared), on=RUN, how="inner", maintain_order="left"))
     whole = whole.filter(pl.col("request_type").n_unique().over("point") >= 2)
     declared = pl.col("visits").is_not_null().all().over("point") if "visits" in whole.columns else pl.lit(value=False)
-    checks = _views(_with_rest(whole.with_columns(declared.alias("declared"))), tolerance, level)
+    whole = _with_rest(whole.with_columns(declared.alias("declared")))
+    checks = _views(whole, tolerance, level)
+    roundings = {(check.point, check.view): check.throughput.rounding for check in together}
     broken: dict[int, tuple[str, ...]] = {}
     for check in together:
         if check.verdict == "violated":
             broken.setdefault(check.point, check.causes)
+    apart = _apart_from_all(whole, closed, level)
 
     def causes(check: InteractiveCheck) -> tuple[str, ...]:
-        # Where all requests together obey the law, only how they are shared out among the types is left to be wrong.
-        return check.causes or broken.get(check.point) or (MIX if check.visits_declared else SUM,)
+        if found := check.causes or broken.get(check.point):
+            return found
+        # How requests are shared out among the types explains no more than what sets one apart from all of them.
+        rounding = check.throughput.rounding + roundings.get((check.point, check.view), 0.0)
+        own = apart.get((check.point, check.view, check.request_type))
+        if own is None or judge(own, tolerance, rounding) != "violated":
+            return ()
+        return (MIX if check.visits_declared else SUM,)
 
     return [replace(check, causes=causes(check)) if check.verdict == "violated" else check for check in checks]
+
+
+def _apart_from_all(
+    types: pl.DataFrame, closed: pl.DataFrame, level: float
+) -> dict[tuple[int, View, str | None], Interval]:
+    """By point, view and type, the residual of its throughput less that of all requests, taken in each repetition: what
+    they are all apart by cancels."""
+    found: dict[tuple[int, View, str | None], Interval] = {}
+    # N / (R + rest) is the same from both views.
+    predicted = 1000 * _customers(types) / (pl.col("response_ms") + pl.col("rest_ms"))
+    for view, (throughput, _) in _COLUMNS.items():
+        if throughput not in types.columns or throughput not in closed.columns:
+            continue
+        of_all = closed.select(*RUN, (predicted / pl.col(throughput)).alias("_of_all"))
+        own = types.join(of_all, on=RUN).with_columns(
+            (predicted / pl.col(throughput) - pl.col("_of_all")).alias("_own")
+        )
+        for (point, name), rows in own.group_by("point", "request_type"):
+            found[point, view, name] = mean_interval(rows["_own"].to_numpy(), level)
+    return found
+
+
+def _customers(rows: pl.DataFrame) -> pl.Expr:
+    """N · pipeline: as many wait or think at any time."""
+    pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
+    return pl.col("clients") * pipeline
 
 
 def _whole(types: pl.DataFrame) -> pl.DataFrame:
@@ -216,12 +251,12 @@ def _checks(
     if not starts.size:
         return []
     throughput, response_ms = _COLUMNS[view]
-    pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
+    customers = _customers(rows)
     names = {"rest": "rest_ms", "x": throughput, "r": response_ms}
     if view == "middleware":
         names["client_r"] = "response_ms"
     table = rows.select(
-        (pl.col("clients") * pipeline).alias("n"),
+        customers.alias("n"),
         *(pl.col(column).alias(name) for name, column in names.items()),
         *(
             pl.col(column + ROUNDING).alias(name + ROUNDING)
@@ -232,7 +267,7 @@ def _checks(
     if "observed_s" in rows.columns:
         # How far requests across the two ends of the observation move its count, at random: a repetition would show it.
         alone = (pl.len().over("point", *keys) == 1) & pl.col("observed_s").is_not_null()
-        ends = (pl.col("clients") * pipeline).sqrt() / pl.col("observed_s")
+        ends = customers.sqrt() / pl.col("observed_s")
         digits = pl.col(throughput + ROUNDING) if throughput + ROUNDING in rows.columns else pl.lit(0.0)
         table = table.with_columns(
             rows.select(pl.when(alone).then(ends).otherwise(digits).alias("x" + ROUNDING)).to_series()
