@@ -5,14 +5,12 @@ Each second is placed at its middle, `middle_s`; what came before the start or w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.asymptotes import NOISE_MAX, PLATEAU
-from knee.intervals import LEVEL, Interval, counted, listed, mean_interval, number
-from knee.trim import COVERED_S, RUN, trim
+from knee.intervals import number
+from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -56,86 +54,6 @@ def resources_per_second(dataset: Dataset) -> pl.DataFrame:
         _MIDDLE,
         "target",
         ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores"),
-    )
-
-
-def drifts(dataset: Dataset, level: float = LEVEL) -> dict[int, Interval]:
-    """By point, how far throughput moves from the first half of a run to the second, warm-up and cool-down cut off.
-
-    As a share of the first half, over the repetitions; `level` is that of all points together (Bonferroni). A run whose
-    first half answered nothing tells of no share.
-    """
-    runs = dataset.points.filter(pl.col("status") == "done").select(
-        *RUN, pl.col("warmup_s").alias("_from_s"), (pl.col("seconds") - pl.col("cooldown_s")).alias("_until_s")
-    )
-    start, end = pl.col("elapsed_s"), pl.col("elapsed_s") + COVERED_S
-    middle = (pl.col("_from_s") + pl.col("_until_s")) / 2
-
-    def answered(since: pl.Expr, until: pl.Expr) -> pl.Expr:
-        """Requests of the windows' parts that lie in between."""
-        inside = pl.min_horizontal(end, until) - pl.max_horizontal(start, since)
-        return (pl.col("count") * inside.clip(lower_bound=0.0) / COVERED_S).sum()
-
-    halves = (
-        dataset.windows.filter(pl.col("role") == "load")
-        .join(runs, on=RUN)
-        .group_by(RUN)
-        .agg(answered(pl.col("_from_s"), middle).alias("before"), answered(middle, pl.col("_until_s")).alias("after"))
-    )
-    # Both halves are equally long, whether or not there are rows of all their seconds: the ratio of counts is that of
-    # rates.
-    changes = (
-        runs.join(halves, on=RUN, how="left")
-        .with_columns(pl.col("before", "after").fill_null(0.0))
-        .select("point", pl.when(pl.col("before") > 0).then(pl.col("after") / pl.col("before") - 1).alias("change"))
-    )
-    each = 1 - (1 - level) / max(1, changes.drop_nulls()["point"].n_unique())
-    return {
-        point: mean_interval(rows["change"].drop_nulls().to_numpy(), each)
-        for (point,), rows in changes.sort("point").group_by("point", maintain_order=True)
-    }
-
-
-def whether_it_stays(drifts: Mapping[int, Interval], names: Mapping[int, str]) -> str:
-    """Whether throughput stays as it is for as long as it was measured, and where it moves most; empty where nobody can
-    tell.
-
-    An interval that contains 0 shows no move, but rules out only what lies beyond its ends.
-
-    Parameters
-    ----------
-    drifts
-        See :func:`drifts`.
-    names
-        What to call the points.
-    """
-    known = {point: one for point, one in drifts.items() if one.half_width is not None and point in names}
-    if not known:
-        return ""
-    moved = {point: one for point, one in known.items() if not one.low <= 0 <= one.high}  # type: ignore[operator]
-    vague = [point for point, one in known.items() if one.half_width > NOISE_MAX]  # type: ignore[operator]
-    if vague and not moved:
-        return (
-            "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
-            f"{len(vague)} of {counted(len(known), 'point')}: the repetitions differ too much. Measure longer, with "
-            "more of them."
-        )
-    unjudged = [names[point] for point in drifts if point in names and point not in known]
-    unknown = f" Of {listed(unjudged, '; ')} there are too few repetitions to tell." if unjudged else ""
-    if moved:
-        most = max(moved, key=lambda point: abs(known[point].estimate))
-        where = f"{known[most].estimate:+.1%} ± {known[most].half_width:.1%} at {names[most]}"
-        also = f", and surely at {counted(len(moved) - 1, 'other point')}" if len(moved) > 1 else ""
-        return f"From the first half of a run to the second throughput surely moves: by {where}{also}.{unknown}"
-    reach = max(max(abs(one.low), abs(one.high)) for one in known.values())  # type: ignore[arg-type]
-    if reach <= PLATEAU:
-        return (
-            "From the first half of a run to the second throughput surely stays as it is, to within "
-            f"{reach:.1%}.{unknown}"
-        )
-    return (
-        "Nothing shows that throughput moves from the first half of a run to the second: by no more than "
-        f"{reach:.1%} anywhere.{unknown}"
     )
 
 

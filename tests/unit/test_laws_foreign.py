@@ -78,7 +78,7 @@ def test_types_that_break_the_law_alone_are_a_matter_of_the_mix() -> None:
 
 def test_an_exact_mix_is_not_blamed_where_all_requests_are_in_doubt() -> None:
     header = "request_type,visits,clients,repetition,throughput,response_ms\n"
-    # All are 2.8 to 4 % apart, which leaves open whether that is more than 2; reads by 0.2 % more, which leaves nothing.
+    # All are 2.8 to 4 % apart, which leaves open whether that is more than 2; reads are by 0.2 % more.
     runs = [(n, 1000 / (1 + apart)) for n, apart in enumerate((0.028, 0.034, 0.040), start=1)]
     exact = "".join(
         f"read,3,10,{n},{0.748 * x:.6f},10.00000\nwrite,1,10,{n},{0.252 * x:.6f},10.00000\n"

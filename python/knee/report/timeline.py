@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.drift import drifts, whether_it_stays
 from knee.report.charts.timeline import resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
 from knee.timeline import (
-    drifts,
     load_per_second,
     resources_per_second,
     store_per_second,
     what_the_log_took,
-    whether_it_stays,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +76,8 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
             wide=True,
         )
     words, of_stores = _of_stores(sheet, dataset)
-    if stays := whether_it_stays(drifts(dataset, sheet.diagnosis.level), dict(sheet.points)):
+    names = dict(sheet.points)
+    if stays := whether_it_stays(drifts(dataset, names, sheet.diagnosis.level), names):
         words = f"<p>{escape(stays)}</p>{words}"
     return f'{words}<div class="grid">{figures}{of_stores}</div>'
 

@@ -1,0 +1,138 @@
+"""Whether throughput moves in the middle of a run, on runs and changes whose answer is plain."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from synthetic import System, synthetic_dataset
+
+from knee.drift import Drift, change_intervals, drifts, whether_it_stays
+from knee.intervals import LEVEL, Interval
+
+NAMES = {0: "2 clients", 1: "8 clients"}
+
+
+def test_throughput_that_moves_in_the_middle_of_a_run_is_told_from_a_warm_up() -> None:
+    dataset = synthetic_dataset(System(), (2, 8), warming_s=5, seconds=30)
+    assert all(abs(one.change.estimate) < 0.01 for one in drifts(dataset, NAMES).values())
+    late = (pl.col("elapsed_s") >= 15) & (pl.col("point") == 1)
+    dataset.windows = dataset.windows.with_columns(pl.when(late).then(pl.col("count") // 2).otherwise("count"))
+    found = drifts(dataset, NAMES)
+    assert abs(found[0].change.estimate) < 0.01
+    assert found[1].change.estimate == pytest.approx(-0.5, abs=0.01)
+    assert whether_it_stays(found, NAMES).startswith(f"{HALVES} surely moves: by -50.")
+    assert " at 8 clients" in whether_it_stays(found, NAMES)
+
+
+def test_seconds_in_which_nothing_was_answered_count() -> None:
+    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    dataset.windows = dataset.windows.filter((pl.col("elapsed_s") < 18) | (pl.col("point") == 0))
+    found = drifts(dataset, NAMES)
+    assert found[0].change.estimate == pytest.approx(0, abs=0.01)
+    assert found[1].change.estimate == pytest.approx(-0.7, abs=0.01)
+    assert "surely moves: by -" in whether_it_stays(found, NAMES)
+
+
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_a_run_that_is_silent_for_half_of_the_time_is_told_of(half: str) -> None:
+    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    silent = (pl.col("elapsed_s") < 15) if half == "first" else (pl.col("elapsed_s") >= 15)
+    dead = silent & (pl.col("point") == 1) & (pl.col("repetition") == 2)
+    dataset.windows = dataset.windows.filter(~dead)
+    found = drifts(dataset, NAMES)
+    assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (1, 3)]
+    said = whether_it_stays(found, NAMES)
+    assert "surely stays as it is wherever that can be told, to within" in said
+    assert said.endswith("For half of the time or longer nothing was answered in 1 of 3 runs at 8 clients.")
+
+
+def test_only_points_that_are_judged_are_paid_for() -> None:
+    dataset = synthetic_dataset(System(), (2, 8, 16, 32), seconds=30)
+    dataset.points = dataset.points.filter((pl.col("repetition") == 1) | (pl.col("point") < 2))
+    levels = {one.change.level for one in drifts(dataset, range(4)).values()}
+    assert levels == {1 - (1 - LEVEL) / 2}
+    assert {one.change.level for one in drifts(dataset, [0]).values()} == {LEVEL}
+
+
+def test_the_number_of_points_alone_leaves_nothing_in_doubt() -> None:
+    random = np.random.default_rng(1)
+    changes = dict(enumerate(random.normal(0, 0.01, (60, 3))))
+    assert max(one.half_width or 1.0 for one in change_intervals(changes, LEVEL).values()) < 0.025
+    # One that scatters has its own interval, and widens no other.
+    alone = change_intervals(changes | {60: np.array([0.0, 0.0, -0.9])}, LEVEL)
+    assert sum((one.half_width or 0.0) > 0.025 for one in alone.values()) == 1
+    assert (alone[60].half_width or 0.0) > 1
+
+
+def test_equal_halves_are_seldom_told_apart() -> None:
+    random = np.random.default_rng(2)
+    wrong = 0
+    for _ in range(300):
+        found = change_intervals(dict(enumerate(random.normal(0, 0.01, (20, 3)))), LEVEL)
+        wrong += any(
+            one.low is not None and one.high is not None and not one.low <= 0 <= one.high for one in found.values()
+        )
+    assert wrong / 300 < 0.08
+
+
+HALVES = "From the first half of a run to the second throughput"
+
+
+def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
+    low, high = (None, None) if half_width is None else (estimate - half_width, estimate + half_width)
+    return Drift(Interval(estimate, low, high, 0.95, 1 if half_width is None else 3), silent, 3)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (
+            [drift(0.01, 0.02), drift(-0.04, 0.05)],
+            "Nothing shows that throughput moves from the first half of a run to the second: by no more than 9.0% "
+            "anywhere.",
+        ),
+        (
+            [drift(0.002, 0.016)],
+            f"{HALVES} surely stays as it is, to within 1.8%.",
+        ),
+        # What surely moves may do so by too little to matter.
+        (
+            [drift(0.003, 0.001)],
+            f"{HALVES} surely stays as it is, to within 0.4%.",
+        ),
+        (
+            [drift(0.003, 0.001), drift(0.02, 0.01)],
+            f"{HALVES} moves, if not surely by more than 2%: by +2.0% ± 1.0% at b.",
+        ),
+        (
+            [drift(0.01, 0.02), drift(1.5, 700), drift(-0.3, 0.1)],
+            f"{HALVES} surely moves: by -30.0% ± 10.0% at c. At b it cannot be "
+            "told: measure longer, with more repetitions.",
+        ),
+        (
+            [drift(-0.3, 0.1), drift(-0.2, 0.1), drift(0.5, None)],
+            f"{HALVES} surely moves: by -30.0% ± 10.0% at a, and as surely at "
+            "1 other point. Of c there are too few repetitions to tell.",
+        ),
+        (
+            [drift(0.002, 0.016), drift(1.5, 700)],
+            f"{HALVES} surely stays as it is wherever that can be told, to "
+            "within 1.8%. At b it cannot be told: measure longer, with more repetitions.",
+        ),
+        (
+            [drift(1.5, 700), drift(0.5, None)],
+            "Whether throughput stays as it is from the first half of a run to the second cannot be told at a: measure "
+            "longer, with more repetitions. Of b there are too few repetitions to tell.",
+        ),
+        (
+            [drift(0.002, 0.016), drift(0.5, None, silent=2)],
+            f"{HALVES} surely stays as it is wherever that can be told, to "
+            "within 1.8%. For half of the time or longer nothing was answered in 2 of 3 runs at b.",
+        ),
+        ([drift(0.5, None)], ""),
+    ],
+    ids=["far", "stays", "hardly", "a little", "moves", "twice", "vague", "all vague", "silent", "once"],
+)
+def test_where_throughput_moves_is_said_as_surely_as_it_is_known(found: list[Drift], says: str) -> None:
+    assert whether_it_stays(dict(enumerate(found)), {0: "a", 1: "b", 2: "c"}) == says
