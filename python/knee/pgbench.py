@@ -99,10 +99,14 @@ def lines(
     """
     first = math.floor(started_unix_s)
     transactions = _read(logs, len(asked)).filter(pl.col("ended_s").is_between(first, first + seconds, closed="left"))
+    means_us = {script.operation: _mean_us(of_script) for script, of_script in _by_script(transactions, asked)}
     for second in range(first, first + seconds):
         here = transactions.filter(pl.col("ended_s") == second)
         ops = {
-            script.operation: {**_counts(of_script, script), "response": _histogram(of_script).encode()}
+            script.operation: {
+                **_counts(of_script, script, means_us[script.operation]),
+                "response": _histogram(of_script).encode(),
+            }
             for script, of_script in _by_script(here, asked)
         }
         window = {"type": "window", "role": "load", "second": second, "seconds": 1.0, "ops": ops}
@@ -144,9 +148,12 @@ def _transactions(log: Path, scripts: int) -> pl.DataFrame:
     return times
 
 
-def _counts(transactions: pl.DataFrame, script: Script) -> _Line:
+def _counts(transactions: pl.DataFrame, script: Script, mean_us: float | None) -> _Line:
+    """Counts of a script's transactions, which took `mean_us` on average in the whole run, as far as any was timed."""
     took_us = transactions["took_us"]
     failed = took_us.null_count()
+    # One that failed took its time, too, of which pgbench says nothing: as long as the others of its second.
+    here_us = _mean_us(transactions) if failed < transactions.height else mean_us
     return {
         "count": transactions.height,
         "errors": failed,
@@ -156,8 +163,14 @@ def _counts(transactions: pl.DataFrame, script: Script) -> _Line:
         "misses": 0,
         "bytes_in": 0,
         "bytes_out": 0,
-        "response_sum_ns": 1000 * int(took_us.sum() or 0),
+        "response_sum_ns": None if here_us is None else round(1000 * here_us * transactions.height),
     }
+
+
+def _mean_us(transactions: pl.DataFrame) -> float | None:
+    """Of those that did not fail; None where all did."""
+    took_us = transactions["took_us"].drop_nulls().to_numpy()
+    return float(took_us.mean()) if took_us.size else None
 
 
 def _histogram(transactions: pl.DataFrame) -> Histogram:
@@ -173,7 +186,7 @@ def _summary(
     ops, described = {}, []
     for script, of_script in _by_script(transactions, asked):
         histogram = _histogram(of_script)
-        ops[script.operation] = _counts(of_script, script)
+        ops[script.operation] = _counts(of_script, script, _mean_us(of_script))
         described.append(
             {
                 "op": script.operation,

@@ -37,6 +37,20 @@ def test_transactions_are_counted_in_the_second_in_which_they_end(tmp_path: Path
     assert histogram.percentile(100) == pytest.approx(2_500_000, rel=1e-3)
 
 
+def test_a_transaction_that_failed_took_as_long_as_the_others(tmp_path: Path) -> None:
+    log = tmp_path / "log.1"
+    log.write_text(
+        "0 0 1000 0 1700000000 1\n1 0 2000 0 1700000000 2\n2 0 failed 0 1700000000 3\n0 1 failed 0 1700000001 4\n"
+    )
+    *windows, summary = lines([log], ONE, clients=3, started_unix_s=1_700_000_000, seconds=2)
+    counts = [window["ops"][OPERATION] for window in (*windows, summary)]
+    assert [one["response_sum_ns"] / one["count"] for one in counts] == [1_500_000] * 3
+    # Of none that was timed nobody knows.
+    log.write_text("0 0 failed 0 1700000000 1\n")
+    window, _ = lines([log], ONE, clients=1, started_unix_s=1_700_000_000, seconds=1)
+    assert window["ops"][OPERATION]["response_sum_ns"] is None
+
+
 def test_late_starts_of_a_rate_are_no_part_of_what_it_took(tmp_path: Path) -> None:
     log = tmp_path / "log.1"
     log.write_text("0 0 1500 0 1700000000 250000 77\n")
