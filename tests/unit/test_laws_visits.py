@@ -11,6 +11,7 @@ from specs import MESSAGES, read
 
 from knee import dataset as tables
 from knee.dataset import Dataset
+from knee.diagnose import law_lines
 from knee.laws import LawReport, laws_of_run
 from knee.laws.tables import request_types
 
@@ -89,6 +90,21 @@ def test_rounds_without_a_queue_are_rounds_all_the_same() -> None:
     # Who sends to themselves have a queue in every round, unless sending failed.
     assert set(verdicts(laws_of_run(messages(per_round, "workload.receivers=self"))).values()) == {"holds", "violated"}
     assert visits(messages(per_round, "workload.receivers=self", errors=1)) == pytest.approx(per_round)
+
+
+def test_a_step_that_never_occurs_is_missed_where_it_is_left_out_of_no_round() -> None:
+    run = messages({"send": 1.0, "list_queues": 1.0}, "workload.receivers=self")
+    assert visits(run) == dict.fromkeys(RESPONSE_MS, 1.0)
+    report = laws_of_run(run)
+    assert report.absent == {0: ("read_all", "remove")}
+    assert "every round of a client has read_all, remove, and in some run none was answered, at 10 clients" in " ".join(
+        report.sentences
+    )
+    assert "Violated besides: the interactive law of single request types." in law_lines(report)
+    # Nobody sent to them, or so it may be.
+    anybody = messages({"send": 1.0, "list_queues": 1.0})
+    assert set(visits(anybody)) == {"send", "list_queues"}
+    assert not laws_of_run(anybody).absent
 
 
 def test_what_is_in_no_loop_leaves_the_visits_unknown() -> None:

@@ -22,6 +22,7 @@ from knee.trim import RUN
 class LawReport:
     """All checks, one entry per point and view, station or configuration.
 
+    absent     request types that were declared, and never occurred, at each point that has any
     labels     what to call a point: the levels of its factors other than the clients; empty where nothing else varied
     sentences  the findings in words, the interactive law first
     notes      what was assumed
@@ -31,6 +32,7 @@ class LawReport:
     stations: tuple[StationCheck, ...]
     conservation: tuple[ConservationCheck, ...]
     demands: tuple[DemandReport, ...]
+    absent: Mapping[int, tuple[str, ...]]
     labels: Mapping[int, str]
     tolerance: float
     sentences: tuple[str, ...]
@@ -77,12 +79,15 @@ def check_laws(
     of_stations = [] if stations is None else station_laws(runs, stations, tolerance=tolerance, level=level)
     conservation = conserved(runs, level=level)
     demands = [] if stations is None else service_demands(runs, stations, by, tolerance=tolerance, level=level)
+    absent = {} if types is None else _absent(types)
+    clients = dict(runs.select("point", "clients").iter_rows()) if "clients" in runs.columns else {}
     found = sentences(
         interactive,
         of_stations,
         conservation,
         demands,
         labels,
+        [(point, clients.get(point), names) for point, names in absent.items()],
         _unusable(runs),
         tolerance,
         open_loop="think_ms" in runs.columns and is_open_loop(runs),
@@ -92,10 +97,20 @@ def check_laws(
         tuple(of_stations),
         tuple(conservation),
         tuple(demands),
+        absent,
         labels,
         tolerance,
         tuple(found),
     )
+
+
+def _absent(types: pl.DataFrame) -> dict[int, tuple[str, ...]]:
+    """By point, the request types that have visits declared and yet a throughput of zero in some run."""
+    if not {"visits", "throughput"} <= set(types.columns):
+        return {}
+    never = types.filter((pl.col("visits") > 0) & (pl.col("throughput") == 0)).sort("point")
+    found = never.group_by("point", maintain_order=True).agg(pl.col("request_type").unique(maintain_order=True))
+    return {point: tuple(names) for point, names in found.iter_rows()}
 
 
 def _unusable(runs: pl.DataFrame) -> list[tuple[int, int, int]]:

@@ -44,8 +44,8 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     `point, repetition, request_type, visits, throughput, response_ms, middleware_throughput, middleware_response_ms`
-    of each type that a run's clients sent. `visits` are the requests of the type in a round of a client
-    (:mod:`knee.laws.visits`).
+    of each type that a run's clients sent, or should have sent. `visits` are the requests of the type in a round of a
+    client (:mod:`knee.laws.visits`).
     """
     seconds = _covered(trim(dataset.stations, dataset.points))
     counts = (
@@ -56,24 +56,19 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
         .with_columns((pl.col("count") / pl.col("seconds")).alias("rate"))
     )
 
-    def of(role: str, prefix: str) -> pl.DataFrame:
+    def of(role: str, prefix: str, *more: pl.Expr) -> pl.DataFrame:
         return (
             counts.filter((pl.col("role") == role) & (pl.col("count") > 0))
             .group_by(*RUN, "op")
             .agg(
                 pl.col("rate").sum().alias(f"{prefix}throughput"),
-                pl.col("errors").sum().alias(f"{prefix}errors"),
                 (pl.col("response_sum_ns").sum() / pl.col("count").sum() / _NS_PER_MS).alias(f"{prefix}response_ms"),
+                *more,
             )
         )
 
-    types = of("load", "").join(of("middleware", "middleware_"), on=[*RUN, "op"], how="left")
-    return (
-        with_visits(types, dataset)
-        .rename({"op": "request_type"})
-        .drop("errors", "middleware_errors")
-        .sort(*RUN, "request_type")
-    )
+    types = of("load", "", pl.col("errors").sum()).join(of("middleware", "middleware_"), on=[*RUN, "op"], how="left")
+    return with_visits(types, dataset).rename({"op": "request_type"}).drop("errors").sort(*RUN, "request_type")
 
 
 def stations(dataset: Dataset) -> pl.DataFrame:

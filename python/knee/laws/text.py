@@ -32,6 +32,7 @@ def sentences(
     conservation: Sequence[ConservationCheck],
     demands: Sequence[DemandReport],
     labels: Labels,
+    absent: Sequence[tuple[int, int | None, Sequence[str]]],
     unusable: Sequence[tuple[int, int, int]],
     tolerance: float,
     *,
@@ -39,12 +40,13 @@ def sentences(
 ) -> list[str]:
     """One finding or likely cause each, the interactive law of all requests first.
 
-    `unusable` are points, with their clients and how many of their runs lack what that law takes; in an `open_loop`
-    none could have it.
+    `absent` are points, with their clients and the request types that should have occurred there, and `unusable` are
+    points, with their clients and how many of their runs lack what that law takes; in an `open_loop` none could.
     """
     return [
         *([_in_open_loop(stations)] if open_loop else _interactive(interactive, labels, tolerance)),
         *(_unusable(unusable, labels) if interactive and not open_loop else ()),
+        *_absent(absent, labels),
         *_types(interactive, labels, tolerance),
         *_stations(stations, labels, tolerance),
         *_conservation(conservation, labels),
@@ -122,6 +124,14 @@ def _unusable(unusable: Sequence[tuple[int, int, int]], labels: Labels) -> list[
     runs = sum(missing for _, _, missing in unusable)
     where = _listed(_place(clients, labels.get(point, ""), point) for point, clients, _ in unusable)
     return [f"It leaves out {counted(runs, 'run')}, at {where}: throughput or response time is missing or zero there."]
+
+
+def _absent(absent: Sequence[tuple[int, int | None, Sequence[str]]], labels: Labels) -> list[str]:
+    if not absent:
+        return []
+    types = ", ".join(dict.fromkeys(name for _, _, names in absent for name in names))
+    where = _listed(_place(clients, labels.get(point, ""), point) for point, clients, _ in absent)
+    return [f"By declaration every round of a client has {types}, and in some run none was answered, at {where}."]
 
 
 def _worst(checks: Iterable[InteractiveCheck]) -> InteractiveCheck:

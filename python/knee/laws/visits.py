@@ -21,7 +21,8 @@ def with_visits(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
 
     Of the memcached protocol `workload.set_get` does, of protocol "queue" `workload.loop`: every step once. The steps
     about a queue are left out of rounds in which there is none, unless clients send to themselves: then how often that
-    was is known only from how often they were asked for, all together, per request of the other types.
+    was is known only from how often they were asked for, all together, per request of the other types. A step that is
+    left out of no round has a row in any case, with a throughput of 0 where it never occurred.
 
     Parameters
     ----------
@@ -53,8 +54,13 @@ def _of_loop(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
     never_skipped = (pl.col("_receivers") == "self") & (pl.col("errors").sum().over(RUN) == 0)
     share = pl.col("throughput").filter(skipped).mean() / pl.col("throughput").filter(~skipped).mean()
     times = pl.when(skipped & ~never_skipped).then(share.over(RUN)).otherwise(1.0)
+    runs = dataset.points.select(*RUN, loop, receivers).join(types.select(RUN).unique(), on=RUN)
+    declared = runs.select(*RUN, steps.alias("op")).explode("op")
     return (
-        types.join(dataset.points.select(*RUN, loop, receivers), on=RUN, how="left")
+        types.join(declared, on=[*RUN, "op"], how="full", coalesce=True)
+        .with_columns(pl.col("throughput", "errors").fill_null(0))
+        .join(runs, on=RUN, how="left")
+        .filter((pl.col("throughput") > 0) | ~skipped | never_skipped)
         .with_columns(pl.when(pl.col("op").is_in(steps)).then(times).alias("visits"))
         .drop("_loop", "_receivers")
     )
