@@ -39,7 +39,7 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
 
 def test_what_no_verdict_is_about_stands_beside_none(page: str) -> None:
     """A put's own response time is what remains of a cycle."""
-    assert "is what remains of a long time by the law, and is not judged" in unescape(page)
+    assert "the response time of a single type is what remains of the whole cycle" in unescape(page)
     puts = re.findall(r"<tr>(?:(?!</tr>).)*<td[^>]*>put</td>(?:(?!</tr>).)*</tr>", page[page.index("R by law") :])
     assert puts and all(re.search(r">–</td><td[^>]*>(holds|violated|cannot tell)<", row) for row in puts[:2])
 

@@ -160,8 +160,8 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
         )
     if not all(check.judges_response for check in closed):
         notes.append(
-            "What is a small part of a cycle, as a single type's response time may be, is what remains of a long time "
-            "by the law, and is not judged."
+            "By the law, the response time of a single type is what remains of the whole cycle, and so is that of a "
+            "middleware which takes less than a tenth of it: neither is judged."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
