@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.hosts.cpu_share import WHOLE_PROCESSORS
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -22,13 +21,13 @@ def foreign_stores(dataset: Dataset) -> pl.DataFrame:
     -------
     `point, repetition, process, servers, confined, utilization`. `servers` are memcached's declared threads; PostgreSQL
     has a process for every connection, of which as many run at a time as it has processors. `confined`: these are a
-    share of the host's, so that they may be full while the host is not: `store.cpus`, rounded up where the run notes
-    that nobody could make it a share.
+    share of the host's, so that they may be full while the host is not: `store.cpus`, rounded up where nobody could
+    make it a share.
     """
     host = dataset.probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("_cpus"))
     processes = dataset.setting("store.kind") == "postgresql"
     given = dataset.setting("store.cpus").cast(pl.Float64)
-    if any(str(note).startswith(WHOLE_PROCESSORS) for note in dataset.manifest.get("notes", [])):
+    if not dataset.manifest.get("shares_cpus", True):
         given = given.ceil()
     servers = dataset.points.join(host, on=RUN, how="left").select(
         *RUN,

@@ -23,7 +23,6 @@ from knee.deployment import GRAPH_TIMEOUT_S, LateStartError, Progress, deploymen
 from knee.design import Run
 from knee.errors import DatasetError, ProcessError, SpecError
 from knee.hosts import Host
-from knee.hosts.cpu_share import WHOLE_PROCESSORS
 from knee.interrupts import interrupts_deferred
 from knee.intervals import counted
 from knee.scratch import Scratch, keeps_data, needs_scratch, scratch
@@ -227,8 +226,12 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
             "link_mbit was not emulated: processes on this machine share its loopback interface, "
             "so results that depend on a link's rate are not those of the experiment"
         )
-    if spec.wants_shares and not host.shares_cpus:
-        notes.append(f"{WHOLE_PROCESSORS}, which the database was pinned to, as nobody may make control groups here")
+    shares_cpus = {"shares_cpus": host.shares_cpus} if spec.wants_shares else {}
+    if not shares_cpus.get("shares_cpus", True):
+        notes.append(
+            "store.cpus was rounded up to whole processors, which the database was pinned to, as nobody may make "
+            "control groups here"
+        )
     checkout = Path(__file__).resolve().parents[2]
     describe = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"]
     return {
@@ -243,6 +246,7 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         "seed": seed,
         "overrides": spec.overrides,
         "links_emulated": host.emulates_links,
+        **shares_cpus,
         **({"scratch": _scratch_note(room, filesystem)} if needs_scratch(spec) else {}),
         "notes": notes,
         "commands": {},

@@ -7,7 +7,6 @@ import pytest
 from synthetic import System, synthetic_dataset
 
 from knee.dataset import Dataset
-from knee.hosts.cpu_share import WHOLE_PROCESSORS
 from knee.intervals import Interval
 from knee.laws import check_laws, judge, laws_of_run, render_text
 from knee.laws.tables import stations
@@ -205,7 +204,7 @@ def test_a_database_of_many_processes_has_its_processors_for_servers(
 ) -> None:
     dataset = synthetic_dataset(System(cores=4), (8,))
     if whole:
-        dataset.manifest = {**dataset.manifest, "notes": [f"{WHOLE_PROCESSORS}, as nobody may"]}
+        dataset.manifest = {**dataset.manifest, "shares_cpus": False}
     dataset.stations = dataset.stations.filter(pl.col("role") != "store")
     system = dataset.spec.base.system
     assert system.store is not None

@@ -160,9 +160,11 @@ def test_levels_of_a_databases_machine_that_are_one_machine_are_refused(
 
 def test_whole_processors_are_told_of(tmp_path: Path) -> None:
     experiment = spec.parse(DATABASE, "x.toml", {"store.cpus": 0.5})
-    (note,) = new_manifest(experiment, 7, Host(shares=False), {}, tmp_path)["notes"]
+    whole, shared = (new_manifest(experiment, 7, Host(shares=shares), {}, tmp_path) for shares in (False, True))
+    (note,) = whole["notes"]
     assert note.startswith("store.cpus was rounded up to whole processors")
-    assert not new_manifest(experiment, 7, Host(shares=True), {}, tmp_path)["notes"]
+    assert not shared["notes"]
+    assert (whole["shares_cpus"], shared["shares_cpus"]) == (False, True)
 
 
 def test_the_manifest_says_where_the_numbers_come_from(programs: Path) -> None:

@@ -18,9 +18,6 @@ _QUOTA_MIN_US = 1000
 _NUMBERS = count()
 """Of the groups of this lab."""
 
-WHOLE_PROCESSORS = "store.cpus was rounded up to whole processors"
-"""So begins what a run notes of itself where nobody may make control groups; whoever reads the run tells it by that."""
-
 
 class CpuShare:
     """A control group of the lab's; without one, as many whole processors as the share is at least."""
