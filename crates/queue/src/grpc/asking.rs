@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::meter::{Call, Doing, Meter};
 use super::refusal::{overloaded, unanswered};
-use crate::database::{Database, Failure, Stages};
+use crate::database::{Database, Failure};
 use crate::operation::{Answer, Request};
 use crate::workers::{Worker, Workers};
 
@@ -65,9 +65,8 @@ impl<D: Database> Asking<D> {
     ) -> Result<Answer, Unasked> {
         let _working = self.meter.does(Doing::Working);
         call.dequeued(since);
-        let mut stages = Stages::default();
-        let outcome = self.database.call(request, &mut stages).await;
-        call.was_answered(stages);
+        let outcome = self.database.call(request, call.stages()).await;
+        call.was_answered();
         outcome.map_err(Unasked::Failed)
     }
 

@@ -151,6 +151,8 @@ pub(super) struct Call {
     times: BrokerTimes,
     /// Since when a worker asks the database for it.
     dequeued: Option<Instant>,
+    /// What has come of that so far.
+    stages: Stages,
     code: Code,
     /// Messages that it brought or took.
     messages: u32,
@@ -169,6 +171,7 @@ impl Call {
             received,
             times: BrokerTimes::default(),
             dequeued: None,
+            stages: Stages::default(),
             code: Code::Cancelled,
             messages: 0,
             bytes_in: 0,
@@ -183,14 +186,21 @@ impl Call {
         let now = Instant::now();
         self.times.queueing_ns += elapsed_ns(since, now);
         self.dequeued = Some(now);
+        self.stages = Stages::default();
     }
 
-    /// The database has answered.
-    pub(super) fn was_answered(&mut self, stages: Stages) {
+    /// Where the database tells what it does for the call, as it does it: who gives a call up has
+    /// held a connection only since it had one.
+    pub(super) fn stages(&mut self) -> &mut Stages {
+        &mut self.stages
+    }
+
+    /// The database has answered, or will not be asked any more.
+    pub(super) fn was_answered(&mut self) {
         let Some(dequeued) = self.dequeued.take() else { return };
-        let answered = stages.answered.unwrap_or_else(Instant::now);
+        let answered = self.stages.answered.unwrap_or_else(Instant::now);
         // Without a connection all of it was the wait for one.
-        let connected = stages.connected.unwrap_or(answered);
+        let connected = self.stages.connected.unwrap_or(answered);
         self.times.connection_ns += elapsed_ns(dequeued, connected);
         self.times.service_ns += elapsed_ns(dequeued, answered);
     }
@@ -248,10 +258,8 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        self.was_answered();
         let now = Instant::now();
-        if let Some(dequeued) = self.dequeued {
-            self.times.service_ns += elapsed_ns(dequeued, now);
-        }
         self.times.response_ns = elapsed_ns(self.received, now);
         let has_looked = self.looks_for_messages() && self.code == Code::Ok;
         let sample = Sample {
@@ -291,6 +299,7 @@ impl Drop for Call {
 mod tests {
     use std::io::{self, Write};
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use super::*;
 
@@ -305,6 +314,34 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// How long a call that was given up waited for a connection, and how long it took with that.
+    fn given_up(connected: impl FnOnce(Instant) -> Option<Instant>) -> (f64, f64) {
+        let (lines, told) = mpsc::channel();
+        let trace = Trace::to_sink("test", Box::new(Lines(lines))).expect("a thread");
+        let shards = Arc::new(Shards::new(1, Vec::new()));
+        let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
+        let since = Instant::now().checked_sub(Duration::from_millis(30)).expect("later than that");
+        let mut call = Call::begun(meter, Op::Send, since);
+        call.traced = Some("send".to_owned());
+        call.dequeued = Some(since);
+        call.stages().connected = connected(since);
+        drop(call);
+        let line = String::from_utf8(told.recv().expect("it is told")).expect("lines are text");
+        let us = |name: &str| {
+            let (_, rest) = line.split_once(name).expect("it is in the line");
+            rest.split("us").next().and_then(|us| us.parse().ok()).expect("a number")
+        };
+        (us(" connecting="), us(" asking="))
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_holds_a_connection_only_since_it_has_one() {
+        let (connecting_us, asking_us) = given_up(|_| None);
+        assert!(connecting_us >= 30e3 && asking_us == 0.0, "{connecting_us} {asking_us}");
+        let (connecting_us, asking_us) = given_up(|since| Some(since + Duration::from_millis(20)));
+        assert!(connecting_us == 20e3 && asking_us >= 10e3, "{connecting_us} {asking_us}");
     }
 
     #[test]
