@@ -1,9 +1,10 @@
 """Throughput as the clients see it and as the server sees it, and why they differ. Pure.
 
 A client's own throughput is how many answers it gets per second that it waits, 1 / R: it falls as others make it wait
-longer. The server's is what it is asked per second, between the first request and the last: it grows with the clients,
-for it has to wait for them, until it can do no more. Both are right, and neither is the other: N clients that wait for
-R and think for Z make X = N / (R + Z) (the interactive law; Denning & Buzen 1978).
+longer. The server's is what it is asked per second, between the first request and the last: it can grow with the
+clients, for it has to wait for them, until it can do no more; where requests cost more the more clients there are, or
+others take its processors, it falls. Both are right, and neither is the other: N clients that wait for R and think for
+Z make X = N / (R + Z) (the interactive law; Denning & Buzen 1978).
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ AGREE = 0.05
 
 MOVES = 0.10
 """Changes from the fewest clients to the most that are surely smaller are called none."""
+
+
+_FALLS = " Requests cost more with more clients, or others had the processors: see Resources."
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,8 @@ def why_they_differ(found: Sequence[View], knee: Knee) -> list[str]:
         f"{_change(first.each, last.each)}.",
         f"The server waits for its clients instead: from its first request to its last it was asked "
         f"{quantity(first.server)} times a second at {counted(first.clients, 'client')}, {quantity(last.server)} at "
-        f"{last.clients}; {_change(first.server, last.server)}.",
+        f"{last.clients}; {_change(first.server, last.server)}."
+        + (_FALLS if _surely_falls(first.server, last.server) else ""),
         _between(last, knee),
         *_disagreement(found),
     ]
@@ -150,8 +155,8 @@ def _between(most: View, knee: Knee) -> str:
         sure = " (with low confidence)" if knee.confidence == "low" else ""
         return (
             f"{identity}. Up to about N* = {star}{sure} the server has capacity to spare, and clients slow "
-            "each other down little; beyond it its throughput stays, and each further client takes its share from "
-            "others."
+            "each other down little; beyond it its throughput grows no more, and each further client takes its "
+            "share from others."
         )
     if knee.status == "saturated from the start":
         return (
@@ -193,3 +198,9 @@ def _change(first: Interval, last: Interval) -> str:
     if ratio.estimate < 1:
         return f"{moved} ({ratio.low:.0%} to {ratio.high:.0%})"
     return f"{moved} ({between(ratio)})"
+
+
+def _surely_falls(first: Interval, last: Interval) -> bool:
+    """Whether the repetitions agree on less, and on more than would be called none."""
+    ratio = ratio_interval(last, first)
+    return ratio.low is not None and ratio.high is not None and ratio.high < 1 and ratio.low < 1 - MOVES

@@ -81,6 +81,31 @@ def test_a_change_is_told_as_surely_as_the_repetitions_allow(
     assert expected in each
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "falls"),
+    [
+        ((900.0, 1100.0), (290.0, 310.0), True),
+        ((900.0, 1100.0), (2900.0, 3100.0), False),
+        # Within what is called no change, or not sure to be one.
+        ((1000.0, 1001.0), (980.0, 981.0), False),
+        ((300.0, 1700.0), (100.0, 500.0), False),
+        ((3000.0,), (1000.0,), False),
+    ],
+)
+def test_where_a_server_is_surely_asked_less_with_more_clients_it_is_said_where_to_look(
+    first: tuple[float, ...], last: tuple[float, ...], falls: bool
+) -> None:
+    dataset = versioned_dataset((1, 8))
+    measured = throughput_views(dataset, observations(dataset))
+    rows = [
+        {**measured.row(0, named=True), "clients": clients, "server": server}
+        for clients, of_all in ((1, first), (8, last))
+        for server in of_all
+    ]
+    _, of_server, *_ = why_they_differ(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
+    assert ("others had the processors: see Resources." in of_server) == falls
+
+
 def test_requests_part_one_interval_less_than_they_are() -> None:
     """A server that is asked every half a second is asked twice a second, not twice and a quarter."""
     dataset = versioned_dataset((1,))

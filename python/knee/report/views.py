@@ -26,7 +26,7 @@ _VIEWS = (
     (
         "server",
         "The server (requests/s)",
-        "The server's view: its requests divided by the time from the first to the last. It grows with the clients "
+        "The server's view: its requests divided by the time from the first to the last. It can grow with the clients "
         "until the server can do no more.",
     ),
 )
