@@ -94,8 +94,21 @@ async fn what_is_wrong_with_a_request_is_said() {
     }
     let error = rest(begin(&mut client, scan("", "", "size / 0 == 1")).await).await.err();
     failed.push((error, Code::InvalidArgument, "fails for key 'there': Division by zero"));
-    let error = rest(begin_atomic(&mut client, scan("", "", "size")).await).await.err();
-    failed.push((error, Code::InvalidArgument, "it is a int, not a bool"));
+    // Nothing is in the range: nobody has to look at a key to be told.
+    for (predicate, message) in [
+        ("size", "fails for every key: it is a int, not a bool"),
+        ("1+1", "fails for every key: it is a int, not a bool"),
+        ("key + 1 == 3", "fails for every key: Unsupported binary operator 'add'"),
+        ("has(key)", "calls 'has', which is not there"),
+        ("key.matches('a')", "calls 'matches', which is not there: there are bool, "),
+        ("nosuch(key)", "calls 'nosuch'"),
+        ("value.nosuch()", "calls 'nosuch'"),
+    ] {
+        let error = client.scan(scan("a", "a", predicate)).await.err();
+        failed.push((error, Code::InvalidArgument, message));
+        let error = client.atomic_scan(scan("a", "a", predicate)).await.err();
+        failed.push((error, Code::InvalidArgument, message));
+    }
     for (error, code, message) in failed {
         let status = error.expect(message);
         assert_eq!(status.code(), code, "{status}");
