@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use knee_reactor::{Shutdown, bind, process};
@@ -24,7 +24,8 @@ use crate::grpc;
 use crate::memory::MemoryLimits;
 use crate::serving::{Serving, Settings, StartError};
 use crate::versioned::{
-    self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, StoreOptions,
+    self, Consistency, DirectoryError, DirectoryOptions, Durability, History, Keeper, Opening,
+    Pass, StoreOptions,
 };
 
 pub(crate) const PROGRAM: &str = "knee-kv";
@@ -36,6 +37,9 @@ const THREADS_MAX: u64 = 256;
 /// Descriptors that are not clients' connections: listener, polls, timers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
 const MIB: usize = 1 << 20;
+
+/// How often it is told how far something is that takes long.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// For how long old versions are kept unless somebody says otherwise.
 const HISTORY: History = History::Seconds(60);
@@ -488,7 +492,12 @@ impl Log<'_> {
             durability: self.durability,
             repair: self.repair,
         };
-        let opened = versioned::Store::open(options, &directory, bytes_max as u64);
+        let opened = versioned::Store::open_and_tell(
+            options,
+            &directory,
+            bytes_max as u64,
+            &mut tell_of_opening(path),
+        );
         let (store, lost) = opened.map_err(|error| {
             let remedy = remedy(&error, self.repair);
             Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
@@ -498,6 +507,34 @@ impl Log<'_> {
             tell(PROGRAM, message);
         }
         Ok(store)
+    }
+}
+
+/// Tells on standard error how far a directory has been read, where that takes long.
+fn tell_of_opening(path: &Path) -> impl FnMut(Opening) {
+    let mut told = Instant::now();
+    let mut began = (Pass::Check, told, 0);
+    move |Opening { pass, bytes, bytes_all }| {
+        if pass != began.0 {
+            began = (pass, Instant::now(), bytes);
+        }
+        if told.elapsed() < TOLD_EVERY {
+            return;
+        }
+        told = Instant::now();
+        let what = match pass {
+            Pass::Check => "checked",
+            Pass::Restore => "restored",
+        };
+        let megabytes = |bytes| bytes as f64 / 1e6;
+        let message = format_args!(
+            "opening {}: {what} {:.0} of {:.0} MB, {:.1} MB/s",
+            path.display(),
+            megabytes(bytes),
+            megabytes(bytes_all),
+            megabytes(bytes - began.2) / began.1.elapsed().as_secs_f64().max(1e-9),
+        );
+        tell(PROGRAM, message);
     }
 }
 

@@ -49,8 +49,8 @@ impl Program {
 
     pub(crate) fn spawn(command: &mut Command) -> Program {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = read(child.stdout.take().unwrap());
-        let errors = read(child.stderr.take().unwrap());
+        let lines = read(child.stdout.take().unwrap(), |_| true);
+        let errors = read(child.stderr.take().unwrap(), |line| !is_progress(line));
         let Ok(ready) = lines.recv() else {
             let (code, errors) = (wait(&mut child), errors.iter().collect::<String>());
             panic!("{command:?} ended with {code:?} before its ready line: {errors}");
@@ -79,7 +79,7 @@ impl Program {
         format!("http://{address}")
     }
 
-    /// Waits for the next line on standard error.
+    /// Waits for the next line on standard error that is no progress.
     pub(crate) fn told(&mut self) -> String {
         let told = self.errors.recv().unwrap_or_default();
         told.trim_end_matches('\n').to_owned()
@@ -166,15 +166,27 @@ pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8
     answer
 }
 
+/// Whether a line of a store says how far something is: there is one for each second that it takes.
+pub(crate) fn is_progress(line: &str) -> bool {
+    let told = line.strip_prefix("knee-kv: ").unwrap_or_default();
+    ["loading ", "opening ", "writing "].iter().any(|what| told.starts_with(what))
+}
+
 /// Reads from now on: a program that nobody reads from waits for that, and does not end. Each line with its end.
-fn read(from: impl Read + Send + 'static) -> Receiver<String> {
+fn read(
+    from: impl Read + Send + 'static,
+    is_wanted: impl Fn(&str) -> bool + Send + 'static,
+) -> Receiver<String> {
     let (read, lines) = channel();
     std::thread::spawn(move || {
         let mut from = BufReader::new(from);
         let mut line = String::new();
         while from.read_line(&mut line).unwrap() > 0 {
-            // Who lets go of the program wants none any more.
-            let _ = read.send(std::mem::take(&mut line));
+            let line = std::mem::take(&mut line);
+            if is_wanted(&line) {
+                // Who lets go of the program wants none any more.
+                let _ = read.send(line);
+            }
         }
     });
     lines

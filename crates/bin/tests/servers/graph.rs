@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::program::{KV, Program, refused, talk, wait};
+use crate::program::{KV, Program, is_progress, refused, talk, wait};
 
 /// A directory, gone at the end.
 struct Directory(PathBuf);
@@ -38,10 +38,6 @@ fn said(flags: &[&str], code: i32) -> String {
     let errors = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(code), "{flags:?}: {errors}");
     assert!(stdout.is_empty());
-    let is_progress = |line: &&str| {
-        let told = line.strip_prefix("knee-kv: ");
-        told.is_some_and(|told| told.starts_with("loading ") || told.starts_with("writing "))
-    };
     errors.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }
 

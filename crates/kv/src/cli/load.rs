@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use knee_telemetry::tell;
 
-use super::{Failure, Log, Order, PROGRAM, STOPPED, durability, stop_on_signals, write_out};
+use super::{
+    Failure, Log, Order, PROGRAM, STOPPED, TOLD_EVERY, durability, stop_on_signals, write_out,
+};
 use crate::graph::{self, COMMIT_EDGES, LoadError, LoadOptions, Progress, Stoppable};
 use crate::grpc;
 use crate::versioned::{Durability, History, Keeper, Store};
 
-/// How often it is told how far it is.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Locks of the store: nobody else is there who waits for one.
 const STRIPES: usize = 8;
 

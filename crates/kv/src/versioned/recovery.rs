@@ -36,6 +36,26 @@ pub(crate) struct Found {
     pub(crate) part: u32,
 }
 
+/// How far a directory has been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opening {
+    /// For what.
+    pub pass: Pass,
+    /// Bytes of the segments that this has been done with.
+    pub bytes: u64,
+    /// Bytes of all.
+    pub bytes_all: u64,
+}
+
+/// A directory is read twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Every checksum is looked at.
+    Check,
+    /// The records are put in the tables.
+    Restore,
+}
+
 /// What a recovery had to leave out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
@@ -79,10 +99,13 @@ pub(crate) fn read_segments(
     segment_bytes: usize,
     promises: bool,
     lost: Option<&mut Vec<Lost>>,
+    tell: &mut dyn FnMut(Opening),
 ) -> Result<(Recovered, Findings), DirectoryError> {
     let mut costs = Costs(lost);
     let mut findings = Findings::default();
     let mut parts = Vec::new();
+    let bytes_all = manifest.segments.values().map(|made| made.bytes as u64).sum();
+    let mut bytes = 0;
     for (&id, made) in &manifest.segments {
         match Part::read(directory, id, *made) {
             Ok(part) => parts.push(part),
@@ -92,6 +115,8 @@ pub(crate) fn read_segments(
             }
             Err(error) => return Err(error),
         }
+        bytes += made.bytes as u64;
+        tell(Opening { pass: Pass::Check, bytes, bytes_all });
     }
     parts.iter().try_for_each(|part| part.fits(segment_bytes))?;
     findings.settled =
@@ -510,8 +535,11 @@ fn scan(bytes: &[u8], id: SegmentId, salt: u32) -> Scan {
 pub(crate) fn records<E>(
     segments: &[Arc<Segment>],
     findings: &Findings,
+    tell: &mut dyn FnMut(Opening),
     mut visit: impl FnMut(&Segment, Found) -> Result<(), E>,
 ) -> Result<BTreeSet<SegmentId>, E> {
+    let bytes_all = segments.iter().map(|segment| segment.filled() as u64).sum();
+    let mut bytes = 0;
     let mut pending = Pending { settled: findings.settled, ..Pending::default() };
     for segment in segments {
         if findings.behind_lost.contains(&segment.id) {
@@ -536,6 +564,8 @@ pub(crate) fn records<E>(
                 pending.take(segment, found, &record, &mut visit)?;
             }
         }
+        bytes += segment.filled() as u64;
+        tell(Opening { pass: Pass::Restore, bytes, bytes_all });
     }
     pending.settle(&mut visit)?;
     Ok(pending.incomplete)

@@ -20,7 +20,7 @@ use super::log::{Durability, Log, Recovered, Unwritable};
 use super::pressure::Pressure;
 use super::reclaim::ReclaimError;
 use super::record::{Kind, Record, Sequence};
-use super::recovery::{Findings, Lost, read_segments, records};
+use super::recovery::{Findings, Lost, Opening, read_segments, records};
 use super::requests::Requests;
 use super::segment::SegmentId;
 use super::snapshot::Snapshots;
@@ -138,13 +138,27 @@ impl Store {
         directory: &DirectoryOptions,
         bytes_max: u64,
     ) -> Result<(Store, Vec<Lost>), DirectoryError> {
+        Store::open_and_tell(options, directory, bytes_max, &mut |_| {})
+    }
+
+    /// [`Store::open`], which tells with each segment how far it is: of a large store it takes its
+    /// time.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn open_and_tell(
+        options: StoreOptions,
+        directory: &DirectoryOptions,
+        bytes_max: u64,
+        tell: &mut dyn FnMut(Opening),
+    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
         let mut lost = Vec::new();
         let path = &directory.path;
         let (kept, manifest) = Directory::open(path, options.consistency)?;
         let lost_here = directory.repair.then_some(&mut lost);
         let promises = directory.durability != Durability::None;
         let (recovered, findings) =
-            read_segments(&kept, &manifest, options.segment_bytes, promises, lost_here)?;
+            read_segments(&kept, &manifest, options.segment_bytes, promises, lost_here, tell)?;
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,
@@ -160,7 +174,7 @@ impl Store {
         // not been forgotten before.
         store.retain(manifest.reached.compacted);
         let incomplete = store
-            .restore(&findings)
+            .restore(&findings, tell)
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
         // What tells of damage goes last: until then, commits that it took something of are told
         // from those that are whole.
@@ -184,8 +198,12 @@ impl Store {
 
     /// Puts the records of all segments in the tables. Where some were lost, now or before, what
     /// grew from them stays in the log, and is left out each time.
-    fn restore(&self, findings: &Findings) -> Result<BTreeSet<SegmentId>, Damage> {
-        let incomplete = records(&self.0.log.segments(), findings, |segment, found| {
+    fn restore(
+        &self,
+        findings: &Findings,
+        tell: &mut dyn FnMut(Opening),
+    ) -> Result<BTreeSet<SegmentId>, Damage> {
+        let incomplete = records(&self.0.log.segments(), findings, tell, |segment, found| {
             let record = segment.record(found.at.offset());
             let Record { kind, key, sequence, version, .. } = record;
             if let Some(request) = record.request {

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use knee_kv::versioned::{
-    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Lost, Store,
-    StoreOptions, Write,
+    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Lost, Opening,
+    Pass, Store, StoreOptions, Write,
 };
 use proptest::prelude::*;
 
@@ -345,5 +345,33 @@ proptest! {
             set(&store, b"again", &[3; 900]);
             reclaim(&store);
         }
+    }
+}
+
+#[test]
+fn how_far_a_directory_has_been_read_is_told_up_to_its_end_once_for_each_pass() {
+    let directory = Directory::new("told");
+    let store = open(&directory).unwrap();
+    for number in 0..40_u8 {
+        set(&store, &[number], &[number; 1000]);
+    }
+    drop(store);
+    let options = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let mut told = Vec::new();
+    let tell = &mut |opening: Opening| told.push(opening);
+    Store::open_and_tell(OPTIONS, &options, 1 << 26, tell).unwrap();
+    let (checked, restored): (Vec<_>, Vec<_>) =
+        told.iter().partition(|opening| opening.pass == Pass::Check);
+    assert!(told.starts_with(&checked.iter().copied().copied().collect::<Vec<_>>()));
+    for pass in [checked, restored] {
+        assert!(pass.len() > 5, "{pass:?}");
+        assert!(pass.is_sorted_by_key(|opening| opening.bytes), "{pass:?}");
+        assert!(pass.iter().all(|opening| opening.bytes_all == pass[0].bytes_all), "{pass:?}");
+        assert_eq!(pass[pass.len() - 1].bytes, pass[0].bytes_all);
+        assert!(pass[0].bytes_all > 40_000, "{pass:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::program::{KV, Program, refused};
+use crate::program::{KV, Program, is_progress, refused};
 
 /// Of most file systems.
 const BLOCK_BYTES: u64 = 4096;
@@ -42,7 +42,9 @@ impl Directory {
         let output = refused(KV, &flags);
         assert_eq!(output.status.code(), Some(1));
         assert!(output.stdout.is_empty());
-        let message = String::from_utf8(output.stderr).unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        let message: String =
+            told.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
         assert_eq!(message.lines().count(), 1, "{message}");
         message
     }
