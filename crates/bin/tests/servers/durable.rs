@@ -136,6 +136,32 @@ fn lives_in_which_little_is_written_do_not_fill_the_log() {
     assert_eq!(found.matches("VALUE").count(), LIVES);
 }
 
+/// As who loads with the defaults of `load`, and serves with those of the server.
+#[test]
+fn a_log_that_takes_more_than_its_limit_says_so_at_the_start() {
+    let directory = Directory::new();
+    let quick = ["--durability", "none", "--memory-mb"];
+    let program = directory.serve(&[&quick[..], &["64"]].concat());
+    let mut client = program.connect();
+    let value = "x".repeat(1 << 20);
+    for number in 0..20 {
+        let set = format!("set k{number} 0 0 {}\r\n{value}\r\n", value.len());
+        assert_eq!(ask(&mut client, &set), "STORED\r\n");
+    }
+    program.signal(libc::SIGTERM);
+    assert_eq!(program.end().errors, "");
+    let program = directory.serve(&[&quick[..], &["8"]].concat());
+    assert_eq!(ask(&mut program.connect(), "set k 0 0 1\r\nx\r\n"), FULL);
+    program.signal(libc::SIGTERM);
+    let errors = program.end().errors;
+    let start = format!("knee-kv: the log in {} takes ", directory.path());
+    assert!(errors.starts_with(&start), "{errors}");
+    let end = " MiB, more than --memory-mb 8: writes are refused until it takes less; raise \
+               --memory-mb, or delete\n";
+    assert!(errors.ends_with(end), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
 #[test]
 fn a_second_store_on_the_directory_is_refused() {
     let directory = Directory::new();

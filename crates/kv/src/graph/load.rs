@@ -291,7 +291,7 @@ impl<'a> Target<'a> {
                 LoadError::Cleared
             }
             WriteError::Condition { index, .. } if index == last => LoadError::Concurrent,
-            WriteError::TooLarge(index) if index < last => {
+            WriteError::TooLarge { index, .. } if index < last => {
                 let groups = edges.chunk_by(|one, next| one.user == next.user);
                 LoadError::TooLarge(groups.map(|group| group[0].user).nth(index).unwrap_or(0))
             }

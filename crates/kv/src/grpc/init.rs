@@ -103,7 +103,10 @@ fn unloaded(error: &LoadError) -> Status {
     match error {
         LoadError::Write(WriteError::Log(why)) => unwritable(why),
         LoadError::Write(WriteError::Damage(damage)) => damaged(damage),
-        LoadError::Line(_) | LoadError::TooLarge(_) => Status::invalid_argument(error.to_string()),
+        LoadError::Line(_) => Status::invalid_argument(error.to_string()),
+        LoadError::TooLarge(_) => {
+            Status::invalid_argument(format!("{error} by the server's --value-bytes-max"))
+        }
         LoadError::Concurrent | LoadError::Cleared => Status::aborted(error.to_string()),
         LoadError::Io(_) | LoadError::Changed(_) | LoadError::Mark | LoadError::Write(_) => {
             Status::failed_precondition(error.to_string())

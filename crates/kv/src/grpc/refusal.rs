@@ -65,7 +65,9 @@ pub(super) fn damaged(damage: &Damage) -> Status {
 
 pub(super) fn unwritable(why: &Unwritable) -> Status {
     match why {
-        Unwritable::Full(why) => Status::resource_exhausted(format!("the store is full: {why}")),
+        Unwritable::Full(why) => Status::resource_exhausted(format!(
+            "the store is full: {why}, which is the server's --memory-mb"
+        )),
         Unwritable::NoSpace(why) => Status::resource_exhausted(format!("the disk is full: {why}")),
         Unwritable::Failed(why) => {
             Status::unavailable(format!("the log takes nothing more at present: {why}"))
@@ -153,8 +155,9 @@ pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
             Err(refusal) => refusal,
             Ok(()) => Status::invalid_argument(format!("key {} cannot be", key(index))),
         },
-        WriteError::TooLarge(index) => Status::invalid_argument(format!(
-            "the value of key {} would be larger than the store takes",
+        WriteError::TooLarge { index, bytes_max } => Status::invalid_argument(format!(
+            "the value of key {} would be larger than the {bytes_max} bytes that the store takes, \
+             which is the server's --value-bytes-max",
             key(index)
         )),
         WriteError::Twice(index) => {

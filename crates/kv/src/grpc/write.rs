@@ -76,7 +76,7 @@ pub(super) fn written(
         sequence: match error {
             WriteError::Condition { sequence, .. } => sequence,
             // It says how much is there, and that the conditions hold.
-            WriteError::TooLarge(_) => store.last(),
+            WriteError::TooLarge { .. } => store.last(),
             _ => 0,
         },
     })

@@ -131,7 +131,7 @@ impl Seen {
 impl From<WriteError> for Refused {
     fn from(error: WriteError) -> Refused {
         match error {
-            WriteError::TooLarge(_) | WriteError::Key(_) => Refused::TooLarge,
+            WriteError::TooLarge { .. } | WriteError::Key(_) => Refused::TooLarge,
             WriteError::Log(Unwritable::Full(_)) => Refused::Full,
             WriteError::Log(Unwritable::NoSpace(_)) => Refused::NoSpace,
             WriteError::Log(Unwritable::Failed(_)) => Refused::Failed,

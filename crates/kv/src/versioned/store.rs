@@ -347,6 +347,12 @@ impl Store {
         self.0.log.durability()
     }
 
+    /// Bytes of the log's segments, and how many they may be.
+    #[must_use]
+    pub fn log_bytes(&self) -> (u64, u64) {
+        self.0.log.bytes()
+    }
+
     /// Keys that are there.
     #[must_use]
     pub fn keys(&self) -> usize {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::log::Unwritable;
 use super::record::{Growth, HEAD_BYTES, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
-use super::store::{Consistency, Store, lock};
+use super::store::{Consistency, Store, StoreOptions, lock};
 use super::table::{Damage, SlotId, Table, View};
 use super::watch::{Event, What};
 use crate::engine::{Expiry, Second, Version};
@@ -98,8 +98,13 @@ pub enum WriteError {
     },
     /// The key of the write with this index is empty or too long.
     Key(usize),
-    /// The value of the write with this index would be too large, or fits no segment with its key.
-    TooLarge(usize),
+    /// A value would be too large, or fits no segment with its key.
+    TooLarge {
+        /// Index of the write that has it.
+        index: usize,
+        /// The largest that is taken of that key.
+        bytes_max: usize,
+    },
     /// Two writes are of this key.
     Twice(usize),
     /// The log takes nothing.
@@ -286,12 +291,14 @@ impl Store {
             Action::Put { value, .. } | Action::Append(value) => value.len().min(PIECE_BYTES_MAX),
             Action::Delete => 0,
         };
-        let record = record_bytes(Kind::Append, write.key.len(), piece, true);
-        let fits = record + HEAD_BYTES <= self.0.options.segment_bytes;
-        if bytes > self.0.options.value_bytes_max || !fits {
-            return Err(WriteError::TooLarge(index));
-        }
-        Ok(())
+        let StoreOptions { value_bytes_max, segment_bytes, .. } = self.0.options;
+        let record = |piece| record_bytes(Kind::Append, write.key.len(), piece, true) + HEAD_BYTES;
+        let bytes_max = match record(piece) <= segment_bytes {
+            true => value_bytes_max,
+            false => value_bytes_max.min(segment_bytes.saturating_sub(record(0))),
+        };
+        let fits = bytes <= bytes_max && record(piece) <= segment_bytes;
+        fits.then_some(()).ok_or(WriteError::TooLarge { index, bytes_max })
     }
 
     /// Locks the stripes of some keys, each once, in their order: so nobody waits in a circle.

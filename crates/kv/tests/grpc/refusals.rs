@@ -8,8 +8,8 @@ use knee_rpc::kv::{
 use tonic::Code;
 
 use crate::serving::{
-    Directory, Model, Store, VALUE_BYTES_MAX, begin, begin_atomic, bulk_put, changed, delete,
-    everything, insert, key, options, put, read, rest, settings, stats, update, value,
+    Directory, Model, Store, VALUE_BYTES_MAX, begin, bulk_put, changed, delete, everything, insert,
+    key, options, put, read, rest, settings, stats, update, value,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,7 +38,11 @@ async fn what_is_wrong_with_a_request_is_said() {
     let error = put(&mut client, &long, b"").await.err();
     failed.push((error, Code::InvalidArgument, "the key has 4097 bytes, more than 4096"));
     let error = put(&mut client, b"big", &vec![0; VALUE_BYTES_MAX + 1]).await.err();
-    failed.push((error, Code::InvalidArgument, "the value of key 'big' would be larger"));
+    let limit = format!(
+        "the value of key 'big' would be larger than the {VALUE_BYTES_MAX} bytes that the store takes, \
+         which is the server's --value-bytes-max"
+    );
+    failed.push((error, Code::InvalidArgument, &limit));
     let error = put(&mut client, b"big", &vec![0; 5 << 20]).await.err();
     failed.push((error, Code::OutOfRange, "decoded message length too large"));
     let error = read(&mut client, b"not\xff").await.err();
@@ -134,7 +138,10 @@ async fn a_full_store_refuses_writes_and_is_read() {
         };
     };
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert_eq!(status.message(), "the store is full: the limit of 4194304 bytes is reached");
+    assert_eq!(
+        status.message(),
+        "the store is full: the limit of 4194304 bytes is reached, which is the server's --memory-mb"
+    );
     assert!(model.len() > 30);
     assert!(rest(begin(&mut client, everything()).await).await.unwrap() == model);
 }

@@ -100,6 +100,7 @@ fn what_fits_no_segment_is_refused_and_there_are_none_of_every_size() {
     let store = in_memory(Consistency::Linearizable);
     for action in [put(b""), Action::Append(b"3"), Action::Delete] {
         let write = Write { key: &[b'k'; 4096], condition: Condition::Always, action };
-        assert_eq!(store.write(&[write], None, 1), Err(WriteError::TooLarge(0)));
+        let refused = WriteError::TooLarge { index: 0, bytes_max: 0 };
+        assert_eq!(store.write(&[write], None, 1), Err(refused));
     }
 }

@@ -59,7 +59,7 @@ proptest! {
                     let write = Write { key: &key, condition: Condition::Always, action: Action::Append(&tail) };
                     let written = store.write(&[write], None, 1);
                     if grown.len() > 2000 {
-                        prop_assert_eq!(written, Err(WriteError::TooLarge(0)));
+                        prop_assert_eq!(written, Err(WriteError::TooLarge { index: 0, bytes_max: 2000 }));
                     } else {
                         prop_assert!(written.is_ok());
                         model.insert(key, grown);
