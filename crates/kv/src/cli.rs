@@ -524,11 +524,14 @@ impl Log<'_> {
 /// Tells on standard error how far a directory has been read, where that takes long.
 fn tell_of_opening(path: &Path) -> impl FnMut(Opening) {
     let mut told = Instant::now();
-    let mut began = (Pass::Check, told, 0);
+    let mut began = (Pass::Check, told);
+    let mut last = told;
     move |Opening { pass, bytes, bytes_all }| {
         if pass != began.0 {
-            began = (pass, Instant::now(), bytes);
+            // What is told of first has been done with.
+            began = (pass, last);
         }
+        last = Instant::now();
         if told.elapsed() < TOLD_EVERY {
             return;
         }
@@ -543,7 +546,7 @@ fn tell_of_opening(path: &Path) -> impl FnMut(Opening) {
             path.display(),
             megabytes(bytes),
             megabytes(bytes_all),
-            megabytes(bytes - began.2) / began.1.elapsed().as_secs_f64().max(1e-9),
+            megabytes(bytes) / began.1.elapsed().as_secs_f64().max(1e-9),
         );
         tell(PROGRAM, message);
     }
