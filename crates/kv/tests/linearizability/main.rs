@@ -13,8 +13,10 @@
 //! The same is asked of the store behind gRPC, of some requests that are sent twice, and of clients over
 //! gRPC and over memcached's protocol together.
 //!
-//! That a history is rejected when the store is broken is tested too. `KNEE_SOAK=n` takes n times
-//! as many histories.
+//! That a history is rejected when the store is broken is tested too. The faults are in what calls the
+//! store, which itself has no switch that breaks it: a history holds what callers asked and were told,
+//! and a write that reads, lets others in and then puts cannot be told in it from one whose lock was
+//! dropped. `KNEE_SOAK=n` takes n times as many histories.
 
 #[allow(clippy::unwrap_used)]
 #[path = "../harness/mod.rs"]
