@@ -181,6 +181,9 @@ impl Service {
     ) -> Result<ReadResponse, Status> {
         self.tally.call(&self.tally.reads);
         check_key(&key)?;
+        if version == 0 {
+            return Err(Status::out_of_range("there is no version 0: versions begin with 1"));
+        }
         let mut value = Ok(Vec::new());
         let shown = self.store.read_at(&key, version, now(), |piece| call.copy(piece, &mut value));
         self.safe.wait(shown.sequence).await?;

@@ -81,6 +81,8 @@ async fn what_is_wrong_with_a_request_is_said() {
     let oversized = WatchRequest { start: long.clone().into(), ..WatchRequest::default() };
     let error = client.watch(oversized).await.err();
     failed.push((error, Code::InvalidArgument, "the start of the range has 4097 bytes, more than"));
+    let error = client.read_at(ReadAtRequest { key: "there".into(), version: 0 }).await.err();
+    failed.push((error, Code::OutOfRange, "there is no version 0: versions begin with 1"));
     for key in [&b""[..], &long] {
         let which = if key.is_empty() { "the key is empty" } else { "the key has 4097 bytes" };
         let key = Bytes::copy_from_slice(key);
