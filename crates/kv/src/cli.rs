@@ -57,7 +57,8 @@ const GRPC_ADDRESS: &str = "127.0.0.1:3264";
 /// What the exit code is when a signal ended it before it was done, as shells say it of SIGINT.
 const STOPPED: u8 = 130;
 
-/// A key-value store behind the memcached protocol, in memory or in a directory.
+/// A key-value store over the memcached protocol and gRPC: a cache, or a store that keeps versions, in
+/// memory or in a directory.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version, args_conflicts_with_subcommands = true)]
 struct Flags {
@@ -98,7 +99,8 @@ struct Flags {
     #[arg(long, value_name = "WHEN", default_value = "always", requires = "data",
           value_parser = durability)]
     durability: Durability,
-    /// What versions order: all writes, or each key's. Keeps versions also without --data.
+    /// What versions order: all writes (linearizable, the default), or each key's. Keeps versions also
+    /// without --data.
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
     /// Address of the gRPC interfaces, knee.kv.v1 and honu's; without one 127.0.0.1 and honu's port,

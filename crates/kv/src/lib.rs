@@ -1,7 +1,9 @@
-//! The key-value store behind the memcached protocol.
+//! The key-value store: a cache over the memcached protocol, or a store that keeps versions, in memory
+//! or in a directory, over that, gRPC and honu's interface.
 //!
-//! `knee-kv` is the embedded default store of the lab: volatile, bounded, and cheap enough that it
-//! is not what an experiment measures.
+//! `knee-kv` is the default store of the lab. The cache is volatile, bounded, and cheap enough that it
+//! is not what an experiment measures; the store that keeps versions refuses what does not fit it,
+//! shows snapshots, and makes what it is given durable.
 //!
 //! # Layout
 //!
@@ -14,7 +16,7 @@
 //! * `commands`: what memcached means by a request, said as decisions on an engine's items.
 //! * `server`: connections; batches of requests in, one write of their answers out.
 //! * `counters`: what `stats` counts.
-//! * [`versioned`]: the store that keeps versions. [`grpc`]: its own front.
+//! * [`grpc`]: the front that the store that keeps versions has besides, with honu's interface.
 //! * `trace`: a line for each request, of both fronts.
 //! * [`Serving`]: a store from start to end, in this process. [`cli`]: the program.
 //!

@@ -41,7 +41,7 @@ pub(super) struct Load {
     /// When what is loaded is on the disk, as of the server.
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = durability)]
     durability: Durability,
-    /// What versions order, as of the server.
+    /// What versions order, as of the server: linearizable, unless told otherwise.
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
 }
