@@ -259,7 +259,7 @@ pub trait Engine {
     /// How full it is.
     fn figures(&mut self) -> Figures;
 
-    /// Why it cannot take changes at present though it should, for who operates it.
+    /// What it has no room for at present though it should, and what that means, for who operates it.
     fn shortage(&mut self) -> Option<String> {
         None
     }

@@ -222,20 +222,15 @@ impl<E: Engine> Server<E> {
         self.commands.count(Counter::BytesWritten, bytes_out);
     }
 
-    /// Tells the operator, once, that the engine takes no changes, and that it does again.
+    /// Tells the operator, once, what the engine has no room for, and that it has some again.
     fn tell_of_shortage(&mut self) {
         let shortage = self.commands.engine().shortage();
         if shortage == self.shortage {
             return;
         }
         match &shortage {
-            Some(why) => tell(
-                PROGRAM,
-                format_args!(
-                    "{why}; what needs one is refused until there is, reads and deletes go on"
-                ),
-            ),
-            None => tell(PROGRAM, "the log has another segment again"),
+            Some(why) => tell(PROGRAM, why),
+            None => tell(PROGRAM, "the log has room again"),
         }
         self.shortage = shortage;
     }

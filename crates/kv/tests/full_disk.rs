@@ -264,8 +264,10 @@ fn does_not_fit(path: &Path) {
     let filled = filler.metadata().expect("it is open").len();
     filler.set_len(filled - 2 * SEGMENT_BYTES as u64).expect("it is larger");
     for key in 500..510 {
-        // Nobody has to do without what was replaced, nor is anybody told that the disk is full.
-        assert_eq!((store.reclaim(), store.shortage()), (Ok(false), None));
+        // Nobody is told that there is no room for what is written.
+        assert_eq!(store.reclaim(), Ok(false));
+        let told = store.shortage().expect("it does not fit");
+        assert!(told.starts_with("no room to move"), "{told}");
         write(&store, key, put);
     }
     filler.set_len(0).expect("it is open");
@@ -273,6 +275,7 @@ fn does_not_fit(path: &Path) {
     while !store.reclaim().expect("there is room") {
         thread::yield_now();
     }
+    assert_eq!(store.shortage(), None);
 }
 
 #[test]

@@ -310,7 +310,7 @@ fn a_disk_without_room_for_a_segment_refuses_writes_until_there_is_some() {
     assert!(told.starts_with(expected), "{told}");
     limit_files(program.pid(), libc::RLIM_INFINITY);
     assert_eq!(ask(&mut client, "set more 0 0 1\r\nx\r\n"), "STORED\r\n");
-    assert_eq!(program.told(), "knee-kv: the log has another segment again");
+    assert_eq!(program.told(), "knee-kv: the log has room again");
     kill(program);
     let program = directory.serve(&["--memory-mb", "64"]);
     let mut client = program.connect();

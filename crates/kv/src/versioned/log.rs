@@ -338,7 +338,7 @@ impl Log {
         self.spares.is_short()
     }
 
-    /// Why the last segment that was asked for was not made, unless it was.
+    /// What there is no room for on the disk, though there should be, and what that means.
     pub(crate) fn shortage(&self) -> Option<String> {
         self.spares.shortage()
     }
@@ -358,7 +358,7 @@ impl Log {
         };
         let allowed =
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
-        let next = usize::from(allowed && (half || self.shortage().is_some()));
+        let next = usize::from(allowed && (half || self.spares.is_wanted()));
         let needed = Share::of_all(self.reserved() + next);
         self.spares.fill(needed, true, || self.make_segment())?;
         let is_over = was_short && !self.is_short();

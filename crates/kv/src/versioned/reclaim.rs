@@ -263,8 +263,9 @@ impl Store {
             // While nothing is locked. Who writes meanwhile has what is no longer needed.
             if let Some(earmark) = earmark
                 && self.0.log.is_in_reserve(0)
+                && earmark.lower(self.0.log.segments_to_move(segment))
             {
-                earmark.lower(self.0.log.segments_to_move(segment));
+                self.0.pressure.have_look();
             }
             self.0.log.refill();
             let from = Location::new(segment.id, at);

@@ -335,7 +335,7 @@ impl Store {
         self.0.log.commit_figures()
     }
 
-    /// Why the last segment that was asked for was not made, unless it was.
+    /// What there is no room for on the disk, though there should be, and what that means.
     #[must_use]
     pub fn shortage(&self) -> Option<String> {
         self.0.log.shortage()

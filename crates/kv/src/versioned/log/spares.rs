@@ -135,11 +135,13 @@ impl Drop for Making<'_> {
 pub(crate) struct Earmark<'a>(&'a Spares);
 
 impl Earmark<'_> {
-    /// From now on no more than so many are needed.
-    pub(crate) fn lower(&self, count: usize) {
+    /// From now on no more than so many are needed. Returns whether that leaves some to others who had none.
+    pub(crate) fn lower(&self, count: usize) -> bool {
         let mut state = lock(&self.0.state);
+        let was_short = state.segments.len() < state.earmarked;
         let earmarked = state.earmarked.min(count);
         self.0.note_earmarked(&mut state, earmarked);
+        was_short && state.segments.len() >= state.earmarked
     }
 }
 
@@ -200,6 +202,7 @@ impl Spares {
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Earmark<'_>, Unwritable> {
         let mut state = self.filled(Share::of_all(count), For::Moving, make)?;
+        state.unmovable = None;
         self.note_earmarked(&mut state, count);
         Ok(Earmark(self))
     }
@@ -292,12 +295,29 @@ impl Spares {
         state.shortage.as_ref().is_some_and(|short| short.why.is_full())
     }
 
-    /// Why the last one that was asked for was not made, unless it was.
+    /// Whether the last one that was asked for was not made.
+    pub(super) fn is_wanted(&self) -> bool {
+        lock(&self.state).shortage.is_some()
+    }
+
+    /// Why the last one that was asked for was not made, or those to move what is alive, unless they were, and
+    /// what that means.
     pub(super) fn shortage(&self) -> Option<String> {
-        lock(&self.state).shortage.as_ref().map(|Shortage { why, .. }| match why.is_full() {
-            true => format!("no room for another segment of the log: {why}"),
-            false => format!("another segment of the log cannot be made: {why}"),
-        })
+        let State { shortage, unmovable, .. } = &*lock(&self.state);
+        let refused = "what needs one is refused until there is, reads and deletes go on";
+        match (shortage, unmovable) {
+            (Some(Shortage { why, .. }), _) if why.is_full() => {
+                Some(format!("no room for another segment of the log: {why}; {refused}"))
+            }
+            (Some(Shortage { why, .. }), _) => {
+                Some(format!("another segment of the log cannot be made: {why}; {refused}"))
+            }
+            (None, Some(Shortage { why, .. })) => Some(format!(
+                "no room to move what is alive in a segment that is larger than others: {why}; its \
+                 space is not had back until there is"
+            )),
+            (None, None) => None,
+        }
     }
 
     /// Nobody needs another one: whether there would be room is no longer known.
@@ -424,9 +444,9 @@ mod tests {
         spares.take(0, true, full).unwrap();
         assert!(spares.are_fewer_than(1));
         // What is left to be moved needs no more: so much is there.
-        earmark.lower(4);
+        assert!(earmark.lower(4));
         assert!(!spares.are_fewer_than(RESERVED) && !spares.has(Share { taken: 1, left: 1 }));
-        earmark.lower(5);
+        assert!(!earmark.lower(5));
         assert!(!spares.are_fewer_than(RESERVED));
         spares.take(0, true, full).unwrap();
         drop(earmark);
@@ -443,7 +463,9 @@ mod tests {
             _ => Err(io::ErrorKind::StorageFull.into()),
         };
         let refused = spares.earmark(6, few).unwrap_err();
-        assert!(refused.is_full() && !spares.is_short() && spares.shortage().is_none());
+        assert!(refused.is_full() && !spares.is_short() && !spares.is_wanted());
+        let told = spares.shortage().unwrap();
+        assert!(told.starts_with("no room to move"), "{told}");
         spares.take(RESERVED, false, few).unwrap();
         assert!(!spares.is_short());
         // Nor does it ask again at once.
