@@ -38,6 +38,7 @@ def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
     [
         ("store.kind=knee-kv", 'store.kind: should be "postgresql", "sqlite" or "null" with protocol = "queue"'),
         ("store.kind=sqlite", 'middleware.connections: are those to PostgreSQL: "sqlite" has none'),
+        ('store.address=["10.0.0.1:5432", "10.0.0.2:5432"]', "store.address: should be one: all middlewares share one"),
         ("store.threads=2", 'store.threads: does not apply to "postgresql"'),
         ("middleware.combine=5000", "middleware.combine: should be less than or equal to 1000, not 5000"),
         ("store.hosts=2", "store.hosts: should be 1: all middlewares share one database"),

@@ -107,6 +107,8 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         yield connections, f"should divide evenly over {middleware.hosts} middlewares, not {middleware.connections}"
     if "threads" in store.model_fields_set:
         yield ("system", "store", "threads"), f'does not apply to "{store.kind}"'
+    if store.address is not None and len(store.address) > 1:
+        yield ("system", "store", "address"), "should be one: all middlewares share one database"
     if store.hosts > 1:
         yield ("system", "store", "hosts"), "should be 1: all middlewares share one database"
     if workload.backlog and store.kind == "null":
