@@ -178,7 +178,8 @@ def check_programs(spec: Spec) -> dict[str, Path]:
             programs.find_foreign("setpriv", "util-linux")
         if spec.wants_shares:
             programs.find_foreign("taskset", "util-linux")
-    if system.store is not None and system.store.address is not None and "postgresql" in kinds:
+    is_asked = system.middleware is None or system.middleware.address is None
+    if is_asked and system.store is not None and system.store.address is not None and "postgresql" in kinds:
         found["psql"] = programs.find_postgresql("psql")
         programs.find_foreign("setpriv", "util-linux")
     return found
