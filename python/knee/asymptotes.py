@@ -47,9 +47,13 @@ class Level:
     response_ms: Interval
 
     @property
-    def power(self) -> float:
-        """Kleinrock's power X / R (Kleinrock 1979), whose maximum is a second opinion on the knee."""
-        return self.throughput.estimate / self.response_ms.estimate
+    def power(self) -> float | None:
+        """Kleinrock's power X / R (Kleinrock 1979), whose maximum is a second opinion on the knee.
+
+        None where R was rounded to none.
+        """
+        response_ms = self.response_ms.estimate
+        return self.throughput.estimate / response_ms if response_ms > 0 else None
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Knee:
     retrograde
         Throughput falls again beyond the plateau.
     power_clients
-        Where X / R is largest.
+        Where X / R is largest; None where R was rounded to none at all levels.
     """
 
     status: KneeStatus
@@ -268,8 +272,13 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         pipeline=curve.pipeline,
         plateau=curve.clients[plateau],
         retrograde=retrograde and status != "cannot tell",
-        power_clients=max(levels, key=lambda found: found.power).clients,
+        power_clients=_power_clients(levels),
     )
+
+
+def _power_clients(levels: Sequence[Level]) -> int | None:
+    known = [(found.power, found.clients) for found in levels if found.power is not None]
+    return max(known, key=lambda each: each[0])[1] if known else None
 
 
 def _widened(clients: Interval, heights: Floats) -> Interval:

@@ -99,6 +99,17 @@ def test_levels_whose_requests_took_no_time_are_none() -> None:
     assert find_knee(rounded) == find_knee(curve(*levels[1:]))
 
 
+def test_levels_whose_response_time_was_rounded_to_none_have_no_power() -> None:
+    levels = [(1, 10.0), (2, 20.0), (4, 40.0), (8, 80.0), (16, 120.0), (32, 120.0)]
+    waiting_ms = pl.when(pl.col("clients") < 16).then(0.0).otherwise(pl.col("response_ms") - 100)
+    thinking = curve(*levels).with_columns(response_ms=waiting_ms, think_ms=100.0)
+    knee = find_knee(thinking)
+    assert knee.status == "found"
+    assert knee.clients is not None and knee.clients.estimate == pytest.approx(12, rel=0.02)
+    assert knee.power_clients == 16, "the first that has any"
+    assert find_knee(thinking.with_columns(response_ms=0.0)).power_clients is None
+
+
 def _covers(knee: Knee, truth: float) -> bool:
     assert knee.clients is not None and knee.clients.low is not None and knee.clients.high is not None
     return knee.clients.low <= truth <= knee.clients.high
