@@ -78,6 +78,22 @@ def test_more_connections_than_were_measured_are_said_to_be_outside() -> None:
     assert "connections: 16 is 2.0 times the largest that was measured" in text
 
 
+def test_what_limits_instead_is_not_told_to_be_outside_itself() -> None:
+    def told(rows: pl.DataFrame, **settings: int) -> list[str]:
+        ((system, scenario),) = fit_systems(rows, ["connections"], {**settings, "clients": 64}, resamples=2)
+        assert scenario is not None
+        return list(system.forecast(scenario).outside)
+
+    few = measured(1).filter(pl.col("connections").is_in([4, 8])).with_columns(workers=8)
+    assert told(few, connections=32) == [
+        "requests served at a time, which worker slots limit instead of connections: "
+        "16 is 2.0 times the largest that was measured"
+    ]
+    assert told(few.with_columns(workers=3), workers=8, connections=16) == [
+        "requests served at a time, which worker slots limit: 16 is 2.7 times the largest that was measured"
+    ]
+
+
 def test_slots_serve_where_they_are_fewer_than_connections() -> None:
     rows = measured(0).filter(pl.col("connections") == 8)
     assert (curve_of(rows).slots[0], curve_of(rows).servers) == (8, "connections")

@@ -383,7 +383,7 @@ def _outside(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> li
     customers = curve.customers[alike] if alike.any() else curve.customers
     for name, value, measured in (
         ("clients × pipeline" if scenario.pipeline > 1 else "clients", scenario.customers, customers),
-        (scenario.servers, scenario.slots, curve.slots),
+        (_served_in_words(curve, scenario), scenario.slots, curve.slots),
         ("think time", scenario.think_ms, curve.think_ms),
     ):
         low, high = float(np.min(measured)), float(np.max(measured))
@@ -402,6 +402,15 @@ def _outside(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> li
             "each for a client of its own"
         )
     return told
+
+
+def _served_in_words(curve: Curve, scenario: Scenario) -> str:
+    """What the slots of a scenario and those that were measured both count."""
+    if scenario.servers == curve.servers:
+        return scenario.servers
+    served = f"requests served at a time, which {scenario.servers} limit"
+    # Of some rows they did before.
+    return served if scenario.servers in curve.servers else f"{served} instead of {curve.servers}"
 
 
 def _plain(value: float) -> str:
