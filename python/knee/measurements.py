@@ -83,6 +83,7 @@ _RESERVED = (
     "line",
     "answered_share",
     "clients_connected",
+    "connections_follow",
     "load_total",
     "middleware_total",
     "observed_s",

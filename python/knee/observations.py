@@ -35,6 +35,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     rate                   requests per second asked for; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
     connections            those of all middlewares to a database, null where requests share them or nobody knows
+    connections_follow     whether nobody gave their number, so that there is one for each worker; null as they are
     observed_s             length of what remains after trimming, as the clients' windows cover it
     throughput             X, requests per second, as the clients saw it
     response_ms            R, mean, as the clients saw it
@@ -61,7 +62,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         *RUN,
         *dict.fromkeys([*dataset.factors, "clients", "think_ms", "rate", "workers", "middlewares"]),
         _pipeline(dataset),
-        _connections(dataset),
+        *_connections(dataset),
         (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),
     )
     windows = trim(dataset.windows, points)
@@ -102,14 +103,14 @@ def _pipeline(dataset: Dataset) -> pl.Expr:
     return pl.when(pl.col("rate").is_null()).then(each.cast(pl.Int64).fill_null(1)).alias("pipeline")
 
 
-def _connections(dataset: Dataset) -> pl.Expr:
+def _connections(dataset: Dataset) -> tuple[pl.Expr, pl.Expr]:
     """One for each worker unless given; PostgreSQL alone has a pool of them."""
     pooled = (dataset.setting("store.kind") == "postgresql") & (dataset.setting("middleware.combine") == 1)
+    given = dataset.setting("middleware.connections").cast(pl.Int64)
     slots = pl.col("workers") * pl.col("middlewares")
     return (
-        pl.when(pooled)
-        .then(pl.coalesce(dataset.setting("middleware.connections").cast(pl.Int64), slots))
-        .alias("connections")
+        pl.when(pooled).then(pl.coalesce(given, slots)).alias("connections"),
+        pl.when(pooled).then(given.is_null()).alias("connections_follow"),
     )
 
 

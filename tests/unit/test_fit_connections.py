@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import polars as pl
 import pytest
 from synthetic import System, pooled
 
 from knee import measurements
+from knee.dataset import Dataset
 from knee.errors import FitError
 from knee.fit import Scenario, fit_systems, outlooks, render_text, stage_demands
 from knee.fit.curve import curve_of
@@ -106,12 +109,26 @@ def test_slots_serve_where_they_are_fewer_than_connections() -> None:
     assert scenario is not None and (scenario.slots, scenario.servers) == (60, "worker slots")
 
 
-def test_one_connection_for_each_slot_stays_one_for_each() -> None:
+def limit(rows: pl.DataFrame, **settings: int) -> tuple[float, str]:
+    """What serves in a scenario of 64 clients."""
+    ((_, scenario),) = fit_systems(rows, [], {**settings, "clients": 64}, resamples=2)
+    assert scenario is not None
+    return scenario.slots, scenario.servers
+
+
+def test_connections_follow_the_slots_where_nobody_gave_their_number() -> None:
+    rows = measured(0).filter(pl.col("connections") == 8).with_columns(workers=4, connections_follow=True)
+    assert limit(rows, workers=8) == (16, "worker slots")
+    assert limit(rows, workers=8, connections=8) == (8, "connections")
+    fewer = measured(0).filter(pl.col("connections") == 4).with_columns(workers=2, connections_follow=True)
+    assert limit(pl.concat([fewer, rows]), workers=8) == (16, "worker slots"), "the workers alone were a factor"
+
+
+def test_connections_that_were_given_stay_where_slots_do_not() -> None:
     rows = measured(0).filter(pl.col("connections") == 8).with_columns(workers=4)
-    ((_, scenario),) = fit_systems(rows, [], {"workers": 8, "clients": 64}, resamples=2)
-    assert scenario is not None and (scenario.slots, scenario.servers) == (16, "worker slots")
-    ((_, scenario),) = fit_systems(rows, [], {"workers": 8, "connections": 8, "clients": 64}, resamples=2)
-    assert scenario is not None and (scenario.slots, scenario.servers) == (8, "connections")
+    for given in (rows, rows.with_columns(connections_follow=False)):
+        assert limit(given, workers=8) == (8, "connections")
+        assert limit(given, workers=8, connections=16) == (16, "worker slots")
 
 
 def test_connections_that_were_a_factor_have_to_be_named() -> None:
@@ -149,14 +166,25 @@ def test_the_time_that_a_connection_is_held_is_a_stage_of_its_own() -> None:
     assert "connections" not in named(8), "as many as slots are the same station"
 
 
+def with_middleware(dataset: Dataset, **settings: int | None) -> Dataset:
+    """The same runs, of middlewares that were set otherwise."""
+    system = dataset.spec.base.system
+    assert system.middleware is not None
+    changed = system.model_copy(update={"middleware": system.middleware.model_copy(update=settings)})
+    found = copy(dataset)
+    found.spec = dataset.spec.model_copy(update={"base": dataset.spec.base.model_copy(update={"system": changed})})
+    return found
+
+
 def test_a_run_tells_its_connections_unless_requests_share_them() -> None:
     dataset = pooled(System(), workers=12)
     assert set(observations(dataset)["connections"]) == {System().slots}
+    assert set(observations(dataset)["connections_follow"]) == {False}
     assert curve_of(measurements.of_run(dataset).table).slots[0] == System().slots
-    system = dataset.spec.base.system
-    assert system.middleware is not None
-    combined = system.model_copy(update={"middleware": system.middleware.model_copy(update={"combine": 16})})
-    base = dataset.spec.base.model_copy(update={"system": combined})
-    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    of_each_worker = with_middleware(dataset, connections=None)
+    assert set(observations(of_each_worker)["connections"]) == {12 * System().middlewares}
+    assert set(observations(of_each_worker)["connections_follow"]) == {True}
+    dataset = with_middleware(dataset, combine=16)
     assert observations(dataset)["connections"].is_null().all()
+    assert observations(dataset)["connections_follow"].is_null().all()
     assert curve_of(measurements.of_run(dataset).table).slots[0] == 12 * System().middlewares

@@ -215,6 +215,14 @@ def knows_connections(rows: pl.DataFrame) -> bool:
     return bool(rows.height) and bool(np.isfinite(connections_of(rows)).all())
 
 
+def connections_follow(rows: pl.DataFrame) -> bool:
+    """Whether there is one connection for each worker slot, however many: where nobody gave their number.
+
+    Of a CSV somebody did.
+    """
+    return "connections_follow" in rows.columns and rows["connections_follow"].fill_null(value=False).all()
+
+
 def worker_slots_of(rows: pl.DataFrame) -> Floats:
     """Worker slots over all middlewares: workers times middlewares, under any of the names that they have.
 

@@ -16,6 +16,7 @@ from knee.fit.curve import (
     THINK_SCATTER,
     WORKERS,
     Curve,
+    connections_follow,
     connections_of,
     curve_of,
     knows_connections,
@@ -328,12 +329,12 @@ def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) ->
         raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
     if knows_connections(rows):
         connections = _setting(asked, CONNECTIONS)
-        if connections is None and np.ptp(pools):
-            raise FitError("the number of connections was a factor: say for how many, with --set connections=…")
         if connections is not None:
             pool = connections
-        elif np.array_equal(every, pools):
-            pool = slots  # one for each, however many slots there are
+        elif connections_follow(rows):
+            pool = slots
+        elif np.ptp(pools):
+            raise FitError("the number of connections was a factor: say for how many, with --set connections=…")
     if think_ms is None and np.ptp(curve.think_ms):
         raise FitError("the think time was a factor: say for which, with --set think_ms=…")
     scenario = Scenario(
