@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.intervals import number
-from knee.trim import RUN, trim
+from knee.trim import RESPONSE_NS, RUN, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -29,9 +29,9 @@ _MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
 def load_per_second(dataset: Dataset) -> pl.DataFrame:
     """The clients' view: `point, repetition, middle_s, throughput, response_ms`, over all load hosts.
 
-    A second in which nothing was answered has a throughput of 0 and no response time.
+    A second in which nothing was answered has a throughput of 0 and no response time, as has one in which all that was
+    is of unknown time.
     """
-    answered = pl.col("count").sum()
     # Operations that nothing was answered of have no rows; of the load generators themselves there is always one.
     seconds = pl.concat([dataset.windows, dataset.stations], how="diagonal")
     return (
@@ -40,7 +40,7 @@ def load_per_second(dataset: Dataset) -> pl.DataFrame:
         .group_by(*RUN, "elapsed_s")
         .agg(
             (pl.col("count") / pl.col("seconds")).sum().alias("throughput"),
-            pl.when(answered > 0).then(pl.col("response_sum_ns").sum() / answered / _NS_PER_MS).alias("response_ms"),
+            (RESPONSE_NS / _NS_PER_MS).alias("response_ms"),
         )
         .select(*RUN, _MIDDLE, "throughput", "response_ms")
         .sort(*RUN, "middle_s")

@@ -31,6 +31,12 @@ On pure noise MSER cuts a batch or two in about one run of six; those cuts do no
 COVERED_S = pl.max_horizontal(pl.lit(1.0), pl.col("seconds").round())
 """Seconds of a window: at least one, and more where its process was starved and it covers several."""
 
+TIMED = pl.col("count").filter(pl.col("response_sum_ns").is_not_null()).sum()
+"""Requests of which somebody knows how long they took: of an operation that always failed there may be none."""
+
+RESPONSE_NS = pl.when(TIMED > 0).then(pl.col("response_sum_ns").sum() / TIMED)
+"""Mean response time of windows; null where none was timed."""
+
 Steadiness = Literal["steady", "longer warm-up", "no steady state", "cannot tell"]
 
 
@@ -103,8 +109,7 @@ def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         .group_by(*RUN, "elapsed_s")
         .agg(
             (pl.col("count") / pl.col("seconds")).sum().alias("rate"),
-            pl.col("count").sum(),
-            pl.col("response_sum_ns").sum(),
+            RESPONSE_NS.alias("response_ns"),
         )
         .sort(*RUN, "elapsed_s")
     )
@@ -115,12 +120,9 @@ def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
             & (pl.col("repetition") == run["repetition"])
             & (pl.col("elapsed_s") + 1 <= run["seconds"] - run["cooldown_s"])
         )
-        counts = seconds["count"].to_numpy().astype(np.float64)
-        sums = seconds["response_sum_ns"].to_numpy().astype(np.float64)
-        answered = counts > 0
         for name, series in (
             ("throughput", seconds["rate"].to_numpy()),
-            ("response time", sums[answered] / counts[answered]),
+            ("response time", seconds["response_ns"].drop_nulls().to_numpy()),
         ):
             rows.append(
                 {"point": run["point"], "repetition": run["repetition"], "series": name}

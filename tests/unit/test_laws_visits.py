@@ -121,3 +121,14 @@ def test_a_loop_may_be_a_factor() -> None:
     run.spec = read(MESSAGES, "middleware.connections=4", 'workload.loop=["send-list-read-remove"]')
     run.points = run.points.with_columns(pl.lit("send-list-read-remove").alias("workload.loop"))
     assert set(visits(run).values()) == {1.0}
+
+
+def test_a_type_that_always_failed_has_no_response_time_and_no_law() -> None:
+    run = messages(dict.fromkeys(RESPONSE_MS, 1.0), "workload.receivers=self")
+    untimed = pl.when((pl.col("op") != "remove") & (pl.col("elapsed_s") != 10)).then("response_sum_ns")
+    run.windows = run.windows.with_columns(response_sum_ns=untimed)
+    types = dict(request_types(run).select("request_type", "response_ms").iter_rows())
+    assert types == {**RESPONSE_MS, "remove": None}
+    report = laws_of_run(run)
+    assert set(verdicts(report)) == {None}, "nobody knows the others' rest of a round"
+    assert not report.absent

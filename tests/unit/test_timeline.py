@@ -44,3 +44,17 @@ def test_a_second_in_which_nothing_was_answered_is_a_second() -> None:
     assert seconds.height == 3 * (30 - 18)
     assert seconds["throughput"].to_list() == [0.0] * seconds.height
     assert seconds["response_ms"].null_count() == seconds.height
+
+
+def test_what_is_of_unknown_time_did_not_take_none() -> None:
+    dataset = synthetic_dataset(System(), (8,), seconds=30)
+    timed = load_per_second(dataset)
+    failed = dataset.windows.filter(role="load").with_columns(
+        op=pl.lit("remove"), response_sum_ns=pl.lit(None, pl.Int64)
+    )
+    dataset.windows = pl.concat([dataset.windows, failed])
+    assert load_per_second(dataset)["response_ms"].to_list() == timed["response_ms"].to_list()
+    dataset.windows = dataset.windows.with_columns(response_sum_ns=pl.lit(None, pl.Int64))
+    untimed = load_per_second(dataset)
+    assert untimed["response_ms"].null_count() == untimed.height
+    assert untimed["throughput"].min() > 0  # type: ignore[operator]

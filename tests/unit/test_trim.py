@@ -74,6 +74,14 @@ def test_a_warm_up_that_is_not_cut_off_is_warned_about() -> None:
     assert "raise measure.warmup_s to 15" in " ".join(steady_state_warnings(steadiness))
 
 
+def test_seconds_of_unknown_response_time_say_nothing_of_its_steady_state() -> None:
+    dataset = synthetic_dataset(System(), (8,), seconds=60)
+    untimed = pl.when((pl.col("elapsed_s") < 10) | (pl.col("elapsed_s") >= 50)).then("response_sum_ns")
+    dataset.windows = dataset.windows.with_columns(response_sum_ns=untimed)
+    judged = steady_state(dataset.windows, dataset.points).filter(pl.col("series") == "response time")
+    assert (judged["windows"].unique().to_list(), judged["verdict"].unique().to_list()) == ([15], ["cannot tell"])
+
+
 def test_short_runs_say_that_nobody_can_tell() -> None:
     dataset = synthetic_dataset(System(), (8,), seconds=12, warmup_s=1, cooldown_s=1)
     steadiness = steady_state(dataset.windows, dataset.points)

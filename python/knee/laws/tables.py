@@ -16,7 +16,7 @@ from knee.laws.stations import CONNECTIONS, STATIONS, WORKER_SLOTS
 from knee.laws.visits import with_visits
 from knee.measurements import configuration
 from knee.observations import observations
-from knee.trim import RUN, steady_state, trim
+from knee.trim import RUN, TIMED, steady_state, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -45,16 +45,18 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
     -------
     `point, repetition, request_type, visits, throughput, response_ms, middleware_throughput, middleware_response_ms`
     of each type that a run's clients sent, or should have sent. `visits` are the requests of the type in a round of a
-    client (:mod:`knee.laws.visits`).
+    client (:mod:`knee.laws.visits`). A type of which nobody knows how long any request took has no response time.
     """
     seconds = _covered(trim(dataset.stations, dataset.points))
     counts = (
         trim(dataset.windows, dataset.points)
         .group_by(*_PROCESS, "op")
-        .agg(pl.col("count", "errors", "response_sum_ns").sum())
+        .agg(pl.col("count", "errors", "response_sum_ns").sum(), TIMED.alias("_timed"))
         .join(seconds, on=_PROCESS, how="left")
         .with_columns((pl.col("count") / pl.col("seconds")).alias("rate"))
     )
+
+    timed = pl.col("_timed").sum()
 
     def of(role: str, prefix: str, *more: pl.Expr) -> pl.DataFrame:
         return (
@@ -62,7 +64,9 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
             .group_by(*RUN, "op")
             .agg(
                 pl.col("rate").sum().alias(f"{prefix}throughput"),
-                (pl.col("response_sum_ns").sum() / pl.col("count").sum() / _NS_PER_MS).alias(f"{prefix}response_ms"),
+                pl.when(timed > 0)
+                .then(pl.col("response_sum_ns").sum() / timed / _NS_PER_MS)
+                .alias(f"{prefix}response_ms"),
                 *more,
             )
         )
