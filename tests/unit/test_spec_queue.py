@@ -105,6 +105,10 @@ def test_pgbench_asks_the_database_itself() -> None:
         read(alone, "workload.think_ms=1")
     with pytest.raises(SpecError, match='should be "postgresql", started here, with kind = "pgbench"'):
         read(alone, "store.kind=null")
+    with pytest.raises(SpecError, match=r'store\.threads: does not apply to "postgresql"'):
+        read(alone, "store.threads=4")
+    with pytest.raises(SpecError, match=r'store\.hosts: should be 1: kind = "pgbench" asks one database'):
+        read(alone, "store.hosts=2")
 
 
 def test_who_asks_a_database_elsewhere_is_named_and_has_his_password_elsewhere() -> None:

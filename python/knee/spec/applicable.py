@@ -105,17 +105,21 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
     if middleware.connections is not None and middleware.connections % middleware.hosts:
         connections: Path = ("system", "middleware", "connections")
         yield connections, f"should divide evenly over {middleware.hosts} middlewares, not {middleware.connections}"
-    if "threads" in store.model_fields_set:
-        yield ("system", "store", "threads"), f'does not apply to "{store.kind}"'
-    if store.address is not None and len(store.address) > 1:
-        yield ("system", "store", "address"), "should be one: all middlewares share one database"
-    if store.hosts > 1:
-        yield ("system", "store", "hosts"), "should be 1: all middlewares share one database"
+    yield from _check_database(store, "all middlewares share one database")
     if workload.backlog and store.kind == "null":
         yield ("workload", "backlog"), 'cannot be kept by "null"'
     if workload.backlog and store.kind == "sqlite" and not store.on_disk:
         # It is sent through a middleware of its own, and with that it would be gone.
         yield ("workload", "backlog"), 'needs a file that keeps it: give "sqlite" a durability of "always" or "none"'
+
+
+def _check_database(store: Store, why_one: str) -> Iterator[Problem]:
+    if "threads" in store.model_fields_set:
+        yield ("system", "store", "threads"), f'does not apply to "{store.kind}"'
+    if store.address is not None and len(store.address) > 1:
+        yield ("system", "store", "address"), f"should be one: {why_one}"
+    if store.hosts > 1:
+        yield ("system", "store", "hosts"), f"should be 1: {why_one}"
 
 
 def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
@@ -125,6 +129,8 @@ def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
         yield ("system", "load", "hosts"), 'should be 1 with kind = "pgbench"'
     if system.store is not None and (system.store.kind != "postgresql" or system.store.address is not None):
         yield ("system", "store", "kind"), 'should be "postgresql", started here, with kind = "pgbench"'
+    elif system.store is not None:
+        yield from _check_database(system.store, 'kind = "pgbench" asks one database')
     for field in _OF_KNEE_LOAD:
         if field in workload.model_fields_set:
             yield ("workload", field), 'does not apply to kind = "pgbench": it asks for its level, again and again'
