@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.trim import RUN, trim
+from knee.trim import COVERED_S, RUN, trim
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -202,7 +202,8 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
     begun = (pl.col("role") != "store") | (pl.col("elapsed_s") >= 0)
     across = ~begun & (pl.col("elapsed_s") + pl.col("seconds") > _LINE_OVERHANG_S)
-    in_time = pl.col("elapsed_s") < pl.col("_ends_s")
+    # Of a line that reaches beyond the end nobody can tell what was over before it.
+    in_time = pl.col("elapsed_s") + COVERED_S <= pl.col("_ends_s")
     direct = (pl.col("middlewares") == 0).all()
     other = pl.col("op") == "other"
     asked = ((pl.col("role") == "load") & other).any().over(RUN)

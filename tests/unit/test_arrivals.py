@@ -183,3 +183,12 @@ def test_what_came_due_was_answered_at_any_time_or_never_sent() -> None:
     load = dataset.windows.filter(role="load").group_by("repetition").agg(pl.col("count").sum().alias("unsent"))
     dataset.summaries = dataset.summaries.drop("unsent").join(load, on="repetition")
     assert observations(dataset)["answered_share"].to_list() == pytest.approx([0.25] * 3, rel=0.01)
+
+
+def test_a_line_that_reaches_beyond_the_end_was_not_over_in_time() -> None:
+    dataset = open_loop({2: 50.0})
+    dataset.summaries = dataset.summaries.with_columns(unsent=pl.lit(0, pl.Int64))
+    # Starved, each of them told of its last three seconds and of as many after the end at once.
+    starved = pl.when(pl.col("elapsed_s") == 27).then(6.0).otherwise("seconds")
+    dataset.windows = dataset.windows.filter(pl.col("elapsed_s") < 28).with_columns(seconds=starved)
+    assert observations(dataset)["answered_share"].to_list() == pytest.approx([27 / 28] * 3, rel=0.01)
