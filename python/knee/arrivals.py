@@ -26,27 +26,27 @@ class AtRate:
 
     rate        requests per second asked for
     throughput  over the repetitions
-    answered    of the requests that came due, the share that was answered in the run, times the rate: what throughput
-                would be had exactly as many come due; None where the load generators do not tell
+    completed   of the requests that came due, the share that was over in the run, answered or failed, times the rate:
+                what throughput would be had exactly as many come due; None where the load generators do not tell
     due         requests that the rate stands for, over all repetitions; None where nobody knows how long they took
     """
 
     rate: int | float
     throughput: Interval
-    answered: Interval | None
+    completed: Interval | None
     due: float | None
 
     @property
     def reaches(self) -> bool:
         """Whether throughput is the rate to within PLATEAU, and surely to within NOISE_MAX."""
         return _reaches(self.throughput, self.rate) or (
-            self.answered is not None and _reaches(self.answered, self.rate)
+            self.completed is not None and _reaches(self.completed, self.rate)
         )
 
     @property
     def falls_behind(self) -> bool:
         """Whether throughput surely is less than the rate by more than PLATEAU."""
-        return all(_falls_behind(one, self.rate) for one in (self.throughput, self.answered) if one is not None)
+        return all(_falls_behind(one, self.rate) for one in (self.throughput, self.completed) if one is not None)
 
     @property
     def may_be_chance(self) -> bool:
@@ -138,8 +138,8 @@ class Arrivals:
         largest = last.rate
         if follows == largest and not self.varied:
             said = f"Throughput follows the arrival rate, {rate_in_words(largest)}: it is {quantity(last.throughput)}"
-            if last.answered is not None and not _reaches(last.throughput, largest):
-                said += f", and {last.answered.estimate / largest:.1%} of the requests that came due were answered"
+            if last.completed is not None and not _reaches(last.throughput, largest):
+                said += f", and {last.completed.estimate / largest:.1%} of the requests that came due were over in time"
             return said + "."
         if follows == largest:
             return (
@@ -210,7 +210,7 @@ def _line(
 
 
 def _at_rate(rate: int | float, rows: pl.DataFrame, level: float) -> AtRate:
-    shares = rows["answered_share"] if "answered_share" in rows.columns else None
+    shares = rows["completed_share"] if "completed_share" in rows.columns else None
     told = shares is not None and not shares.null_count()
     lasted = rows["observed_s"] if "observed_s" in rows.columns else None
     return AtRate(

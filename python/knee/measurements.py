@@ -81,8 +81,8 @@ _WHOLE_MAX = 2**63 - 1
 _RESERVED = (
     "point",
     "line",
-    "answered_share",
     "clients_connected",
+    "completed_share",
     "connections_follow",
     "load_total",
     "middleware_total",

@@ -51,8 +51,8 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     load_total             requests completed over the whole run, counted by the clients,
     middleware_total       by the middlewares,
     store_total            and by stores that clients talk to themselves; null otherwise
-    answered_share         of the requests of an open loop that came due in the run, the share that was answered before
-                           its end; null in a closed loop, and where the load generators do not tell
+    completed_share        of the requests of an open loop that came due in the run, the share that was over before its
+                           end, answered or failed; null in a closed loop, and where the load generators do not tell
     late_sends, reconnects, clients_connected
                            what the load generators said of themselves
     ====================== =====================================================================
@@ -90,7 +90,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         .with_columns(
             pl.when(pl.col("rate").is_not_null())
             .then(pl.col("_in_time") / (pl.col("load_total") + pl.col("_unsent")))
-            .alias("answered_share")
+            .alias("completed_share")
         )
         .drop("count", "middleware_count", "_think_ms", "_load_s", "_middleware_s", "_in_time", "_unsent")
         .sort(RUN)

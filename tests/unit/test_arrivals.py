@@ -114,18 +114,18 @@ def test_what_arrivals_at_random_explain_is_no_doubt_where_a_higher_rate_is_foll
     assert line(*rates[:2], observed_s=30.0).keeps_up(0) is None
 
 
-def test_throughput_follows_where_all_that_came_due_was_answered() -> None:
+def test_throughput_follows_where_all_that_came_due_was_over_in_time() -> None:
     scattered = (10, (8.6, 9.1, 10.2))
     assert line(scattered).keeps_up(0) is None
-    assert line(scattered, answered_share=0.999).keeps_up(0) is True
-    assert line(scattered, answered_share=0.999).sentence == (
+    assert line(scattered, completed_share=0.999).keeps_up(0) is True
+    assert line(scattered, completed_share=0.999).sentence == (
         "Throughput follows the arrival rate, 10 requests/s: it is 9.3 ± 2.0, and 99.9% of the requests that came due "
-        "were answered."
+        "were over in time."
     )
-    assert line(scattered, answered_share=0.9).keeps_up(0) is None
-    assert line((100, (50.0, 50.1)), answered_share=[0.5, 0.501]).keeps_up(0) is False
-    # One that was answered at the end of the warm-up had come due before.
-    assert line((100, (101.0, 101.1)), answered_share=[0.97, 0.971]).keeps_up(0) is True
+    assert line(scattered, completed_share=0.9).keeps_up(0) is None
+    assert line((100, (50.0, 50.1)), completed_share=[0.5, 0.501]).keeps_up(0) is False
+    # One that was over at the end of the warm-up had come due before.
+    assert line((100, (101.0, 101.1)), completed_share=[0.97, 0.971]).keeps_up(0) is True
 
 
 def test_a_low_rate_that_loses_nothing_is_seldom_in_doubt() -> None:
@@ -172,17 +172,17 @@ def test_response_times_alone_have_rates_and_nothing_to_follow() -> None:
     assert (found.rates, found.sentence) == ({0: 100, 1: 200}, "")
 
 
-def test_what_came_due_was_answered_at_any_time_or_never_sent() -> None:
+def test_what_came_due_was_over_at_any_time_or_never_sent() -> None:
     dataset = open_loop({2: 50.0})
-    assert observations(dataset)["answered_share"].to_list() == [None] * 3, "nobody told of what was not sent"
+    assert observations(dataset)["completed_share"].to_list() == [None] * 3, "nobody told of what was not sent"
     dataset.summaries = dataset.summaries.with_columns(unsent=pl.lit(0, pl.Int64))
-    assert observations(dataset)["answered_share"].to_list() == [1.0] * 3
+    assert observations(dataset)["completed_share"].to_list() == [1.0] * 3
     late = pl.when(pl.col("elapsed_s") >= 15).then(pl.col("elapsed_s") + 15).otherwise("elapsed_s")
     dataset.windows = dataset.windows.with_columns(elapsed_s=late)
-    assert observations(dataset)["answered_share"].to_list() == pytest.approx([0.5] * 3, rel=0.01)
+    assert observations(dataset)["completed_share"].to_list() == pytest.approx([0.5] * 3, rel=0.01)
     load = dataset.windows.filter(role="load").group_by("repetition").agg(pl.col("count").sum().alias("unsent"))
     dataset.summaries = dataset.summaries.drop("unsent").join(load, on="repetition")
-    assert observations(dataset)["answered_share"].to_list() == pytest.approx([0.25] * 3, rel=0.01)
+    assert observations(dataset)["completed_share"].to_list() == pytest.approx([0.25] * 3, rel=0.01)
 
 
 def test_a_line_that_reaches_beyond_the_end_was_not_over_in_time() -> None:
@@ -191,4 +191,4 @@ def test_a_line_that_reaches_beyond_the_end_was_not_over_in_time() -> None:
     # Starved, each of them told of its last three seconds and of as many after the end at once.
     starved = pl.when(pl.col("elapsed_s") == 27).then(6.0).otherwise("seconds")
     dataset.windows = dataset.windows.filter(pl.col("elapsed_s") < 28).with_columns(seconds=starved)
-    assert observations(dataset)["answered_share"].to_list() == pytest.approx([27 / 28] * 3, rel=0.01)
+    assert observations(dataset)["completed_share"].to_list() == pytest.approx([27 / 28] * 3, rel=0.01)
