@@ -158,7 +158,7 @@ def levels(
     rows: dict[Name, pl.DataFrame] = {
         at[factor][0]: at for _, at in table.sort(factor).group_by(factor, maintain_order=True)
     }
-    failed = {at: _share_failed(of) for at, of in rows.items()}
+    failed = {at: share_failed(of) for at, of in rows.items()}
     failing = tuple((at, share) for at, share in failed.items() if share > PLATEAU)
     follow = {at: _follows(of, keeps_up or {}) for at, of in rows.items()} if is_open_loop(table) else {}
     overloaded = tuple(at for at, follows in follow.items() if follows is False)
@@ -167,9 +167,9 @@ def levels(
     response = "response_ms" if steady else "throughput"
     if response not in table.columns:
         return None
-    samples = {at: _sample(of, response) for at, of in rows.items()}
-    measured = tuple(Measured(at, mean_interval(sample, level)) for at, sample in samples.items())
-    if len(measured) < 2 or not any((sample > 0).any() for sample in samples.values()):
+    samples = {at: sample(of, response) for at, of in rows.items()}
+    measured = tuple(Measured(at, mean_interval(values, level)) for at, values in samples.items())
+    if len(measured) < 2 or not any((values > 0).any() for values in samples.values()):
         return None
     compared = steady or list(rows)
     repeated = {at: samples[at] for at in compared if samples[at].size > 1}
@@ -187,7 +187,7 @@ def _varies(table: pl.DataFrame, *names: str) -> bool:
     return any(name in table.columns and table[name].n_unique() > 1 for name in names)
 
 
-def _sample(of_level: pl.DataFrame, response: str) -> Floats:
+def sample(of_level: pl.DataFrame, response: str) -> Floats:
     """What was measured in each repetition, of throughput less what failed; 0 is a throughput as any other."""
     known = of_level.filter(pl.col(response).is_finite())
     if response == "throughput":
@@ -196,7 +196,7 @@ def _sample(of_level: pl.DataFrame, response: str) -> Floats:
     return known.filter(pl.col(response) > 0)[response].to_numpy()
 
 
-def _share_failed(of_level: pl.DataFrame) -> float:
+def share_failed(of_level: pl.DataFrame) -> float:
     """Of the requests that were answered at a level, which share with an error; 0 where nobody tells."""
     if not _tells_of_errors(of_level):
         return 0.0

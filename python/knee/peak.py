@@ -16,9 +16,10 @@ import numpy.typing as npt
 import polars as pl
 from scipy import stats
 
-from knee.intervals import LEVEL, Floats, Interval, above_zero, counted, number
+from knee.asymptotes import PLATEAU
+from knee.intervals import LEVEL, Floats, Interval, above_zero, counted, listed, number
 from knee.laws.foreign import ALL
-from knee.levels import Level
+from knee.levels import Level, sample, share_failed
 from knee.measurements import label_of
 
 _NAMED_MAX = 6
@@ -42,6 +43,9 @@ class Peak:
         The others that may have as large a throughput, with intervals alike, those with the largest means first.
     once
         How many configurations were measured only once.
+    failing
+        By configuration, which share of the requests failed, where that is more than PLATEAU; throughput is that of the
+        others.
     """
 
     factors: Mapping[str, Level]
@@ -49,16 +53,19 @@ class Peak:
     compared: int
     as_large: tuple[tuple[Mapping[str, Level], Interval], ...]
     once: int
+    failing: tuple[tuple[Mapping[str, Level], float], ...] = ()
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Where throughput is largest, where it may be as large, and what being chosen did to it."""
+        """Where throughput is largest, where it may be as large, and what being chosen did to it, and
+        which requests were left out."""
         found = f"largest with {label_of(self.factors)}: {number(self.throughput.estimate)} requests/s"
         if self.throughput.low is None or self.throughput.high is None:
             return (
                 f"Throughput was {found}. Where it is largest cannot be told without repetitions: "
                 f"{counted(self.once, 'configuration')} of {self.compared + self.once} "
                 f"{'was' if self.once == 1 else 'were'} measured once.",
+                *self._failed,
             )
         ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
         once = f" Of {self.once} more, measured once, nothing can be told." if self.once else ""
@@ -67,12 +74,18 @@ class Peak:
             self._others + once,
             f"As the largest of {self.compared} this mean is likelier too high than too low: expect less of another "
             "run. The interval holds whichever of them is chosen.",
+            *self._failed,
         )
 
     @property
     def is_all_named(self) -> bool:
         """Whether the sentences name all that may be as large."""
         return len(self.as_large) <= _NAMED_MAX
+
+    @property
+    def _failed(self) -> list[str]:
+        named = listed([f"{label_of(factors)} ({share:.0%})" for factors, share in self.failing], "; ")
+        return [f"Not counted are requests that failed, as with {named}."] if named else []
 
     @property
     def _others(self) -> str:
@@ -109,10 +122,12 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     varied = [name for name in factors if rows[name].n_unique() > 1]
     if len(varied) < 2:
         return None
-    measured = [
-        (dict(zip(varied, levels, strict=True)), own["throughput"].to_numpy())
-        for levels, own in rows.group_by(varied, maintain_order=True)
+    configurations = [
+        (dict(zip(varied, levels, strict=True)), own) for levels, own in rows.group_by(varied, maintain_order=True)
     ]
+    failed = [(at, share_failed(own)) for at, own in configurations]
+    failing = tuple((at, share) for at, share in failed if share > PLATEAU)
+    measured = [(at, sample(own, "throughput")) for at, own in configurations]
     measured = sorted((one for one in measured if one[1].mean() > 0), key=lambda one: -float(one[1].mean()))
     repeated = [one for one in measured if one[1].size > 1]
     once = len(measured) - len(repeated)
@@ -120,7 +135,8 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
         if len(measured) < 2:
             return None
         at, values = measured[0]
-        return Peak(at, Interval(float(values.mean()), None, None, level, values.size), len(repeated), (), once)
+        alone = Interval(float(values.mean()), None, None, level, values.size)
+        return Peak(at, alone, len(repeated), (), once, failing)
     means = np.array([values.mean() for _, values in repeated])
     counts = np.array([values.size for _, values in repeated])
     freedom = int((counts - 1).sum())
@@ -134,7 +150,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     ]
     margin = float(stats.t.ppf(1 - (1 - level) / (means.size - 1), freedom)) * error
     as_large = tuple(found[i] for i in _not_less(means, counts, margin) if i)
-    return Peak(*found[0], means.size, as_large, once)
+    return Peak(*found[0], means.size, as_large, once, failing)
 
 
 def _not_less(means: Floats, counts: npt.NDArray[np.int64], margin: float) -> list[int]:
