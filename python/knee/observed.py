@@ -222,5 +222,6 @@ def _errors(table: pl.DataFrame) -> list[str]:
     requests = float((table["throughput"] * table["observed_s"]).sum())
     return [
         f"{errors} of {requests:.0f} requests ({errors / requests:.2%}) were answered with an error, and count "
-        "towards throughput: look into the servers' logs before trusting the numbers."
+        "towards throughput except where the best level or configuration is looked for: look into the servers' logs "
+        "before trusting the numbers."
     ]
