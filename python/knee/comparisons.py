@@ -39,7 +39,7 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
     residuals = {name: samples[name] / mean - 1 for name, mean in means.items() if mean > 0}
     freedoms = {name: sample.size - 1 for name, sample in residuals.items()}
     variances = {name: float(sample.var(ddof=1)) for name, sample in residuals.items()}
-    pooled = _are_alike(list(residuals.values()))
+    pooled = are_alike(list(residuals.values()))
     every = sum(freedoms.values())
     if pooled:
         variances = dict.fromkeys(variances, sum(variances[name] * freedoms[name] for name in variances) / every)
@@ -59,7 +59,7 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
     return found
 
 
-def _are_alike(residuals: Sequence[Floats]) -> bool:
+def are_alike(residuals: Sequence[Floats]) -> bool:
     """Whether nothing shows that the variances differ (Bartlett 1937)."""
     if len(residuals) < 2:
         return True

@@ -7,16 +7,15 @@ configuration that may be the best, and an interval that holds for all of them a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from scipy import stats
 
 from knee.asymptotes import PLATEAU
+from knee.comparisons import are_alike
 from knee.intervals import LEVEL, Floats, Interval, above_zero, counted, listed, number
 from knee.laws.foreign import ALL
 from knee.levels import Level, sample, share_failed
@@ -57,8 +56,7 @@ class Peak:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Where throughput is largest, where it may be as large, and what being chosen did to it, and
-        which requests were left out."""
+        """Where throughput is largest, where it may be as large, what being chosen did to it, and what was left out."""
         found = f"largest with {label_of(self.factors)}: {number(self.throughput.estimate)} requests/s"
         if self.throughput.low is None or self.throughput.high is None:
             return (
@@ -104,8 +102,8 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     """None of a single factor, of which the knee or :mod:`knee.levels` tell, and where no two configurations of a
     closed loop have a throughput.
 
-    Relative noise is taken to be alike in all of them and its variance is pooled, as for the knee: two or three
-    repetitions say little of their own.
+    The variances of relative noise are pooled, since two or three repetitions say little of their own, unless they
+    differ (:func:`knee.comparisons.are_alike`): each configuration has its own then.
 
     Parameters
     ----------
@@ -138,32 +136,47 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
         alone = Interval(float(values.mean()), None, None, level, values.size)
         return Peak(at, alone, len(repeated), (), once, failing)
     means = np.array([values.mean() for _, values in repeated])
-    counts = np.array([values.size for _, values in repeated])
-    freedom = int((counts - 1).sum())
-    squares = sum(float(((values / values.mean() - 1) ** 2).sum()) for _, values in repeated)
-    error = math.sqrt(squares / freedom)
-    any_of_all = float(stats.t.ppf(1 - (1 - level) / 2 / means.size, freedom))
-    half_widths = any_of_all * error / np.sqrt(counts) * means
+    residuals = [values / values.mean() - 1 for _, values in repeated]
+    freedoms = np.array([values.size - 1 for values in residuals], np.float64)
+    variances = np.array([values.var(ddof=1) for values in residuals])
+    pooled = are_alike(residuals)
+    if pooled:
+        variances[:] = (variances * freedoms).sum() / freedoms.sum()
+        freedoms[:] = freedoms.sum()
+    # Of the means' logarithms.
+    errors = variances / np.array([values.size for values in residuals])
+    half_widths = stats.t.ppf(1 - (1 - level) / 2 / means.size, freedoms) * np.sqrt(errors) * means
     found = [
         (at, above_zero(Interval(float(mean), float(mean - half_width), float(mean + half_width), level, values.size)))
         for (at, values), mean, half_width in zip(repeated, means, half_widths, strict=True)
     ]
-    margin = float(stats.t.ppf(1 - (1 - level) / (means.size - 1), freedom)) * error
-    as_large = tuple(found[i] for i in _not_less(means, counts, margin) if i)
+    each = 1 - (1 - level) / (means.size - 1)
+    as_large = tuple(found[i] for i in _not_less(means, errors, freedoms, each, pooled=pooled) if i)
     return Peak(*found[0], means.size, as_large, once, failing)
 
 
-def _not_less(means: Floats, counts: npt.NDArray[np.int64], margin: float) -> list[int]:
+def _not_less(means: Floats, errors: Floats, freedoms: Floats, each: float, *, pooled: bool) -> list[int]:
     """Those that no other one exceeds by more than a difference of two equal ones may be.
 
     The best is compared with the k − 1 others, so with each at 1 − α / (k − 1), one-sided, it is among them with
-    confidence 1 − α (Gupta 1965).
+    confidence 1 − α (Gupta 1965). Variances that differ have degrees of freedom of each pair (Welch 1947).
+
+    Parameters
+    ----------
+    errors
+        Relative variances of the means, with their `freedoms`.
+    each
+        1 − α / (k − 1).
     """
     logs = np.log(means)
-    # Of those that were measured as often, the largest exceeds all by the most.
-    largest = {int(count): float(logs[counts == count].max()) for count in np.unique(counts)}
-    exceeded = [most - margin * np.sqrt(1 / count + 1 / counts) - logs for count, most in largest.items()]
-    return [int(i) for i in np.flatnonzero((np.array(exceeded) <= 0).all(axis=0))]
+    exceeded = np.zeros(means.size, np.bool_)
+    for log, error, freedom in zip(logs, errors, freedoms, strict=True):
+        both = error + errors
+        parts = error**2 / freedom + errors**2 / freedoms
+        # Without noise any degrees of freedom will do.
+        of_pairs = freedom if pooled else np.divide(both**2, parts, out=np.ones_like(both), where=parts > 0)
+        exceeded |= log - logs > stats.t.ppf(each, of_pairs) * np.sqrt(both)
+    return [int(i) for i in np.flatnonzero(~exceeded)]
 
 
 def _rest(count: int) -> str:

@@ -116,3 +116,19 @@ def test_the_best_is_among_those_named_and_the_interval_pays_for_the_choice(repe
     # Nominally 95 %; four standard errors below it.
     assert min(kept, covered) >= 0.89 * trials
     assert alone < 0.8 * trials, "an interval that does not know of the choice is too high"
+
+
+@pytest.mark.parametrize("repetitions", [2, 3])
+def test_one_that_is_noisier_than_the_others_has_its_own_variance(repetitions: int) -> None:
+    rng = np.random.default_rng(repetitions)
+    truth = {(n, m): 980.0 if (n, m) == (4, 1) else 1000.0 for n in range(5) for m in range(2)}
+    trials, kept, covered = 200, 0, 0
+    for _ in range(trials):
+        noise = {at: 0.1 if mean < 1000 else 0.003 for at, mean in truth.items()}
+        largest = found({at: mean * (1 + noise[at] * rng.standard_normal(repetitions)) for at, mean in truth.items()})
+        named = [tuple(at.values()) for at in (largest.factors, *(at for at, _ in largest.as_large))]
+        kept += (0, 0) in named
+        low, high = largest.throughput.low, largest.throughput.high
+        assert low is not None and high is not None
+        covered += low <= truth[named[0]] <= high  # type: ignore[index]
+    assert min(kept, covered) >= 0.89 * trials
