@@ -65,10 +65,11 @@ class Peak:
                 f"{'was' if self.once == 1 else 'were'} measured once.",
                 *self._failed,
             )
+        of_these = "Of the configurations with repetitions, throughput is" if self.once else "Throughput is"
         ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
         once = f" Of {self.once} more, measured once, nothing can be told." if self.once else ""
         return (
-            f"Throughput is {found} ({self.throughput.level:.0%} interval: {ends}).",
+            f"{of_these} {found} ({self.throughput.level:.0%} interval: {ends}).",
             self._others + once,
             f"As the largest of {self.compared} this mean is likelier too high than too low: expect less of another "
             "run. The interval holds whichever of them is chosen.",
@@ -126,17 +127,19 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     failed = [(at, share_failed(own)) for at, own in configurations]
     failing = tuple((at, share) for at, share in failed if share > PLATEAU)
     measured = [(at, sample(own, "throughput")) for at, own in configurations]
-    measured = sorted((one for one in measured if one[1].mean() > 0), key=lambda one: -float(one[1].mean()))
+    measured.sort(key=lambda one: -float(one[1].mean()))
     repeated = [one for one in measured if one[1].size > 1]
+    # What answers nothing has no relative noise: anything else is surely more.
+    answering = [one for one in repeated if one[1].mean() > 0]
     once = len(measured) - len(repeated)
-    if len(repeated) < 2:
-        if len(measured) < 2:
-            return None
+    if len(measured) < 2 or not measured[0][1].mean() > 0:
+        return None
+    if len(repeated) < 2 or not answering:
         at, values = measured[0]
         alone = Interval(float(values.mean()), None, None, level, values.size)
         return Peak(at, alone, len(repeated), (), once, failing)
-    means = np.array([values.mean() for _, values in repeated])
-    residuals = [values / values.mean() - 1 for _, values in repeated]
+    means = np.array([values.mean() for _, values in answering])
+    residuals = [values / values.mean() - 1 for _, values in answering]
     freedoms = np.array([values.size - 1 for values in residuals], np.float64)
     variances = np.array([values.var(ddof=1) for values in residuals])
     pooled = are_alike(residuals)
@@ -148,11 +151,11 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     half_widths = stats.t.ppf(1 - (1 - level) / 2 / means.size, freedoms) * np.sqrt(errors) * means
     found = [
         (at, above_zero(Interval(float(mean), float(mean - half_width), float(mean + half_width), level, values.size)))
-        for (at, values), mean, half_width in zip(repeated, means, half_widths, strict=True)
+        for (at, values), mean, half_width in zip(answering, means, half_widths, strict=True)
     ]
-    each = 1 - (1 - level) / (means.size - 1)
+    each = 1 - (1 - level) / max(1, means.size - 1)
     as_large = tuple(found[i] for i in _not_less(means, errors, freedoms, each, pooled=pooled) if i)
-    return Peak(*found[0], means.size, as_large, once, failing)
+    return Peak(*found[0], len(repeated), as_large, once, failing)
 
 
 def _not_less(means: Floats, errors: Floats, freedoms: Floats, each: float, *, pooled: bool) -> list[int]:
