@@ -71,8 +71,7 @@ class Peak:
         return (
             f"{of_these} {found} ({self.throughput.level:.0%} interval: {ends}).",
             self._others + once,
-            f"As the largest of {self.compared} this mean is likelier too high than too low: expect less of another "
-            "run. The interval holds whichever of them is chosen.",
+            self._chosen,
             *self._failed,
         )
 
@@ -80,6 +79,16 @@ class Peak:
     def is_all_named(self) -> bool:
         """Whether the sentences name all that may be as large."""
         return len(self.as_large) <= _NAMED_MAX
+
+    @property
+    def _chosen(self) -> str:
+        """One that is far ahead was not chosen by luck."""
+        if not self.as_large:
+            return f"The interval holds whichever of the {self.compared} is chosen."
+        return (
+            f"As the largest of {self.compared} this mean is likelier too high than too low: expect less of another "
+            "run. The interval holds whichever of them is chosen."
+        )
 
     @property
     def _failed(self) -> list[str]:
