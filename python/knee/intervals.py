@@ -26,7 +26,7 @@ _TIMES_MAX = 1000.0
 
 _LOGARITHM_MAX = 300.0
 
-_NAMED_MAX = 6
+NAMED_MAX = 6
 """More names in one sentence nobody reads."""
 
 Floats = npt.NDArray[np.float64]
@@ -335,8 +335,8 @@ def counted(count: int, noun: str) -> str:
 
 def listed(names: Sequence[str], apart: str = ", ") -> str:
     """“a, b, c and 4 more”: no more of them than one reads in a sentence."""
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return apart.join(names[:_NAMED_MAX]) + more
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return apart.join(names[:NAMED_MAX]) + more
 
 
 def _exponent(value: float, digits: int = 2) -> int:

@@ -16,13 +16,10 @@ from scipy import stats
 
 from knee.asymptotes import PLATEAU
 from knee.comparisons import are_alike
-from knee.intervals import LEVEL, Floats, Interval, above_zero, counted, listed, number
+from knee.intervals import LEVEL, NAMED_MAX, Floats, Interval, above_zero, counted, listed, number
 from knee.laws.foreign import ALL
 from knee.levels import Level, sample, share_failed
 from knee.measurements import label_of
-
-_NAMED_MAX = 6
-"""More configurations in one sentence nobody reads."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Peak:
     @property
     def is_all_named(self) -> bool:
         """Whether the sentences name all that may be as large."""
-        return len(self.as_large) <= _NAMED_MAX
+        return len(self.as_large) <= NAMED_MAX
 
     @property
     def _chosen(self) -> str:
@@ -102,9 +99,7 @@ class Peak:
             return f"With {_rest(less)} it is surely less."
         if not less and not self.is_all_named:
             return f"With each of the {len(self.as_large)} others it may be as large."
-        named = "; ".join(label_of(factors) for factors, _ in self.as_large[:_NAMED_MAX])
-        more = len(self.as_large) - _NAMED_MAX
-        said = f"It may be as large with {named}{f'; and with {more} more' if more > 0 else ''}."
+        said = f"It may be as large with {listed([label_of(factors) for factors, _ in self.as_large], '; ')}."
         return f"{said} With {_rest(less)} it is surely less." if less else said
 
 

@@ -61,6 +61,13 @@ def found(samples: Samples) -> Peak:
             ("largest with clients = 1, connections = 1: 150", "With each of the 8 others it may be as large."),
         ),
         (
+            {(n, 1): (20.0 + n, 90.0 - n) for n in range(8)} | {(1, 2): (0.0, 0.0)},
+            (
+                "largest with clients = 0, connections = 1: 55",
+                "; clients = 6, connections = 1 and 1 more. With the other it is surely less.",
+            ),
+        ),
+        (
             {(1, 2): (100.0,), (8, 2): (300.0,), (8, 4): (200.0, 201.0)},
             (
                 "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Where it is largest cannot "
@@ -68,7 +75,7 @@ def found(samples: Samples) -> Peak:
             ),
         ),
     ],
-    ids=["one as large", "one measured once", "two silent", "all but one silent", "all alike", "once"],
+    ids=["one as large", "one measured once", "two silent", "all but one silent", "all alike", "many alike", "once"],
 )
 def test_the_largest_is_named_with_those_that_may_be_as_large(samples: Samples, says: Sequence[str]) -> None:
     sentences = found(samples).sentences
