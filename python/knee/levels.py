@@ -91,7 +91,12 @@ class Levels:
             return f"Only {here} can {what} be judged: it is {value}."
         most = f"{what} is {'largest' if self._of_throughput else 'shortest'} {here}: {value}."
         if self._of_throughput and (self.overloaded or self.unsure):
-            return f"With no {self.factor} is throughput known to follow the arrival rate. {_capital(most)}"
+            # A level that follows is not compared by its response time only where requests fail.
+            failing = (
+                "" if len(self.overloaded) + len(self.unsure) == len(self.measured) else " without requests that fail"
+            )
+            follows = "is throughput known to" if self.unsure or not failing else "does throughput"
+            return f"With no {self.factor} {follows} follow the arrival rate{failing}. {_capital(most)}"
         if self._apart:
             return f"Of the levels that can be compared, {most}"
         return f"Of the levels with repetitions, {most}" if self._few else _capital(most)

@@ -141,6 +141,26 @@ def test_a_level_that_fails_fast_is_not_crowned(think_ms: float | None, says: st
     assert compared is not None and says in compared.sentence
 
 
+@pytest.mark.parametrize(
+    ("keeps_up", "says"),
+    [
+        ((True, False), "With no workers does throughput follow the arrival rate without requests that fail."),
+        ((True, None), "With no workers is throughput known to follow the arrival rate without requests that fail."),
+        ((None, False), "With no workers is throughput known to follow the arrival rate."),
+        # Nobody says that throughput does not follow where it does.
+        ((True, True), "Throughput is largest"),
+    ],
+)
+def test_a_rate_that_is_followed_by_failing_is_followed(keeps_up: Sequence[bool | None], says: str) -> None:
+    found = table({1: (1000.0, 1000.5), 2: (700.0, 700.5)}, "throughput", None).with_columns(
+        response_ms=1.0, observed_s=10.0, errors=pl.Series([500, 500, 400, 400]), load_total=9000
+    )
+    compared = levels(found, ["workers"], dict(enumerate(keeps_up)))
+    assert compared is not None
+    assert compared.sentence.startswith(says)
+    assert "Throughput is largest with workers = 1: 950.2" in compared.sentence
+
+
 def test_a_level_that_a_row_lacks_has_a_name() -> None:
     found = table({"one": (1.0, 1.1), "two": (2.0, 2.1)}, "throughput")
     lacking = found.with_columns(workers=pl.col("workers").replace("one", None))
