@@ -50,8 +50,10 @@ class Drift:
 
     @property
     def is_vague(self) -> bool:
-        """Whether next to anything is possible."""
-        return self.change.half_width is not None and self.change.half_width > NOISE_MAX and not self.moves
+        """Whether next to anything is possible, no move included."""
+        if self.moves or self.may_move:
+            return False
+        return self.change.half_width is not None and self.change.half_width > NOISE_MAX
 
     @property
     def reach(self) -> float:
@@ -152,7 +154,7 @@ def whether_it_stays(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> s
     ]
     said = []
     if known:
-        said.append(_how_it_moves(known, names, everywhere=not (vague or silent)))
+        said.append(_how_it_moves(known, names, everywhere=not (vague or silent or few)))
     if vague and known:
         said.append(f"At {listed(vague, '; ')} it cannot be told: measure longer, with more repetitions.")
     elif vague:
@@ -168,7 +170,7 @@ def whether_it_stays(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> s
 
 
 def _how_it_moves(known: Mapping[int, Drift], names: Mapping[int, str], *, everywhere: bool) -> str:
-    """What is known of points that can be judged; `everywhere` if these are all that were measured more than once."""
+    """What is known of points that can be judged; `everywhere` if these are all that were measured."""
     halves = "from the first half of a run to the second"
     moved = [point for point, one in known.items() if one.moves] or [p for p, one in known.items() if one.may_move]
     if moved:

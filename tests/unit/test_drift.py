@@ -121,6 +121,16 @@ def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
             "within 1.8%. At b it cannot be told: measure longer, with more repetitions.",
         ),
         (
+            [drift(0.002, 0.016), drift(0.5, None)],
+            f"{HALVES} surely stays as it is wherever that can be told, to "
+            "within 1.8%. Of b there are too few repetitions to tell.",
+        ),
+        # However wide the interval: it leaves no doubt of a move.
+        (
+            [drift(0.002, 0.016), drift(-0.12, 0.11)],
+            f"{HALVES} moves, if not surely by more than 2%: by -12.0% ± 11.0% at b.",
+        ),
+        (
             [drift(1.5, 700), drift(0.5, None)],
             "Whether throughput stays as it is from the first half of a run to the second cannot be told at a: measure "
             "longer, with more repetitions. Of b there are too few repetitions to tell.",
@@ -132,7 +142,7 @@ def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
         ),
         ([drift(0.5, None)], ""),
     ],
-    ids=["far", "stays", "hardly", "a little", "moves", "twice", "vague", "all vague", "silent", "once"],
+    ids=["far", "stays", "hardly", "a little", "moves", "twice", "vague", "few", "wide", "all vague", "silent", "once"],
 )
 def test_where_throughput_moves_is_said_as_surely_as_it_is_known(found: list[Drift], says: str) -> None:
     assert whether_it_stays(dict(enumerate(found)), {0: "a", 1: "b", 2: "c"}) == says
