@@ -377,16 +377,19 @@ def confidence_line(verdict: Knee | Bottleneck) -> str:
 
 
 def law_lines(laws: LawReport) -> list[str]:
-    """Whether the interactive law holds, and what else is violated; what else was found, `laws.sentences` says."""
+    """Whether the interactive law holds, what else is violated, and which request types are missing; what else was
+    found, `laws.sentences` says."""
     others = [check.law for check in laws.stations if check.verdict == "violated"]
     of_types = (check for check in laws.interactive if check.request_type is not None)
-    if laws.absent or any(check.verdict == "violated" for check in of_types):
+    if any(check.verdict == "violated" for check in of_types):
         others.insert(0, "the interactive law of single request types")
     for tier in dict.fromkeys(check.tier for check in laws.conservation if check.verdict == "violated"):
         others.append(f"the balance of requests between clients and {tier}")
     lines = list(laws.sentences[:1])
     if others:
         lines.append(f"Violated besides: {', '.join(dict.fromkeys(others))}.")
+    if absent := dict.fromkeys(name for names in laws.absent.values() for name in names):
+        lines.append(f"Request types that never occurred in some run: {', '.join(absent)}.")
     return lines
 
 

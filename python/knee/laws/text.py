@@ -131,7 +131,10 @@ def _absent(absent: Sequence[tuple[int, int | None, Sequence[str]]], labels: Lab
         return []
     types = ", ".join(dict.fromkeys(name for _, _, names in absent for name in names))
     where = _listed(_place(clients, labels.get(point, ""), point) for point, clients, _ in absent)
-    return [f"By declaration every round of a client has {types}, and in some run none was answered, at {where}."]
+    return [
+        f"By declaration every round of a client has {types}, and in some run none was answered, at {where}. A short "
+        "run may lack one by chance."
+    ]
 
 
 def _worst(checks: Iterable[InteractiveCheck]) -> InteractiveCheck:
