@@ -146,10 +146,12 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     residuals = [values / values.mean() - 1 for _, values in answering]
     freedoms = np.array([values.size - 1 for values in residuals], np.float64)
     variances = np.array([values.var(ddof=1) for values in residuals])
-    pooled = are_alike(residuals)
-    if pooled:
-        variances[:] = (variances * freedoms).sum() / freedoms.sum()
-        freedoms[:] = freedoms.sum()
+    # Repetitions that are equal were rounded: they say nothing of noise.
+    equal = np.array([np.ptp(values) == 0 for values in residuals])
+    pooled = are_alike([values for values in residuals if np.ptp(values) > 0])
+    of_all = equal | pooled
+    variances[of_all] = (variances * freedoms).sum() / freedoms.sum()
+    freedoms[of_all] = freedoms.sum()
     # Of the means' logarithms.
     errors = variances / np.array([values.size for values in residuals])
     half_widths = stats.t.ppf(1 - (1 - level) / 2 / means.size, freedoms) * np.sqrt(errors) * means

@@ -48,6 +48,18 @@ def found(samples: Samples) -> Peak:
                 "The interval holds whichever of the 2 is chosen.",
             ),
         ),
+        # Equal because they were rounded, not because there is no noise.
+        (
+            {(1, 2): (100.0, 101.0), (8, 2): (300.0, 303.0), (8, 4): (304.0, 304.0), (16, 4): (250.0, 251.0)},
+            ("connections = 4: 304 requests/s (95% interval: 299 to 309).", "may be as large with clients = 8, conn"),
+        ),
+        (
+            {(1, 2): (100.0, 101.0), (8, 2): (200.0, 300.0), (8, 4): (304.0, 304.0), (16, 4): (250.0, 250.001)},
+            (
+                "connections = 4: 304 requests/s (95% interval: 197 to 468).",
+                "It may be as large with clients = 16, connections = 4; clients = 8",
+            ),
+        ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
             ("Throughput is largest with clients = 8, connections = 4: 303", "With the 3 others it is surely less."),
@@ -75,7 +87,17 @@ def found(samples: Samples) -> Peak:
             ),
         ),
     ],
-    ids=["one as large", "one measured once", "two silent", "all but one silent", "all alike", "many alike", "once"],
+    ids=[
+        "one as large",
+        "one measured once",
+        "equal",
+        "equal and not alike",
+        "two silent",
+        "all but one silent",
+        "all alike",
+        "many alike",
+        "once",
+    ],
 )
 def test_the_largest_is_named_with_those_that_may_be_as_large(samples: Samples, says: Sequence[str]) -> None:
     sentences = found(samples).sentences
