@@ -21,7 +21,7 @@ from knee.commands import Command
 from knee.dataset import Outcome, RunFolder
 from knee.deployment import GRAPH_TIMEOUT_S, LateStartError, Progress, deployment_of
 from knee.design import Run
-from knee.errors import DatasetError, ProcessError, SpecError
+from knee.errors import DatasetError, KneeError, ProcessError, SpecError
 from knee.hosts import Host
 from knee.interrupts import interrupts_deferred
 from knee.intervals import counted
@@ -147,16 +147,20 @@ class Lab:
                         if room is not None:
                             room.remove_data()
                     if left is not None:
-                        raise (KeyboardInterrupt if _is_interrupted() else ProcessError)(left)
+                        raise _with_left(sys.exception(), left)
         raise ProcessError(
             f"the clients were not connected when they were to start, at {_STARTS_MAX} attempts; the last took them "
             f"{took_s:.1f} s"
         )
 
 
-def _is_interrupted() -> bool:
-    """Whether what goes on at present is the end of an interrupt, which nothing else may take the place of."""
-    return isinstance(sys.exception(), KeyboardInterrupt)
+def _with_left(ended_by: BaseException | None, left: str) -> BaseException:
+    """What ends a run that has left something: nothing may take the place of an interrupt or of a failure's reason."""
+    if isinstance(ended_by, KeyboardInterrupt):
+        return KeyboardInterrupt(*ended_by.args, left)
+    if isinstance(ended_by, KneeError):
+        return type(ended_by)(f"{ended_by}; {left}")
+    return ProcessError(left)
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:

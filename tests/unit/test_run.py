@@ -15,7 +15,7 @@ from knee import cli, spec
 from knee.dataset import Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, Throughput, populating_s
 from knee.design import Run, runs
-from knee.errors import DatasetError, ProgramError, SpecError
+from knee.errors import DatasetError, KneeError, ProcessError, ProgramError, SpecError, StorageError
 from knee.hosts.local import LocalHost
 from knee.progress import PlainProgress, duration, name_of
 from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
@@ -255,6 +255,28 @@ def test_clients_that_were_late_are_given_what_they_took(
     lab = Lab(experiment, 1, folder, LocalHost(), Progress())
     assert lab.make(runs(experiment, seed=1)[:1], lambda *_: None).done == 1
     assert given_s == pytest.approx(leads_s)
+
+
+def test_what_was_left_is_told_beside_why_the_run_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons: list[KneeError] = [ProcessError("it ended"), StorageError("it is full")]
+
+    class Leaving(Deployment):
+        def measure(self, lead_s: float, progress: Progress) -> Outcome:
+            raise reasons.pop(0)
+
+        def clear(self) -> str | None:
+            return "something may be left"
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Leaving)
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    lab = Lab(experiment, 1, folder, LocalHost(), Progress())
+    tally = lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
+    assert [reason for _, reason in tally.failed] == ["it ended; something may be left"]
+    # Which ends the lab.
+    with pytest.raises(StorageError, match=r"^it is full; something may be left$"):
+        lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
 
 
 def test_a_run_in_words() -> None:
