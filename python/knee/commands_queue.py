@@ -31,6 +31,8 @@ _OF_WHO_ASKS = ("PGPASSWORD", "PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT", "PGSSL
 """Of PostgreSQL's variables those that knee-queue looks at, too. Any other would have psql ask another database."""
 _CONNECT_S = 10
 """As knee-queue."""
+REFUSED, UNCONNECTED = 1, 2
+"""What psql ends with when the server refuses a statement, and when there is no connection, or none any more."""
 
 Identity = tuple[int, int]
 """The numbers of a client and of the queue that it was made."""
@@ -197,12 +199,15 @@ def psql(process: str, url: str, pgpass: Path, script: Path) -> Command:
 
 
 def ask_elsewhere(process: str, url: str, statements: Sequence[str]) -> Command:
-    """Makes statements in a database that runs elsewhere, up to the first error, each as a transaction."""
+    """Makes statements in a database that runs elsewhere, up to the first error, each as a transaction.
+
+    Says "connected" before the first of them. Ends with REFUSED or UNCONNECTED when they could not be made.
+    """
     argv = [
         *tied(),
         str(programs.find_postgresql("psql")),
         *("--no-psqlrc", "--no-password", "--quiet", "--set", "ON_ERROR_STOP=1", "--set", "SHOW_CONTEXT=never"),
-        *("--dbname", url),
+        *("--dbname", url, "--command", '\\echo {"type":"connected"}'),
         *(part for statement in statements for part in ("--command", statement)),
     ]
     environment = (("PGCONNECT_TIMEOUT", str(_CONNECT_S)),)

@@ -294,7 +294,9 @@ class QueueDeployment(Deployment):
     _registered: Sequence[Identity] = ()
     """The clients that the backlog is from and to."""
     _claimed: tuple[str, str] | None = None
-    """A database that runs elsewhere, and the mark of the schema that was made there."""
+    """A database that runs elsewhere, and the mark of the schema that was made there, or may have been."""
+    _connected = False
+    """Whether that database has let anybody in."""
 
     def clear(self) -> str | None:
         """See Deployment."""
@@ -309,10 +311,15 @@ class QueueDeployment(Deployment):
         except ProcessError as error:
             self._host.close(0)
             return (
-                f'the schema knee_queue ("{mark}") may be left in {url} and could not be removed: {error}; '
-                "remove it with DROP SCHEMA knee_queue CASCADE"
+                f"the schema knee_queue may be left in {url} and could not be removed: {error}; "
+                f'if the comment on knee_queue there is "{mark}", remove it with DROP SCHEMA knee_queue CASCADE'
             )
         return None
+
+    def _note(self, command: Command, message: dict[str, Any]) -> None:
+        super()._note(command, message)
+        if message.get("type") == "connected":
+            self._connected = True
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
         seconds = self._spec.measure.seconds
@@ -372,10 +379,17 @@ class QueueDeployment(Deployment):
         mark = f"made by knee run {self._spec.experiment.name} {secrets.token_hex(8)}"
         # Interrupted half-way nobody would know whether it is there.
         with interrupts_deferred():
+            asking = self._start(commands_queue.ask_elsewhere("claim", url, schema.claim(mark)))
             self._claimed = (url, mark)
-            self._finished(
-                self._start(commands_queue.ask_elsewhere("claim", url, schema.claim(mark))), _DATABASE_MADE_S
-            )
+            try:
+                self._finished(asking, _DATABASE_MADE_S)
+            except ProcessError:
+                # Of a connection that was lost, or somebody who does not end, nobody knows what was made.
+                if asking.poll() == commands_queue.REFUSED or (
+                    asking.poll() == commands_queue.UNCONNECTED and not self._connected
+                ):
+                    self._claimed = None
+                raise
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Have psql run a script in a database that the lab has started."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
-from systems import wait_until
+from systems import free_port, wait_until
 
 from knee import commands_queue, programs, schema
 from knee.commands_queue import Cluster
@@ -188,9 +188,16 @@ def test_who_is_interrupted_while_he_migrates_leaves_nothing_either(tmp_path: Pa
 
 def test_what_somebody_has_made_there_is_left_alone(tmp_path: Path, elsewhere: Elsewhere) -> None:
     elsewhere.sql("CREATE SCHEMA knee_queue; CREATE TABLE knee_queue.message AS SELECT 'theirs' AS content")
-    with begun(tmp_path, elsewhere, seconds=2) as process:
-        said, _ = process.communicate(timeout=PATIENCE_S)
+    migrating = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    with elsewhere.session() as holder:
+        # They are at work on it: whoever wanted to remove what is theirs would wait, and fail.
+        print(f"SELECT pg_advisory_lock({schema.MIGRATING});", file=holder.stdin, flush=True)
+        wait_until(lambda: elsewhere.sql(migrating) == "1", "they migrate", PATIENCE_S)
+        with begun(tmp_path, elsewhere, seconds=2) as process:
+            said, _ = process.communicate(timeout=PATIENCE_S)
+        holder.communicate()
     assert process.returncode == 1, said
+    assert "may be left" not in dataset(tmp_path).points["reason"][0]
     assert "database messages has a schema knee_queue (not by knee run), which this run has not made" in said
     assert elsewhere.sql("SELECT content FROM knee_queue.message") == "theirs"
     # Nor what another run has made, which may be at work.
@@ -200,6 +207,14 @@ def test_what_somebody_has_made_there_is_left_alone(tmp_path: Path, elsewhere: E
     assert elsewhere.sql("SELECT content FROM knee_queue.message") == "theirs"
     elsewhere.sql(schema.release("made by knee run other 1")[-1])
     assert elsewhere.sql(HAS_SCHEMA) == "f"
+
+
+def test_where_nobody_serves_a_database_nothing_is_said_to_be_left(tmp_path: Path) -> None:
+    with begun(tmp_path, Elsewhere(f"127.0.0.1:{free_port()}", tmp_path / "pgpass"), seconds=2) as process:
+        said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, said
+    (reason,) = dataset(tmp_path).points["reason"]
+    assert reason.startswith("claim failed: exit code 2") and "knee_queue" not in reason, reason
 
 
 def test_what_could_not_be_removed_is_told(tmp_path: Path, elsewhere: Elsewhere) -> None:
@@ -212,7 +227,7 @@ def test_what_could_not_be_removed_is_told(tmp_path: Path, elsewhere: Elsewhere)
     # It stays an interrupt.
     assert process.returncode == 130, said
     for told in (said, dataset(tmp_path).points["reason"][0]):
-        assert 'the schema knee_queue ("made by knee run elsewhere ' in told
-        assert f"postgresql://bench@{elsewhere.address}/messages" in told
+        assert f"the schema knee_queue may be left in postgresql://bench@{elsewhere.address}/messages" in told
+        assert 'if the comment on knee_queue there is "made by knee run elsewhere ' in told
         assert "DROP SCHEMA knee_queue CASCADE" in told
     assert elsewhere.sql(HAS_SCHEMA, "knee") == "t"

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from knee import cli, spec
 from knee.dataset import Outcome, RunFolder
-from knee.deployment import Deployment, LateStartError, Progress, Throughput, populating_s
+from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, populating_s
 from knee.design import Run, runs
 from knee.errors import DatasetError, KneeError, ProcessError, ProgramError, SpecError, StorageError
 from knee.hosts.local import LocalHost
@@ -277,6 +277,44 @@ def test_what_was_left_is_told_beside_why_the_run_failed(tmp_path: Path, monkeyp
     # Which ends the lab.
     with pytest.raises(StorageError, match=r"^it is full; something may be left$"):
         lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
+
+
+class Claiming(QueueDeployment):
+    """Makes the schema in a database elsewhere, and no more."""
+
+    def measure(self, lead_s: float, progress: Progress) -> Outcome:
+        self._folder.point_folder(self._run)
+        self._claim("postgresql://bench@h:5432/messages")
+        return Outcome("done", start_unix_s=1_700_000_000)
+
+
+@pytest.mark.parametrize(
+    ("claims", "removes"),
+    [
+        ("exit 0", True),
+        # Refused, by somebody else's schema or for want of the right to make one.
+        ("exit 1", False),
+        # Nobody is there.
+        ("exit 2", False),
+        # The connection was lost, maybe with the answer on its way.
+        ("""echo '{"type":"connected"}'; exit 2""", True),
+        ("kill -KILL $$", True),
+    ],
+)
+def test_only_what_may_have_been_made_elsewhere_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: str, removes: bool
+) -> None:
+    (tmp_path / "psql").write_text(f"#!/bin/sh\ncase $* in *'CREATE SCHEMA'*) {claims};; esac\n")
+    (tmp_path / "psql").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
+    experiment = spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]})
+    folder = RunFolder.create(tmp_path, "x", DATABASE)
+    folder.write_manifest({})
+    told: list[str] = []
+    lab = Lab(experiment, 1, folder, LocalHost(), Progress())
+    lab.make(runs(experiment, seed=1)[:1], lambda _, started: told.extend(one.process for one in started))
+    assert told == (["claim", "release"] if removes else ["claim"])
 
 
 def test_a_run_in_words() -> None:
