@@ -128,7 +128,10 @@ class Deployment:
         )
 
     def clear(self) -> str | None:
-        """Remove what was made elsewhere, once all processes are gone; what could not be, and why."""
+        """Remove what was made elsewhere, once all processes are gone; what could not be, and why.
+
+        To be called with interrupts deferred: one that ended it half-way would leave what nobody hears of.
+        """
         return None
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
@@ -304,10 +307,8 @@ class QueueDeployment(Deployment):
             return None
         url, mark = self._claimed
         try:
-            with interrupts_deferred():
-                self._finished(
-                    self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark))), _DATABASE_MADE_S
-                )
+            asking = self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark)))
+            self._finished(asking, _DATABASE_MADE_S)
         except ProcessError as error:
             self._host.close(0)
             return (

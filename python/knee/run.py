@@ -19,7 +19,7 @@ from typing import Any
 from knee import __version__, commands, programs
 from knee.commands import Command
 from knee.dataset import Outcome, RunFolder
-from knee.deployment import GRAPH_TIMEOUT_S, LateStartError, Progress, deployment_of
+from knee.deployment import GRAPH_TIMEOUT_S, Deployment, LateStartError, Progress, deployment_of
 from knee.design import Run
 from knee.errors import DatasetError, KneeError, ProcessError, SpecError
 from knee.hosts import Host
@@ -141,17 +141,29 @@ class Lab:
                 try:
                     self._host.close(_ABORT_GRACE_S)
                 finally:
-                    try:
-                        left = deployment.clear()
-                    finally:
-                        if room is not None:
-                            room.remove_data()
-                    if left is not None:
-                        raise _with_left(sys.exception(), left)
+                    self._clear(deployment, room)
         raise ProcessError(
             f"the clients were not connected when they were to start, at {_STARTS_MAX} attempts; the last took them "
             f"{took_s:.1f} s"
         )
+
+    @staticmethod
+    def _clear(deployment: Deployment, room: Scratch | None) -> None:
+        """Remove what a run has made; what could not be is told together with what ended the run."""
+        ended_by, left = sys.exception(), None
+        try:
+            with interrupts_deferred():
+                try:
+                    left = deployment.clear()
+                finally:
+                    if room is not None:
+                        room.remove_data()
+        except KeyboardInterrupt as interrupt:
+            if left is None:
+                raise
+            ended_by = interrupt
+        if left is not None:
+            raise _with_left(ended_by, left)
 
 
 def _with_left(ended_by: BaseException | None, left: str) -> BaseException:

@@ -29,6 +29,7 @@ PATIENCE_S = 300.0
 
 PASSWORD = "kept-to-themselves"
 HAS_SCHEMA = "SELECT to_regnamespace('knee_queue') IS NOT NULL"
+MIGRATING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
 
 EXPERIMENT = """\
 [experiment]
@@ -188,11 +189,10 @@ def test_who_is_interrupted_while_he_migrates_leaves_nothing_either(tmp_path: Pa
 
 def test_what_somebody_has_made_there_is_left_alone(tmp_path: Path, elsewhere: Elsewhere) -> None:
     elsewhere.sql("CREATE SCHEMA knee_queue; CREATE TABLE knee_queue.message AS SELECT 'theirs' AS content")
-    migrating = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
     with elsewhere.session() as holder:
         # They are at work on it: whoever wanted to remove what is theirs would wait, and fail.
         print(f"SELECT pg_advisory_lock({schema.MIGRATING});", file=holder.stdin, flush=True)
-        wait_until(lambda: elsewhere.sql(migrating) == "1", "they migrate", PATIENCE_S)
+        wait_until(lambda: elsewhere.sql(MIGRATING) == "1", "they migrate", PATIENCE_S)
         with begun(tmp_path, elsewhere, seconds=2) as process:
             said, _ = process.communicate(timeout=PATIENCE_S)
         holder.communicate()
@@ -231,3 +231,21 @@ def test_what_could_not_be_removed_is_told(tmp_path: Path, elsewhere: Elsewhere)
         assert 'if the comment on knee_queue there is "made by knee run elsewhere ' in told
         assert "DROP SCHEMA knee_queue CASCADE" in told
     assert elsewhere.sql(HAS_SCHEMA, "knee") == "t"
+
+
+def test_what_could_not_be_removed_is_told_to_whoever_did_not_wait_for_it(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    removes = "FROM pg_stat_activity WHERE wait_event = 'advisory' AND application_name = 'psql'"
+    with elsewhere.session() as holder, begun(tmp_path, elsewhere, seconds=600) as process:
+        wait_until(lambda: works(process), "clients are at work", PATIENCE_S)
+        print(f"SELECT pg_advisory_lock({schema.MIGRATING});", file=holder.stdin, flush=True)
+        wait_until(lambda: elsewhere.sql(MIGRATING) == "1", "somebody migrates", PATIENCE_S)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: elsewhere.sql(f"SELECT count(*) {removes}") == "1", "it waits to remove it", PATIENCE_S)
+        process.send_signal(signal.SIGINT)
+        elsewhere.sql(f"SELECT pg_terminate_backend(pid) {removes}")
+        said, _ = process.communicate(timeout=PATIENCE_S)
+        holder.communicate()
+    assert process.returncode == 130, said
+    for told in (said, dataset(tmp_path).points["reason"][0]):
+        assert "the schema knee_queue may be left in" in told
+    assert elsewhere.sql(HAS_SCHEMA) == "t"

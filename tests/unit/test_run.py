@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from knee import cli, spec
-from knee.dataset import Outcome, RunFolder
+from knee.dataset import Dataset, Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, populating_s
 from knee.design import Run, runs
 from knee.errors import DatasetError, KneeError, ProcessError, ProgramError, SpecError, StorageError
@@ -277,6 +277,27 @@ def test_what_was_left_is_told_beside_why_the_run_failed(tmp_path: Path, monkeyp
     # Which ends the lab.
     with pytest.raises(StorageError, match=r"^it is full; something may be left$"):
         lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
+
+
+def test_who_interrupts_what_cannot_be_removed_is_told_that_it_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(Deployment):
+        def measure(self, lead_s: float, progress: Progress) -> Outcome:
+            raise KeyboardInterrupt
+
+        def clear(self) -> str | None:
+            os.kill(os.getpid(), signal.SIGINT)
+            return "something may be left"
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Interrupted)
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    with pytest.raises(KeyboardInterrupt) as ended:
+        Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    assert ended.value.args == ("something may be left",)
+    assert Dataset.open(folder.path).points["reason"].to_list() == ["interrupted; something may be left"]
 
 
 class Claiming(QueueDeployment):
