@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from systems import wait_until
+from systems import is_gone, wait_until
 
 from knee import commands_queue
 from knee.commands import Command, tied
@@ -145,6 +145,20 @@ def test_a_share_of_the_processors_is_all_that_a_cluster_gets(host: LocalHost, t
         finally:
             host.close(PATIENCE_S)
         assert not own_groups()
+
+
+@pytest.mark.skipif(not shares_cpus(), reason="nobody may make control groups here")
+def test_a_share_of_the_processors_is_given_back_when_whoever_had_it_crashes(host: LocalHost, tmp_path: Path) -> None:
+    # As a session with a query does, one process goes on.
+    command = Command("store-0", "store", ("sh", "-c", "sleep 600 & echo $! >&2; kill -KILL $$"), cpus=0.25)
+    process = host.start(command, tmp_path / "lines", tmp_path / "log", lambda *_: None)
+    wait_until(lambda: process.poll() is not None, "it has crashed", PATIENCE_S)
+    wait_until(lambda: (tmp_path / "log").read_text().endswith("\n"), "it is said who goes on", PATIENCE_S)
+    left = psutil.Process(int((tmp_path / "log").read_text()))
+    assert own_groups() and left.is_running()
+    host.close(PATIENCE_S)
+    assert not own_groups()
+    assert is_gone(left)
 
 
 class Overtaken(subprocess.Popen[bytes]):

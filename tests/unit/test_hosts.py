@@ -217,6 +217,9 @@ class Stopped(LocalProcess):
     def kill(self) -> None:
         pass
 
+    def close_share(self) -> None:
+        pass
+
     def wait(self, timeout_s: float) -> int:
         self.waited = True
         if not self.ends:

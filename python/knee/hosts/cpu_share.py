@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -14,6 +16,8 @@ _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
 """The kernel's own: the share is had in every tenth of a second."""
 _QUOTA_MIN_US = 1000
+_KILLED_S = 10
+_POLL_S = 0.02
 
 _NUMBERS = count()
 """Of the groups of this lab."""
@@ -38,11 +42,16 @@ class CpuShare:
         return [taskset, "--cpu-list", ",".join(map(str, self._allowed))]
 
     def close(self) -> None:
-        """Remove the group, when nothing is in it any more."""
-        if self._group is not None:
-            # Whoever is left in it keeps it; it costs nothing.
-            with suppress(OSError):
+        """Remove the group, and end whoever is left in it: a query goes on when the database around it has crashed."""
+        deadline = time.monotonic() + _KILLED_S
+        while self._group is not None and self._group.exists() and time.monotonic() < deadline:
+            try:
                 self._group.rmdir()
+            except OSError:
+                for pid in (self._group / "cgroup.procs").read_text(encoding="ascii").split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                time.sleep(_POLL_S)
 
 
 def shares_cpus() -> bool:

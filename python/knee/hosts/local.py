@@ -66,8 +66,7 @@ class LocalProcess:
         except OSError as error:
             lines_file.close()
             log_file.close()
-            if self._share is not None:
-                self._share.close()
+            self.close_share()
             raise ProcessError(f"{command.process}: {command.argv[0]} cannot be started: {error.strerror}") from error
         assert self._popen.stdout is not None and self._popen.stderr is not None
         self.pid = self._popen.pid
@@ -108,11 +107,16 @@ class LocalProcess:
             code = self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise ProcessError(f"{self.command.process} did not end within {timeout_s:.0f} s") from None
+        # Before the pumps, which wait for whoever else can still print.
+        self.close_share()
         for pump in self._pumps:
             pump.join()
+        return code
+
+    def close_share(self) -> None:
+        """Give back its share of the processors, once it has ended, and end what it has left there."""
         if self._share is not None:
             self._share.close()
-        return code
 
     def stop(self, grace_s: float) -> int:
         """See Process."""
@@ -254,6 +258,9 @@ class LocalHost:
                         process.wait(_KILLED_S)
             raise
         finally:
+            # Also of those that had ended by themselves, for which nobody has waited.
+            for process in self._processes:
+                process.close_share()
             self._processes.clear()
             self._ports.close()
 
