@@ -16,7 +16,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// A server that may open fewer files than more clients need says so.
 const FEW: &[&str] = &["--clients-max", "100"];
 
-/// What the first seed's clients ask for, in turn.
+/// What a client asks for in a round of `send-list-read-remove`.
 const SEED_OPS: [&str; 4] = ["send", "list_queues", "read_all", "remove"];
 
 /// Runs `knee-load queue` to its end; its summary.
