@@ -23,7 +23,7 @@ from knee.commands import Command
 from knee.commands_queue import Identity
 from knee.dataset import Outcome, RunFolder, writing
 from knee.design import Run
-from knee.errors import ProcessError
+from knee.errors import ProcessError, StorageError
 from knee.hosts import Host, Process
 from knee.interrupts import interrupts_deferred
 from knee.probe import Probe, Sample
@@ -309,7 +309,7 @@ class QueueDeployment(Deployment):
         try:
             asking = self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark)))
             self._finished(asking, _DATABASE_MADE_S)
-        except ProcessError as error:
+        except (ProcessError, StorageError) as error:
             self._host.close(0)
             return (
                 f"the schema knee_queue may be left in {url} and could not be removed: {error}; "

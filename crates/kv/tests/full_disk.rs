@@ -267,7 +267,7 @@ fn does_not_fit(path: &Path) {
         // Nobody is told that there is no room for what is written.
         assert_eq!(store.reclaim(), Ok(false));
         let told = store.shortage().expect("it does not fit");
-        assert!(told.starts_with("no room to move"), "{told}");
+        assert!(told.starts_with("what is alive"), "{told}");
         write(&store, key, put);
     }
     filler.set_len(0).expect("it is open");

@@ -48,8 +48,9 @@ class CpuShare:
             try:
                 self._group.rmdir()
             except OSError:
-                for pid in (self._group / "cgroup.procs").read_text(encoding="ascii").split():
-                    with suppress(ProcessLookupError):
+                # Somebody else may remove it, too, or what is in it may just have ended.
+                with suppress(OSError):
+                    for pid in (self._group / "cgroup.procs").read_text(encoding="ascii").split():
                         os.kill(int(pid), signal.SIGKILL)
                 time.sleep(_POLL_S)
 

@@ -420,6 +420,9 @@ impl Log {
             // Before somebody else has the blocks. That it cannot be had is told to who needs one.
             let _ = self.spares.fill(Share::of_all(RESERVED), true, || self.make_segment());
         }
+        if self.segment(id).is_some_and(|segment| segment.reserved > self.segment_bytes) {
+            self.spares.forget_unmovable();
+        }
         self.replace(id, None);
         self.spares.freed();
         Ok(())

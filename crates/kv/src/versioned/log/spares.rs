@@ -202,7 +202,9 @@ impl Spares {
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Earmark<'_>, Unwritable> {
         let mut state = self.filled(Share::of_all(count), For::Moving, make)?;
-        state.unmovable = None;
+        if count > 0 {
+            state.unmovable = None;
+        }
         self.note_earmarked(&mut state, count);
         Ok(Earmark(self))
     }
@@ -313,11 +315,16 @@ impl Spares {
                 Some(format!("another segment of the log cannot be made: {why}; {refused}"))
             }
             (None, Some(Shortage { why, .. })) => Some(format!(
-                "no room to move what is alive in a segment that is larger than others: {why}; its \
-                 space is not had back until there is"
+                "what is alive in a segment that is larger than others cannot be moved: {why}; its \
+                 space is not had back until it can"
             )),
             (None, None) => None,
         }
+    }
+
+    /// One is gone that was larger: it needs no room any more.
+    pub(super) fn forget_unmovable(&self) {
+        lock(&self.state).unmovable = None;
     }
 
     /// Nobody needs another one: whether there would be room is no longer known.
@@ -465,7 +472,10 @@ mod tests {
         let refused = spares.earmark(6, few).unwrap_err();
         assert!(refused.is_full() && !spares.is_short() && !spares.is_wanted());
         let told = spares.shortage().unwrap();
-        assert!(told.starts_with("no room to move"), "{told}");
+        assert!(told.starts_with("what is alive"), "{told}");
+        // One that needs none says nothing of that.
+        drop(spares.earmark(0, few).unwrap());
+        assert_eq!(spares.shortage(), Some(told));
         spares.take(RESERVED, false, few).unwrap();
         assert!(!spares.is_short());
         // Nor does it ask again at once.
