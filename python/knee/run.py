@@ -172,6 +172,10 @@ def _with_left(ended_by: BaseException | None, left: str) -> BaseException:
         return KeyboardInterrupt(*ended_by.args, left)
     if isinstance(ended_by, KneeError):
         return type(ended_by)(f"{ended_by}; {left}")
+    if ended_by is not None:
+        # A fault of the lab's own: no run that failed.
+        ended_by.add_note(left)
+        return ended_by
     return ProcessError(left)
 
 

@@ -15,7 +15,7 @@ from knee import cli, spec
 from knee.dataset import Dataset, Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, populating_s
 from knee.design import Run, runs
-from knee.errors import DatasetError, KneeError, ProcessError, ProgramError, SpecError, StorageError
+from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError
 from knee.hosts.local import LocalHost
 from knee.progress import PlainProgress, duration, name_of
 from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
@@ -258,7 +258,7 @@ def test_clients_that_were_late_are_given_what_they_took(
 
 
 def test_what_was_left_is_told_beside_why_the_run_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reasons: list[KneeError] = [ProcessError("it ended"), StorageError("it is full")]
+    reasons: list[Exception] = [ProcessError("it ended"), StorageError("it is full"), ValueError("a fault")]
 
     class Leaving(Deployment):
         def measure(self, lead_s: float, progress: Progress) -> Outcome:
@@ -277,6 +277,10 @@ def test_what_was_left_is_told_beside_why_the_run_failed(tmp_path: Path, monkeyp
     # Which ends the lab.
     with pytest.raises(StorageError, match=r"^it is full; something may be left$"):
         lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
+    # Nor is a fault of its own taken for a run that failed.
+    with pytest.raises(ValueError, match="a fault") as raised:
+        lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
+    assert raised.value.__notes__ == ["something may be left"]
 
 
 def test_who_interrupts_what_cannot_be_removed_is_told_that_it_is_left(
