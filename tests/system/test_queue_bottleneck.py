@@ -31,7 +31,7 @@ loop = "list-receive-send"
 "load.clients" = [4, 16]
 [measure]
 repetitions = 2
-seconds = 4
+seconds = 8
 warmup_s = 1
 cooldown_s = 0
 """
@@ -59,12 +59,12 @@ class OfItself(Dataset):
     [(1, "the middleware's connections", True), (8, "the middleware's worker slots", False)],
 )
 def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int, bottleneck: str, waits: bool
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int, bottleneck: str, waits: bool
 ) -> None:
     monkeypatch.setattr("knee.schema.indexes", lambda _: [SLOW])
     text = EXPERIMENT.format(connections=connections)
     experiment = spec.parse(text, "connections.toml")
-    folder = RunFolder.create(tmp_path, "connections", text)
+    folder = RunFolder.create(memory_path, "connections", text)
     folder.write_manifest({"overrides": {}})
     tally = run.Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1), lambda *_: None)
     assert (tally.done, tally.failed) == (4, [])
@@ -74,7 +74,7 @@ def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
     (verdict,) = found.verdicts
     assert verdict.bottleneck is not None
     assert (verdict.bottleneck.status, verdict.bottleneck.names) == ("found", (bottleneck,)), verdict.bottleneck
-    page = tmp_path / "report.html"
+    page = memory_path / "report.html"
     report.write(dataset, page, found)
     assert f"The bottleneck is {bottleneck} (" in html.unescape(page.read_text(encoding="utf-8"))
     # What decides it: whoever has a connection waits for the database all the time, and the slots for a connection.

@@ -56,9 +56,9 @@ def asked_for(configuration: Configuration) -> set[str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_experiment_asks_for_all_of_its_loop_and_nothing_fails(tmp_path: Path, name: str) -> None:
+def test_an_experiment_asks_for_all_of_its_loop_and_nothing_fails(memory_path: Path, name: str) -> None:
     experiment = shortened(name)
-    folder = RunFolder.create(tmp_path, name, spec.read(EXPERIMENTS / f"{name}.toml"))
+    folder = RunFolder.create(memory_path, name, spec.read(EXPERIMENTS / f"{name}.toml"))
     folder.write_manifest({"overrides": experiment.overrides})
     tally = run.Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1), lambda *_: None)
     assert (tally.done, tally.failed) == (1, [])
