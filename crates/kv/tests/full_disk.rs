@@ -46,6 +46,13 @@ fn open(path: &Path, bytes_max: u64) -> Store {
     Store::open(OPTIONS, &directory, bytes_max).expect("it opens").0
 }
 
+fn with_segments(path: &Path, segment_bytes: usize) -> Store {
+    let options = StoreOptions { segment_bytes, ..OPTIONS };
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    Store::open(options, &directory, 1 << 30).expect("it opens").0
+}
+
 /// Keys that follow each other in the log die at different times: its segments are half dead, each.
 fn goes_on(path: &Path, bytes_max: u64) {
     let mut store = open(path, bytes_max);
@@ -108,42 +115,66 @@ fn deletes(path: &Path) {
     assert!(store.figures().file_bytes <= 3 * SEGMENT_BYTES as u64, "{:?}", store.figures());
 }
 
+/// What several put who write at the same time, each until it was refused for long: a key and a value of each
+/// writer in each step.
+fn written(store: &Store, what: impl Fn(u32, u32) -> (u32, &'static [u8]) + Sync) -> Vec<u32> {
+    let there = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for writer in 1..=WRITERS {
+            let (mut items, there, what) = (Items::new(store.clone()), &there, &what);
+            scope.spawn(move || {
+                let mut refused = 0;
+                for step in 0.. {
+                    let (key, value) = what(writer, step);
+                    match put(&mut items, key, value) {
+                        Ok(()) => there.lock().expect("nobody panics").push(key),
+                        Err(Refused::NoSpace) => refused += 1,
+                        // That it was deleted in another round was forgotten meanwhile.
+                        Err(Refused::Changed) => {}
+                        Err(error) => panic!("{error:?}"),
+                    }
+                    if refused == 200 {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    there.into_inner().expect("nobody panics")
+}
+
+fn put(items: &mut Items, key: u32, value: &[u8]) -> Result<(), Refused> {
+    let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+    items.update(&key.to_le_bytes(), 1, |_| (put, ())).0.map(drop)
+}
+
+fn remove(items: &mut Items, key: u32) {
+    let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
+    removed.expect("a full disk takes deletes");
+}
+
+/// All of the disk but so many bytes is somebody else's.
+fn taken_but(path: &Path, left: u64) -> fs::File {
+    let mut filler = fs::File::create(path.join("filler")).expect("a file");
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    let filled = filler.metadata().expect("it is open").len();
+    filler.set_len(filled.saturating_sub(left)).expect("it is larger");
+    filler
+}
+
 /// Several write while the keeper moves what is alive, until nothing can be had back. What it has moved is not
 /// followed by others' writes into the segments that are reserved: there is room for every delete then.
 fn takes_deletes(path: &Path) {
     for round in 0..ROUNDS {
         let store = open(path, 1 << 30);
         let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-        let there = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for writer in 0..WRITERS {
-                let (mut items, there) = (Items::new(store.clone()), &there);
-                scope.spawn(move || {
-                    let mut refused = 0;
-                    for step in 0.. {
-                        // Some are overwritten, of all sizes.
-                        let key: u32 = writer << 20 | (step - step % 7 / 4);
-                        let value = &[1; 4000][..(step * 7919 + round) as usize % 50 * 80];
-                        let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
-                        match items.update(&key.to_le_bytes(), 1, |_| (put, ())).0 {
-                            Ok(_) => there.lock().expect("nobody panics").push(key),
-                            Err(Refused::NoSpace) => refused += 1,
-                            // That it was deleted in another round was forgotten meanwhile.
-                            Err(Refused::Changed) => {}
-                            Err(error) => panic!("{error:?}"),
-                        }
-                        if refused == 200 {
-                            break;
-                        }
-                    }
-                });
-            }
+        // Some are overwritten, of all sizes.
+        let there = written(&store, |writer, step| {
+            let bytes = (step * 7919 + round) as usize % 50 * 80;
+            (writer << 20 | (step - step % 7 / 4), &[1; 4000][..bytes])
         });
         let mut items = Items::new(store.clone());
-        for key in there.into_inner().expect("nobody panics") {
-            let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
-            removed.expect("a full disk takes deletes");
-        }
+        there.into_iter().for_each(|key| remove(&mut items, key));
         assert_eq!(store.keys(), 0);
         drop(keeper);
     }
@@ -181,56 +212,19 @@ fn takes_deletes_in_any_order(path: &Path) {
 /// ones, several write, and what is free of the disk is not enough for all.
 fn takes_deletes_behind_larger_segments(path: &Path) {
     for round in 0..ROUNDS {
-        let with = |segment_bytes| {
-            let options = StoreOptions { segment_bytes, ..OPTIONS };
-            let path = path.to_owned();
-            let directory =
-                DirectoryOptions { path, durability: Durability::Always, repair: false };
-            Store::open(options, &directory, 1 << 30).expect("it opens").0
-        };
-        let put = |items: &mut Items, key: u32| {
-            let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[1; 1000] };
-            items.update(&key.to_le_bytes(), 1, |_| (put, ())).0.map(drop)
-        };
-        let remove = |items: &mut Items, key: u32| {
-            let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
-            removed.expect("a full disk takes deletes");
-        };
-        let mut items = Items::new(with(2 * SEGMENT_BYTES));
-        let keys = (0..).find(|key| put(&mut items, *key).is_err()).expect("the disk is small");
+        let mut items = Items::new(with_segments(path, 2 * SEGMENT_BYTES));
+        let keys = (0..)
+            .find(|key| put(&mut items, *key, &[1; 1000]).is_err())
+            .expect("the disk is small");
         (0..keys).filter(|key| key % 8 > 3).for_each(|key| remove(&mut items, key));
         drop(items);
-        let store = with(SEGMENT_BYTES / 8);
-        let mut filler = fs::File::create(path.join("filler")).expect("a file");
-        while filler.write_all(&[1; 4096]).is_ok() {}
-        let filled = filler.metadata().expect("it is open").len();
-        let left = u64::from(6 + 2 * round) * SEGMENT_BYTES as u64 / 8;
-        filler.set_len(filled.saturating_sub(left)).expect("it is larger");
+        let store = with_segments(path, SEGMENT_BYTES / 8);
+        let _filler = taken_but(path, u64::from(6 + 2 * round) * SEGMENT_BYTES as u64 / 8);
         let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-        let there = Mutex::new((0..keys).filter(|key| key % 8 < 4).collect::<Vec<_>>());
-        thread::scope(|scope| {
-            for writer in 1..=WRITERS {
-                let (mut items, there) = (Items::new(store.clone()), &there);
-                scope.spawn(move || {
-                    let mut refused = 0;
-                    for key in writer << 20.. {
-                        match put(&mut items, key) {
-                            Ok(()) => there.lock().expect("nobody panics").push(key),
-                            Err(Refused::NoSpace) => refused += 1,
-                            // As above.
-                            Err(Refused::Changed) => {}
-                            Err(error) => panic!("{error:?}"),
-                        }
-                        if refused == 200 {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
+        let there = written(&store, |writer, step| (writer << 20 | step, &[1; 1000]));
+        let there = (0..keys).filter(|key| key % 8 < 4).chain(there);
         let mut items = Items::new(store.clone());
-        let there = there.into_inner().expect("nobody panics");
-        there.into_iter().for_each(|key| remove(&mut items, key));
+        there.for_each(|key| remove(&mut items, key));
         assert_eq!(store.keys(), 0);
         drop((items, keeper, store));
         fs::remove_file(path.join("filler")).expect("it is there");
@@ -239,30 +233,18 @@ fn takes_deletes_behind_larger_segments(path: &Path) {
 
 /// What is alive in a large segment does not fit what is free of the disk, and those who write do.
 fn does_not_fit(path: &Path) {
-    let with = |segment_bytes| {
-        let options = StoreOptions { segment_bytes, ..OPTIONS };
-        let directory = DirectoryOptions {
-            path: path.to_owned(),
-            durability: Durability::Always,
-            repair: false,
-        };
-        Store::open(options, &directory, 1 << 30).expect("it opens").0
-    };
     let write = |store: &Store, key: u32, action| {
         let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
         let made = store.write(&write, None, 1).expect("there is room");
         store.sync(made.sequence).expect("the disk takes it");
     };
     let put = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[1; 1000] };
-    let store = with(8 * SEGMENT_BYTES);
+    let store = with_segments(path, 8 * SEGMENT_BYTES);
     (0..400).for_each(|key| write(&store, key, put));
     (0..240).for_each(|key| write(&store, key, Action::Delete));
     drop(store);
-    let store = with(SEGMENT_BYTES / 8);
-    let mut filler = fs::File::create(path.join("filler")).expect("a file");
-    while filler.write_all(&[1; 4096]).is_ok() {}
-    let filled = filler.metadata().expect("it is open").len();
-    filler.set_len(filled - 2 * SEGMENT_BYTES as u64).expect("it is larger");
+    let store = with_segments(path, SEGMENT_BYTES / 8);
+    let filler = taken_but(path, 2 * SEGMENT_BYTES as u64);
     for key in 500..510 {
         // Nobody is told that there is no room for what is written.
         assert_eq!(store.reclaim(), Ok(false));

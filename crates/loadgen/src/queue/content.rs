@@ -15,8 +15,8 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 /// Letters that a random number of 64 bits is good for.
 const PER_NUMBER: usize = 10;
 
-/// Random letters that all messages are cut out of: a letter drawn for each of theirs would take longer than
-/// it takes to send it. They are more than what compresses a message looks back on, 4 KiB or 64.
+/// Random letters that all messages are cut out of: to draw each of theirs would be time between two requests
+/// that no law knows of. They are more than what compresses a message looks back on, 4 KiB or 64.
 static BLOCK: LazyLock<String> = LazyLock::new(|| {
     let mut random = Random::stream(0, 0);
     let mut block = String::with_capacity(BLOCK_BYTES + PER_NUMBER);
