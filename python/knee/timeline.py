@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.intervals import number
+from knee.outcomes import OUTCOMES
 from knee.trim import RESPONSE_NS, RUN, trim
 
 if TYPE_CHECKING:
@@ -44,6 +45,24 @@ def load_per_second(dataset: Dataset) -> pl.DataFrame:
         )
         .select(*RUN, _MIDDLE, "throughput", "response_ms")
         .sort(*RUN, "middle_s")
+    )
+
+
+def operations_per_second(dataset: Dataset) -> pl.DataFrame:
+    """The clients' view of every operation: `point, repetition, middle_s, op, response_ms`, over all load hosts.
+
+    Reads are one operation, whatever came of them. A second in which nothing was answered of an operation has no row of
+    it, nor one in which all that was is of unknown time.
+    """
+    reads = pl.when(pl.col("op").is_in(OUTCOMES)).then(pl.lit("read")).otherwise("op").alias("op")
+    return (
+        _within_run(dataset.windows, dataset.points)
+        .filter(pl.col("role") == "load")
+        .group_by(*RUN, "elapsed_s", reads)
+        .agg((RESPONSE_NS / _NS_PER_MS).alias("response_ms"))
+        .drop_nulls("response_ms")
+        .select(*RUN, _MIDDLE, "op", "response_ms")
+        .sort(*RUN, "middle_s", "op")
     )
 
 

@@ -7,9 +7,10 @@ import re
 from html import unescape
 from typing import Any
 
+import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
-from versioned import versioned_dataset
+from versioned import SECONDS, versioned_dataset
 
 from knee.diagnose import diagnose
 from knee.report.page import html
@@ -66,6 +67,16 @@ def test_only_what_the_store_told_something_of_is_drawn(page: str) -> None:
     assert {row["value"] for row in drawn["store-commits"]["data"]["values"]} == {19.0}
     # No snapshot was ever open.
     assert "store-snapshots" not in drawn
+
+
+def test_each_operation_is_drawn_second_by_second_where_there_are_several(page: str) -> None:
+    _, lines = charts(page)["timeline-operations"]["layer"]
+    drawn = {(row["point"], row["op"], row["middle_s"]) for row in lines["data"]["values"]}
+    assert len(drawn) == len(lines["data"]["values"]) == 2 * 2 * SECONDS, "of one repetition"
+    assert {op for _, op, _ in drawn} == {"put", "read"}
+    dataset = versioned_dataset((2, 8))
+    dataset.windows = dataset.windows.with_columns(op=pl.when(role="load").then(pl.lit("put")).otherwise("op"))
+    assert "timeline-operations" not in charts(html(dataset)), "all requests together are one operation's"
 
 
 def test_a_cache_behind_a_middleware_has_none_of_it() -> None:

@@ -1,12 +1,13 @@
-"""What a store's log took over time, in words."""
+"""What happened second by second: to all requests, to each operation, and to a store's log."""
 
 from __future__ import annotations
 
 import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
+from versioned import OUTCOMES, SECONDS, versioned_dataset
 
-from knee.timeline import load_per_second, what_the_log_took
+from knee.timeline import load_per_second, operations_per_second, what_the_log_took
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,28 @@ def test_what_is_of_unknown_time_did_not_take_none() -> None:
     untimed = load_per_second(dataset)
     assert untimed["response_ms"].null_count() == untimed.height
     assert untimed["throughput"].min() > 0  # type: ignore[operator]
+
+
+def test_each_operation_has_its_own_response_time_in_each_second() -> None:
+    dataset = versioned_dataset((1,))
+    # From the third second on a put takes ten times as long: of all requests together that is the smallest part.
+    slow = pl.when((pl.col("op") == "put") & (pl.col("elapsed_s") >= 3)).then(10).otherwise(1)
+    dataset.windows = dataset.windows.with_columns(pl.col("response_sum_ns") * slow)
+    seconds = operations_per_second(dataset)
+    assert seconds.group_by("op").len().sort("op").rows() == [("put", 2 * SECONDS), ("read", 2 * SECONDS)]
+    put = seconds.filter((pl.col("op") == "put") & (pl.col("repetition") == 1))["response_ms"]
+    assert put.to_list() == pytest.approx([put[0]] * 3 + [10 * put[0]] * 3)
+    read = seconds.filter(pl.col("op") == "read")["response_ms"]
+    weights = {"read_missing": 445, "read": 446, "read_large": 9}
+    mean = sum(count * OUTCOMES[op] for op, count in weights.items()) / 900
+    assert read.to_list() == pytest.approx([mean * put[0]] * read.len(), rel=1e-3)
+
+
+def test_a_second_without_an_operation_or_with_one_of_unknown_time_has_no_row_of_it() -> None:
+    dataset = versioned_dataset((1,))
+    is_put = pl.col("op") == "put"
+    dataset.windows = dataset.windows.filter(~is_put | (pl.col("elapsed_s") < 3)).with_columns(
+        pl.when(is_put & (pl.col("elapsed_s") == 1)).then(None).otherwise("response_sum_ns").alias("response_sum_ns")
+    )
+    puts = operations_per_second(dataset).filter((pl.col("op") == "put") & (pl.col("repetition") == 1))
+    assert puts["middle_s"].to_list() == [0.5, 2.5]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.drift import drifts, whether_it_stays
-from knee.report.charts.timeline import resource_timeline, store_timeline, timeline
+from knee.report.charts.timeline import operation_timeline, resource_timeline, store_timeline, timeline
+from knee.report.charts.vega import Rows
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
 from knee.timeline import (
     load_per_second,
+    operations_per_second,
     resources_per_second,
     store_per_second,
     what_the_log_took,
@@ -42,7 +44,7 @@ _OF_STORES: tuple[tuple[str, str, dict[str, str], str], ...] = (
 
 
 def section(sheet: Sheet, dataset: Dataset) -> str:
-    """Throughput, response time and CPU use of a point that the reader chooses."""
+    """Throughput, response times and CPU use of a point that the reader chooses."""
     seconds = load_per_second(dataset).filter(pl.col("point").is_in(list(sheet.load)))
     if seconds.is_empty():
         return ""
@@ -67,6 +69,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
             ("response_ms", "Response time (ms)", "Mean response time of each second."),
         )
     )
+    figures += _of_operations(sheet, dataset, shades)
     cores = resources_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load)))
     if not cores.is_empty():
         figures += sheet.figure(
@@ -80,6 +83,22 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     if stays := whether_it_stays(drifts(dataset, names, sheet.diagnosis.level), names):
         words = f"<p>{escape(stays)}</p>{words}"
     return f'{words}<div class="grid">{figures}{of_stores}</div>'
+
+
+def _of_operations(sheet: Sheet, dataset: Dataset, shades: Rows) -> str:
+    """Response times where there are several operations: in the mean of all what is asked for most hides the others."""
+    seconds = operations_per_second(dataset).filter(
+        (pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load))
+    )
+    if seconds["op"].n_unique() < 2:
+        return ""
+    values = records(seconds.drop("repetition"))
+    return sheet.figure(
+        "timeline-operations",
+        operation_timeline(values, shades, sheet.points, sheet.chosen),
+        "Mean response time of each operation in each second, in the first repetition.",
+        wide=True,
+    )
 
 
 def _of_stores(sheet: Sheet, dataset: Dataset) -> tuple[str, str]:

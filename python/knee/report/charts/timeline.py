@@ -12,7 +12,22 @@ def timeline(
 ) -> Spec:
     """A point's run second by second, one line per repetition; what is trimmed lies in the shade."""
     y = {"field": field, "type": "quantitative", "title": title, "scale": {"zero": True}}
-    chart: Spec = {
+    color: Spec = {"field": "repetition", "type": "nominal", "title": "Repetition"}
+    return choose_point(_shaded(values, shades, y, color), points, chosen)
+
+
+def operation_timeline(values: Rows, shades: Rows, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
+    """Each operation's response times at a point, second by second; what is trimmed lies in the shade.
+
+    `values`: `point, middle_s, op, response_ms`.
+    """
+    y = {"field": "response_ms", "type": "quantitative", "title": "Response time (ms)", "scale": {"zero": True}}
+    color: Spec = {"field": "op", "type": "nominal", "title": None}
+    return choose_point(_shaded(values, shades, y, color), points, chosen)
+
+
+def _shaded(values: Rows, shades: Rows, y: Spec, color: Spec) -> Spec:
+    return {
         "height": 190,
         "layer": [
             {
@@ -31,12 +46,11 @@ def timeline(
                         "axis": {"tickMinStep": 1},
                     },
                     "y": y,
-                    "color": {"field": "repetition", "type": "nominal", "title": "Repetition"},
+                    "color": color,
                 },
             },
         ],
     }
-    return choose_point(chart, points, chosen)
 
 
 def store_timeline(values: Rows, title: str, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
