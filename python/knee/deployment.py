@@ -38,7 +38,7 @@ _POPULATE_BYTES_PER_S = 10_000_000
 """Paces that any store keeps up; populating slower than this has stalled."""
 GRAPH_TIMEOUT_S = 900
 """To make a graph, or to load one: a hundred million edges take minutes."""
-_DRAIN_S = 15
+_DRAIN_S = 30
 """How much longer than its seconds a client may take: requests in flight finish, histograms are printed."""
 _POLL_S = 0.1
 _SEEDS_PER_REPETITION = 1000

@@ -77,7 +77,7 @@ struct Common {
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
     arrivals: ArrivalKind,
     /// How long answers that are outstanding at the end are waited for; what comes later is an error.
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     drain_s: Duration,
     /// Check everything that comes back.
     #[arg(long)]
