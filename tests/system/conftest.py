@@ -15,7 +15,7 @@ _MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """Where no disk is waited for, where there is such a place: other tests keep the disk busy for seconds."""
+    """Where no disk is waited for, where there is such a place: other tests keep it busy."""
     if not os.access(_MEMORY, os.W_OK):
         yield tmp_path
         return
