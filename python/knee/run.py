@@ -7,7 +7,6 @@ allocator or an ejected server from the one before it.
 from __future__ import annotations
 
 import platform
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -21,7 +20,8 @@ from knee.commands import Command
 from knee.dataset import Outcome, RunFolder
 from knee.deployment import GRAPH_TIMEOUT_S, Deployment, LateStartError, Progress, deployment_of
 from knee.design import Run
-from knee.errors import DatasetError, KneeError, ProcessError, SpecError
+from knee.endings import Ending
+from knee.errors import DatasetError, ProcessError, SpecError
 from knee.hosts import Host
 from knee.interrupts import interrupts_deferred
 from knee.intervals import counted
@@ -95,11 +95,13 @@ class Lab:
             self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
             started = time.monotonic()
             commands_started: list[Command] = []
-            try:
+            ending = Ending()
+            with ending.gathering():
                 outcome = self._make_one(run, commands_started, room)
-            finally:
+                self._progress.end(run, outcome)
+            with ending.gathering():
                 on_commands(run, commands_started)
-            self._progress.end(run, outcome)
+            ending.raise_any()
             if outcome.status == "done":
                 done += 1
                 took_s.append(time.monotonic() - started)
@@ -108,21 +110,29 @@ class Lab:
         return Tally(done, failed)
 
     def _make_one(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
+        ending = Ending()
         try:
             outcome = self._measure(run, started, room)
         except ProcessError as error:
+            ending = Ending(error)
             outcome = Outcome("failed", reason=str(error))
         except KeyboardInterrupt as interrupt:
-            reason = "; ".join(["interrupted", *map(str, interrupt.args)])
-            self._folder.record(run, self._spec, Outcome("interrupted", reason=reason))
-            raise
-        # It is measured: whoever interrupts now ends the lab, but does not take the run back.
-        with interrupts_deferred():
-            try:
-                self._folder.record(run, self._spec, outcome)
-            except DatasetError as error:
-                outcome = Outcome("failed", reason=str(error))
-                self._folder.record(run, self._spec, outcome)
+            ending = Ending(interrupt)
+            outcome = Outcome("interrupted", reason="; ".join(["interrupted", *map(str, interrupt.args)]))
+        # Whoever interrupts now ends the lab, but does not take the run back.
+        with ending.gathering(), interrupts_deferred(), ending.gathering():
+            outcome = self._recorded(run, outcome)
+        if not isinstance(ending.by, ProcessError):
+            ending.raise_any()
+        return outcome
+
+    def _recorded(self, run: Run, outcome: Outcome) -> Outcome:
+        """Record a run; what was recorded of it, as what was printed may turn out not to be readable."""
+        try:
+            self._folder.record(run, self._spec, outcome)
+        except DatasetError as error:
+            outcome = Outcome("failed", reason=str(error))
+            self._folder.record(run, self._spec, outcome)
         return outcome
 
     def _measure(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
@@ -132,51 +142,37 @@ class Lab:
             deployment = deployment_of(run.configuration)(
                 self._spec, self._seed, self._folder, self._host, run, started, room
             )
-            try:
-                return deployment.measure(lead_s, self._progress)
-            except LateStartError as late:
-                took_s = late.took_s
-                lead_s = _LEAD_GROWTH * max(lead_s, took_s)
-            finally:
+            outcome: Outcome | None = None
+            ending = Ending()
+            with ending.gathering():
                 try:
-                    self._host.close(_ABORT_GRACE_S)
-                finally:
-                    self._clear(deployment, room)
+                    outcome = deployment.measure(lead_s, self._progress)
+                except LateStartError as late:
+                    took_s = late.took_s
+                    lead_s = _LEAD_GROWTH * max(lead_s, took_s)
+            with ending.gathering():
+                self._host.close(_ABORT_GRACE_S)
+            # Who interrupts this has to be told as well what could not be removed.
+            with ending.gathering(), interrupts_deferred():
+                with ending.gathering():
+                    _clear(deployment)
+                with ending.gathering():
+                    if room is not None:
+                        room.remove_data()
+            ending.raise_any()
+            if outcome is not None:
+                return outcome
         raise ProcessError(
             f"the clients were not connected when they were to start, at {_STARTS_MAX} attempts; the last took them "
             f"{took_s:.1f} s"
         )
 
-    @staticmethod
-    def _clear(deployment: Deployment, room: Scratch | None) -> None:
-        """Remove what a run has made; what could not be is told together with what ended the run."""
-        ended_by, left = sys.exception(), None
-        try:
-            with interrupts_deferred():
-                try:
-                    left = deployment.clear()
-                finally:
-                    if room is not None:
-                        room.remove_data()
-        except KeyboardInterrupt as interrupt:
-            if left is None:
-                raise
-            ended_by = interrupt
-        if left is not None:
-            raise _with_left(ended_by, left)
 
-
-def _with_left(ended_by: BaseException | None, left: str) -> BaseException:
-    """What ends a run that has left something: nothing may take the place of an interrupt or of a failure's reason."""
-    if isinstance(ended_by, KeyboardInterrupt):
-        return KeyboardInterrupt(*ended_by.args, left)
-    if isinstance(ended_by, KneeError):
-        return type(ended_by)(f"{ended_by}; {left}")
-    if ended_by is not None:
-        # A fault of the lab's own: no run that failed.
-        ended_by.add_note(left)
-        return ended_by
-    return ProcessError(left)
+def _clear(deployment: Deployment) -> None:
+    """Remove what a run has made elsewhere. One that has left something has failed."""
+    left = deployment.clear()
+    if left is not None:
+        raise ProcessError(left)
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:

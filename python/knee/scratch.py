@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from knee.dataset import unused, writing
+from knee.endings import Ending
 from knee.interrupts import interrupts_deferred
 from knee.spec import Spec
 
@@ -79,7 +80,8 @@ def scratch(path: Path) -> Iterator[Scratch]:
     Raises StorageError when it cannot be made or removed.
     """
     _remove(path)
-    try:
+    ending = Ending()
+    with ending.gathering():
         with writing(path):
             (path / _DATA).mkdir(parents=True)
         # Who removes what killed labs have left leaves it alone, also where the run folder is moved meanwhile.
@@ -90,8 +92,9 @@ def scratch(path: Path) -> Iterator[Scratch]:
                     (path / name).touch(mode=0o600)
                     (path / name).write_text(text, encoding="ascii")
             yield Scratch(path)
-    finally:
+    with ending.gathering():
         _remove(path)
+    ending.raise_any()
 
 
 def keeps_data(spec: Spec) -> bool:

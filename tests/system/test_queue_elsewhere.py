@@ -233,6 +233,24 @@ def test_what_could_not_be_removed_is_told(tmp_path: Path, elsewhere: Elsewhere)
     assert elsewhere.sql(HAS_SCHEMA, "knee") == "t"
 
 
+def test_what_could_not_be_removed_is_told_where_the_run_folder_cannot_be_written_either(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    with begun(tmp_path, elsewhere, seconds=600) as process:
+        wait_until(lambda: works(process), "clients are at work", PATIENCE_S)
+        (folder,) = (tmp_path / "runs" / "elsewhere").iterdir()
+        folder.rename(tmp_path / "moved")
+        folder.touch()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+    # It stays an interrupt.
+    assert process.returncode == 130, said
+    assert f"the schema knee_queue may be left in postgresql://bench@{elsewhere.address}/messages" in said
+    assert "DROP SCHEMA knee_queue CASCADE" in said
+    assert "cannot be written: Not a directory" in said
+    assert elsewhere.sql(HAS_SCHEMA) == "t"
+
+
 def test_what_could_not_be_removed_is_told_to_whoever_did_not_wait_for_it(tmp_path: Path, elsewhere: Elsewhere) -> None:
     removes = "FROM pg_stat_activity WHERE wait_event = 'advisory' AND application_name = 'psql'"
     with elsewhere.session() as holder, begun(tmp_path, elsewhere, seconds=600) as process:

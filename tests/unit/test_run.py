@@ -304,6 +304,74 @@ def test_who_interrupts_what_cannot_be_removed_is_told_that_it_is_left(
     assert Dataset.open(folder.path).points["reason"].to_list() == ["interrupted; something may be left"]
 
 
+def leaving(ended_by: BaseException | None) -> type[Deployment]:
+    """A run that ends so, and leaves something elsewhere."""
+
+    class Leaving(Deployment):
+        def measure(self, lead_s: float, progress: Progress) -> Outcome:
+            if ended_by is not None:
+                raise ended_by
+            return Outcome("done", start_unix_s=1_700_000_000)
+
+        def clear(self) -> str | None:
+            return "something may be left"
+
+    return Leaving
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "again", "told"),
+    [
+        (None, False, StorageError("something may be left; it is full")),
+        (ProcessError("it ended"), False, StorageError("it ended; something may be left; it is full")),
+        (KeyboardInterrupt(), False, KeyboardInterrupt("something may be left", "it is full")),
+        # Somebody does not wait until it is recorded.
+        (ProcessError("it ended"), True, KeyboardInterrupt("it ended; something may be left; it is full")),
+        (KeyboardInterrupt(), True, KeyboardInterrupt("something may be left", "it is full")),
+    ],
+)
+def test_what_was_left_is_told_where_the_run_cannot_be_recorded_either(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ended_by: BaseException | None,
+    again: bool,
+    told: BaseException,
+) -> None:
+    class Full(RunFolder):
+        def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
+            if again:
+                os.kill(os.getpid(), signal.SIGINT)
+            raise StorageError("it is full")
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ended_by))
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = Full(RunFolder.create(tmp_path, "x", TEXT).path)
+    folder.write_manifest({})
+    with pytest.raises(type(told)) as ended:
+        Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    assert ended.value.args == told.args
+
+
+def test_what_was_left_is_told_where_the_manifest_cannot_be_written_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> None:
+        raise StorageError("it is full")
+
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    said = StringIO()
+    lab = Lab(experiment, 1, folder, LocalHost(), PlainProgress(Console(file=said)))
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt) as ended:
+        lab.make(runs(experiment, seed=1)[:1], is_full)
+    assert ended.value.args == ("something may be left", "it is full")
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
+    with pytest.raises(StorageError, match=r"^it is full$"):
+        lab.make(runs(experiment, seed=1)[:1], is_full)
+    assert "failed: it ended; something may be left" in said.getvalue()
+
+
 class Claiming(QueueDeployment):
     """Makes the schema in a database elsewhere, and no more."""
 

@@ -61,6 +61,23 @@ def test_it_lies_beside_the_run_folder_and_is_gone_after_an_interrupt(tmp_path: 
     assert list(folder.path.parent.iterdir()) == [folder.path]
 
 
+@pytest.mark.parametrize(
+    ("ended_by", "told"),
+    [(KeyboardInterrupt("a schema was left"), KeyboardInterrupt), (StorageError("a schema was left"), StorageError)],
+)
+def test_what_ends_a_lab_is_told_also_where_its_room_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseException, told: type[BaseException]
+) -> None:
+    def rmtree(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr("knee.scratch.shutil.rmtree", rmtree)
+    with pytest.raises(told) as ended, scratch(tmp_path / "room"):
+        raise ended_by
+    said = "; ".join(map(str, ended.value.args))
+    assert said.startswith(f"a schema was left; {tmp_path / 'room'}: cannot be written: Read-only file system")
+
+
 def test_what_a_killed_lab_left_behind_is_removed(tmp_path: Path) -> None:
     left = tmp_path / "room" / "data" / "store-0"
     left.mkdir(parents=True)

@@ -1,0 +1,47 @@
+"""What ends something, and what fails on the way out: told together, and never the one in the place of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from knee.errors import KneeError, StorageError
+
+
+class Ending:
+    """Gathers what ends something and what fails while that is cleaned up, to raise all of it as one.
+
+    An interrupt stays an interrupt, and a fault of the lab's own stays that. Of what a person can act on, that the run
+    folder cannot be written goes first, as it ends the lab. Whichever it is says what the others would have said.
+    """
+
+    def __init__(self, by: BaseException | None = None) -> None:
+        self.by = by
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Go on after whatever ends what is inside."""
+        try:
+            yield
+        except BaseException as error:
+            self.by = error if self.by is None else _both(self.by, error)
+
+    def raise_any(self) -> None:
+        """Raise what was gathered, if anything was."""
+        if self.by is not None:
+            raise self.by
+
+
+def _both(first: BaseException, second: BaseException) -> BaseException:
+    words = [*_words(first), *_words(second)]
+    if isinstance(first, KeyboardInterrupt) or isinstance(second, KeyboardInterrupt):
+        return KeyboardInterrupt(*words)
+    for fault, other in ((first, second), (second, first)):
+        if not isinstance(fault, KneeError):
+            fault.add_note("; ".join(_words(other)))
+            return fault
+    return (StorageError if isinstance(second, StorageError) else type(first))("; ".join(words))
+
+
+def _words(error: BaseException) -> list[str]:
+    return [str(word) for word in error.args] if isinstance(error, KeyboardInterrupt) else [str(error)]
