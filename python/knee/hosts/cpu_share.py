@@ -43,24 +43,45 @@ class CpuShare:
 
     def close(self) -> None:
         """Remove the group, and end whoever is left in it: a query goes on when the database around it has crashed."""
-        deadline = time.monotonic() + _KILLED_S
-        while self._group is not None and self._group.exists() and time.monotonic() < deadline:
-            try:
-                self._group.rmdir()
-            except OSError:
-                # Somebody else may remove it, too, or what is in it may just have ended.
-                with suppress(OSError):
-                    for pid in (self._group / "cgroup.procs").read_text(encoding="ascii").split():
-                        os.kill(int(pid), signal.SIGKILL)
-                time.sleep(_POLL_S)
+        if self._group is not None:
+            _remove(self._group, ends=True)
 
 
 def shares_cpus() -> bool:
     """Whether a share may be any number, and not whole processors alone."""
     group = _made(f"knee-{os.getpid()}", 1)
     if group is not None:
-        group.rmdir()
+        # Whoever has come into it is not of the lab.
+        _remove(group, ends=False)
     return group is not None
+
+
+def _remove(group: Path, *, ends: bool) -> None:
+    """Remove a group, once it is not busy any more: what has just ended in it still counts. Somebody else may, too.
+
+    `ends`: whoever is in it is ended.
+    """
+    deadline = time.monotonic() + _KILLED_S
+    while time.monotonic() < deadline:
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if ends:
+                _end(group)
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _end(group: Path) -> None:
+    """End whoever is in a group, which may be gone meanwhile."""
+    with suppress(OSError):
+        for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
+            # One that has just ended, or may not be ended, spares none of the others.
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def processors(cpus: float, *, shares: bool) -> float:
