@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -19,55 +20,106 @@ _ALIKE = 0.25
 """Significance at which variances are taken to differ. Larger than that of a finding: pooling them is what needs a
 reason (Bancroft 1964)."""
 
+EQUAL = "repetitions that are all equal do not say how much noise there is"
+"""Why means cannot be told apart though each was measured more than once."""
+
 L = TypeVar("L")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Variances of relative residuals, of which each sample has its own or a mean.
+
+    Attributes
+    ----------
+    variances, freedoms
+        Those that were estimated, with their degrees of freedom, shape (estimates,).
+    weights
+        Of which each sample has the mean, shape (samples, estimates).
+    """
+
+    variances: Floats
+    freedoms: Floats
+    weights: Floats
+
+    def terms(self, counts: Floats) -> Floats:
+        """What each estimate adds to the variance of each sample, which `counts` by so much; shape of `weights`."""
+        return counts[:, np.newaxis] * self.weights * self.variances
+
+    def summed(self, terms: Floats) -> tuple[Floats, Floats]:
+        """The variances that rows of terms are, with their degrees of freedom (Satterthwaite 1946)."""
+        variances = terms.sum(axis=1)
+        return variances, variances**2 / (terms**2 / self.freedoms).sum(axis=1)
+
+
+def noise(samples: Sequence[Floats]) -> Noise | None:
+    """The relative noise of samples, pooled where nothing shows that it differs; None where none of them scatters.
+
+    Repetitions that are equal show how finely something was measured, and not that it has no noise (JCGM 100:2008,
+    F.2.2.1). They have no say in the variances of others, and get the one that is pooled of these.
+
+    Parameters
+    ----------
+    samples
+        Two repetitions or more of each, none below zero.
+    """
+    scatters = np.array([np.ptp(sample) > 0 for sample in samples])
+    residuals = [sample / sample.mean() - 1 for sample, one in zip(samples, scatters, strict=True) if one]
+    if not residuals:
+        return None
+    variances = np.array([sample.var(ddof=1) for sample in residuals])
+    freedoms = np.array([sample.size - 1 for sample in residuals], np.float64)
+    shares = freedoms / freedoms.sum()
+    if _are_alike(residuals):
+        return Noise(np.array([shares @ variances]), np.array([freedoms.sum()]), np.ones((len(samples), 1)))
+    weights = np.tile(shares, (len(samples), 1))
+    weights[scatters] = np.eye(len(residuals))
+    return Noise(variances, freedoms, weights)
 
 
 def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> dict[L, Interval]:
     """By which share of the best mean each other mean lies apart from it; `level` is that of all together.
 
     Tukey & Kramer's intervals (Kramer 1956) with the pooled variance of the relative residuals, as noise is taken to
-    grow with what is measured. Where these variances differ each pair has its own two (Games & Howell 1976).
+    grow with what is measured. Where these variances differ each pair has its own two (Games & Howell 1976). Where none
+    of the samples scatters there are no intervals (:func:`noise`).
 
     Parameters
     ----------
     samples
-        Two repetitions or more of each, none below zero. Where all are zero there is no noise.
+        Two repetitions or more of each, none below zero. What is always zero has no noise of its own.
     best
         The largest or the smallest, with a mean above zero.
     """
-    means = {name: float(sample.mean()) for name, sample in samples.items()}
-    residuals = {name: samples[name] / mean - 1 for name, mean in means.items() if mean > 0}
-    freedoms = {name: sample.size - 1 for name, sample in residuals.items()}
-    variances = {name: float(sample.var(ddof=1)) for name, sample in residuals.items()}
-    pooled = are_alike(list(residuals.values()))
-    every = sum(freedoms.values())
-    if pooled:
-        variances = dict.fromkeys(variances, sum(variances[name] * freedoms[name] for name in variances) / every)
-    # Of the means, as shares of the best.
-    errors = {name: variances[name] / samples[name].size * (means[name] / means[best]) ** 2 for name in variances}
-    found = {}
-    for name, mean in means.items():
-        if name == best:
-            continue
-        parts = [(errors[one], freedoms[one]) for one in (best, name) if one in errors]
-        error = sum(part for part, _ in parts)
-        freedom = every if pooled or error == 0 else error**2 / sum(part**2 / freedom for part, freedom in parts)
-        half_width = _studentized_range(level, len(samples), _floor(freedom)) * math.sqrt(error / 2)
-        apart = abs(means[best] - mean) / means[best]
-        repetitions = min(samples[best].size, samples[name].size)
-        found[name] = Interval(apart, apart - half_width, apart + half_width, level, int(repetitions))
-    return found
+    means = np.array([sample.mean() for sample in samples.values()])
+    sizes = np.array([sample.size for sample in samples.values()])
+    at = list(samples).index(best)
+    apart = np.abs(means[at] - means) / means[at]
+    half_widths: list[float | None] = [None] * means.size
+    if (known := noise(list(samples.values()))) is not None:
+        # Of the means, as shares of the best.
+        terms = known.terms((means / means[at]) ** 2 / sizes)
+        errors, freedoms = known.summed(terms + terms[at])
+        for i in range(means.size):
+            if i != at:
+                quantile = _studentized_range(level, means.size, _floor(float(freedoms[i])))
+                half_widths[i] = quantile * math.sqrt(errors[i] / 2)
+    return {
+        name: _around(float(apart[i]), half_widths[i], level, int(min(sizes[at], sizes[i])))
+        for i, name in enumerate(samples)
+        if i != at
+    }
 
 
-def are_alike(residuals: Sequence[Floats]) -> bool:
+def _around(estimate: float, half_width: float | None, level: float, repetitions: int) -> Interval:
+    if half_width is None:
+        return Interval(estimate, None, None, level, repetitions)
+    return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
+
+
+def _are_alike(residuals: Sequence[Floats]) -> bool:
     """Whether nothing shows that the variances differ (Bartlett 1937)."""
-    if len(residuals) < 2:
-        return True
-    spreads = [float(np.ptp(sample)) for sample in residuals]
-    if min(spreads) == 0:
-        # The logarithm of such a variance is none: it differs from every other.
-        return max(spreads) == 0
-    return bool(stats.bartlett(*residuals).pvalue >= _ALIKE)
+    return len(residuals) < 2 or bool(stats.bartlett(*residuals).pvalue >= _ALIKE)
 
 
 def _floor(freedom: float) -> float:

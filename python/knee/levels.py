@@ -6,13 +6,14 @@ Of several factors a factorial analysis says which one matters; of one the quest
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from knee.asymptotes import PLATEAU
-from knee.comparisons import shares_apart
+from knee.comparisons import EQUAL, shares_apart
 from knee.intervals import LEVEL, Floats, Interval, listed, mean_interval, number, quantity
 from knee.measurements import is_open_loop
 
@@ -37,9 +38,10 @@ class Levels:
     """What was measured at every level of a factor.
 
     response    "throughput", of which more is better, or "response_ms", of which less is
-    measured    at every level, in order; one measured once has no interval
+    measured    at every level, in order; one measured once, or always the same, has no interval
     best        of the levels that can be compared, the one whose mean is best; None where that takes more repetitions
-    behind      by which share of the best the others of these are worse; surely so where their intervals say so
+    behind      by which share of the best the others of these are worse; surely so where their intervals say so, which
+                there are none of where nothing says how much noise there is
     overloaded  levels at which throughput surely does not follow the arrival rate: response times are those of a queue
                 that grows, and not compared
     unsure      levels of which that cannot be told: not compared either
@@ -105,9 +107,13 @@ class Levels:
         more = self._of_throughput
         surely = [one for one in self.behind if one.found.low is not None and one.found.low > 0]
         close = [one for one in surely if one.found.high is not None and one.found.high <= PLATEAU]
-        maybe = [one.level for one in self.behind if one not in surely]
+        untold = [one.level for one in self.behind if one.found.low is None]
+        maybe = [one.level for one in self.behind if one not in surely and one.level not in untold]
         worse = [f"{_name(one.level)} ({_how_much(one.found)})" for one in surely if one not in close]
         return [
+            f"Whether it is {'less' if more else 'longer'} with {_named(untold)} cannot be told: {EQUAL}."
+            if untold
+            else "",
             f"With {_named(maybe)} it may be as {'large' if more else 'short'}." if maybe else "",
             f"With {_named(one.level for one in close)} it is within {PLATEAU:.0%} of that." if close else "",
             f"It is surely {'less' if more else 'longer'} with {listed(worse)}." if worse else "",
@@ -173,7 +179,7 @@ def levels(
     if response not in table.columns:
         return None
     samples = {at: sample(of, response) for at, of in rows.items()}
-    measured = tuple(Measured(at, mean_interval(values, level)) for at, values in samples.items())
+    measured = tuple(Measured(at, _mean(values, level)) for at, values in samples.items())
     if len(measured) < 2 or not any((values > 0).any() for values in samples.values()):
         return None
     compared = steady or list(rows)
@@ -218,6 +224,12 @@ def _follows(of_level: pl.DataFrame, keeps_up: Mapping[int, bool | None]) -> boo
     """Whether throughput follows the arrival rate at all points of a level, or nobody measured it there."""
     found = {keeps_up[point] for point in of_level["point"].unique() if point in keeps_up}
     return False if False in found else None if None in found else True
+
+
+def _mean(values: Floats, level: float) -> Interval:
+    """Without an interval where repetitions are equal (:func:`knee.comparisons.noise`)."""
+    found = mean_interval(values, level)
+    return found if values.size < 2 or np.ptp(values) > 0 else replace(found, low=None, high=None)
 
 
 def _is_repeated(found: Interval) -> bool:

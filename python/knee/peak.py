@@ -15,7 +15,7 @@ import polars as pl
 from scipy import stats
 
 from knee.asymptotes import PLATEAU
-from knee.comparisons import are_alike
+from knee.comparisons import EQUAL, Noise, noise
 from knee.intervals import LEVEL, NAMED_MAX, Floats, Interval, above_zero, counted, listed, number
 from knee.laws.foreign import ALL
 from knee.levels import Level, sample, share_failed
@@ -32,7 +32,7 @@ class Peak:
         Its levels.
     throughput
         Its mean, with an interval that holds for all configurations at once; without one where fewer than two of them
-        were measured more than once.
+        were measured more than once, or where all repetitions are equal.
     compared
         How many configurations were measured more than once: it is the largest of those.
     as_large
@@ -56,12 +56,7 @@ class Peak:
         """Where throughput is largest, where it may be as large, what being chosen did to it, and what was left out."""
         found = f"largest with {label_of(self.factors)}: {number(self.throughput.estimate)} requests/s"
         if self.throughput.low is None or self.throughput.high is None:
-            return (
-                f"Throughput was {found}. Where it is largest cannot be told without repetitions: "
-                f"{counted(self.once, 'configuration')} of {self.compared + self.once} "
-                f"{'was' if self.once == 1 else 'were'} measured once.",
-                *self._failed,
-            )
+            return (f"Throughput was {found}. Where it is largest cannot be told{self._unknown}.", *self._failed)
         of_these = "Of the configurations with repetitions, throughput is" if self.once else "Throughput is"
         ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
         once = f" Of {self.once} more, measured once, nothing can be told." if self.once else ""
@@ -76,6 +71,17 @@ class Peak:
     def is_all_named(self) -> bool:
         """Whether the sentences name all that may be as large."""
         return len(self.as_large) <= NAMED_MAX
+
+    @property
+    def _unknown(self) -> str:
+        """Why there is no interval."""
+        if self.compared > 1 and self.throughput.repetitions > 1:
+            return f": {EQUAL}"
+        were = "was" if self.once == 1 else "were"
+        return (
+            f" without repetitions: {counted(self.once, 'configuration')} of {self.compared + self.once} {were} "
+            "measured once"
+        )
 
     @property
     def _chosen(self) -> str:
@@ -108,7 +114,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     closed loop have a throughput.
 
     The variances of relative noise are pooled, since two or three repetitions say little of their own, unless they
-    differ (:func:`knee.comparisons.are_alike`): each configuration has its own then.
+    differ (:func:`knee.comparisons.noise`): each configuration has its own then.
 
     Parameters
     ----------
@@ -138,33 +144,26 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     once = len(measured) - len(repeated)
     if len(measured) < 2 or not measured[0][1].mean() > 0:
         return None
-    if len(repeated) < 2 or not answering:
+    known = noise([values for _, values in answering])
+    if len(repeated) < 2 or known is None:
         at, values = measured[0]
         alone = Interval(float(values.mean()), None, None, level, values.size)
         return Peak(at, alone, len(repeated), (), once, failing)
     means = np.array([values.mean() for _, values in answering])
-    residuals = [values / values.mean() - 1 for _, values in answering]
-    freedoms = np.array([values.size - 1 for values in residuals], np.float64)
-    variances = np.array([values.var(ddof=1) for values in residuals])
-    # Repetitions that are equal were rounded: they say nothing of noise.
-    equal = np.array([np.ptp(values) == 0 for values in residuals])
-    pooled = are_alike([values for values in residuals if np.ptp(values) > 0])
-    of_all = equal | pooled
-    variances[of_all] = (variances * freedoms).sum() / freedoms.sum()
-    freedoms[of_all] = freedoms.sum()
     # Of the means' logarithms.
-    errors = variances / np.array([values.size for values in residuals])
+    terms = known.terms(np.array([1 / values.size for _, values in answering]))
+    errors, freedoms = known.summed(terms)
     half_widths = stats.t.ppf(1 - (1 - level) / 2 / means.size, freedoms) * np.sqrt(errors) * means
     found = [
         (at, above_zero(Interval(float(mean), float(mean - half_width), float(mean + half_width), level, values.size)))
         for (at, values), mean, half_width in zip(answering, means, half_widths, strict=True)
     ]
     each = 1 - (1 - level) / max(1, means.size - 1)
-    as_large = tuple(found[i] for i in _not_less(means, errors, freedoms, each, pooled=pooled) if i)
+    as_large = tuple(found[i] for i in _not_less(means, known, terms, each) if i)
     return Peak(*found[0], len(repeated), as_large, once, failing)
 
 
-def _not_less(means: Floats, errors: Floats, freedoms: Floats, each: float, *, pooled: bool) -> list[int]:
+def _not_less(means: Floats, known: Noise, terms: Floats, each: float) -> list[int]:
     """Those that no other one exceeds by more than a difference of two equal ones may be.
 
     The best is compared with the k − 1 others, so with each at 1 − α / (k − 1), one-sided, it is among them with
@@ -172,19 +171,16 @@ def _not_less(means: Floats, errors: Floats, freedoms: Floats, each: float, *, p
 
     Parameters
     ----------
-    errors
-        Relative variances of the means, with their `freedoms`.
+    terms
+        Of the relative variances of the means, :meth:`Noise.terms`.
     each
         1 − α / (k − 1).
     """
     logs = np.log(means)
     exceeded = np.zeros(means.size, np.bool_)
-    for log, error, freedom in zip(logs, errors, freedoms, strict=True):
-        both = error + errors
-        parts = error**2 / freedom + errors**2 / freedoms
-        # Without noise any degrees of freedom will do.
-        of_pairs = freedom if pooled else np.divide(both**2, parts, out=np.ones_like(both), where=parts > 0)
-        exceeded |= log - logs > stats.t.ppf(each, of_pairs) * np.sqrt(both)
+    for log, own in zip(logs, terms, strict=True):
+        errors, freedoms = known.summed(own + terms)
+        exceeded |= log - logs > stats.t.ppf(each, freedoms) * np.sqrt(errors)
     return [int(i) for i in np.flatnonzero(~exceeded)]
 
 

@@ -69,5 +69,46 @@ def test_where_noise_differs_each_pair_has_its_own() -> None:
 def test_what_is_always_zero_is_apart_by_all_of_the_best() -> None:
     found = shares_apart({"none": np.zeros(2), "some": np.array([1000.0, 1001.0])}, "some")["none"]
     assert found.estimate == 1 and found.low is not None and found.low > 0.9
-    same = shares_apart({"a": np.array([10.0, 10.0]), "b": np.array([5.0, 5.0])}, "a")["b"]
-    assert (same.low, same.high) == (0.5, 0.5)
+
+
+def test_equal_repetitions_have_the_noise_of_those_that_scatter() -> None:
+    same = {"a": np.array([10.0, 10.0]), "b": np.array([9.0, 9.0])}
+    others = {"c": np.array([7.0, 7.2, 7.7]), "d": np.array([5.0, 5.1, 5.3])}
+    found = shares_apart(same | others, "a")["b"]
+    variances = [float((sample / sample.mean()).var(ddof=1)) for sample in others.values()]
+    half_width = stats.studentized_range.ppf(0.95, 4, 4) * np.sqrt(np.mean(variances) * (1 + 0.9**2) / 2 / 2)
+    assert (found.estimate, found.half_width) == pytest.approx((0.1, half_width), rel=1e-6)
+    # How many others are equal does not make it less.
+    more = shares_apart(same | others | {f"e{i}": np.array([1.0, 1.0]) for i in range(8)}, "a")["b"]
+    assert more.half_width is not None and more.half_width > half_width
+
+
+def test_equal_repetitions_beside_noise_that_differs_have_its_mean() -> None:
+    samples = {
+        "a": np.array([10.0, 10.0]),
+        "b": np.array([9.0, 9.0]),
+        "quiet": np.array([7.0, 7.0001, 7.0002]),
+        "noisy": np.array([2.0, 3.0, 4.0]),
+    }
+    found = shares_apart(samples, "a")
+    # It is that of the noisy one, nearly, and so are its degrees of freedom.
+    variance = (1 / 9 + (0.0001 / 7) ** 2) / 2
+    half_width = stats.studentized_range.ppf(0.95, 4, 2) * np.sqrt(variance * (1 + 0.9**2) / 2 / 2)
+    assert found["b"].half_width == pytest.approx(half_width, rel=1e-3)
+
+
+def test_where_all_repetitions_are_equal_nothing_is_told_apart() -> None:
+    found = shares_apart({"a": np.array([10.0, 10.0]), "b": np.array([5.0, 5.0]), "c": np.zeros(2)}, "a")
+    assert [(share.estimate, share.low, share.high) for share in found.values()] == [(0.5, None, None), (1, None, None)]
+
+
+@pytest.mark.parametrize("repetitions", [2, 3])
+def test_what_rounding_makes_equal_is_seldom_told_apart(repetitions: int) -> None:
+    wrong, equal = 0, 0
+    for drawn_samples in drawn(np.full(6, 20.0), np.full(6, 0.03), repetitions):
+        samples = {at: np.round(sample) for at, sample in drawn_samples.items()}
+        found = shares_apart(samples, best_of(samples))
+        wrong += any(share.low is not None and share.low > 0 for share in found.values())
+        equal += any(np.ptp(sample) == 0 for sample in samples.values())
+    assert equal / _DRAWN > 0.5
+    assert wrong / _DRAWN < 0.09

@@ -45,6 +45,16 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
             {"none": (10.0, 10.1), "needed": (100.0, 101.0)},
             "workers = needed: 100.5 ± 6.4 requests/s. It is surely less with none (90%).",
         ),
+        # Of repetitions that are equal nobody knows how much noise they hide.
+        (
+            {1: (100.0, 100.0), 2: (200.0, 200.0), 4: (0.0, 0.0)},
+            "Throughput is largest with workers = 2: 200 requests/s. Whether it is less with 1, 4 cannot be told: "
+            "repetitions that are all equal do not say how much noise there is.",
+        ),
+        (
+            {1: (100.0, 100.0), 2: (110.0, 110.0), 4: (50.0, 52.0)},
+            "largest with workers = 2: 110 requests/s. With 1 it may be as large. It is surely less with 4 (54%).",
+        ),
         # What was measured once is not crowned, however large, and silences nobody else.
         (
             {1: (100.0, 100.1), 2: (200.0, 200.1), 4: (900.0,), 8: (1.0,)},
@@ -60,7 +70,18 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
             "What workers does to throughput cannot be told without repetitions: measure every level more than once.",
         ),
     ],
-    ids=["found", "nothing answered", "nothing known", "hardly", "names", "some once", "all but one once", "once"],
+    ids=[
+        "found",
+        "nothing answered",
+        "nothing known",
+        "hardly",
+        "names",
+        "equal",
+        "best equal",
+        "some once",
+        "all but one once",
+        "once",
+    ],
 )
 def test_the_best_level_is_named_and_which_others_are_enough(
     samples: Mapping[int | str, Sequence[float]], says: str
