@@ -4,7 +4,9 @@
 mod program;
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use knee_ports::free_address;
 use program::{End, LOAD, Program, QUEUE, refused};
@@ -234,6 +236,33 @@ fn who_thinks_for_longer_than_a_connection_may_be_idle_has_another_one_and_no_er
     assert_eq!(errors(summary), 0, "{summary}: {told}");
     assert!(told.contains(&format!("lost a connection to {}", server.address())), "{told}");
     ended(server);
+}
+
+#[test]
+fn who_is_turned_away_again_and_again_waits_longer_each_time() {
+    for pace in ["--think-ms 1", "--rate 100"] {
+        // As a server at its limit of clients: they are connected, and cut off before any answer.
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        std::thread::spawn(move || server.incoming().for_each(drop));
+        // Who is registered already asks for nothing before the start.
+        let flags = format!("queue --server {address} --as 1:1 --clients 1 {pace}");
+        let flags = [flags.as_str(), "--seconds 60 --drain-s 0.1"].join(" ");
+        let begun = Instant::now();
+        let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        let mut reconnects = 0;
+        while reconnects < 5 {
+            reconnects += load.line()["reconnects"].as_u64().unwrap();
+        }
+        load.signal(libc::SIGTERM);
+        let End { lines, errors: told, .. } = load.end();
+        let took = begun.elapsed();
+        let reconnects = lines.last().unwrap()["reconnects"].as_u64().unwrap();
+        // However slow the machine is, it has waited before each of them.
+        let waits = (0..reconnects).map(|times| (10 << times.min(7)).min(1000));
+        let waited = Duration::from_millis(waits.sum());
+        assert!(waited <= took, "{pace}: {reconnects} within {took:?}: {told}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use knee_random::Random;
 use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
@@ -37,6 +37,7 @@ struct Speaker {
     talk: RefCell<Talk>,
     /// `None` while it is known to be lost.
     standing: RefCell<Option<Standing>>,
+    backoff: Cell<Duration>,
     in_flight: Cell<usize>,
 }
 
@@ -180,6 +181,7 @@ async fn meet(
             address,
             talk: RefCell::new(Talk::new(workload, identity, random)),
             standing: RefCell::new(Some(standing)),
+            backoff: Cell::new(BACKOFF_MIN),
             in_flight: Cell::default(),
         });
     }
@@ -357,10 +359,10 @@ impl Thread {
     }
 
     async fn reconnect(&self, speaker: &Speaker) {
-        let mut backoff = BACKOFF_MIN;
         while self.runs.get() {
+            let backoff = speaker.backoff.get();
+            speaker.backoff.set((backoff * 2).min(BACKOFF_MAX));
             self.alarms.until(Instant::now() + backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
             let address = speaker.address;
             match connect(address).await {
                 Ok(standing) => {
@@ -401,6 +403,8 @@ impl Thread {
         let Some(asked) = self.in_flight.borrow_mut().remove(&number) else { return };
         match outcome {
             Ok(answer) => {
+                // Not when it stands: a server may accept, and close at once.
+                self.speakers[via].backoff.set(BACKOFF_MIN);
                 self.record_answer(&asked, now, Some(&answer));
                 self.heard(via, speaker, &request, &answer);
             }
