@@ -178,6 +178,7 @@ def load(
         *pacing(workload, tier.hosts),
         *("--loop", workload.loop, "--characters", str(workload.characters), "--receivers", workload.receivers),
         *(word for place in range(0, len(own), _AS_MAX) for word in ("--as", _pairs(own[place : place + _AS_MAX]))),
+        *(["--verify"] if workload.verify else []),
         *life(),
     ]
     return Command(f"load-{index}", "load", tuple(argv))

@@ -31,6 +31,7 @@ PATIENCE_S = 300.0
 SHORT = ("measure.repetitions=1", "measure.seconds=6", "measure.warmup_s=1", "measure.cooldown_s=1")
 UNSYNCED = "store.durability=none"
 """A disk that others keep busy may take seconds for a commit: what is measured is not how long it does."""
+VERIFIED = "workload.verify=true"
 
 
 DATABASE_OF_THEIR_OWN = {
@@ -125,10 +126,12 @@ def left_behind(folder: Path) -> list[psutil.Process]:
 def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_afterwards(tmp_path: Path) -> None:
     factors = ("load.clients=8", "workload.characters=200", "middleware.connections=4", "middleware.hosts=2", UNSYNCED)
     with Watch(tmp_path) as watch:
-        dataset, _ = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=2000")
+        dataset, _ = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=2000", VERIFIED)
     asked = dataset.totals.filter(role="load").group_by("op").agg(pl.col("count").sum(), pl.col("errors").sum())
     assert set(asked["op"]) >= {"send", "list_queues", "read_all", "remove"}
     assert asked["errors"].sum() == 0
+    # What two middlewares pass on is for who asks, in its order, and as it was sent.
+    assert dataset.summaries.filter(role="load")["wrong_values"].to_list() == [0, 0]
     # What was there before is for those who ask: some 30 messages of each for each, of which one goes at a time.
     totals = dataset.totals.filter(role="load", op="read_all").select("count", "items").sum().row(0, named=True)
     assert totals["items"] > 10 * totals["count"]
@@ -209,9 +212,11 @@ def test_the_database_of_a_middleware_has_the_indexes_that_are_wanted(
 
 @pytest.mark.parametrize("store", ["sqlite", "null"])
 def test_a_middleware_needs_no_database_of_its_own(tmp_path: Path, store: str) -> None:
-    dataset, _ = run(tmp_path, "queue-middleware-alone", f"store.kind={store}", "load.hosts=1", "load.clients=4")
+    factors = (f"store.kind={store}", "load.hosts=1", "load.clients=4", VERIFIED)
+    dataset, _ = run(tmp_path, "queue-middleware-alone", *factors)
     totals = dataset.totals.filter(role="load")
     assert totals["count"].sum() > 0 and totals["errors"].sum() == 0
+    assert dataset.summaries.filter(role="load")["wrong_values"].to_list() == [0]
 
 
 def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_each_load_host_begins_with_another_middleware() -> None:
     assert "--server h:2 --server h:1 --clients 2" in load(index=1)
     assert "--loop send-list-read-remove --characters 200 --receivers any" in load()
     assert "--rate 50.0 --arrivals poisson" in load("workload.rate=100")
+    assert "--verify" in load("workload.verify=true") and "--verify" not in load()
 
 
 def test_pgbench_has_a_script_for_each_operation_of_equal_weight() -> None:

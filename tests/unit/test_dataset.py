@@ -245,6 +245,19 @@ def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolde
     assert wrong.startswith("2 values")
 
 
+def test_what_clients_read_wrongly_of_a_queue_is_messages(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("{ hosts = 2 }", '{ kind = "null" }\n[workload]\nprotocol = "queue"\nverify = true')
+    experiment = spec.parse(text, "x.toml")
+    folder = RunFolder.create(tmp_path, "two-points", text)
+    folder.write_manifest({"seed": 1, "overrides": {}})
+    run = runs(experiment, seed=1)[0]
+    folder.point_folder(run)
+    summary = {"type": "summary", "seconds": 3.0, "wrong_values": 2}
+    folder.lines_path(run, "load-0").write_text(json.dumps(summary) + "\n")
+    folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
+    assert Dataset.open(folder.path).warnings[-1].startswith("2 answers to clients had messages that were not what")
+
+
 @pytest.mark.parametrize("breakage", ["absent", "empty", "no manifest", "broken manifest", "list", "overrides"])
 def test_what_is_no_run_folder(folder: RunFolder, tmp_path: Path, breakage: str) -> None:
     path = folder.path

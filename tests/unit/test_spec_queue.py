@@ -19,6 +19,7 @@ def test_clients_that_pass_messages_are_read_whole() -> None:
     point = good.at({"middleware.connections": 8})
     assert point.system.middleware is not None and point.system.middleware.connections == 8
     assert (point.workload.characters, point.workload.backlog) == (2000, 300_000)
+    assert read(MESSAGES, "workload.verify=true").base.workload.verify
     assert keeps_data(good)
 
 
@@ -103,6 +104,8 @@ def test_pgbench_asks_the_database_itself() -> None:
     assert read(alone, "workload.level=0", 'store.indexes=["needed", "none"]').base.workload.level == 0
     with pytest.raises(SpecError, match=r'workload\.think_ms: does not apply to kind = "pgbench"'):
         read(alone, "workload.think_ms=1")
+    with pytest.raises(SpecError, match=r'workload\.verify: does not apply to kind = "pgbench": it does not look at'):
+        read(alone, "workload.verify=true")
     with pytest.raises(SpecError, match='should be "postgresql", started here, with kind = "pgbench"'):
         read(alone, "store.kind=null")
     with pytest.raises(SpecError, match=r'store\.threads: does not apply to "postgresql"'):

@@ -18,6 +18,8 @@ from knee.spec.tables import field_path
 EXPERIMENT = "experiment.toml"
 MANIFEST = "manifest.json"
 _REPORT = "report.html"
+_WRONG_VALUES = "values that clients read were not those that had been written"
+_WRONG_MESSAGES = "answers to clients had messages that were not what had been sent to them, or not in their order"
 
 
 class Dataset:
@@ -119,7 +121,8 @@ class Dataset:
         if unsent := summaries["unsent"].sum():
             found.append(f"{unsent} requests of the open loop were due and never sent; give it more clients")
         if wrong := summaries["wrong_values"].sum():
-            found.append(f"{wrong} values that clients read were not those that had been written")
+            is_queue = self.spec.base.workload.protocol == "queue"
+            found.append(f"{wrong} {_WRONG_MESSAGES if is_queue else _WRONG_VALUES}")
         if ejected := summaries["servers_ejected"].sum():
             found.append(f"middlewares took a store out {ejected} times: see their logs")
         return found

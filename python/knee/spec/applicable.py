@@ -13,7 +13,7 @@ _OF_MEMCACHED = {
     "multiget": "each of its reads is of one key",
     "pipeline": "each of its clients has one request in flight",
 }
-_OF_ITEMS = ("value_bytes", "keys", "populated", "ttl_s", "key_choice", "verify")
+_OF_ITEMS = ("value_bytes", "keys", "populated", "ttl_s", "key_choice")
 _OF_KV = ("interface", "mix", "own_keys", "key_draws", "scan_keys", "bulk_keys", "large_bytes", "graph")
 _OF_QUEUE = ("loop", "characters", "receivers", "backlog", "level")
 _OF_KNEE_LOAD = ("loop", "receivers", "rate", "think_ms", "think", "arrivals")
@@ -134,6 +134,8 @@ def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
     for field in _OF_KNEE_LOAD:
         if field in workload.model_fields_set:
             yield ("workload", field), 'does not apply to kind = "pgbench": it asks for its level, again and again'
+    if "verify" in workload.model_fields_set:
+        yield ("workload", "verify"), 'does not apply to kind = "pgbench": it does not look at what it is answered'
 
 
 def _check_no_database(system: System) -> Iterator[Problem]:

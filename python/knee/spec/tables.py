@@ -157,6 +157,7 @@ class Workload(Table):
     rate      requests per second over all load hosts; makes the loop an open one
     populated share of the keys that are set before each point
     ttl_s     seconds after which what was stored, populating included, expires; never unless given
+    verify    clients check what comes back, and count what is wrong
 
     Of the memcached protocol:
 
