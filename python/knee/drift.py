@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Drift:
     """How far throughput moves from the first half of a run to the second, at one point.
 
-    change  as a share of the first half, over the runs that answered something in both
-    silent  runs that answered nothing in one of their halves, or in both
+    change  as a share of the first half, over the runs in both halves of which requests succeeded
+    silent  runs in which none did in one of their halves, or in both
     runs    all of them
     """
 
@@ -69,6 +69,8 @@ class Drift:
 def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> dict[int, Drift]:
     """By point, how far throughput moves from the first half of a run to the second, warm-up and cool-down cut off.
 
+    Requests that failed do not count: where they are refused at once there are the more of them.
+
     `level` is that of all `points` together that can be judged (Bonferroni), with the variance of the changes pooled
     over them: of sixty points in three repetitions each, t is 3.4 then, and 49 by itself. A point whose changes surely
     scatter more than those of the others has its own (Cochran 1941).
@@ -79,16 +81,17 @@ def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> d
     start, end = pl.col("elapsed_s"), pl.col("elapsed_s") + COVERED_S
     middle = (pl.col("_from_s") + pl.col("_until_s")) / 2
 
-    def answered(since: pl.Expr, until: pl.Expr) -> pl.Expr:
-        """Requests of the windows' parts that lie in between."""
+    def succeeded(since: pl.Expr, until: pl.Expr) -> pl.Expr:
+        """Requests of the windows' parts that lie in between, but for those that failed."""
         inside = pl.min_horizontal(end, until) - pl.max_horizontal(start, since)
-        return (pl.col("count") * inside.clip(lower_bound=0.0) / COVERED_S).sum()
+        good = pl.col("count") - pl.col("errors").fill_null(0)
+        return (good * inside.clip(lower_bound=0.0) / COVERED_S).sum()
 
     halves = (
         dataset.windows.filter(pl.col("role") == "load")
         .join(runs, on=RUN)
         .group_by(RUN)
-        .agg(answered(pl.col("_from_s"), middle).alias("before"), answered(middle, pl.col("_until_s")).alias("after"))
+        .agg(succeeded(pl.col("_from_s"), middle).alias("before"), succeeded(middle, pl.col("_until_s")).alias("after"))
     )
     # Both halves are equally long, whether or not there are rows of all their seconds: the ratio of counts is that of
     # rates.
@@ -165,7 +168,7 @@ def whether_it_stays(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> s
     if few and (known or vague):
         said.append(f"Of {listed(few, '; ')} there are too few repetitions to tell.")
     if silent:
-        said.append(f"For half of the time or longer nothing was answered in {listed(silent, '; ')}.")
+        said.append(f"For half of the time or longer no request succeeded in {listed(silent, '; ')}.")
     return " ".join(said)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.bottleneck import OUTSIDERS_MAX, SATURATED, cpu_shares, utilizations
+from knee.failures import requests, what_failed, whose_times
 from knee.intervals import counted
 from knee.measurements import Measurements, of_run, station_column
 from knee.trim import RUN, steady_state, steady_state_warnings, trim
@@ -63,7 +64,7 @@ def observed_run(dataset: Dataset) -> Observed:
         unmeasured=tuple(_unmeasured(dataset, utilization)),
         warnings=(
             *(_sentence(warning) for warning in dataset.warnings),
-            *_errors(found.table),
+            *_failures(dataset),
             *_unanswered(found.table),
             *_load_warnings(limits, found.table.height),
             *_outsiders(shares, found.table.height),
@@ -215,13 +216,13 @@ def _sentence(text: str) -> str:
     return first + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _errors(table: pl.DataFrame) -> list[str]:
-    errors = int(table["errors"].sum() or 0)
-    if not errors:
+def _failures(dataset: Dataset) -> list[str]:
+    """What failed, and which of the numbers on the page that is in."""
+    failed = what_failed(requests(dataset))
+    if not failed:
         return []
-    requests = float((table["throughput"] * table["observed_s"]).sum())
     return [
-        f"{errors} of {requests:.0f} requests ({errors / requests:.2%}) were answered with an error, and count "
-        "towards throughput except where the best level or configuration is looked for: look into the servers' logs "
-        "before trusting the numbers."
+        f"{failed}. They count towards throughput, except in what each operation took, from one half of a run to the "
+        f"other, and where the best level or configuration is looked for. {whose_times(dataset)} Look into the "
+        "servers' logs before trusting the numbers."
     ]

@@ -6,15 +6,18 @@ where it is not: in the mean of all of them what is asked for more often hides i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.asymptotes import PLATEAU
 from knee.distributions import Merged
+from knee.failures import percent, requests
 from knee.hdr import Histogram
-from knee.intervals import LEVEL, Interval, between, mean_interval, number, quantity, ratio_interval
+from knee.intervals import LEVEL, Interval, between, listed, mean_interval, number, quantity, ratio_interval
 from knee.outcomes import OUTCOMES
 from knee.spec import Workload
 from knee.trim import RUN
@@ -27,14 +30,26 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation at a point: requests per second, response times, and how many keys a request is about."""
+    """One operation at a point.
+
+    keys     that a request is about
+    per_s    requests per second, but for those that failed
+    failed   share of the requests
+    mean_ms  and percentiles: see :func:`knee.failures.whose_times`; NaN where none was timed
+    """
 
     name: str
     keys: int
     per_s: Interval
+    failed: float
     mean_ms: Interval
     p50_ms: float
     p99_ms: float
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether its response times say how long it takes: requests that fail may fail fast."""
+        return self.failed <= PLATEAU and math.isfinite(self.mean_ms.estimate)
 
 
 def operations(
@@ -50,22 +65,27 @@ def operations(
     seconds: dict[int, dict[int, float]] = {}
     for point, repetition, s in observations.select(*RUN, "observed_s").iter_rows():
         seconds.setdefault(point, {})[repetition] = s
-    by_name: dict[tuple[int, str], dict[int, list[Histogram]]] = {}
+    asked: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
+    for point, repetition, name, count, errors in requests(dataset).iter_rows():
+        if repetition in seconds.get(point, {}):
+            asked.setdefault((point, name), {})[repetition] = (count, errors)
+    timed: dict[tuple[int, str], dict[int, list[Histogram]]] = {}
     for (point, repetition, role, op), one in histograms.items():
-        if role == "load" and one.total and repetition in seconds.get(point, {}):
+        if role == "load" and one.total:
             name = "read" if op in OUTCOMES else op
-            by_name.setdefault((point, name), {}).setdefault(repetition, []).append(one)
+            timed.setdefault((point, name), {}).setdefault(repetition, []).append(one)
     keys = {point: _keys(workload) for point, workload in _workloads(dataset).items()}
     found: dict[int, dict[str, Operation]] = {}
-    for (point, name), repetitions in sorted(by_name.items()):
-        each = {repetition: Histogram.merge(parts) for repetition, parts in repetitions.items()}
+    for (point, name), counts in sorted(asked.items()):
+        parts = timed.get((point, name), {})
+        each = {repetition: Histogram.merge(parts[repetition]) for repetition in counts if repetition in parts}
         whole = Histogram.merge(each.values())
+        good = {repetition: count - errors for repetition, (count, errors) in counts.items()}
         found.setdefault(point, {})[name] = Operation(
             name=name,
             keys=keys.get(point, {}).get(name, 1),
-            per_s=mean_interval(
-                [(each[number].total if number in each else 0) / s for number, s in seconds[point].items()], level
-            ),
+            per_s=mean_interval([good.get(number, 0) / s for number, s in seconds[point].items()], level),
+            failed=sum(errors for _, errors in counts.values()) / sum(count for count, _ in counts.values()),
             mean_ms=mean_interval([one.mean / _NS_PER_MS for one in each.values()], level),
             p50_ms=whole.percentile(50) / _NS_PER_MS,
             p99_ms=whole.percentile(99) / _NS_PER_MS,
@@ -88,22 +108,31 @@ def _keys(workload: Workload) -> dict[str, int]:
 
 
 def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], load: str) -> str:
-    """How long an operation took in each configuration, against the first; at least two, each with its name.
+    """How long an operation took in each configuration, against the first of those that can be compared, and where it
+    failed; empty where there are no two and none did.
 
-    `load` is under how much of it, such as “8 clients”.
+    `configurations` have names; `load` is under how much of it, such as “8 clients”.
     """
-    (first_label, first), *others = configurations
-    parts = [f"{label}: {_against(one.mean_ms, first.mean_ms)}" for label, one in others]
-    return f"At {load} {name} took {quantity(first.mean_ms, 'ms')} with {first_label}; {'; '.join(parts)}."
+    said = []
+    known = [(label, one) for label, one in configurations if one.is_comparable]
+    if len(known) > 1:
+        (first_label, first), *others = known
+        parts = [f"{label}: {_against(one.mean_ms, first.mean_ms)}" for label, one in others]
+        said.append(f"At {load} {name} took {quantity(first.mean_ms, 'ms')} with {first_label}; {'; '.join(parts)}.")
+    failing = [f"{label} ({percent(one.failed)})" for label, one in configurations if one.failed > PLATEAU]
+    if failing:
+        said.append(f"At {load} {name} failed with {listed(failing, '; ')}: its response time says nothing there.")
+    return " ".join(said)
 
 
 def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, load: str) -> str:
     """What writing many keys in one request saves, if that was asked for, against the puts of one key beside it.
 
-    Where there were none, against those of `elsewhere`. `load` as in :func:`beside_others`.
+    Where there were none, against those of `elsewhere`. `load` as in :func:`beside_others`. Empty where
+    they cannot be compared.
     """
     bulk, alone = found.get("bulk_put"), found.get("put", elsewhere)
-    if bulk is None:
+    if bulk is None or not (bulk.is_comparable and alone.is_comparable):
         return ""
     each = Interval(
         bulk.mean_ms.estimate / bulk.keys,

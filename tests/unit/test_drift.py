@@ -34,6 +34,28 @@ def test_seconds_in_which_nothing_was_answered_count() -> None:
     assert "surely moves: by -" in whether_it_stays(found, NAMES)
 
 
+def test_requests_that_are_refused_at_once_are_no_throughput() -> None:
+    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    late, count = (pl.col("elapsed_s") >= 15) & (pl.col("point") == 1), pl.col("count")
+    dataset.windows = dataset.windows.with_columns(
+        pl.when(late).then(10 * count).otherwise(count).alias("count"),
+        pl.when(late).then(10 * count - count // 2).otherwise("errors").alias("errors"),
+    )
+    found = drifts(dataset, NAMES)
+    assert abs(found[0].change.estimate) < 0.01
+    assert found[1].change.estimate == pytest.approx(-0.5, abs=0.01)
+
+
+def test_a_half_of_nothing_but_errors_is_silent() -> None:
+    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    late = (pl.col("elapsed_s") >= 15) & (pl.col("point") == 1)
+    dataset.windows = dataset.windows.with_columns(errors=pl.when(late).then("count").otherwise("errors"))
+    found = drifts(dataset, NAMES)
+    assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (3, 3)]
+    said = whether_it_stays(found, NAMES)
+    assert said.endswith("For half of the time or longer no request succeeded in 3 of 3 runs at 8 clients.")
+
+
 @pytest.mark.parametrize("half", ["first", "second"])
 def test_a_run_that_is_silent_for_half_of_the_time_is_told_of(half: str) -> None:
     dataset = synthetic_dataset(System(), (2, 8), seconds=30)
@@ -44,7 +66,7 @@ def test_a_run_that_is_silent_for_half_of_the_time_is_told_of(half: str) -> None
     assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (1, 3)]
     said = whether_it_stays(found, NAMES)
     assert "surely stays as it is wherever that can be told, to within" in said
-    assert said.endswith("For half of the time or longer nothing was answered in 1 of 3 runs at 8 clients.")
+    assert said.endswith("For half of the time or longer no request succeeded in 1 of 3 runs at 8 clients.")
 
 
 def test_only_points_that_are_judged_are_paid_for() -> None:
@@ -138,7 +160,7 @@ def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
         (
             [drift(0.002, 0.016), drift(0.5, None, silent=2)],
             f"{HALVES} surely stays as it is wherever that can be told, to "
-            "within 1.8%. For half of the time or longer nothing was answered in 2 of 3 runs at b.",
+            "within 1.8%. For half of the time or longer no request succeeded in 2 of 3 runs at b.",
         ),
         ([drift(0.5, None)], ""),
     ],

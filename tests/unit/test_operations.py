@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import polars as pl
 import pytest
 from versioned import EXPERIMENT, SECONDS, throughput, versioned_dataset
 
@@ -11,10 +14,12 @@ from knee.observations import observations
 from knee.operations import Operation, beside_others, operations, together_or_alone
 from knee.spec import parse
 
+PUTS = (pl.col("role") == "load") & (pl.col("op") == "put")
 
-def operation(name: str, *means_ms: float, keys: int = 1) -> Operation:
-    mean_ms = mean_interval(means_ms)
-    return Operation(name, keys, mean_interval([1000 / one for one in means_ms]), mean_ms, means_ms[0], means_ms[0])
+
+def operation(name: str, *means_ms: float, keys: int = 1, failed: float = 0.0) -> Operation:
+    mean_ms, per_s = mean_interval(means_ms), mean_interval([1000 / one for one in means_ms])
+    return Operation(name, keys, per_s, failed, mean_ms, means_ms[0], means_ms[0])
 
 
 def test_reads_are_one_operation_whatever_came_of_them() -> None:
@@ -32,8 +37,9 @@ def test_reads_are_one_operation_whatever_came_of_them() -> None:
 
 def test_a_repetition_without_an_operation_had_none_a_second() -> None:
     dataset = versioned_dataset((2,))
-    histograms = {key: one for key, one in merged(dataset).items() if key[1:] != (2, "load", "put")}
-    seen, rest = (operations(each, observations(dataset), dataset)[0]["put"] for each in (merged(dataset), histograms))
+    seen = operations(merged(dataset), observations(dataset), dataset)[0]["put"]
+    dataset.windows = dataset.windows.filter(~PUTS | (pl.col("repetition") == 1))
+    rest = operations(merged(dataset), observations(dataset), dataset)[0]["put"]
     assert (rest.per_s.repetitions, rest.mean_ms.repetitions) == (2, 1)
     assert rest.per_s.estimate == pytest.approx(seen.per_s.estimate / 2, rel=0.05)
 
@@ -43,12 +49,30 @@ def test_the_keys_of_a_request_are_those_that_its_point_asks_for() -> None:
     text = EXPERIMENT.format(clients=[2], seconds=SECONDS)
     text = text.replace('mix = "read:90,put:10"', 'mix = "read:90,bulk_put:10"\nbulk_keys = 50')
     dataset.spec = parse(text, "versioned")
-    histograms = {
-        (point, repetition, role, "bulk_put" if op == "put" else op): one
-        for (point, repetition, role, op), one in merged(dataset).items()
-    }
-    found = operations(histograms, observations(dataset), dataset)
+    dataset.windows = dataset.windows.with_columns(pl.col("op").replace("put", "bulk_put"))
+    found = operations(merged(dataset), observations(dataset), dataset)
     assert (found[0]["bulk_put"].keys, found[0]["read"].keys) == (50, 1)
+
+
+def test_what_failed_of_an_operation_is_none_that_it_did() -> None:
+    dataset = versioned_dataset((2,))
+    dataset.windows = dataset.windows.with_columns(errors=pl.when(PUTS).then(pl.col("count") // 4).otherwise("errors"))
+    found = operations(merged(dataset), observations(dataset), dataset)[0]
+    assert (found["put"].failed, found["read"].failed) == (0.25, 0.0)
+    assert found["put"].per_s.estimate == pytest.approx(0.75 * 0.1 * throughput(2))
+    assert found["read"].per_s.estimate == pytest.approx(0.9 * throughput(2))
+    assert (found["put"].is_comparable, found["read"].is_comparable) == (False, True)
+
+
+def test_an_operation_that_always_failed_and_was_never_timed_is_there() -> None:
+    dataset = versioned_dataset((2,))
+    dataset.windows = dataset.windows.with_columns(
+        pl.when(PUTS).then("count").otherwise("errors").alias("errors"),
+        *(pl.when(~PUTS).then(name).alias(name) for name in ("response", "response_sum_ns")),
+    )
+    put = operations(merged(dataset), observations(dataset), dataset)[0]["put"]
+    assert (put.failed, put.per_s.estimate, put.is_comparable) == (1.0, 0.0, False)
+    assert math.isnan(put.mean_ms.estimate) and math.isnan(put.p99_ms)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +90,20 @@ def test_what_others_do_to_an_operation_is_told_as_surely_as_repetitions_allow(
     sentence = beside_others("read", pair, "8 clients")
     assert sentence.startswith("At 8 clients read took 1.0")
     assert expected in sentence
+
+
+def test_an_operation_that_fails_is_not_told_to_be_fast() -> None:
+    full = ("disk = full", operation("send", 1.0, 1.1, 0.9, failed=0.4))
+    ample, ampler = (("disk = ample", operation("send", 40.0, 41.0, 39.0)), ("disk = ampler", operation("send", 41.0)))
+    fails = "At 8 clients send failed with disk = full (40.0%): its response time says nothing there."
+    assert beside_others("send", [full, ample], "8 clients") == fails
+    said = beside_others("send", [full, ample, ampler], "8 clients")
+    assert said.startswith("At 8 clients send took 40.0 ± 2.5 ms with disk = ample; disk = ampler: 1.0 times")
+    assert said.endswith(fails)
+    # Few that fail do not move it.
+    assert "failed" not in beside_others("send", [ample, ("x", operation("send", 41.0, failed=0.01))], "8 clients")
+    bulk = {"bulk_put": operation("bulk_put", 0.1, keys=100, failed=0.5)}
+    assert together_or_alone(bulk, operation("put", 0.2), "1 client") == ""
 
 
 def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:

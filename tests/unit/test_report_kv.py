@@ -61,6 +61,20 @@ def test_outcomes_are_drawn_one_colour_each(page: str) -> None:
     assert "make 3 clusters" in page
 
 
+def test_what_failed_has_a_column_only_where_anything_did(page: str) -> None:
+    timed = "Response times contain those of requests that failed."
+    assert ">failed</th>" not in page and timed not in page
+    dataset = versioned_dataset((2, 8))
+    puts = (pl.col("role") == "load") & (pl.col("op") == "put")
+    dataset.windows = dataset.windows.with_columns(errors=pl.when(puts).then(pl.col("count") // 4).otherwise("errors"))
+    failing = html(dataset)
+    table = failing[failing.index('id="operations"') :]
+    assert ">failed</th>" in table and ">25.0%</td>" in table and ">0%</td>" in table
+    captions = dict(re.findall(r'data-chart="([^"]*)"[^>]*></div><figcaption>(.*?)</figcaption>', failing))
+    told = {name for name, caption in captions.items() if timed in caption}
+    assert told == {"operation-put", "percentiles"}
+
+
 def test_only_what_the_store_told_something_of_is_drawn(page: str) -> None:
     drawn = charts(page)
     assert {row["what"] for row in drawn["store-file"]["data"]["values"]} == {"taken", "live"}

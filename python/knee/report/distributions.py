@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.distributions import ALL, densities, merged, percentiles
+from knee.failures import requests, whose_times
 from knee.report.charts.distributions import histogram, percentile_lines
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
@@ -35,11 +36,12 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     if len(ops) == 2:  # one operation: "all" would show the same again
         ops = ops[:1]
         density = density.filter(pl.col("op") == ALL)
+    note = f" {whose_times(dataset)}" if requests(dataset)["errors"].sum() else ""
     figures = sheet.figure(
         "percentiles",
         percentile_lines(records(lines), sheet.axis, sheet.labels),
         "Percentiles as the clients saw them, read off the merged histograms; the bars span the repetitions. "
-        "Mind the logarithmic axis.",
+        f"Mind the logarithmic axis.{note}",
     ) + sheet.figure(
         "histogram",
         histogram(records(density), sheet.points, sheet.chosen, ops),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
 from knee.distributions import merged
+from knee.failures import percent, whose_times
 from knee.intervals import counted
 from knee.operations import Operation, beside_others, operations, together_or_alone
 from knee.report.charts.clients import against_load
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 _COMPARED_MAX = 4
 """Configurations in one sentence; of more, the figures tell."""
 
-_HEADER = ("operation", "keys", "requests/s", "mean ms", "p50 ms", "p99 ms")
-
 
 def section(sheet: Sheet, dataset: Dataset) -> str:
     """Empty where clients asked for one operation only: that is all there is to see of the requests together."""
@@ -30,13 +30,32 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     if len(names) < 2:
         return ""
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(sheet, found, names))
-    rows: list[tuple[Cell, ...]] = [
-        (sheet.series[point], sheet.load[point], one.name, one.keys, one.per_s, one.mean_ms, one.p50_ms, one.p99_ms)
-        for point, each in found.items()
-        for one in each.values()
+    failed = [name for name in names if any(name in each and each[name].failed for each in found.values())]
+    times = whose_times(dataset)
+    figures = _figures(sheet, found, {name: f" {times}" if name in failed else "" for name in names})
+    note = f'<p class="doubt">Requests/s are those that did not fail. {escape(times)}</p>' if failed else ""
+    return words + figures + folded("The numbers", _table(sheet, found) + note)
+
+
+def _table(sheet: Sheet, found: dict[int, dict[str, Operation]]) -> str:
+    """With a column of what failed only where anything did."""
+    places = [(point, one) for point, each in found.items() for one in each.values()]
+    columns: dict[str, list[Cell]] = {
+        "operation": [one.name for _, one in places],
+        "keys": [one.keys for _, one in places],
+        "requests/s": [one.per_s for _, one in places],
+        "failed": [percent(one.failed) for _, one in places],
+        "mean ms": [one.mean_ms for _, one in places],
+        "p50 ms": [one.p50_ms for _, one in places],
+        "p99 ms": [one.p99_ms for _, one in places],
+    }
+    if not any(one.failed for _, one in places):
+        del columns["failed"]
+    rows = [
+        (sheet.series[point], sheet.load[point], *cells)
+        for (point, _), *cells in zip(places, *columns.values(), strict=True)
     ]
-    numbers = folded("The numbers", sheet.of_lines(_HEADER, rows))
-    return words + _figures(sheet, found, names) + numbers
+    return sheet.of_lines(tuple(columns), rows)
 
 
 def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list[str]) -> list[str]:
@@ -52,23 +71,26 @@ def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list
         for name in names
         if 1 < len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) <= _COMPARED_MAX
     ]
-    elsewhere = next((each["put"] for each in at_most.values() if "put" in each), None)
+    elsewhere = next((each["put"] for each in at_most.values() if "put" in each and each["put"].is_comparable), None)
     if elsewhere is not None:
         sentences += [together_or_alone(each, elsewhere, load) for each in at_most.values()]
     return [sentence for sentence in sentences if sentence]
 
 
-def _figures(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list[str]) -> str:
+def _figures(sheet: Sheet, found: dict[int, dict[str, Operation]], notes: dict[str, str]) -> str:
+    """One for each operation; `notes` end their captions."""
     if len(sheet.axis.levels) < 2:
         return ""
     figures = ""
-    for name in names:
+    for name, note in notes.items():
         values: Rows = [
             {sheet.axis.field: sheet.load[point], "series": sheet.short(sheet.series[point])}
             | {"value": one.mean_ms.estimate, "low": one.mean_ms.low, "high": one.mean_ms.high}
             for point, each in found.items()
-            if (one := each.get(name)) is not None
+            if (one := each.get(name)) is not None and math.isfinite(one.mean_ms.estimate)
         ]
+        if not values:
+            continue
         spec = against_load(
             values,
             f"{name}: response time (ms)",
@@ -76,6 +98,6 @@ def _figures(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list[s
             choices=sheet.short_labels,
             axis=sheet.axis,
         )
-        caption = f"Mean response time of {name} alone, as the clients saw it, beside what else was asked for."
+        caption = f"Mean response time of {name} alone, as the clients saw it, beside what else was asked for.{note}"
         figures += sheet.figure(f"operation-{name}", spec, caption)
     return f'<div class="grid">{figures}</div>'

@@ -1,0 +1,61 @@
+"""What failed is told, by operation, with what of it is in which numbers."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from synthetic import System, synthetic_dataset
+from versioned import versioned_dataset
+
+from knee.dataset import Dataset
+from knee.failures import percent, requests, what_failed
+from knee.observed import observed_run
+
+
+def failing(dataset: Dataset, **shares: float) -> Dataset:
+    """The same run, had so much of each operation failed."""
+    share = pl.col("op").replace_strict(shares, default=0.0, return_dtype=pl.Float64)
+    errors = pl.when(pl.col("role") == "load").then((pl.col("count") * share).round().cast(pl.Int64))
+    dataset.windows = dataset.windows.with_columns(errors=errors.otherwise("errors"))
+    return dataset
+
+
+def warned(dataset: Dataset) -> str:
+    """What is said of requests that failed."""
+    return " ".join(warning for warning in observed_run(dataset).warnings if "failed" in warning)
+
+
+def test_what_failed_is_told_of_each_operation() -> None:
+    dataset = failing(versioned_dataset((1, 2)), put=0.5, read_missing=0.2)
+    asked = requests(dataset)
+    assert asked.columns == ["point", "repetition", "op", "count", "errors"]
+    # Four of six seconds, two repetitions, 1000 and 2000 requests a second; half of the puts, 89 of 900 reads.
+    assert asked["op"].unique().sort().to_list() == ["put", "read"]
+    assert what_failed(asked) == "3336 of 24000 requests (13.9%) failed: 50.0% of put, 9.89% of read"
+
+
+def test_requests_that_failed_are_in_response_times_and_that_is_said() -> None:
+    assert warned(versioned_dataset((1, 2))) == ""
+    said = warned(failing(versioned_dataset((1, 2)), put=0.5))
+    assert said.startswith("1200 of 24000 requests (5.00%) failed: 50.0% of put. They count towards throughput, except")
+    assert "Response times contain those of requests that failed." in said
+
+
+def test_pgbench_times_none_that_failed() -> None:
+    dataset = failing(synthetic_dataset(System(), (2, 8)), get=0.5)
+    system = dataset.spec.base.system
+    load = system.load.model_copy(update={"kind": "pgbench"})
+    base = dataset.spec.base.model_copy(update={"system": system.model_copy(update={"load": load})})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    assert "Response times leave out requests that failed: pgbench does not time them." in warned(dataset)
+
+
+def test_of_a_single_operation_there_is_nothing_to_tell_apart() -> None:
+    dataset = synthetic_dataset(System(), (2, 8))
+    dataset.windows = dataset.windows.filter(pl.col("op") == "get")
+    assert " failed. They count towards throughput" in warned(failing(dataset, get=0.1))
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, "0%"), (0.000012, "0.00120%"), (0.021, "2.10%"), (1.0, "100%")])
+def test_little_is_not_nothing(share: float, said: str) -> None:
+    assert percent(share) == said
