@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee import pgbench
 from knee.asymptotes import PLATEAU
 from knee.distributions import Merged
 from knee.failures import percent, requests
 from knee.hdr import Histogram
 from knee.intervals import LEVEL, Interval, between, listed, mean_interval, number, quantity, ratio_interval
 from knee.outcomes import OUTCOMES
-from knee.spec import Workload
+from knee.spec import Configuration
 from knee.trim import RUN
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ _NS_PER_MS = 1e6
 class Operation:
     """One operation at a point.
 
-    keys     that a request is about
+    items    keys or messages that a request is about
     per_s    requests per second, but for those that failed
     failed   share of the requests
     mean_ms  and percentiles: see :func:`knee.failures.whose_times`; NaN where none was timed
     """
 
     name: str
-    keys: int
+    items: int
     per_s: Interval
     failed: float
     mean_ms: Interval
@@ -74,7 +75,7 @@ def operations(
         if role == "load" and one.total:
             name = "read" if op in OUTCOMES else op
             timed.setdefault((point, name), {}).setdefault(repetition, []).append(one)
-    keys = {point: _keys(workload) for point, workload in _workloads(dataset).items()}
+    items = {point: _items(configuration) for point, configuration in _configurations(dataset).items()}
     found: dict[int, dict[str, Operation]] = {}
     for (point, name), counts in sorted(asked.items()):
         parts = timed.get((point, name), {})
@@ -83,7 +84,7 @@ def operations(
         good = {repetition: count - errors for repetition, (count, errors) in counts.items()}
         found.setdefault(point, {})[name] = Operation(
             name=name,
-            keys=keys.get(point, {}).get(name, 1),
+            items=items.get(point, {}).get(name, 1),
             per_s=mean_interval([good.get(number, 0) / s for number, s in seconds[point].items()], level),
             failed=sum(errors for _, errors in counts.values()) / sum(count for count, _ in counts.values()),
             mean_ms=mean_interval([one.mean / _NS_PER_MS for one in each.values()], level),
@@ -93,17 +94,21 @@ def operations(
     return found
 
 
-def _workloads(dataset: Dataset) -> dict[int, Workload]:
+def _configurations(dataset: Dataset) -> dict[int, Configuration]:
     points = dataset.points.select("point", *dataset.factors).unique("point")
     return {
-        row.pop("point"): dataset.spec.at({name: level for name, level in row.items() if level is not None}).workload
+        row.pop("point"): dataset.spec.at({name: level for name, level in row.items() if level is not None})
         for row in points.iter_rows(named=True)
     }
 
 
-def _keys(workload: Workload) -> dict[str, int]:
+def _items(configuration: Configuration) -> dict[str, int]:
+    """How many a request of each operation is about, where that need not be one."""
+    workload = configuration.workload
+    if configuration.system.load.kind == "pgbench":
+        return {script.operation: script.items for script in pgbench.scripts(workload)}
     if workload.protocol != "kv":
-        return {"get": workload.multiget}
+        return {"multiget": workload.multiget}
     return {"bulk_put": workload.bulk_keys, "scan": workload.scan_keys, "atomic_scan": workload.scan_keys}
 
 
@@ -135,14 +140,14 @@ def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, load
     if bulk is None or not (bulk.is_comparable and alone.is_comparable):
         return ""
     each = Interval(
-        bulk.mean_ms.estimate / bulk.keys,
-        None if bulk.mean_ms.low is None else bulk.mean_ms.low / bulk.keys,
-        None if bulk.mean_ms.high is None else bulk.mean_ms.high / bulk.keys,
+        bulk.mean_ms.estimate / bulk.items,
+        None if bulk.mean_ms.low is None else bulk.mean_ms.low / bulk.items,
+        None if bulk.mean_ms.high is None else bulk.mean_ms.high / bulk.items,
         bulk.mean_ms.level,
         bulk.mean_ms.repetitions,
     )
     return (
-        f"At {load} one bulk_put of {bulk.keys} keys took {quantity(bulk.mean_ms, 'ms')}, "
+        f"At {load} one bulk_put of {bulk.items} keys took {quantity(bulk.mean_ms, 'ms')}, "
         f"{quantity(each, 'ms')} a key; one put {quantity(alone.mean_ms, 'ms')}: as many keys in puts, one after "
         f"the other, take {_against(alone.mean_ms, each)}."
     )

@@ -6,20 +6,25 @@ import math
 
 import polars as pl
 import pytest
+from synthetic import System, synthetic_dataset
 from versioned import EXPERIMENT, SECONDS, throughput, versioned_dataset
 
+from knee.dataset import Dataset
+from knee.diagnose import diagnose
 from knee.distributions import merged
 from knee.intervals import mean_interval
 from knee.observations import observations
 from knee.operations import Operation, beside_others, operations, together_or_alone
+from knee.report.operations import section
+from knee.report.sheet import Sheet
 from knee.spec import parse
 
 PUTS = (pl.col("role") == "load") & (pl.col("op") == "put")
 
 
-def operation(name: str, *means_ms: float, keys: int = 1, failed: float = 0.0) -> Operation:
+def operation(name: str, *means_ms: float, items: int = 1, failed: float = 0.0) -> Operation:
     mean_ms, per_s = mean_interval(means_ms), mean_interval([1000 / one for one in means_ms])
-    return Operation(name, keys, per_s, failed, mean_ms, means_ms[0], means_ms[0])
+    return Operation(name, items, per_s, failed, mean_ms, means_ms[0], means_ms[0])
 
 
 def test_reads_are_one_operation_whatever_came_of_them() -> None:
@@ -51,7 +56,54 @@ def test_the_keys_of_a_request_are_those_that_its_point_asks_for() -> None:
     dataset.spec = parse(text, "versioned")
     dataset.windows = dataset.windows.with_columns(pl.col("op").replace("put", "bulk_put"))
     found = operations(merged(dataset), observations(dataset), dataset)
-    assert (found[0]["bulk_put"].keys, found[0]["read"].keys) == (50, 1)
+    assert (found[0]["bulk_put"].items, found[0]["read"].items) == (50, 1)
+    assert "<th>keys</th>" in table(dataset)
+
+
+def test_what_retrieves_many_keys_is_called_so() -> None:
+    dataset = synthetic_dataset(System(), (2,))
+    dataset.windows = dataset.windows.with_columns(pl.col("op").replace("get", "multiget"))
+    workload = dataset.spec.base.workload.model_copy(update={"multiget": 10})
+    base = dataset.spec.base.model_copy(update={"workload": workload})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    found = operations(merged(dataset), observations(dataset), dataset)[0]
+    assert (found["multiget"].items, found["set"].items) == (10, 1)
+
+
+TEN_AT_A_TIME = (
+    EXPERIMENT[: EXPERIMENT.index("[system]")]
+    + """
+[system]
+load  = {{ kind = "pgbench" }}
+store = {{ kind = "postgresql" }}
+
+[workload]
+protocol = "queue"
+level = 3
+
+"""
+    + EXPERIMENT[EXPERIMENT.index("[factors]") :]
+)
+
+
+def test_what_pgbench_sends_at_a_time_are_messages() -> None:
+    dataset = versioned_dataset((2,))
+    dataset.spec = parse(TEN_AT_A_TIME.format(clients=[2], seconds=SECONDS), "ten at a time")
+    dataset.windows = dataset.windows.filter(role="load").with_columns(
+        pl.when(PUTS).then(pl.lit("send")).otherwise(pl.lit("remove")).alias("op")
+    )
+    found = operations(merged(dataset), observations(dataset), dataset)[0]
+    assert (found["send"].items, found["remove"].items) == (10, 1)
+    assert "<th>messages</th>" in table(dataset)
+
+
+def test_requests_about_one_thing_each_need_no_column_for_it() -> None:
+    assert '<th class="text">operation</th><th>requests/s</th>' in table(versioned_dataset((2,)))
+
+
+def table(dataset: Dataset) -> str:
+    """The section of a page that tells of operations."""
+    return section(Sheet(diagnose(dataset)), dataset)
 
 
 def test_what_failed_of_an_operation_is_none_that_it_did() -> None:
@@ -102,12 +154,12 @@ def test_an_operation_that_fails_is_not_told_to_be_fast() -> None:
     assert said.endswith(fails)
     # Few that fail do not move it.
     assert "failed" not in beside_others("send", [ample, ("x", operation("send", 41.0, failed=0.01))], "8 clients")
-    bulk = {"bulk_put": operation("bulk_put", 0.1, keys=100, failed=0.5)}
+    bulk = {"bulk_put": operation("bulk_put", 0.1, items=100, failed=0.5)}
     assert together_or_alone(bulk, operation("put", 0.2), "1 client") == ""
 
 
 def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:
-    bulk = {"bulk_put": operation("bulk_put", 2.0, 2.2, 1.8, keys=100)}
+    bulk = {"bulk_put": operation("bulk_put", 2.0, 2.2, 1.8, items=100)}
     sentence = together_or_alone(bulk, operation("put", 0.2, 0.21, 0.19), "1 client")
     assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put" in sentence
     assert "one after the other, take 10 times as long (8." in sentence

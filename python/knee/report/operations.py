@@ -32,17 +32,18 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(sheet, found, names))
     failed = [name for name in names if any(name in each and each[name].failed for each in found.values())]
     times = whose_times(dataset)
+    items = "messages" if dataset.spec.base.workload.protocol == "queue" else "keys"
     figures = _figures(sheet, found, {name: f" {times}" if name in failed else "" for name in names})
     note = f'<p class="doubt">Requests/s are those that did not fail. {escape(times)}</p>' if failed else ""
-    return words + figures + folded("The numbers", _table(sheet, found) + note)
+    return words + figures + folded("The numbers", _table(sheet, found, items) + note)
 
 
-def _table(sheet: Sheet, found: dict[int, dict[str, Operation]]) -> str:
-    """With a column of what failed only where anything did."""
+def _table(sheet: Sheet, found: dict[int, dict[str, Operation]], items: str) -> str:
+    """With a column of what failed only where anything did, and of what requests are about only where it is not one."""
     places = [(point, one) for point, each in found.items() for one in each.values()]
     columns: dict[str, list[Cell]] = {
         "operation": [one.name for _, one in places],
-        "keys": [one.keys for _, one in places],
+        items: [one.items for _, one in places],
         "requests/s": [one.per_s for _, one in places],
         "failed": [percent(one.failed) for _, one in places],
         "mean ms": [one.mean_ms for _, one in places],
@@ -51,6 +52,8 @@ def _table(sheet: Sheet, found: dict[int, dict[str, Operation]]) -> str:
     }
     if not any(one.failed for _, one in places):
         del columns["failed"]
+    if all(one.items == 1 for _, one in places):
+        del columns[items]
     rows = [
         (sheet.series[point], sheet.load[point], *cells)
         for (point, _), *cells in zip(places, *columns.values(), strict=True)
