@@ -69,6 +69,7 @@ def observed_run(dataset: Dataset) -> Observed:
             *_load_warnings(limits, found.table.height),
             *_outsiders(shares, found.table.height),
             *_stolen(dataset),
+            *_left_elsewhere(dataset, found.table.height),
             *steady_state_warnings(steady_state(dataset.windows, dataset.points)),
         ),
     )
@@ -186,6 +187,18 @@ def _stolen(dataset: Dataset) -> list[str]:
         f"The hypervisor kept {statistics.median(shares):.0%} of this machine's CPU time for others in the middle run, "
         f"{max(shares):.0%} in the worst: the noise may be theirs. Measure when they are quiet, or on a machine of "
         "your own."
+    ]
+
+
+def _left_elsewhere(dataset: Dataset, runs: int) -> list[str]:
+    """What runs leave to the next ones, where nobody can have that removed."""
+    system, workload = dataset.spec.base.system, dataset.spec.base.workload
+    if workload.protocol != "queue" or system.middleware is None or system.middleware.address is None or runs < 2:
+        return []
+    backlog = f", and sends another {counted(workload.backlog, 'message')} before it" if workload.backlog else ""
+    return [
+        f"Nothing was cleared between the {runs} runs, as the middlewares run elsewhere: each makes clients and queues "
+        f"of its own{backlog}. What differs between runs may be due to what those before have left there."
     ]
 
 

@@ -390,6 +390,23 @@ def test_what_runs_elsewhere_is_said_to_be_not_measured() -> None:
     assert verdict.bottleneck.confidence == "medium"
 
 
+def test_what_runs_leave_behind_middlewares_elsewhere_is_told() -> None:
+    def warned(dataset: Dataset) -> list[str]:
+        return [warning for warning in diagnose(dataset).warnings if "left there" in warning]
+
+    dataset = pooled(System(), workers=16, clients=(2, 8))
+    assert warned(dataset) == []
+    (said,) = warned(elsewhere(dataset, "middleware"))
+    assert said.startswith(
+        "Nothing was cleared between the 6 runs, as the middlewares run elsewhere: each makes clients"
+    )
+    assert "sends" not in said
+    workload = dataset.spec.base.workload.model_copy(update={"backlog": 1000})
+    base = dataset.spec.base.model_copy(update={"workload": workload})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    assert "sends another 1000 messages before it" in warned(dataset)[0]
+
+
 def test_without_any_server_of_its_own_the_lab_still_finds_the_knee() -> None:
     dataset = elsewhere(elsewhere(synthetic_dataset(System()), "store"), "middleware")
     (verdict,) = diagnose(dataset).verdicts

@@ -93,6 +93,17 @@ def test_a_backlog_needs_a_file_that_keeps_it(durability: str | None, refused: b
         assert read(text, *overrides).base.workload.backlog == 5
 
 
+def test_a_backlog_that_nobody_removes_is_no_factor() -> None:
+    alone = changed(MESSAGES, "middleware = { workers = 8 }", 'middleware = { address = ["h:1"] }')
+    alone = changed(alone[: alone.index("[factors]")], 'store = { kind = "postgresql" }\n', "")
+    assert read(alone, "workload.backlog=[5]").base.workload.backlog == 5
+    (refused,) = reasons("workload.backlog=[0, 5]", text=alone)
+    assert (
+        refused == "workload.backlog: cannot vary: middlewares that run elsewhere (address = …) keep that of every run"
+    )
+    assert len(read(MESSAGES, "workload.backlog=[0, 5]").factors["workload.backlog"]) == 2
+
+
 def test_connections_are_dealt_evenly() -> None:
     found = reasons("middleware.hosts=3", "middleware.connections=4")
     assert "middleware.connections: should divide evenly over 3 middlewares, not 4" in found

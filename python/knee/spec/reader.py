@@ -204,6 +204,8 @@ class _Reader:
                 self._problem(path, f"should have different levels, not {levels!r}")
             elif "address" in self._tier(name.split(".")[0]):
                 self._problem(path, "cannot vary: this tier already runs elsewhere (address = …)")
+            elif name == "workload.backlog" and len(levels) > 1 and "address" in self._tier("middleware"):
+                self._problem(path, "cannot vary: middlewares that run elsewhere (address = …) keep that of every run")
             else:
                 factors[name] = tuple(levels)
         if math.prod(len(levels) for levels in factors.values()) > GRID_POINTS_MAX:

@@ -181,7 +181,8 @@ class Workload(Table):
     loop        what each client asks for, again and again: a request of each type in turn
     characters  of a message
     receivers   whom a client sends to: itself, or any client
-    backlog     messages that are in the clients' queues before each point, from and to them as `receivers` says
+    backlog     messages that are in the clients' queues before each point, from and to them as `receivers` says; of
+                middlewares that run elsewhere beside those of all points before
     level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
                 3 sends ten messages to one queue or removes its top, by chance, so that it grows, and counts these two
                 apart; 4 sends and removes
