@@ -29,15 +29,16 @@ Merged = dict[tuple[int, int, str, str], Histogram]
 
 
 def merged(dataset: Dataset) -> Merged:
-    """The trimmed windows' response times, per (point, repetition, role, operation) for clients and middlewares."""
+    """The trimmed windows' response times, per (point, repetition, role, operation) for clients and middlewares, where
+    any was timed."""
     windows = trim(dataset.windows, dataset.points).filter(
         pl.col("role").is_in(["load", "middleware"]) & pl.col("response").is_not_null()
     )
     histograms: Merged = {}
     for (point, repetition, role, op), rows in windows.group_by(*RUN, "role", "op"):
-        histograms[int(point), int(repetition), str(role), str(op)] = Histogram.merge(
-            Histogram.decode(text) for text in rows["response"]
-        )
+        whole = Histogram.merge(Histogram.decode(text) for text in rows["response"])
+        if whole.total:
+            histograms[int(point), int(repetition), str(role), str(op)] = whole
     return histograms
 
 

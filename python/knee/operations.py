@@ -72,7 +72,7 @@ def operations(
             asked.setdefault((point, name), {})[repetition] = (count, errors)
     timed: dict[tuple[int, str], dict[int, list[Histogram]]] = {}
     for (point, repetition, role, op), one in histograms.items():
-        if role == "load" and one.total:
+        if role == "load":
             name = "read" if op in OUTCOMES else op
             timed.setdefault((point, name), {}).setdefault(repetition, []).append(one)
     items = {point: _items(configuration) for point, configuration in _configurations(dataset).items()}

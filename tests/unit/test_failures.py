@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 from versioned import versioned_dataset
 
 from knee.dataset import Dataset
+from knee.distributions import merged
 from knee.failures import percent, requests, what_failed
+from knee.hdr import Histogram
 from knee.observed import observed_run
+from knee.report.page import html
 
 
 def failing(dataset: Dataset, **shares: float) -> Dataset:
@@ -54,6 +58,21 @@ def test_of_a_single_operation_there_is_nothing_to_tell_apart() -> None:
     dataset = synthetic_dataset(System(), (2, 8))
     dataset.windows = dataset.windows.filter(pl.col("op") == "get")
     assert " failed. They count towards throughput" in warned(failing(dataset, get=0.1))
+
+
+@pytest.mark.parametrize("points", [(1,), (0, 1)], ids=["one", "all"])
+def test_a_point_of_which_nobody_timed_anything_is_on_a_page(points: tuple[int, ...]) -> None:
+    """As where all that pgbench asks for fails."""
+    dataset = versioned_dataset((2, 8))
+    failed = (pl.col("role") == "load") & pl.col("point").is_in(points)
+    nothing = pl.lit(Histogram(np.zeros(0, dtype=np.int64)).encode())
+    dataset.windows = dataset.windows.with_columns(
+        pl.when(failed).then("count").otherwise("errors").alias("errors"),
+        pl.when(~failed).then("response_sum_ns").alias("response_sum_ns"),
+        pl.when(failed).then(nothing).otherwise("response").alias("response"),
+    )
+    assert {point for point, *_ in merged(dataset)} == {0, 1} - set(points)
+    assert ">100%</td>" in html(dataset)
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.0, "0%"), (0.000012, "0.00120%"), (0.021, "2.10%"), (1.0, "100%")])
