@@ -1,5 +1,7 @@
 //! Requests that alter something.
 
+use std::collections::HashSet;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::reads::{check_client, check_queue, heads};
@@ -170,7 +172,8 @@ fn take(
     heads(connection, receiver, queue, 0, count, content_bytes_max).map_err(failure)
 }
 
-/// Does something with every lease that has not ended, and answers those that have.
+/// Does something with every lease that has not ended, and answers those that have. One that is named twice
+/// has not ended by what the first naming did.
 fn each_lease(
     connection: &Connection,
     leases: &[Lease],
@@ -181,15 +184,21 @@ fn each_lease(
         "SELECT 1 FROM message WHERE id = ?1 AND attempts = ?2 AND leased_until_us IS NOT NULL
          AND queue IN (SELECT id FROM queue)",
     )?;
-    let mut ended = Vec::new();
+    let (mut done, mut ended) = (HashSet::new(), Vec::new());
     for lease in leases {
+        if done.contains(lease) {
+            continue;
+        }
         let id = i64::try_from(lease.message).unwrap_or(i64::MAX);
         let found = current
             .query_row(params![id, lease.attempt], |_| Ok(()))
             .optional()
             .map_err(failure)?;
         match found {
-            Some(()) => act(id)?,
+            Some(()) => {
+                act(id)?;
+                done.insert(*lease);
+            }
             None => ended.push(*lease),
         }
     }

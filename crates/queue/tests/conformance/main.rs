@@ -28,6 +28,7 @@ macro_rules! conforms {
                 reading_takes_pages_and_removes_nothing,
                 the_oldest_from_a_sender_is_read,
                 a_lease_hides_a_message_until_it_ends,
+                a_lease_that_is_named_twice_is_one,
                 an_extended_lease_outlives_its_first_end,
                 attempts_end_in_the_dead_letters,
                 old_messages_are_removed,

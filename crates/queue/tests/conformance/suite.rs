@@ -245,6 +245,21 @@ pub(crate) async fn a_lease_hides_a_message_until_it_ends(desk: Desk<impl Databa
     assert_eq!(desk.counts().await.messages, 0);
 }
 
+pub(crate) async fn a_lease_that_is_named_twice_is_one(desk: Desk<impl Database>) {
+    let (client, queue) = desk.begin().await;
+    for content in ["acknowledged", "released"] {
+        desk.send(client, client, queue, content).await;
+    }
+    let leased = desk.lease(client, queue, 2, LONG).await;
+    let [acknowledged, released] = [0, 1].map(|n| lease_of(&leased[n]));
+    assert_eq!(desk.extend(&[released, acknowledged, released], LONG).await, []);
+    assert_eq!(desk.acknowledge(&[acknowledged, acknowledged]).await, []);
+    assert_eq!(desk.release(&[released, acknowledged, released]).await, [acknowledged]);
+    // One that has ended is told of as often as it is named.
+    assert_eq!(desk.acknowledge(&[acknowledged, acknowledged]).await, [acknowledged; 2]);
+    assert_eq!(contents(&desk.remove(client, queue, 9).await), ["released"]);
+}
+
 pub(crate) async fn an_extended_lease_outlives_its_first_end(desk: Desk<impl Database>) {
     let client = desk.client().await;
     let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
