@@ -74,7 +74,9 @@ impl Body for Incoming {
                 }
             }
             Poll::Pending if self.is_given_up(context) => {
-                let status = Status::aborted("nothing came of the request for too long: call anew");
+                let status = Status::aborted(
+                    "nothing came of the request for too long: nothing was done; call anew",
+                );
                 return Poll::Ready(Some(Err(status)));
             }
             Poll::Ready(_) | Poll::Pending => {}

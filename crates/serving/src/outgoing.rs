@@ -223,8 +223,10 @@ impl Body for Outgoing {
         };
         next.unwrap_or_else(|| {
             self.answer = Answer::Ended(None);
+            // It may tell of what is nowhere else any more: to call anew would have something else.
             let status = Status::aborted(
-                "nothing was read for too long, and the answer was given up: call anew",
+                "nothing was read for too long: the rest of the answer was given up, and what it tells of \
+                 stays done",
             );
             let mut trailers = http::HeaderMap::new();
             Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
@@ -385,6 +387,7 @@ mod tests {
             };
             let status = Status::from_header_map(&frame.into_trailers().unwrap()).unwrap();
             assert_eq!(status.code(), tonic::Code::Aborted);
+            assert!(status.message().contains("what it tells of stays done"), "{status}");
             assert!(answer.is_end_stream());
         }
     }
