@@ -31,6 +31,9 @@ const SESSION: &str =
     "SET statement_timeout = 0; SET enable_seqscan = on; SET enable_bitmapscan = on;
     SET plan_cache_mode = auto";
 
+/// The earliest major version that has what the schema needs: `xid8`, and the functions that answer it.
+const VERSION_MIN: i32 = 13;
+
 /// Held by whoever migrates: one at a time.
 const LOCK: i64 = 0x6b6e_6565_0001;
 
@@ -42,6 +45,8 @@ pub(super) async fn migrate(address: &Address) -> Result<Vec<String>, Failure> {
 async fn install(address: &Address, migrations: &[Migration]) -> Result<Vec<String>, Failure> {
     let mut client = connect(address).await?;
     let calling = |error| failure::calling(&error);
+    let version = "SELECT current_setting('server_version_num')::integer";
+    check_version(client.query_one(version, &[]).await.map_err(calling)?.get(0))?;
     client.batch_execute(SESSION).await.map_err(calling)?;
     client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(calling)?;
     // Who may not make a schema may find all there.
@@ -75,6 +80,19 @@ async fn install(address: &Address, migrations: &[Migration]) -> Result<Vec<Stri
         done.push(format!("{:03}_{}", migration.number, migration.name));
     }
     Ok(done)
+}
+
+/// Whether a server of this `server_version_num` can have the schema.
+fn check_version(number: i32) -> Result<(), Failure> {
+    // Since PostgreSQL 10.
+    let (major, minor) = (number / 10_000, number % 10_000);
+    if major >= VERSION_MIN {
+        return Ok(());
+    }
+    Err(Failure::NotMigrated(format!(
+        "the database is of PostgreSQL {major}.{minor}, which has not what knee-queue needs: use \
+         {VERSION_MIN} or a later one"
+    )))
 }
 
 /// Whether the schema is the one that this server needs.
@@ -161,3 +179,23 @@ fn in_migration(migration: &Migration, error: &tokio_postgres::Error) -> Failure
 
 #[cfg(test)]
 mod upgrades;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_refused_that_is_too_old_for_the_schema() {
+        for (number, is_refused) in
+            [(100_023, true), (120_022, true), (130_000, false), (150_014, false)]
+        {
+            let checked = check_version(number);
+            assert_eq!(checked.is_err(), is_refused, "{number}");
+            if let Err(failed) = checked {
+                let (told, version) = (failed.to_string(), number / 10_000);
+                assert!(told.contains(&format!("PostgreSQL {version}.2")), "{told}");
+                assert!(told.contains("use 13 or a later one"), "{told}");
+            }
+        }
+    }
+}
