@@ -9,7 +9,8 @@
 //!   connection, put together.
 //! * `floors`: where a remove begins.
 //! * `keeper`: leases that end, retention, deleted queues.
-//! * `listen`: arrivals. `watching`: of which queues they are told.
+//! * `listen`: arrivals. `untold`: those of which other servers do not know yet. `watching`: of which queues they
+//!   are told.
 //! * `failure`: errors.
 
 mod address;
@@ -24,6 +25,7 @@ mod outlasting;
 mod pool;
 mod statements;
 mod tls;
+mod untold;
 mod watching;
 
 use std::path::PathBuf;
@@ -37,9 +39,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::calls::{Done, Told, change};
 use self::combine::Combiner;
 use self::floors::Floors;
-use self::listen::{Listener, Unsent};
+use self::listen::Listener;
 use self::outlasting::Outlasting;
 use self::pool::Pool;
+use self::untold::Unsent;
 use self::watching::Watching;
 use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, QueueId, Request};
@@ -207,11 +210,11 @@ impl Inner {
     /// The answer of what was done, once others have been told of it.
     fn told(&self, done: Result<Done, Failure>) -> Result<Answer, Failure> {
         let Done { answer, arrivals } = done?;
-        self.tell(arrivals);
+        self.tell(&arrivals);
         Ok(answer)
     }
 
-    fn tell(&self, told: Vec<Told>) {
+    fn tell(&self, told: &[Told]) {
         if !told.is_empty() {
             self.listener.tell(told);
         }
@@ -223,7 +226,7 @@ impl Inner {
 async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent, trouble: Arc<Trouble>) {
     let mut tries = interval(TELL_AGAIN);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while let Some((text, some)) = unsent.next().await {
+    while let Some(text) = unsent.next().await {
         let told = tell(&pool, &text).await;
         let is_told = told.is_ok();
         if !is_told && unsent.is_over() {
@@ -231,7 +234,7 @@ async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent, trouble: Arc<Trouble>)
         }
         trouble.after(Job::Arrivals, told);
         if is_told {
-            unsent.told(&some);
+            unsent.told();
         } else {
             tries.reset();
             tries.tick().await;

@@ -61,7 +61,7 @@ pub(super) async fn end_leases(database: Weak<Inner>) {
 async fn end_some(database: &Inner) -> Result<bool, Failure> {
     let held = database.upkeep.take().await?;
     let rows = change(&held, &held.statements().end_leases, &[&BATCH]).await?;
-    database.tell(put_back(&rows));
+    database.tell(&put_back(&rows));
     Ok(rows.len() >= BATCH as usize)
 }
 

@@ -4,25 +4,24 @@
 //! senders do not: their server tells of what they sent afterwards, of many at once, and only of queues
 //! that somebody watches.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{Mutex as AsyncMutex, broadcast, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, broadcast};
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::Address;
 use super::calls::Told;
 use super::failure;
+use super::untold::{Unsent, Untold};
 use crate::database::{Arrival, Failure, WATCHED};
 use crate::operation::QueueId;
 
 /// Arrivals that are remembered for who is slow to hear of them.
 const ARRIVALS_MAX: usize = 16 * 1024;
-/// Arrivals of one notification, of at most 22 bytes each: its text may have 8,000.
-const TOLD_MAX: usize = 300;
 
 /// The connection that listens, and who listens to it.
 #[derive(Debug)]
@@ -34,8 +33,8 @@ pub(super) struct Listener {
     connecting: AsyncMutex<()>,
     /// The last one that was made.
     listening: Mutex<Option<Listening>>,
-    /// To the task that tells other servers.
-    outwards: mpsc::UnboundedSender<Arrival>,
+    /// For the task that tells other servers, as long as this is there.
+    untold: Arc<Untold>,
 }
 
 /// A connection that listens, which ends with this.
@@ -55,13 +54,11 @@ struct Listening {
 impl Listener {
     /// And what other servers are to be told, for the task that does it.
     pub(super) fn new(address: Address) -> (Listener, Unsent) {
-        let (outwards, arrivals) = mpsc::unbounded_channel();
+        let untold = Arc::<Untold>::default();
         let name = RandomState::new().hash_one(0);
+        let unsent = Unsent::new(name, Arc::clone(&untold));
         let (connecting, listening) = Default::default();
-        (
-            Listener { address, name, connecting, listening, outwards },
-            Unsent { name, arrivals, waiting: HashSet::new() },
-        )
+        (Listener { address, name, connecting, listening, untold }, unsent)
     }
 
     /// What arrives from now on. The first call connects.
@@ -136,55 +133,19 @@ impl Listener {
     }
 
     /// Tells those who listen here, and has others told.
-    pub(super) fn tell(&self, told: Vec<Told>) {
-        let arrivals = self.sender();
-        for Told { arrival, watched } in told {
-            if let Some(arrivals) = &arrivals {
-                let _ = arrivals.send(arrival);
-            }
-            if watched {
-                // The task has ended when the runtime has.
-                let _ = self.outwards.send(arrival);
+    pub(super) fn tell(&self, told: &[Told]) {
+        if let Some(arrivals) = self.sender() {
+            for Told { arrival, .. } in told {
+                let _ = arrivals.send(*arrival);
             }
         }
+        self.untold.add(told.iter().filter(|told| told.watched).map(|told| told.arrival));
     }
 }
 
-/// What other servers are to be told.
-#[derive(Debug)]
-pub(super) struct Unsent {
-    name: u64,
-    arrivals: mpsc::UnboundedReceiver<Arrival>,
-    /// Each once, however often it arrives.
-    waiting: HashSet<Arrival>,
-}
-
-impl Unsent {
-    /// Some of what waits, as one text, "NAME:QUEUE RECEIVER,QUEUE RECEIVER"; and what to say has been told
-    /// then. Nothing more comes where nobody sends any more.
-    pub(super) async fn next(&mut self) -> Option<(String, Vec<Arrival>)> {
-        if self.waiting.is_empty() {
-            self.waiting.insert(self.arrivals.recv().await?);
-        }
-        while let Ok(arrival) = self.arrivals.try_recv() {
-            self.waiting.insert(arrival);
-        }
-        let some: Vec<_> = self.waiting.iter().take(TOLD_MAX).copied().collect();
-        let pairs: Vec<_> =
-            some.iter().map(|Arrival { queue, receiver }| format!("{queue} {receiver}")).collect();
-        Some((format!("{:x}:{}", self.name, pairs.join(",")), some))
-    }
-
-    /// These have been told.
-    pub(super) fn told(&mut self, some: &[Arrival]) {
-        for arrival in some {
-            self.waiting.remove(arrival);
-        }
-    }
-
-    /// Whether nobody sends any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.arrivals.is_closed()
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.untold.end();
     }
 }
 

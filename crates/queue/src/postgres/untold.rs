@@ -1,0 +1,167 @@
+//! What other servers are to be told.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::database::Arrival;
+
+/// Arrivals of one notification, of at most 22 bytes each: its text may have 8,000.
+const TOLD_MAX: usize = 300;
+
+/// Arrivals that nobody tells of yet: each once, however often it comes, so that who sends faster than
+/// others can be told leaves no more here than there are pairs of receiver and queue.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    pending: Mutex<Pending>,
+    /// There is something, or will not be any more.
+    more: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    arrivals: HashSet<Arrival>,
+    is_over: bool,
+}
+
+impl Untold {
+    /// Others are to be told of these.
+    pub(super) fn add(&self, arrivals: impl Iterator<Item = Arrival>) {
+        let mut arrivals = arrivals.peekable();
+        if arrivals.peek().is_some() {
+            self.lock().arrivals.extend(arrivals);
+            self.more.notify_one();
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&self) {
+        self.lock().is_over = true;
+        self.more.notify_one();
+    }
+
+    /// All that there is, once there is something.
+    async fn take(&self) -> Option<HashSet<Arrival>> {
+        loop {
+            {
+                let mut pending = self.lock();
+                if !pending.arrivals.is_empty() {
+                    return Some(std::mem::take(&mut pending.arrivals));
+                }
+                if pending.is_over {
+                    return None;
+                }
+            }
+            self.more.notified().await;
+        }
+    }
+
+    /// Arrivals come and go as a whole: what is behind the lock stays usable.
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is being told, for the task that does so.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    /// Whose they are.
+    name: u64,
+    untold: Arc<Untold>,
+    /// Taken from there, and not told of yet.
+    taken: Vec<Arrival>,
+}
+
+impl Unsent {
+    pub(super) fn new(name: u64, untold: Arc<Untold>) -> Unsent {
+        Unsent { name, untold, taken: Vec::new() }
+    }
+
+    /// Some of it as one text, "NAME:QUEUE RECEIVER,QUEUE RECEIVER": the same again until it was told. Nothing
+    /// where nothing is left and nothing more comes.
+    pub(super) async fn next(&mut self) -> Option<String> {
+        if self.taken.is_empty() {
+            self.taken.extend(self.untold.take().await?);
+        }
+        let some = &self.taken[self.rest()..];
+        let pairs: Vec<_> =
+            some.iter().map(|Arrival { queue, receiver }| format!("{queue} {receiver}")).collect();
+        Some(format!("{:x}:{}", self.name, pairs.join(",")))
+    }
+
+    /// The last text was told.
+    pub(super) fn told(&mut self) {
+        self.taken.truncate(self.rest());
+    }
+
+    /// How much is left behind the next text.
+    fn rest(&self) -> usize {
+        self.taken.len().saturating_sub(TOLD_MAX)
+    }
+
+    /// Whether nothing more comes.
+    pub(super) fn is_over(&self) -> bool {
+        self.untold.lock().is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn arrivals(receivers: std::ops::Range<u32>) -> impl Iterator<Item = Arrival> {
+        receivers.map(|receiver| Arrival { queue: 7, receiver })
+    }
+
+    /// The receivers that are named in a text.
+    fn named(text: &str) -> Vec<u32> {
+        let (_, pairs) = text.split_once(':').unwrap();
+        let mut receivers: Vec<u32> = pairs
+            .split(',')
+            .map(|pair| pair.strip_prefix("7 ").unwrap().parse().unwrap())
+            .collect();
+        receivers.sort_unstable();
+        receivers
+    }
+
+    #[tokio::test]
+    async fn what_arrives_again_and_again_is_kept_and_told_once() {
+        let untold = Arc::<Untold>::default();
+        let mut unsent = Unsent::new(0xabc, Arc::clone(&untold));
+        // As while a database is slow to be told, or cannot be.
+        for _ in 0..10_000 {
+            untold.add(arrivals(1..4));
+        }
+        assert_eq!(untold.lock().arrivals.len(), 3);
+        let text = unsent.next().await.unwrap();
+        assert!(text.starts_with("abc:"), "{text}");
+        assert_eq!(named(&text), [1, 2, 3]);
+        // What arrives while that is told may be behind it for who hears it; what could not be told stays.
+        untold.add(arrivals(2..3));
+        assert_eq!(unsent.next().await.unwrap(), text);
+        unsent.told();
+        untold.end();
+        assert!(unsent.is_over());
+        assert_eq!(named(&unsent.next().await.unwrap()), [2]);
+        unsent.told();
+        assert_eq!(unsent.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_text_is_no_longer_than_a_notification_may_be_and_none_is_left_out() {
+        let untold = Arc::<Untold>::default();
+        let mut unsent = Unsent::new(u64::MAX, Arc::clone(&untold));
+        let last = u32::MAX - 1000..u32::MAX;
+        untold.add(last.clone().map(|number| Arrival { queue: number, receiver: number }));
+        untold.end();
+        let mut told = 0;
+        while let Some(text) = unsent.next().await {
+            assert!(text.len() < 8000, "{}", text.len());
+            told += text.split(',').count();
+            unsent.told();
+        }
+        assert_eq!(told, last.len());
+    }
+}
