@@ -55,7 +55,7 @@ const MESSAGES_MIN: usize = 4;
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Who begins to wait for messages waits so long for those who are just sending there.
 const SENDING_MAX: Duration = Duration::from_secs(5);
-/// Calls that go on when the server is to end have so long.
+/// Calls that go on when the server is to end, and what others are to be told then, have so long.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A message queue over a database: PostgreSQL, SQLite, or none.

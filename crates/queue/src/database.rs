@@ -37,6 +37,12 @@ pub trait Database: Send + Sync + 'static {
     /// # Errors
     /// Also when there is no such queue.
     fn watch(&self, queue: QueueId) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Returns when nobody is left who has yet to be told of what arrived by calls that are answered: other
+    /// servers hear nothing of it any more from one that has ended.
+    fn is_told(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// For how long a queue is watched. Whoever waits longer watches again, and looks, in half the time:

@@ -166,6 +166,10 @@ impl Database for Postgres {
         }
         watching::watched(&self.inner, queue).await
     }
+
+    async fn is_told(&self) {
+        self.inner.listener.is_told().await;
+    }
 }
 
 /// What a task answered, unless it panicked or was ended.

@@ -71,8 +71,9 @@ pub struct Running {
 
 impl Running {
     /// Serves connections on the threads of `runtime` until `shutdown` begins; calls that go on by then
-    /// have so long. `service` answers whatever is called for, as a generated one does by itself: a router
-    /// before it costs every call some copies and as many boxes.
+    /// have so long, and what is to be done `afterwards` has what is left of that. `service` answers whatever is
+    /// called for, as a generated one does by itself: a router before it costs every call some copies and as
+    /// many boxes.
     pub fn start<S, B>(
         runtime: Runtime,
         server: Server,
@@ -80,6 +81,7 @@ impl Running {
         connections: impl Stream<Item = io::Result<Connection>> + Send + 'static,
         shutdown: Shutdown,
         grace: Duration,
+        afterwards: impl Future<Output = ()> + Send + 'static,
     ) -> Running
     where
         S: Service<http::Request<tonic::body::Body>, Response = http::Response<B>>
@@ -100,7 +102,9 @@ impl Running {
         let served = runtime.spawn(async move {
             // Gone with the task, also where that panics.
             let _held = held;
-            serving.await
+            let outcome = serving.await;
+            afterwards.await;
+            outcome
         });
         Running { runtime, served, serves, shutdown, grace }
     }

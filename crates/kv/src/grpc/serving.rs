@@ -152,7 +152,9 @@ impl Serving {
         runtime.spawn(Arc::clone(shards).cut_every_second());
         let server = server(streams_max);
         let services = services.prepare();
-        let running = Running::start(runtime, server, services, incoming, shutdown, grace);
+        let afterwards = std::future::ready(());
+        let running =
+            Running::start(runtime, server, services, incoming, shutdown, grace, afterwards);
         Ok(Serving { running, safe, meter, syncing, address })
     }
 

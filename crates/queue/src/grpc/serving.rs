@@ -80,7 +80,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Without it, whoever is on the way reads along.
     pub tls: Option<Tls>,
-    /// Calls that go on when the server is to end have so long.
+    /// Calls that go on when the server is to end have so long; and other servers that are to be told of what
+    /// was sent, what is left of it.
     pub grace: Duration,
 }
 
@@ -167,6 +168,8 @@ impl Serving {
             workers: Workers::new(settings.workers, settings.waiting_max),
             meter: Arc::clone(&meter),
         });
+        let database = Arc::clone(&asking.database);
+        let afterwards = async move { database.is_told().await };
         let service = Service {
             awaiting: Awaiting::new(Arc::clone(&asking), settings.waiters_max, shutdown.watch()),
             asking,
@@ -176,7 +179,15 @@ impl Serving {
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
         let service = bounds.bound(service);
-        let running = Running::start(runtime, server, service, incoming, shutdown, settings.grace);
+        let running = Running::start(
+            runtime,
+            server,
+            service,
+            incoming,
+            shutdown,
+            settings.grace,
+            afterwards,
+        );
         Ok(Serving { running, meter, address })
     }
 

@@ -141,6 +141,11 @@ impl Listener {
         }
         self.untold.add(told.iter().filter(|told| told.watched).map(|told| told.arrival));
     }
+
+    /// Returns when others have been told.
+    pub(super) async fn is_told(&self) {
+        self.untold.is_told().await;
+    }
 }
 
 impl Drop for Listener {

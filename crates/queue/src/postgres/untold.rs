@@ -1,6 +1,7 @@
 //! What other servers are to be told.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -17,11 +18,15 @@ pub(super) struct Untold {
     pending: Mutex<Pending>,
     /// There is something, or will not be any more.
     more: Notify,
+    /// There is nothing left.
+    nothing: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
     arrivals: HashSet<Arrival>,
+    /// Whether some were taken of which not all have been told.
+    are_taken: bool,
     is_over: bool,
 }
 
@@ -41,14 +46,33 @@ impl Untold {
         self.more.notify_one();
     }
 
-    /// All that there is, once there is something.
+    /// Returns when there is nothing to tell.
+    pub(super) async fn is_told(&self) {
+        loop {
+            let mut nothing = pin!(self.nothing.notified());
+            // From here on it is noted.
+            nothing.as_mut().enable();
+            {
+                let pending = self.lock();
+                if pending.arrivals.is_empty() && !pending.are_taken {
+                    return;
+                }
+            }
+            nothing.await;
+        }
+    }
+
+    /// All that there is, once there is something. What was taken before has been told.
     async fn take(&self) -> Option<HashSet<Arrival>> {
         loop {
             {
                 let mut pending = self.lock();
                 if !pending.arrivals.is_empty() {
+                    pending.are_taken = true;
                     return Some(std::mem::take(&mut pending.arrivals));
                 }
+                pending.are_taken = false;
+                self.nothing.notify_waiters();
                 if pending.is_over {
                     return None;
                 }
@@ -109,10 +133,18 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn arrivals(receivers: std::ops::Range<u32>) -> impl Iterator<Item = Arrival> {
         receivers.map(|receiver| Arrival { queue: 7, receiver })
+    }
+
+    /// Whether nothing is left to be told, just now.
+    fn is_told(untold: &Untold) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        pin!(untold.is_told()).poll(&mut context).is_ready()
     }
 
     /// The receivers that are named in a text.
@@ -147,6 +179,29 @@ mod tests {
         assert_eq!(named(&unsent.next().await.unwrap()), [2]);
         unsent.told();
         assert_eq!(unsent.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn all_is_told_when_nothing_is_left_nor_being_told() {
+        let untold = Arc::<Untold>::default();
+        let mut unsent = Unsent::new(1, Arc::clone(&untold));
+        assert!(is_told(&untold));
+        untold.add(arrivals(1..2));
+        assert!(!is_told(&untold));
+        unsent.next().await.unwrap();
+        assert!(!is_told(&untold), "it is being told");
+        untold.add(arrivals(1..2));
+        unsent.told();
+        unsent.next().await.unwrap();
+        assert!(!is_told(&untold), "it arrived again");
+        unsent.told();
+        let waits = tokio::spawn({
+            let untold = Arc::clone(&untold);
+            async move { untold.is_told().await }
+        });
+        untold.end();
+        assert_eq!(unsent.next().await, None);
+        waits.await.unwrap();
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use knee_queue::database::{Arrival, Database, Failure, Stages};
 use knee_queue::grpc::Settings;
@@ -12,7 +13,7 @@ use knee_queue::sqlite::{self, Sqlite};
 use knee_rpc::queue::{CountsRequest, DeleteQueueRequest, ReadAllRequest};
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 use crate::harness::cluster::Cluster;
@@ -71,6 +72,55 @@ async fn who_reads_nothing_of_what_he_asked_for_holds_neither_worker_nor_connect
         }
         drop(unread);
     }
+}
+
+/// Else they would hear of it when they look by themselves, half a minute later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_tells_others_first_of_what_was_sent() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let holder = cluster.connect(options.address.rsplit('/').next().unwrap()).await;
+    // Nobody can be told of anything until the holder lets it be.
+    let hold = "CREATE OR REPLACE FUNCTION knee_queue.tell(p_arrivals text) RETURNS void
+        LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM pg_advisory_xact_lock(7);
+            PERFORM pg_notify('knee_queue', p_arrivals);
+        END $$;
+        SELECT pg_advisory_lock(7)";
+    holder.batch_execute(hold).await.unwrap();
+    let other = Postgres::open(&options).await.unwrap();
+    let mut arrivals = other.arrivals().await.unwrap();
+    let database = Postgres::open(&options).await.unwrap();
+    let mut server = Server::with(Settings { grace: PATIENCE, ..settings() }, database);
+    let mut client = server.client().await;
+    let me = register(&mut client).await;
+    let mut queues = BTreeSet::new();
+    for _ in 0..2 {
+        let queue = create(&mut client, me).await;
+        other.watch(queue).await.unwrap();
+        send(&mut client, (me, me, queue), "it").await.unwrap();
+        queues.insert(queue);
+        // One is being told of, and one is behind it.
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let begun = Instant::now();
+        while holder.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            assert!(begun.elapsed() < PATIENCE, "it is told of");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    server.begin_to_end();
+    let served = async { while client.counts(CountsRequest {}).await.is_ok() {} };
+    timeout(PATIENCE, served).await.expect("nobody is served any more");
+    let mut ended = tokio::task::spawn_blocking(move || server.shut_down());
+    let early = timeout(Duration::from_millis(100), &mut ended).await;
+    assert!(early.is_err(), "it ends though others do not know: {early:?}");
+    holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    while !queues.is_empty() {
+        let told = timeout(PATIENCE, arrivals.recv()).await.expect("they are told").unwrap();
+        queues.remove(&told.queue);
+    }
+    timeout(PATIENCE, ended).await.expect("it ends").unwrap();
 }
 
 /// A database that counts how often somebody has looked for a message.
