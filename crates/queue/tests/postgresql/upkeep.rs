@@ -141,8 +141,13 @@ async fn leases_of_a_queue_that_is_gone_count_in_their_batch() {
     assert_eq!(end().await, []);
 }
 
+/// Messages that each call is to leave alone, of each kind: of few it is cheaper to look through all of them.
+const OTHERS: i32 = 20_000;
+/// What a call may find in indexes: what it asks for, and what others before it have left there.
+const FOUND_MAX: i64 = 60;
+
 /// Indexes hold only messages that are leased, or only those that are not: whoever does not say which he
-/// asks for looks through all of them.
+/// asks for looks through all of them. So does who has to pass what others may have, or what is from others.
 #[tokio::test]
 async fn nobody_looks_through_all_messages() {
     let cluster = Cluster::shared();
@@ -150,23 +155,66 @@ async fn nobody_looks_through_all_messages() {
     let (client, queue) = Desk::open(&options).await.begin().await;
     let database = cluster.connect(name(&options)).await;
     let ask = async |what: &str| database.query(what, &[]).await.unwrap();
-    ask("SET enable_seqscan = off").await;
-    ask("SET enable_bitmapscan = off").await;
-    ask("BEGIN").await;
-    let take = format!("SELECT id, attempt FROM knee_queue.take({client}, {queue}, 1, 1000");
-    for what in ["acknowledge($)", "release($)", "extend($, 1000)", "end_leases(10)", ""] {
-        let send = format!("SELECT knee_queue.send({client}, {client}, {queue}, 'x')");
-        ask(&send).await;
-        let leased = ask(&format!("{take}, 0, 0, 0, 0)")).await;
-        let (id, attempt): (i64, i32) = (leased[0].get(0), leased[0].get(1));
-        if what.is_empty() {
-            ask(&send).await;
-            assert_eq!(ask(&format!("{take}, NULL, 0, 0, 0)")).await.len(), 1);
-        } else {
-            let lease = format!("ARRAY[{id}::bigint], ARRAY[{attempt}]");
-            ask(&format!("SELECT FROM knee_queue.{}", what.replace('$', &lease))).await;
-        }
-        let scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relid = 'knee_queue.message'::regclass";
-        assert_eq!(ask(scans).await[0].get::<_, i64>(0), 0, "{what}");
+    // From others, for others, leased by others; and what is behind what is asked for.
+    for (sender, receiver, leased_until) in [
+        (client + 1, client, "NULL"),
+        (client, client + 1, "NULL"),
+        (client, client, "'infinity'"),
+        (client, client, "NULL"),
+    ] {
+        let fill = format!(
+            "INSERT INTO knee_queue.message
+                (id, queue, sender, receiver, arrived_at, leased_until, content)
+             SELECT nextval('knee_queue.message_id'), {queue}, {sender}, {receiver}, now(),
+                {leased_until}, 'x' FROM generate_series(1, {OTHERS})"
+        );
+        ask(&fill).await;
     }
+    // As autovacuum does: of leases that are not known to be many, all are looked through.
+    ask("ANALYZE knee_queue.message").await;
+    for setting in ["enable_seqscan = off", "enable_bitmapscan = off", "jit = off"] {
+        ask(&format!("SET {setting}")).await;
+    }
+    ask("SET plan_cache_mode = force_generic_plan").await;
+    ask("BEGIN").await;
+    // In this transaction, so far: rows of the table, and entries of its indexes.
+    let found = async || -> (i64, i64) {
+        let rows = ask("SELECT pg_stat_get_xact_tuples_returned('knee_queue.message'::regclass),
+                sum(pg_stat_get_xact_tuples_returned(i.indexrelid))::bigint
+            FROM pg_index i WHERE i.indrelid = 'knee_queue.message'::regclass")
+        .await;
+        (rows[0].get(0), rows[0].get(1))
+    };
+    let take = format!("take({client}, {queue}, 1, 1000");
+    let sends = format!("ARRAY[1], ARRAY[{client}], ARRAY[{client}], ARRAY[{queue}], ARRAY['x']");
+    let mut walks = Vec::new();
+    let (zero, none) = ("ARRAY[0::bigint]", "ARRAY[NULL::bigint]");
+    for call in [
+        "acknowledge($)",
+        "release($)",
+        "extend($, 1000)",
+        "end_leases(10)",
+        &format!("send({client}, {client}, {queue}, 'x')"),
+        &format!("send_all({sends})"),
+        &format!("{take}, NULL, 0, 0, 0)"),
+        &format!("take_each(ARRAY[{client}], ARRAY[{queue}], {none}, {zero}, {zero}, {zero})"),
+        &format!("read({client}, {queue}, 0, 10, 1000, 0, 0, 0)"),
+        &format!("read_from({client}, {client})"),
+        &format!("list_queues({client})"),
+        &format!("sweep({client}, {}, 10, 0)", queue - 1),
+        &format!("sweep({client}, {queue}, 10, 0)"),
+    ] {
+        let begun = found().await;
+        let leased = ask(&format!("SELECT id, attempt FROM knee_queue.{take}, 0, 0, 0, 0)")).await;
+        let (id, attempt): (i64, i32) = (leased[0].get(0), leased[0].get(1));
+        let lease = format!("ARRAY[{id}::bigint], ARRAY[{attempt}]");
+        let rows = ask(&format!("SELECT * FROM knee_queue.{}", call.replace('$', &lease))).await;
+        assert!(!rows.is_empty(), "{call}");
+        let now = found().await;
+        assert_eq!(now.0, begun.0, "{call}");
+        let entries = now.1 - begun.1;
+        assert!(entries > 0, "{call}");
+        walks.extend((entries > FOUND_MAX).then(|| format!("{call}: {entries}")));
+    }
+    assert!(walks.is_empty(), "{walks:?}");
 }
