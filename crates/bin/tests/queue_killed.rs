@@ -68,6 +68,18 @@ impl Remote {
                 let answer = client.send(rpc::SendRequest { sender, messages }).await?;
                 Ok(Answer::Sent(answer.into_inner().ids))
             }
+            Request::ListQueues { receiver } => {
+                let request = rpc::ListQueuesRequest { receiver };
+                Ok(Answer::Queues(client.list_queues(request).await?.into_inner().queues))
+            }
+            Request::Read { receiver, queue, count, .. } => {
+                let request = rpc::ReadAllRequest { receiver, queue };
+                let mut parts = client.read_all(request).await?.into_inner();
+                // What is behind the first part was there at another moment.
+                let part = parts.message().await?.unwrap_or_default();
+                let first = part.messages.into_iter().take(count as usize);
+                Ok(Answer::Messages(first.map(stored).collect()))
+            }
             Request::Remove { receiver, queue, count, .. } => {
                 let request = rpc::RemoveRequest { receiver, queue, count, wait_ms: 0 };
                 let messages = client.remove(request).await?.into_inner().messages;

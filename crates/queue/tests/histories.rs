@@ -1,5 +1,5 @@
-//! Random histories of clients who send, remove and lease at once, while faults happen: nothing that was
-//! acknowledged is lost, nothing is had twice, and order holds. See `harness/verdict.rs`.
+//! Random histories of clients who send, look, remove and lease at once, while faults happen: nothing that was
+//! acknowledged is lost or hidden, nothing is had twice, and order holds. See `harness/verdict.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -365,6 +365,35 @@ fn histories_that_cannot_be_are_found_out() {
     assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
     assert_eq!(with(&both, &[&out_of_order, &lost]), Ok(()));
     assert!(with(&both, &[&out_of_order, &lost_call(5, 2, 4, 5)]).is_err());
+    // Looked at, and not seen though it was there: whoever else was just sending or removing it, or had leased it.
+    let read = |client, ids: &[u64], through, begun, ended| {
+        let (queue, ids, span) = (1, ids.to_vec(), span(begun, ended));
+        [Event::Read { client, queue, ids, through, span }]
+    };
+    let listed = |client, queues: &[u32], begun, ended| {
+        [Event::Listed { client, queues: queues.to_vec(), span: span(begun, ended) }]
+    };
+    let later = [removed(1, 5, 8, 9), removed(2, 5, 10, 11)].concat();
+    assert_eq!(with(&both, &[&later, &read(5, &[1, 2], u64::MAX, 4, 5)]), Ok(()));
+    assert!(with(&both, &[&later, &read(5, &[2], u64::MAX, 4, 5)]).is_err());
+    assert!(with(&both, &[&later, &read(5, &[1], u64::MAX, 4, 5)]).is_err());
+    assert_eq!(with(&both, &[&later, &read(5, &[1], 1, 4, 5)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &read(5, &[1], u64::MAX, 2, 5)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &read(5, &[2], u64::MAX, 4, 8)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &read(6, &[], u64::MAX, 4, 5)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &listed(5, &[1], 4, 5)]), Ok(()));
+    assert!(with(&both, &[&later, &listed(5, &[], 4, 5)]).is_err());
+    assert_eq!(with(&both, &[&later, &listed(6, &[], 4, 5)]), Ok(()));
+    for unseen in [read(5, &[2], u64::MAX, 4, 5), listed(5, &[], 6, 7)] {
+        let one = [sent(1, 5, 0, 1)];
+        let later = removed(1, 5, 8, 9);
+        assert!(with(&one, &[&later, &unseen, &[hidden(3, 8)]]).is_err());
+        assert_eq!(with(&one, &[&later, &unseen, &[Event::Leased { id: 1 }]]), Ok(()));
+        assert_eq!(with(&one, &[&later, &unseen, &lost_call(5, 1, 3, 4)]), Ok(()));
+    }
+    // Or seen though it was had.
+    assert!(with(&both, &[&later, &read(5, &[1], u64::MAX, 12, 13)]).is_err());
+    assert_eq!(with(&both, &[&later, &read(5, &[1], u64::MAX, 8, 13)]), Ok(()));
     // One explains what it could have had: neither another's, nor what was sent long after it.
     assert!(with(&both, &[&in_order[2..], &lost_call(6, 1, 4, 5)]).is_err());
     assert_eq!(with(&anybodys, &[&in_order[..2], &lost_call(6, 1, 4, 5)]), Ok(()));

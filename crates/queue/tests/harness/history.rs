@@ -1,4 +1,4 @@
-//! Random histories: clients who send, remove and lease at once, while something happens to them.
+//! Random histories: clients who send, look, remove and lease at once, while something happens to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +15,8 @@ use super::verdict::{Event, Span, verify};
 /// Clients, each of whom sends and takes.
 pub(crate) const CLIENTS: u64 = 4;
 pub(crate) const QUEUES: usize = 3;
+/// Messages that a client reads at once.
+const READ: u32 = 10;
 /// A lease that may end while its client still has it.
 const SHORT: Duration = Duration::from_millis(100);
 /// How long a client waits that was told that it cannot be done now.
@@ -99,7 +101,10 @@ impl<D: Database> History<D> {
                 }
                 _ => {
                     let count = 1 + random.below(2) as u32;
-                    self.remove(client, queue, count, &mut events).await
+                    match self.look(&mut random, client, queue, &mut events).await {
+                        Ok(()) => self.remove(client, queue, count, &mut events).await,
+                        failed => failed,
+                    }
                 }
             };
             if done.is_err() {
@@ -141,6 +146,39 @@ impl<D: Database> History<D> {
             events.push(Event::Sent { content, queue, receiver, id, span });
         }
         outcome
+    }
+
+    /// Looks at what there is, or does not.
+    async fn look(
+        &self,
+        random: &mut Random,
+        client: ClientId,
+        queue: QueueId,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let (receiver, after, count, content_bytes_max) = (client, 0, READ, u64::MAX);
+        let request = match random.below(4) {
+            0 => return Ok(()),
+            1 => Request::ListQueues { receiver },
+            _ => Request::Read { receiver, queue, after, count, content_bytes_max },
+        };
+        let begun = Instant::now();
+        let answer = self.desk.ask(request).await.inspect_err(|failure| {
+            nothing_done(failure);
+        })?;
+        let span = Span::since(begun);
+        events.push(match answer {
+            Answer::Queues(queues) => Event::Listed { client, queues, span },
+            Answer::Messages(messages) => {
+                let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
+                assert!(ids.is_sorted());
+                let is_full = ids.len() >= READ as usize;
+                let through = ids.last().copied().filter(|_| is_full).unwrap_or(u64::MAX);
+                Event::Read { client, queue, ids, through, span }
+            }
+            other => panic!("{other:?}"),
+        });
+        Ok(())
     }
 
     pub(crate) async fn remove(

@@ -1,5 +1,5 @@
-//! Whether what clients have seen can be: nothing that was acknowledged is lost, nothing is had twice, and
-//! messages come in the order in which they arrived.
+//! Whether what clients have seen can be: nothing that was acknowledged is lost, nothing is had twice,
+//! messages come in the order in which they arrived, and who looks sees what there is.
 //!
 //! # What is promised of order
 //!
@@ -17,6 +17,12 @@
 //! it was given up. Such a call has either taken a message along, which is missing then, or hidden it. So each
 //! one explains as many of those that are missing or overtaken as it asked for, among those that it could have
 //! had: of its queue, its client's or nobody's, and sent before it can have ended.
+//!
+//! # What is promised of looking
+//!
+//! Whoever reads a queue, or lists queues, sees what there is at one moment of his call. What was acknowledged
+//! before that and had by a call that began later was there, whoever was just removing it; unless it was leased,
+//! as by a call of which there is no answer. What was had before it is not there any more.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -39,6 +45,10 @@ pub(crate) enum Event {
     Had { content: String, id: MessageId, span: Span },
     /// There was no answer, which may have had so many messages.
     Lost { client: ClientId, queue: QueueId, count: u32, span: Span },
+    /// The first messages that a client may have, all of them up to a number.
+    Read { client: ClientId, queue: QueueId, ids: Vec<MessageId>, through: MessageId, span: Span },
+    /// All queues that have messages for a client.
+    Listed { client: ClientId, queues: Vec<QueueId>, span: Span },
     /// Messages of the queue were hidden, and put back.
     Hidden { queue: QueueId, span: Span },
 }
@@ -85,11 +95,18 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
         messages.iter().filter_map(|message| Some((message.id?, message.sent))).collect();
     let mut explained = Explained::by(events);
     for message in &messages {
+        if let Some(by) = outlived(events, message) {
+            return Err(format!("{message:?} is seen by {by:?}"));
+        }
         let why = match message.had {
             None if message.is_acknowledged => Some(format!("{message:?} is missing")),
             Some(had) if !message.id.is_some_and(|id| leased.contains(&id)) => {
                 overtaking(events, &sent, message, had)
                     .map(|by| format!("{message:?} is overtaken by {by:?}"))
+                    .or_else(|| {
+                        let by = overlooking(events, message, had)?;
+                        Some(format!("{message:?} is not seen by {by:?}"))
+                    })
             }
             _ => None,
         };
@@ -102,7 +119,7 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is missing or overtaken, by the lost calls of which each one may be.
+/// What is missing, overtaken or not seen, by the lost calls of which each one may be.
 struct Explained<'e> {
     lost: Vec<&'e Event>,
     /// Of each call.
@@ -199,6 +216,35 @@ fn numbers_grow(messages: &[Message<'_>]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The call that saw the message when it had been had.
+fn outlived<'e>(events: &'e [Event], message: &Message<'_>) -> Option<&'e Event> {
+    let (id, had) = (message.id?, message.had?);
+    events.iter().find(|event| {
+        matches!(event, Event::Read { ids, span, .. }
+            if had.ended < span.begun && ids.contains(&id))
+    })
+}
+
+/// The call that should have seen the message, which was there.
+fn overlooking<'e>(events: &'e [Event], message: &Message<'_>, had: Span) -> Option<&'e Event> {
+    let id = message.id.filter(|_| message.is_acknowledged)?;
+    let may_have = |client: &ClientId| [*client, ANYBODY].contains(&message.receiver);
+    let was_there = |span: &Span| message.sent.ended < span.begun && span.ended < had.begun;
+    events.iter().find(|event| match event {
+        Event::Read { client, queue, ids, through, span } => {
+            *queue == message.queue
+                && id <= *through
+                && may_have(client)
+                && was_there(span)
+                && !ids.contains(&id)
+        }
+        Event::Listed { client, queues, span } => {
+            may_have(client) && was_there(span) && !queues.contains(&message.queue)
+        }
+        _ => false,
+    })
 }
 
 /// The call that should have had the message, which was there.
