@@ -2,11 +2,6 @@
 //!
 //! A pool of its own, because who waits here is also who is put together into one call (see `combine`),
 //! and because the floors must be forgotten with any connection that is lost.
-//!
-//! One that is closed because nobody uses it is not lost. Nothing is under way on it, for who leaves a call
-//! unanswered does not give its connection back. It answers once more before it is closed: what was learned by it
-//! is of a server that has not crashed until then. And another one stays, which was in use after it and
-//! is lost if that server crashes later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -50,39 +45,23 @@ struct Connection {
     statements: Statements,
     /// What sends and receives.
     task: AbortHandle,
-    /// Whether something was asked of which there is no answer yet, or will never be.
-    is_owed: AtomicBool,
-    /// Whether there is nothing to be forgotten with it.
-    is_done_with: Arc<AtomicBool>,
+    /// Whether that has been ended, which takes a moment.
+    is_given_up: AtomicBool,
 }
 
 impl Connection {
     fn is_open(&self) -> bool {
-        !self.client.is_closed() && !self.is_owed.load(Ordering::Relaxed)
-    }
-
-    /// Closes it, which nobody uses: as one that is lost unless its server still answers.
-    async fn close(self, answer_max: Duration) {
-        match timeout(answer_max, self.client.batch_execute("")).await {
-            Ok(Ok(())) => self.is_done_with.store(true, Ordering::Relaxed),
-            // It would wait for the answer for ever.
-            _ => self.task.abort(),
-        }
+        !self.client.is_closed() && !self.is_given_up.load(Ordering::Relaxed)
     }
 }
 
-/// Has the floors forgotten when a connection is gone, however it went, unless it was done with.
+/// Has the floors forgotten when a connection is gone, however it went.
 #[derive(Debug)]
-struct Forgets {
-    floors: Arc<Floors>,
-    is_done_with: Arc<AtomicBool>,
-}
+struct Forgets(Arc<Floors>);
 
 impl Drop for Forgets {
     fn drop(&mut self) {
-        if !self.is_done_with.load(Ordering::Relaxed) {
-            self.floors.forget();
-        }
+        self.0.forget();
     }
 }
 
@@ -140,9 +119,7 @@ impl Pool {
 
     async fn open(&self) -> Result<Connection, Failure> {
         let (client, connection) = self.address.connect().await?;
-        let is_done_with = Arc::<AtomicBool>::default();
-        let forgets =
-            Forgets { floors: Arc::clone(&self.floors), is_done_with: Arc::clone(&is_done_with) };
+        let forgets = Forgets(Arc::clone(&self.floors));
         let task = tokio::spawn(async move {
             let _forgets = forgets;
             // What ended it is told to those who use it.
@@ -155,7 +132,7 @@ impl Pool {
         });
         // It would wait for the answers for ever.
         let ((), statements) = prepared.await.inspect_err(|_| task.abort())?;
-        Ok(Connection { client, statements, task, is_owed: AtomicBool::new(false), is_done_with })
+        Ok(Connection { client, statements, task, is_given_up: AtomicBool::new(false) })
     }
 }
 
@@ -184,14 +161,12 @@ impl Held {
         function: &Statement,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Result<Vec<Row>, Error>, Elapsed> {
-        let Connection { client, task, is_owed, .. } = self.connection();
-        is_owed.store(true, Ordering::Relaxed);
+        let Connection { client, task, is_given_up, .. } = self.connection();
         let called = timeout(self.pool.address.answer_max(), client.query(function, values)).await;
         // Where it is lost it will be closed, but who comes next would have it before that.
         if called.as_ref().map_or(true, |rows| rows.as_ref().is_err_and(failure::ends_connection)) {
+            is_given_up.store(true, Ordering::Relaxed);
             task.abort();
-        } else {
-            is_owed.store(false, Ordering::Relaxed);
         }
         called
     }
@@ -215,9 +190,6 @@ async fn close_idle(pool: Weak<Pool>, idle_max: Duration) {
         let mut idle = pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let old = idle.iter().take_while(|idle| idle.since.elapsed() >= idle_max).count();
         let kept = usize::from(old == idle.len());
-        // In tasks: who waits for the pool to end does not wait for answers.
-        for Idle { connection, .. } in idle.drain(..old - kept.min(old)) {
-            tokio::spawn(connection.close(pool.address.answer_max()));
-        }
+        idle.drain(..old - kept.min(old));
     }
 }

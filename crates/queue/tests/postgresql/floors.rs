@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knee_queue::operation::{ANYBODY, Answer, Request};
-use knee_queue::postgres::{Options, Postgres};
+use knee_queue::postgres::Postgres;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of};
-use crate::{ends, held_up, hold_up_senders, name, sending};
+use crate::name;
 
 /// Returns when somebody who removes waits for a lock. A keeper may wait for it, too. Who looks may have no
 /// transaction open: what others do is seen as at its first look.
@@ -265,77 +265,6 @@ async fn no_message_has_yet_to_come_below_what_is_known_of_their_numbers() {
     assert_eq!(last().await, 400_000);
 }
 
-/// Puts a message, "again", where whoever removes does not look any more.
-async fn is_put_below_the_floor(
-    desk: &Desk<Postgres>,
-    database: &Client,
-    (client, queue): (u32, u32),
-) {
-    let low = desk.send(client, client, queue, "first").await;
-    let again = format!(
-        "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
-         VALUES ({low}, {queue}, {client}, {client}, now(), 'again')"
-    );
-    desk.at_last(async || {
-        while !desk.remove(client, queue, 1).await.is_empty() {}
-        database.batch_execute(&again).await.unwrap();
-        desk.remove(client, queue, 1).await.is_empty().then_some(())
-    })
-    .await;
-}
-
-/// Those of the keepers as well, which come and go.
-#[tokio::test]
-async fn floors_stay_when_connections_are_closed_that_nobody_uses() {
-    // Transactions of others, which last, keep floors down.
-    let cluster = Cluster::start(false);
-    let options =
-        Options { idle_max: Some(Duration::from_millis(100)), ..cluster.migrated().await };
-    let desk = Arc::new(Desk::open(&options).await);
-    let (client, queue) = desk.begin().await;
-    let other = desk.queue(client).await;
-    let [database, lock] =
-        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
-    is_put_below_the_floor(&desk, &database, (client, queue)).await;
-    // Three connections in use at once, and soon two of them too many.
-    hold_up_senders(&lock, other).await;
-    let senders = [(); 3].map(|()| sending(&desk, client, other));
-    held_up(&desk, &database, 3).await;
-    lock.batch_execute("COMMIT").await.unwrap();
-    for sender in senders {
-        ends(sender).await;
-    }
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'knee-queue'
-        AND query !~ 'end_leases|begin_round|end_round|sweep|horizon'
-        AND datname = current_database()";
-    desk.at_last(async || {
-        let open: i64 = database.query_one(open, &[]).await.unwrap().get(0);
-        (open == 1).then_some(())
-    })
-    .await;
-    assert_eq!(desk.remove(client, queue, 1).await, []);
-    // Whose loss is told of all the same.
-    is_found_once_connections_are_lost(&desk, &database, (client, queue)).await;
-}
-
-/// Cuts all connections; then the message is looked for where it is.
-async fn is_found_once_connections_are_lost(
-    desk: &Desk<Postgres>,
-    database: &Client,
-    (receiver, queue): (u32, u32),
-) {
-    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-               WHERE application_name = 'knee-queue' AND datname = current_database()";
-    database.query(cut, &[]).await.unwrap();
-    let (count, content_bytes_max) = (1, u64::MAX);
-    let remove = || Request::Remove { receiver, queue, count, content_bytes_max };
-    let found = desk.at_last(async || match desk.ask(remove()).await {
-        Ok(Answer::Messages(messages)) => messages.into_iter().next(),
-        _ => None,
-    });
-    assert_eq!(found.await.content, "again");
-}
-
 /// Its server may have crashed, and give numbers once more that were not on its disk.
 #[tokio::test]
 async fn floors_are_gone_with_a_connection_that_is_lost() {
@@ -344,9 +273,29 @@ async fn floors_are_gone_with_a_connection_that_is_lost() {
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
     let (client, queue) = desk.begin().await;
+    let low = desk.send(client, client, queue, "first").await;
+    let again = format!(
+        "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+         VALUES ({low}, {queue}, {client}, {client}, now(), 'again')"
+    );
     let database = cluster.connect(name(&options)).await;
-    is_put_below_the_floor(&desk, &database, (client, queue)).await;
-    is_found_once_connections_are_lost(&desk, &database, (client, queue)).await;
+    // Until it is no more looked for down there.
+    desk.at_last(async || {
+        while !desk.remove(client, queue, 1).await.is_empty() {}
+        database.batch_execute(&again).await.unwrap();
+        desk.remove(client, queue, 1).await.is_empty().then_some(())
+    })
+    .await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = 'knee-queue' AND datname = current_database()";
+    database.query(cut, &[]).await.unwrap();
+    let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
+    let remove = || Request::Remove { receiver, queue, count, content_bytes_max };
+    let found = desk.at_last(async || match desk.ask(remove()).await {
+        Ok(Answer::Messages(messages)) => messages.into_iter().next(),
+        _ => None,
+    });
+    assert_eq!(found.await.content, "again");
 }
 
 #[tokio::test]
