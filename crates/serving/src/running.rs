@@ -100,10 +100,13 @@ impl Running {
         let serving = server.serve_with_incoming_shutdown(service, connections, ends);
         let (held, serves) = watch::channel(());
         let served = runtime.spawn(async move {
-            // Gone with the task, also where that panics.
-            let _held = held;
-            let outcome = serving.await;
-            afterwards.await;
+            // Gone with that, also where it panics.
+            let outcome = {
+                let _held = held;
+                serving.await
+            };
+            // Nobody bounds it where serving ended by itself.
+            let _ = tokio::time::timeout(grace, afterwards).await;
             outcome
         });
         Running { runtime, served, serves, shutdown, grace }

@@ -133,9 +133,20 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::task::{Context, Waker};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake, Waker};
 
     use super::*;
+
+    /// Whether somebody was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 
     fn arrivals(receivers: std::ops::Range<u32>) -> impl Iterator<Item = Arrival> {
         receivers.map(|receiver| Arrival { queue: 7, receiver })
@@ -195,13 +206,19 @@ mod tests {
         unsent.next().await.unwrap();
         assert!(!is_told(&untold), "it arrived again");
         unsent.told();
-        let waits = tokio::spawn({
-            let untold = Arc::clone(&untold);
-            async move { untold.is_told().await }
-        });
+        // Whoever waits already is woken.
+        untold.add(arrivals(1..2));
+        unsent.next().await.unwrap();
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut waits = pin!(untold.is_told());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        unsent.told();
         untold.end();
         assert_eq!(unsent.next().await, None);
-        waits.await.unwrap();
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert!(waits.poll(&mut context).is_ready());
     }
 
     #[tokio::test]

@@ -91,7 +91,8 @@ async fn a_server_that_ends_tells_others_first_of_what_was_sent() {
     let other = Postgres::open(&options).await.unwrap();
     let mut arrivals = other.arrivals().await.unwrap();
     let database = Postgres::open(&options).await.unwrap();
-    let mut server = Server::with(Settings { grace: PATIENCE, ..settings() }, database);
+    // Who ends within some patience has not waited for the grace to be over.
+    let mut server = Server::with(Settings { grace: 10 * PATIENCE, ..settings() }, database);
     let mut client = server.client().await;
     let me = register(&mut client).await;
     let mut queues = BTreeSet::new();
