@@ -23,6 +23,9 @@ reason (Bancroft 1964)."""
 EQUAL = "repetitions that are all equal do not say how much noise there is"
 """Why means cannot be told apart though each was measured more than once."""
 
+_ROUNDING = 1e-9
+"""Of a mean: what differs by less has lost its last digits in a computation."""
+
 L = TypeVar("L")
 
 
@@ -52,6 +55,11 @@ class Noise:
         return variances, variances**2 / (terms**2 / self.freedoms).sum(axis=1)
 
 
+def scatters(sample: Floats) -> bool:
+    """Whether repetitions are not all equal, none of which is below zero."""
+    return bool(np.ptp(sample) > _ROUNDING * sample.max())
+
+
 def noise(samples: Sequence[Floats]) -> Noise | None:
     """The relative noise of samples, pooled where nothing shows that it differs; None where none of them scatters.
 
@@ -63,8 +71,8 @@ def noise(samples: Sequence[Floats]) -> Noise | None:
     samples
         Two repetitions or more of each, none below zero.
     """
-    scatters = np.array([np.ptp(sample) > 0 for sample in samples])
-    residuals = [sample / sample.mean() - 1 for sample, one in zip(samples, scatters, strict=True) if one]
+    scattered = np.array([scatters(sample) for sample in samples])
+    residuals = [sample / sample.mean() - 1 for sample, one in zip(samples, scattered, strict=True) if one]
     if not residuals:
         return None
     variances = np.array([sample.var(ddof=1) for sample in residuals])
@@ -73,7 +81,7 @@ def noise(samples: Sequence[Floats]) -> Noise | None:
     if _are_alike(residuals):
         return Noise(np.array([shares @ variances]), np.array([freedoms.sum()]), np.ones((len(samples), 1)))
     weights = np.tile(shares, (len(samples), 1))
-    weights[scatters] = np.eye(len(residuals))
+    weights[scattered] = np.eye(len(residuals))
     return Noise(variances, freedoms, weights)
 
 

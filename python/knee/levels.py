@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from knee.asymptotes import PLATEAU
-from knee.comparisons import EQUAL, shares_apart
+from knee.comparisons import EQUAL, scatters, shares_apart
 from knee.intervals import LEVEL, Floats, Interval, listed, mean_interval, number, quantity
 from knee.measurements import is_open_loop
 
@@ -229,7 +228,7 @@ def _follows(of_level: pl.DataFrame, keeps_up: Mapping[int, bool | None]) -> boo
 def _mean(values: Floats, level: float) -> Interval:
     """Without an interval where repetitions are equal (:func:`knee.comparisons.noise`)."""
     found = mean_interval(values, level)
-    return found if values.size < 2 or np.ptp(values) > 0 else replace(found, low=None, high=None)
+    return found if values.size < 2 or scatters(values) else replace(found, low=None, high=None)
 
 
 def _is_repeated(found: Interval) -> bool:

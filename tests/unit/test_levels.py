@@ -182,6 +182,16 @@ def test_a_rate_that_is_followed_by_failing_is_followed(keeps_up: Sequence[bool 
     assert "Throughput is largest with workers = 1: 950.2" in compared.sentence
 
 
+def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
+    """900 and 900, 899 and 899 requests: their rates differ in the last digit, in which there is no noise."""
+    counts, errors = pl.Series([1000, 950, 1001, 958]), pl.Series([100, 50, 102, 59])
+    found = table({1: (0.0, 0.0), 2: (0.0, 0.0)}, "throughput").with_columns(
+        throughput=counts / 60.0, observed_s=60.0, errors=errors, load_total=9000
+    )
+    compared = levels(found, ["workers"])
+    assert compared is not None and "requests/s. Whether it is less with 2 cannot be told" in compared.sentence
+
+
 def test_a_level_that_a_row_lacks_has_a_name() -> None:
     found = table({"one": (1.0, 1.1), "two": (2.0, 2.1)}, "throughput")
     lacking = found.with_columns(workers=pl.col("workers").replace("one", None))

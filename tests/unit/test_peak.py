@@ -149,6 +149,16 @@ def test_requests_that_fail_fast_crown_no_configuration() -> None:
     assert once is not None and once.factors == largest.factors and once.sentences[-1] == left_out
 
 
+def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
+    served = table({(8, 2): (900.0, 900.0), (8, 4): (899.0, 899.0), (16, 2): (300.0, 300.0)})
+    errors = pl.Series([100, 50, 102, 59, 7, 3])
+    failing = served.with_columns(
+        throughput=(pl.col("throughput") + errors) / 60, observed_s=60.0, errors=errors, load_total=9000
+    )
+    largest = peak(failing, ["clients", "connections"])
+    assert largest is not None and largest.throughput.low is None
+
+
 @pytest.mark.parametrize("repetitions", [2, 3])
 def test_the_best_is_among_those_named_and_the_interval_pays_for_the_choice(repetitions: int) -> None:
     rng = np.random.default_rng(repetitions)
