@@ -33,11 +33,8 @@ def load_per_second(dataset: Dataset) -> pl.DataFrame:
     A second in which nothing was answered has a throughput of 0 and no response time, as has one in which all that was
     is of unknown time.
     """
-    # Operations that nothing was answered of have no rows; of the load generators themselves there is always one.
-    seconds = pl.concat([dataset.windows, dataset.stations], how="diagonal")
     return (
-        _within_run(seconds, dataset.points)
-        .filter(pl.col("role") == "load")
+        _of_load(dataset)
         .group_by(*RUN, "elapsed_s")
         .agg(
             (pl.col("count") / pl.col("seconds")).sum().alias("throughput"),
@@ -51,16 +48,21 @@ def load_per_second(dataset: Dataset) -> pl.DataFrame:
 def operations_per_second(dataset: Dataset) -> pl.DataFrame:
     """The clients' view of every operation: `point, repetition, middle_s, op, response_ms`, over all load hosts.
 
-    Reads are one operation, whatever came of them. A second in which nothing was answered of an operation has no row of
-    it, nor one in which all that was is of unknown time.
+    Reads are one operation, whatever came of them. A second in which nothing was answered of an operation that the run
+    timed any of has no response time, as has one in which all that was is of unknown time.
     """
     reads = pl.when(pl.col("op").is_in(OUTCOMES)).then(pl.lit("read")).otherwise("op").alias("op")
-    return (
-        _within_run(dataset.windows, dataset.points)
-        .filter(pl.col("role") == "load")
-        .group_by(*RUN, "elapsed_s", reads)
+    load = _of_load(dataset)
+    timed = (
+        load.group_by(*RUN, "elapsed_s", reads)
         .agg((RESPONSE_NS / _NS_PER_MS).alias("response_ms"))
-        .drop_nulls("response_ms")
+        .drop_nulls(["op", "response_ms"])
+    )
+    return (
+        load.select(*RUN, "elapsed_s")
+        .unique()
+        .join(timed.select(*RUN, "op").unique(), on=RUN)
+        .join(timed, on=[*RUN, "elapsed_s", "op"], how="left")
         .select(*RUN, _MIDDLE, "op", "response_ms")
         .sort(*RUN, "middle_s", "op")
     )
@@ -150,6 +152,13 @@ def resources_per_point(dataset: Dataset) -> pl.DataFrame:
         )
         .sort("point", "target")
     )
+
+
+def _of_load(dataset: Dataset) -> pl.DataFrame:
+    """The load generators' rows of every second: of operations that nothing was answered of there are none, of
+    themselves there is always one."""
+    seconds = pl.concat([dataset.windows, dataset.stations], how="diagonal")
+    return _within_run(seconds, dataset.points).filter(pl.col("role") == "load")
 
 
 def _within_run(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:

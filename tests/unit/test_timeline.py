@@ -76,11 +76,27 @@ def test_each_operation_has_its_own_response_time_in_each_second() -> None:
     assert read.to_list() == pytest.approx([mean * put[0]] * read.len(), rel=1e-3)
 
 
-def test_a_second_without_an_operation_or_with_one_of_unknown_time_has_no_row_of_it() -> None:
+def test_a_second_without_an_operation_or_with_one_of_unknown_time_has_no_response_time_of_it() -> None:
     dataset = versioned_dataset((1,))
     is_put = pl.col("op") == "put"
     dataset.windows = dataset.windows.filter(~is_put | (pl.col("elapsed_s") < 3)).with_columns(
         pl.when(is_put & (pl.col("elapsed_s") == 1)).then(None).otherwise("response_sum_ns").alias("response_sum_ns")
     )
     puts = operations_per_second(dataset).filter((pl.col("op") == "put") & (pl.col("repetition") == 1))
-    assert puts["middle_s"].to_list() == [0.5, 2.5]
+    assert puts["middle_s"].to_list() == [second + 0.5 for second in range(SECONDS)]
+    assert puts["response_ms"].is_not_null().to_list() == [True, False, True] + [False] * (SECONDS - 3)
+
+
+def test_a_second_in_which_nothing_was_answered_of_any_operation_is_a_second() -> None:
+    dataset = versioned_dataset((1,))
+    dataset.windows = dataset.windows.filter((pl.col("role") != "load") | (pl.col("elapsed_s") != 3))
+    stalled = operations_per_second(dataset).filter((pl.col("middle_s") == 3.5) & (pl.col("repetition") == 1))
+    assert stalled.select("op", "response_ms").rows() == [("put", None), ("read", None)]
+
+
+def test_what_a_run_timed_nothing_of_is_not_in_it() -> None:
+    dataset = versioned_dataset((1, 2))
+    untimed = (pl.col("op") == "put") & (pl.col("point") == 1)
+    dataset.windows = dataset.windows.with_columns(pl.when(~untimed).then("response_sum_ns").alias("response_sum_ns"))
+    seconds = operations_per_second(dataset)
+    assert seconds.select("point", "op").unique().sort("point", "op").rows() == [(0, "put"), (0, "read"), (1, "read")]
