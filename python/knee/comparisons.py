@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from knee.intervals import LEVEL, Floats, Interval
@@ -31,28 +32,32 @@ L = TypeVar("L")
 
 @dataclass(frozen=True)
 class Noise:
-    """Variances of relative residuals, of which each sample has its own or a mean.
+    """Variances of relative residuals: each sample has its own, or all that have none share one.
 
     Attributes
     ----------
     variances, freedoms
-        Those that were estimated, with their degrees of freedom, shape (estimates,).
-    weights
-        Of which each sample has the mean, shape (samples, estimates).
+        Of each sample, with their degrees of freedom.
+    shares
+        Which samples have the one that is shared.
+    common
+        Of each sample Σ a b / ν over all estimates, with a what an estimate adds to its variance, and b to the shared
+        one: variances made of the same estimates are not independent.
     """
 
     variances: Floats
     freedoms: Floats
-    weights: Floats
+    shares: npt.NDArray[np.bool_]
+    common: Floats
 
-    def terms(self, counts: Floats) -> Floats:
-        """What each estimate adds to the variance of each sample, which `counts` by so much; shape of `weights`."""
-        return counts[:, np.newaxis] * self.weights * self.variances
-
-    def summed(self, terms: Floats) -> tuple[Floats, Floats]:
-        """The variances that rows of terms are, with their degrees of freedom (Satterthwaite 1946)."""
-        variances = terms.sum(axis=1)
-        return variances, variances**2 / (terms**2 / self.freedoms).sum(axis=1)
+    def differences(self, counts: Floats, at: int) -> tuple[Floats, Floats]:
+        """The variances of the differences between each sample and the one `at`, with their degrees of freedom
+        (Satterthwaite 1946); `counts` say how often each sample's own is in there."""
+        terms = counts * self.variances
+        squares = terms**2 / self.freedoms
+        common = self.common if self.shares[at] else np.where(self.shares, self.common[at], 0.0)
+        sums = terms + terms[at]
+        return sums, sums**2 / (squares + squares[at] + 2 * counts * counts[at] * common)
 
 
 def scatters(sample: Floats) -> bool:
@@ -77,12 +82,17 @@ def noise(samples: Sequence[Floats]) -> Noise | None:
         return None
     variances = np.array([sample.var(ddof=1) for sample in residuals])
     freedoms = np.array([sample.size - 1 for sample in residuals], np.float64)
-    shares = freedoms / freedoms.sum()
+    parts = variances * freedoms / freedoms.sum()
+    shared = parts.sum()
     if _are_alike(residuals):
-        return Noise(np.array([shares @ variances]), np.array([freedoms.sum()]), np.ones((len(samples), 1)))
-    weights = np.tile(shares, (len(samples), 1))
-    weights[scattered] = np.eye(len(residuals))
-    return Noise(variances, freedoms, weights)
+        scattered[:] = False
+        freedom = freedoms.sum()
+    else:
+        freedom = shared**2 / (parts**2 / freedoms).sum()
+    found = np.tile([[shared], [freedom], [shared**2 / freedom]], len(samples))
+    if scattered.any():
+        found[:, scattered] = variances, freedoms, variances * parts / freedoms
+    return Noise(found[0], found[1], ~scattered, found[2])
 
 
 def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> dict[L, Interval]:
@@ -106,8 +116,7 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
     half_widths: list[float | None] = [None] * means.size
     if (known := noise(list(samples.values()))) is not None:
         # Of the means, as shares of the best.
-        terms = known.terms((means / means[at]) ** 2 / sizes)
-        errors, freedoms = known.summed(terms + terms[at])
+        errors, freedoms = known.differences((means / means[at]) ** 2 / sizes, at)
         for i in range(means.size):
             if i != at:
                 quantile = _studentized_range(level, means.size, _floor(float(freedoms[i])))

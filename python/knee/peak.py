@@ -151,19 +151,19 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
         return Peak(at, alone, len(repeated), (), once, failing)
     means = np.array([values.mean() for _, values in answering])
     # Of the means' logarithms.
-    terms = known.terms(np.array([1 / values.size for _, values in answering]))
-    errors, freedoms = known.summed(terms)
-    half_widths = stats.t.ppf(1 - (1 - level) / 2 / means.size, freedoms) * np.sqrt(errors) * means
+    counts = np.array([1 / values.size for _, values in answering])
+    quantiles = stats.t.ppf(1 - (1 - level) / 2 / means.size, known.freedoms)
+    half_widths = quantiles * np.sqrt(counts * known.variances) * means
     found = [
         (at, above_zero(Interval(float(mean), float(mean - half_width), float(mean + half_width), level, values.size)))
         for (at, values), mean, half_width in zip(answering, means, half_widths, strict=True)
     ]
     each = 1 - (1 - level) / max(1, means.size - 1)
-    as_large = tuple(found[i] for i in _not_less(means, known, terms, each) if i)
+    as_large = tuple(found[i] for i in _not_less(means, known, counts, each) if i)
     return Peak(*found[0], len(repeated), as_large, once, failing)
 
 
-def _not_less(means: Floats, known: Noise, terms: Floats, each: float) -> list[int]:
+def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[int]:
     """Those that no other one exceeds by more than a difference of two equal ones may be.
 
     The best is compared with the k − 1 others, so with each at 1 − α / (k − 1), one-sided, it is among them with
@@ -171,16 +171,19 @@ def _not_less(means: Floats, known: Noise, terms: Floats, each: float) -> list[i
 
     Parameters
     ----------
-    terms
-        Of the relative variances of the means, :meth:`Noise.terms`.
+    means
+        The largest first.
+    counts
+        How often the relative variances are in those of the means.
     each
         1 − α / (k − 1).
     """
     logs = np.log(means)
     exceeded = np.zeros(means.size, np.bool_)
-    for log, own in zip(logs, terms, strict=True):
-        errors, freedoms = known.summed(own + terms)
-        exceeded |= log - logs > stats.t.ppf(each, freedoms) * np.sqrt(errors)
+    for i, log in enumerate(logs):
+        errors, freedoms = known.differences(counts, i)
+        left = np.flatnonzero(~exceeded & (logs < log))
+        exceeded[left] = log - logs[left] > stats.t.ppf(each, freedoms[left]) * np.sqrt(errors[left])
     return [int(i) for i in np.flatnonzero(~exceeded)]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knee.comparisons import shares_apart
+from knee.comparisons import noise, shares_apart
 from knee.intervals import Floats
 
 _DRAWN = 200
@@ -95,6 +95,21 @@ def test_equal_repetitions_beside_noise_that_differs_have_its_mean() -> None:
     variance = (1 / 9 + (0.0001 / 7) ** 2) / 2
     half_width = stats.studentized_range.ppf(0.95, 4, 2) * np.sqrt(variance * (1 + 0.9**2) / 2 / 2)
     assert found["b"].half_width == pytest.approx(half_width, rel=1e-3)
+
+
+def test_a_difference_has_the_noise_of_both_however_much_of_it_they_share() -> None:
+    equal, scattered = np.array([1.0, 1.0]), [np.array([1 - d, 1.0, 1 + d]) for d in (0.001, 0.01, 0.1)]
+    found = noise([equal, *scattered, equal])
+    assert found is not None and found.shares.tolist() == [True, False, False, False, True]
+    # Of each variance, how often it is in the difference between two means.
+    weights = {0: (1 / 6, 1 / 6, 1 / 6), 1: (1 / 3, 0, 0), 2: (0, 1 / 3, 0), 3: (0, 0, 1 / 3), 4: (1 / 6, 1 / 6, 1 / 6)}
+    counts = np.array([0.5, 1 / 3, 1 / 3, 1 / 3, 0.5])
+    for at, own in weights.items():
+        errors, freedoms = found.differences(counts, at)
+        for other in weights.keys() - {at}:
+            parts = (np.array(own) + weights[other]) * [1e-6, 1e-4, 1e-2]
+            expected = parts.sum(), parts.sum() ** 2 / (parts**2 / 2).sum()
+            assert (errors[other], freedoms[other]) == pytest.approx(expected, rel=1e-9)
 
 
 def test_where_all_repetitions_are_equal_nothing_is_told_apart() -> None:
