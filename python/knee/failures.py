@@ -57,6 +57,20 @@ def whose_times(dataset: Dataset) -> str:
     return "Response times contain those of requests that failed."
 
 
+def note_on_times(dataset: Dataset) -> str:
+    """What ends the caption of a figure of response times; empty where nothing failed."""
+    return f" {whose_times(dataset)}" if _any_failed(dataset) else ""
+
+
+def note_on_throughput(dataset: Dataset) -> str:
+    """What ends the caption of a figure of throughput; empty where nothing failed."""
+    return " Requests that failed are among them." if _any_failed(dataset) else ""
+
+
+def _any_failed(dataset: Dataset) -> bool:
+    return bool(requests(dataset)["errors"].sum())
+
+
 def percent(share: float) -> str:
     """A share in per cent, so that none is 0 % that is not."""
     return f"{number(100 * share)}%"

@@ -72,7 +72,11 @@ def test_what_failed_has_a_column_only_where_anything_did(page: str) -> None:
     assert ">failed</th>" in table and ">25.0%</td>" in table and ">0%</td>" in table
     captions = dict(re.findall(r'data-chart="([^"]*)"[^>]*></div><figcaption>(.*?)</figcaption>', failing))
     told = {name for name, caption in captions.items() if timed in caption}
-    assert told == {"operation-put", "percentiles"}
+    of_all = {"clients-response_ms", "percentiles", "histogram", "timeline-response_ms", "timeline-operations"}
+    assert told == {"operation-put", *of_all}
+    counted = "Requests that failed are among them."
+    told = {name for name, caption in captions.items() if counted in caption}
+    assert told == {"clients-throughput", "timeline-throughput"} and counted not in page
 
 
 def test_only_what_the_store_told_something_of_is_drawn(page: str) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
+from knee.failures import note_on_throughput, note_on_times
 from knee.intervals import Interval, counted, mean_interval
 from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
+
+if TYPE_CHECKING:
+    from knee.dataset import Dataset
 
 _QUANTITIES = (
     ("throughput", "Throughput (requests/s)", "Throughput, as the clients saw it."),
@@ -72,13 +78,14 @@ def title(sheet: Sheet) -> str:
     return f"At {clients}" if clients else "Against clients"
 
 
-def section(sheet: Sheet) -> str:
+def section(sheet: Sheet, dataset: Dataset | None) -> str:
     """Every quantity that was measured, one line per combination of the other factors; empty without either."""
     if not sheet.load:
         return ""
     named = len(sheet.labels) > 1
     columns = [column for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations.columns]
     means = {column: found for column in columns if (found := _means(sheet, column))}
+    notes = {"throughput": note_on_throughput(dataset), "response_ms": note_on_times(dataset)} if dataset else {}
     figures: list[str] = []
     for column, name, caption in _QUANTITIES if len(sheet.axis.levels) > 1 else ():
         values = [
@@ -102,7 +109,7 @@ def section(sheet: Sheet) -> str:
                 diagonal=sheet.axis.field == "rate" and column == "throughput",
             )
             over = "requests in flight" if sheet.open_loop and sheet.axis.field == "clients" else sheet.axis.field
-            said = _AGAINST.get((over, column), caption)
+            said = _AGAINST.get((over, column), caption) + notes.get(column, "")
             figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said))
     shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
     rows: list[tuple[Cell, ...]] = [

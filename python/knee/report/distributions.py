@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.distributions import ALL, densities, merged, percentiles
-from knee.failures import requests, whose_times
+from knee.failures import note_on_times
 from knee.report.charts.distributions import histogram, percentile_lines
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
@@ -36,7 +36,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     if len(ops) == 2:  # one operation: "all" would show the same again
         ops = ops[:1]
         density = density.filter(pl.col("op") == ALL)
-    note = f" {whose_times(dataset)}" if requests(dataset)["errors"].sum() else ""
+    note = note_on_times(dataset)
     figures = sheet.figure(
         "percentiles",
         percentile_lines(records(lines), sheet.axis, sheet.labels),
@@ -45,10 +45,13 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     ) + sheet.figure(
         "histogram",
         histogram(records(density), sheet.points, sheet.chosen, ops),
-        "The same requests, timed by the clients and by the middlewares. The distance between the two "
-        "is the way between them."
-        if "middleware" in density["role"].to_list()
-        else "How long requests took, as the clients saw them.",
+        (
+            "The same requests, timed by the clients and by the middlewares. The distance between the two "
+            "is the way between them."
+            if "middleware" in density["role"].to_list()
+            else "How long requests took, as the clients saw them."
+        )
+        + note,
     )
     names = list(dict.fromkeys(seen["name"].to_list()))
     rows = []

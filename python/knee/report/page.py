@@ -62,7 +62,7 @@ def html(source: Dataset | Measurements, found: Diagnosis | None = None) -> str:
     dataset = None if isinstance(source, Measurements) else source
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
-        *((f"against-{part.axis.field}", clients.title(part), clients.section(part)) for part in sheet.parts),
+        *((f"against-{part.axis.field}", clients.title(part), clients.section(part, dataset)) for part in sheet.parts),
         ("views", "What the server saw, what the clients saw", views.section(sheet, dataset) if dataset else ""),
         ("operations", "What each operation took", operations.section(sheet, dataset) if dataset else ""),
         ("outcomes", "Reads by what came back", outcomes.section(sheet, dataset) if dataset else ""),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.drift import drifts, whether_it_stays
+from knee.failures import note_on_throughput, note_on_times
 from knee.report.charts.timeline import operation_timeline, resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import Rows
 from knee.report.charts.vega import rows as records
@@ -53,7 +54,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         {"from": 0, "to": run["warmup_s"]},
         {"from": run["seconds"] - run["cooldown_s"], "to": run["seconds"]},
     ]
-    values = records(seconds)
+    values, of_times = records(seconds), note_on_times(dataset)
     figures = "".join(
         sheet.figure(
             f"timeline-{field}",
@@ -64,12 +65,13 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
             (
                 "throughput",
                 "Throughput (requests/s)",
-                "Each second of each repetition. The shaded parts are cut off; between them lines should be level.",
+                "Each second of each repetition. The shaded parts are cut off; between them lines should be level."
+                f"{note_on_throughput(dataset)}",
             ),
-            ("response_ms", "Response time (ms)", "Mean response time of each second."),
+            ("response_ms", "Response time (ms)", f"Mean response time of each second.{of_times}"),
         )
     )
-    figures += _of_operations(sheet, dataset, shades)
+    figures += _of_operations(sheet, dataset, shades, of_times)
     cores = resources_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load)))
     if not cores.is_empty():
         figures += sheet.figure(
@@ -85,8 +87,11 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     return f'{words}<div class="grid">{figures}{of_stores}</div>'
 
 
-def _of_operations(sheet: Sheet, dataset: Dataset, shades: Rows) -> str:
-    """Response times where there are several operations: in the mean of all what is asked for most hides the others."""
+def _of_operations(sheet: Sheet, dataset: Dataset, shades: Rows, note: str) -> str:
+    """Response times where there are several operations: in the mean of all what is asked for most hides the others.
+
+    `note` ends the caption.
+    """
     seconds = operations_per_second(dataset).filter(
         (pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load))
     )
@@ -96,7 +101,7 @@ def _of_operations(sheet: Sheet, dataset: Dataset, shades: Rows) -> str:
     return sheet.figure(
         "timeline-operations",
         operation_timeline(values, shades, sheet.points, sheet.chosen),
-        "Mean response time of each operation in each second, in the first repetition.",
+        f"Mean response time of each operation in each second, in the first repetition.{note}",
         wide=True,
     )
 
