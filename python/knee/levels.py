@@ -90,7 +90,10 @@ class Levels:
         value = quantity(self.best.found, "requests/s" if self._of_throughput else "ms")
         if not self.behind and not self._few:
             return f"Only {here} can {what} be judged: it is {value}."
-        most = f"{what} is {'largest' if self._of_throughput else 'shortest'} {here}: {value}."
+        is_known = all(one.found.low is not None for one in self.behind)
+        most = (
+            f"{what} {'is' if is_known else 'was'} {'largest' if self._of_throughput else 'shortest'} {here}: {value}."
+        )
         if self._of_throughput and (self.overloaded or self.unsure):
             # A level that follows is not compared by its response time only where requests fail.
             failing = (

@@ -32,7 +32,8 @@ class Peak:
         Its levels.
     throughput
         Its mean, with an interval that holds for all configurations at once; without one where fewer than two of them
-        were measured more than once, or where all repetitions are equal.
+        were measured more than once, or where all repetitions are equal. It is the largest then only beside others that
+        answered nothing.
     compared
         How many configurations were measured more than once: it is the largest of those.
     as_large
@@ -42,6 +43,8 @@ class Peak:
     failing
         By configuration, which share of the requests failed, where that is more than PLATEAU; throughput is that of the
         others.
+    beside_silence
+        Whether all others that were measured more than once answered nothing: it is larger whatever the noise.
     """
 
     factors: Mapping[str, Level]
@@ -50,18 +53,28 @@ class Peak:
     as_large: tuple[tuple[Mapping[str, Level], Interval], ...]
     once: int
     failing: tuple[tuple[Mapping[str, Level], float], ...] = ()
+    beside_silence: bool = False
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """Where throughput is largest, where it may be as large, what being chosen did to it, and what was left out."""
         found = f"largest with {label_of(self.factors)}: {number(self.throughput.estimate)} requests/s"
-        if self.throughput.low is None or self.throughput.high is None:
-            return (f"Throughput was {found}. Where it is largest cannot be told{self._unknown}.", *self._failed)
-        of_these = "Of the configurations with repetitions, throughput is" if self.once else "Throughput is"
-        ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
+        if self._is_of_once:
+            were = "was" if self.once == 1 else "were"
+            return (
+                f"Throughput was {found}. Where it is largest cannot be told without repetitions: "
+                f"{counted(self.once, 'configuration')} of {self.compared + self.once} {were} measured once.",
+                *self._failed,
+            )
+        what = "Of the configurations with repetitions, throughput" if self.once else "Throughput"
         once = f" Of {self.once} more, measured once, nothing can be told." if self.once else ""
+        if self.throughput.low is None or self.throughput.high is None:
+            if self.beside_silence:
+                return (f"{what} is {found}.", self._others + once, *self._failed)
+            return (f"{what} was {found}. Where it is largest cannot be told: {EQUAL}.{once}", *self._failed)
+        ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
         return (
-            f"{of_these} {found} ({self.throughput.level:.0%} interval: {ends}).",
+            f"{what} is {found} ({self.throughput.level:.0%} interval: {ends}).",
             self._others + once,
             self._chosen,
             *self._failed,
@@ -73,15 +86,9 @@ class Peak:
         return len(self.as_large) <= NAMED_MAX
 
     @property
-    def _unknown(self) -> str:
-        """Why there is no interval."""
-        if self.compared > 1 and self.throughput.repetitions > 1:
-            return f": {EQUAL}"
-        were = "was" if self.once == 1 else "were"
-        return (
-            f" without repetitions: {counted(self.once, 'configuration')} of {self.compared + self.once} {were} "
-            "measured once"
-        )
+    def _is_of_once(self) -> bool:
+        """Whether it is the largest of what was measured once as well, for want of repetitions."""
+        return self.compared < 2 or self.throughput.repetitions < 2
 
     @property
     def _chosen(self) -> str:
@@ -146,9 +153,10 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
         return None
     known = noise([values for _, values in answering])
     if len(repeated) < 2 or known is None:
-        at, values = measured[0]
+        # One measured once is crowned only where nothing else can be.
+        at, values = answering[0] if len(repeated) > 1 and answering else measured[0]
         alone = Interval(float(values.mean()), None, None, level, values.size)
-        return Peak(at, alone, len(repeated), (), once, failing)
+        return Peak(at, alone, len(repeated), (), once, failing, beside_silence=len(repeated) > len(answering) == 1)
     means = np.array([values.mean() for _, values in answering])
     # Of the means' logarithms.
     counts = np.array([1 / values.size for _, values in answering])

@@ -48,8 +48,13 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
         # Of repetitions that are equal nobody knows how much noise they hide.
         (
             {1: (100.0, 100.0), 2: (200.0, 200.0), 4: (0.0, 0.0)},
-            "Throughput is largest with workers = 2: 200 requests/s. Whether it is less with 1, 4 cannot be told: "
-            "repetitions that are all equal do not say how much noise there is.",
+            "Throughput was largest with workers = 2: 200 requests/s. Whether it is less with 1 cannot be told: "
+            "repetitions that are all equal do not say how much noise there is. It is surely less with 4 (100%).",
+        ),
+        # No answer in any repetition is no rounding.
+        (
+            {1: (15.0, 15.0), 2: (0.0, 0.0)},
+            "Throughput is largest with workers = 1: 15.0 requests/s. It is surely less with 2 (100%).",
         ),
         (
             {1: (100.0, 100.0), 2: (110.0, 110.0), 4: (50.0, 52.0)},
@@ -77,6 +82,7 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
         "hardly",
         "names",
         "equal",
+        "equal beside silence",
         "best equal",
         "some once",
         "all but one once",

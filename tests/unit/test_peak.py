@@ -72,6 +72,29 @@ def found(samples: Samples) -> Peak:
             ("Throughput is largest with clients = 8, connections = 4: 303", "With the 3 others it is surely less."),
         ),
         (
+            {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0, 900.0), (16, 4): (1000.0,)},
+            (
+                "Of the configurations with repetitions, throughput is largest with clients = 8, connections = 4: 900 "
+                "requests/s.",
+                "With the 2 others it is surely less. Of 1 more, measured once, nothing can be told.",
+            ),
+        ),
+        (
+            {(1, 2): (100.0, 100.0), (8, 2): (200.0, 200.0), (8, 4): (900.0,)},
+            (
+                "Of the configurations with repetitions, throughput was largest with clients = 8, connections = 2: 200 "
+                "requests/s. Where it is largest cannot be told: repetitions that are all equal do not say how much "
+                "noise there is. Of 1 more, measured once, nothing can be told.",
+            ),
+        ),
+        (
+            {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0,)},
+            (
+                "Throughput was largest with clients = 8, connections = 4: 900 requests/s. Where it is largest cannot "
+                "be told without repetitions: 1 configuration of 3 was measured once.",
+            ),
+        ),
+        (
             {(1, 2): (0.0, 0.0), (8, 4): (302.0, 304.0)},
             ("Throughput is largest with clients = 8, connections = 4: 303", "With the other it is surely less."),
         ),
@@ -101,6 +124,9 @@ def found(samples: Samples) -> Peak:
         "equal and not alike",
         "all equal",
         "two silent",
+        "all but one silent, equal",
+        "equal and once",
+        "silent and once",
         "all but one silent",
         "all alike",
         "many alike",
