@@ -97,6 +97,20 @@ def test_each_operation_is_drawn_second_by_second_where_there_are_several(page: 
     assert "timeline-operations" not in charts(html(dataset)), "all requests together are one operation's"
 
 
+def test_where_the_first_repetition_failed_the_next_one_is_drawn() -> None:
+    dataset = versioned_dataset((2, 8))
+    failed = (pl.col("point") == 0) & (pl.col("repetition") == 1)
+    dataset.points = dataset.points.with_columns(
+        pl.when(failed).then(pl.lit("failed")).otherwise("status").alias("status")
+    )
+    for frame in ("windows", "stations"):
+        setattr(dataset, frame, getattr(dataset, frame).filter(~failed))
+    drawn = charts(html(dataset))
+    for name in ("timeline-operations", "store-file"):
+        values = drawn[name].get("data") or drawn[name]["layer"][1]["data"]
+        assert {row["point"] for row in values["values"]} == {0, 1}, name
+
+
 def test_a_cache_behind_a_middleware_has_none_of_it() -> None:
     page = html(synthetic_dataset(System(), (8, 16), repetitions=1))
     assert not {"view-each", "outcome-clusters", "store-file"} & set(charts(page))

@@ -20,6 +20,7 @@ from knee.timeline import (
     store_per_second,
     what_the_log_took,
 )
+from knee.trim import RUN
 
 if TYPE_CHECKING:
     from knee.dataset import Dataset
@@ -72,12 +73,12 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
         )
     )
     figures += _of_operations(sheet, dataset, shades, of_times)
-    cores = resources_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load)))
+    cores = _of_one_run(resources_per_second(dataset), sheet, dataset)
     if not cores.is_empty():
         figures += sheet.figure(
             "cpu-timeline",
             resource_timeline(records(cores.drop("repetition")), sheet.points, sheet.chosen),
-            "CPU use of the host and of every process, in the first repetition.",
+            "CPU use of the host and of every process, in the first repetition that did not fail.",
             wide=True,
         )
     words, of_stores = _of_stores(sheet, dataset)
@@ -87,29 +88,34 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     return f'{words}<div class="grid">{figures}{of_stores}</div>'
 
 
+def _of_one_run(seconds: pl.DataFrame, sheet: Sheet, dataset: Dataset) -> pl.DataFrame:
+    """Each point's first repetition that did not fail."""
+    done = dataset.points.filter((pl.col("status") == "done") & pl.col("point").is_in(list(sheet.load)))
+    first = done.group_by("point").agg(pl.col("repetition").min())
+    return seconds.join(first, on=RUN, how="semi", maintain_order="left")
+
+
 def _of_operations(sheet: Sheet, dataset: Dataset, shades: Rows, note: str) -> str:
     """Response times where there are several operations: in the mean of all what is asked for most hides the others.
 
     `note` ends the caption.
     """
-    seconds = operations_per_second(dataset).filter(
-        (pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load))
-    )
+    seconds = _of_one_run(operations_per_second(dataset), sheet, dataset)
     if seconds["op"].n_unique() < 2:
         return ""
     values = records(seconds.drop("repetition"))
     return sheet.figure(
         "timeline-operations",
         operation_timeline(values, shades, sheet.points, sheet.chosen),
-        f"Mean response time of each operation in each second, in the first repetition.{note}",
+        f"Mean response time of each operation in each second, in the first repetition that did not fail.{note}",
         wide=True,
     )
 
 
 def _of_stores(sheet: Sheet, dataset: Dataset) -> tuple[str, str]:
-    """What stores that keep versions told of themselves, in the first repetition, in words and in figures; only what
+    """What stores that keep versions told of themselves in one run of each point, in words and in figures; only what
     there was anything of."""
-    told = store_per_second(dataset).filter((pl.col("repetition") == 1) & pl.col("point").is_in(list(sheet.load)))
+    told = _of_one_run(store_per_second(dataset), sheet, dataset)
     figures = ""
     for name, title, fields, caption in _OF_STORES:
         parts = [
