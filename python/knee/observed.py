@@ -69,7 +69,7 @@ def observed_run(dataset: Dataset) -> Observed:
             *_load_warnings(limits, found.table.height),
             *_outsiders(shares, found.table.height),
             *_stolen(dataset),
-            *_left_elsewhere(dataset, found.table.height),
+            *_left_elsewhere(dataset),
             *steady_state_warnings(steady_state(dataset.windows, dataset.points)),
         ),
     )
@@ -190,8 +190,9 @@ def _stolen(dataset: Dataset) -> list[str]:
     ]
 
 
-def _left_elsewhere(dataset: Dataset, runs: int) -> list[str]:
-    """What runs leave to the next ones, where nobody can have that removed."""
+def _left_elsewhere(dataset: Dataset) -> list[str]:
+    """What runs leave to the next ones, also those that failed, where nobody can have that removed."""
+    runs = dataset.points.height
     system, workload = dataset.spec.base.system, dataset.spec.base.workload
     if workload.protocol != "queue" or system.middleware is None or system.middleware.address is None or runs < 2:
         return []

@@ -396,6 +396,11 @@ def test_what_runs_leave_behind_middlewares_elsewhere_is_told() -> None:
 
     dataset = pooled(System(), workers=16, clients=(2, 8))
     assert warned(dataset) == []
+    # One that failed leaves something as well.
+    failed = (pl.col("point") == 0) & (pl.col("repetition") == 1)
+    dataset.points = dataset.points.with_columns(
+        pl.when(failed).then(pl.lit("failed")).otherwise("status").alias("status")
+    )
     (said,) = warned(elsewhere(dataset, "middleware"))
     assert said.startswith(
         "Nothing was cleared between the 6 runs, as the middlewares run elsewhere: each makes clients"
