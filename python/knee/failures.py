@@ -72,5 +72,6 @@ def _any_failed(dataset: Dataset) -> bool:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, so that none is 0 % that is not."""
-    return f"{number(100 * share)}%"
+    """A share in per cent, so that none is 0 % or 100 % that is not."""
+    said = f"{number(100 * share)}%"
+    return "more than 99.9%" if share < 1 and said.startswith("100") else said

@@ -75,6 +75,18 @@ def test_a_point_of_which_nobody_timed_anything_is_on_a_page(points: tuple[int, 
     assert ">100%</td>" in html(dataset)
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.0, "0%"), (0.000012, "0.00120%"), (0.021, "2.10%"), (1.0, "100%")])
-def test_little_is_not_nothing(share: float, said: str) -> None:
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.0, "0%"),
+        (1e-12, "0.000000000100%"),
+        (0.000012, "0.00120%"),
+        (0.021, "2.10%"),
+        (0.9994, "99.9%"),
+        (0.9996, "more than 99.9%"),
+        (99999 / 100001, "more than 99.9%"),
+        (1.0, "100%"),
+    ],
+)
+def test_little_is_not_nothing_and_much_is_not_all(share: float, said: str) -> None:
     assert percent(share) == said
