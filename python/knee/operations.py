@@ -133,11 +133,16 @@ def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], lo
 def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, load: str) -> str:
     """What writing many keys in one request saves, if that was asked for, against the puts of one key beside it.
 
-    Where there were none, against those of `elsewhere`. `load` as in :func:`beside_others`. Empty where
-    they cannot be compared.
+    Where there were none, against those of `elsewhere`. `load` as in :func:`beside_others`. Where they cannot be
+    compared because requests failed that is said; empty where nobody asked for it, or nobody timed any.
     """
     bulk, alone = found.get("bulk_put"), found.get("put", elsewhere)
-    if bulk is None or not (bulk.is_comparable and alone.is_comparable):
+    if bulk is None:
+        return ""
+    failing = [f"{percent(one.failed)} of {one.name}" for one in (bulk, alone) if one.failed > PLATEAU]
+    if failing:
+        return f"At {load} {listed(failing)} failed: what writing many keys in one request saves cannot be told there."
+    if not (bulk.is_comparable and alone.is_comparable):
         return ""
     each = Interval(
         bulk.mean_ms.estimate / bulk.items,

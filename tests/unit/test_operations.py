@@ -155,7 +155,11 @@ def test_an_operation_that_fails_is_not_told_to_be_fast() -> None:
     # Few that fail do not move it.
     assert "failed" not in beside_others("send", [ample, ("x", operation("send", 41.0, failed=0.01))], "8 clients")
     bulk = {"bulk_put": operation("bulk_put", 0.1, items=100, failed=0.5)}
-    assert together_or_alone(bulk, operation("put", 0.2), "1 client") == ""
+    assert together_or_alone(bulk, operation("put", 0.2), "1 client") == (
+        "At 1 client 50.0% of bulk_put failed: what writing many keys in one request saves cannot be told there."
+    )
+    both = together_or_alone(bulk, operation("put", 0.2, failed=0.1), "1 client")
+    assert both.startswith("At 1 client 50.0% of bulk_put, 10.0% of put failed: what")
 
 
 def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:

@@ -74,9 +74,10 @@ def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list
         for name in names
         if 1 < len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) <= _COMPARED_MAX
     ]
-    elsewhere = next((each["put"] for each in at_most.values() if "put" in each and each["put"].is_comparable), None)
-    if elsewhere is not None:
-        sentences += [together_or_alone(each, elsewhere, load) for each in at_most.values()]
+    puts = [each["put"] for each in at_most.values() if "put" in each]
+    if puts:
+        elsewhere = next((put for put in puts if put.is_comparable), puts[0])
+        sentences += dict.fromkeys(together_or_alone(each, elsewhere, load) for each in at_most.values())
     return [sentence for sentence in sentences if sentence]
 
 
