@@ -11,6 +11,7 @@ import polars as pl
 from scipy import stats
 
 from knee.asymptotes import NOISE_MAX, PLATEAU
+from knee.comparisons import EQUAL, scatters
 from knee.intervals import LEVEL, Floats, Interval, counted, listed, mean_interval
 from knee.trim import COVERED_S, RUN
 
@@ -108,11 +109,18 @@ def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> d
 
 
 def change_intervals(changes: Mapping[int, Floats], level: float) -> dict[int, Interval]:
-    """The mean change of each point, as :func:`drifts` has it, from one change of each run."""
+    """The mean change of each point, as :func:`drifts` has it, from one change of each run.
+
+    Changes that are all equal have the variance that is pooled of the others, and no interval where none scatter
+    (:func:`knee.comparisons.noise`).
+    """
     judged = {point: sample for point, sample in changes.items() if sample.size > 1}
     each = 1 - (1 - level) / max(1, len(judged))
     found = {point: mean_interval(sample, each) for point, sample in changes.items()}
-    alike = dict(judged)
+    equal = {point: sample for point, sample in judged.items() if not scatters(1 + sample)}
+    alike = {point: sample for point, sample in judged.items() if point not in equal}
+    for point in equal:
+        found[point] = replace(found[point], low=None, high=None)
     while len(alike) > 1:
         widest = max(alike, key=lambda point: float(alike[point].var()))
         others = [sample for point, sample in alike.items() if point != widest]
@@ -120,11 +128,11 @@ def change_intervals(changes: Mapping[int, Floats], level: float) -> dict[int, I
         if own[0] <= pooled[0] * stats.f.isf((1 - level) / len(alike), own[1], pooled[1]):
             break
         del alike[widest]
-    if len(alike) < 2:
+    if not alike:
         return found
     variance, freedom = _pooled(list(alike.values()))
     quantile = float(stats.t.ppf((1 + each) / 2, freedom))
-    for point, sample in alike.items():
+    for point, sample in (alike | equal).items():
         half_width, estimate = quantile * math.sqrt(variance / sample.size), found[point].estimate
         found[point] = replace(found[point], low=estimate - half_width, high=estimate + half_width)
     return found
@@ -151,7 +159,9 @@ def whether_it_stays(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> s
     """
     known = {point: one for point, one in drifts.items() if one.is_judged and not one.is_vague}
     vague = [names[point] for point, one in drifts.items() if one.is_vague]
-    few = [names[point] for point, one in drifts.items() if not one.is_judged and not one.silent]
+    unjudged = {point: one for point, one in drifts.items() if not one.is_judged and not one.silent}
+    few = [names[point] for point, one in unjudged.items() if one.change.repetitions < 2]
+    equal = [names[point] for point, one in unjudged.items() if one.change.repetitions > 1]
     silent = [
         f"{one.silent} of {counted(one.runs, 'run')} at {names[point]}" for point, one in drifts.items() if one.silent
     ]
@@ -165,7 +175,13 @@ def whether_it_stays(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> s
             "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
             f"{listed(vague, '; ')}: measure longer, with more repetitions."
         )
-    if few and (known or vague):
+    elif equal:
+        # None scatter: beside one that does they would be judged.
+        said.append(
+            "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
+            f"{listed(equal, '; ')}: {EQUAL}."
+        )
+    if few and (known or vague or equal):
         said.append(f"Of {listed(few, '; ')} there are too few repetitions to tell.")
     if silent:
         said.append(f"For half of the time or longer no request succeeded in {listed(silent, '; ')}.")

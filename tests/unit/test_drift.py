@@ -7,10 +7,19 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
+from knee.dataset import Dataset
 from knee.drift import Drift, change_intervals, drifts, whether_it_stays
 from knee.intervals import LEVEL, Interval
 
 NAMES = {0: "2 clients", 1: "8 clients"}
+
+
+def scattering(dataset: Dataset) -> Dataset:
+    """The same runs, were one request more or less answered in each second of their second halves."""
+    late = (pl.col("elapsed_s") >= 15) & (pl.col("role") == "load")
+    luck = pl.when(late).then(pl.col("repetition") - 2).otherwise(0)
+    dataset.windows = dataset.windows.with_columns(pl.col("count") + luck)
+    return dataset
 
 
 def test_throughput_that_moves_in_the_middle_of_a_run_is_told_from_a_warm_up() -> None:
@@ -26,7 +35,7 @@ def test_throughput_that_moves_in_the_middle_of_a_run_is_told_from_a_warm_up() -
 
 
 def test_seconds_in_which_nothing_was_answered_count() -> None:
-    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    dataset = scattering(synthetic_dataset(System(), (2, 8), seconds=30))
     dataset.windows = dataset.windows.filter((pl.col("elapsed_s") < 18) | (pl.col("point") == 0))
     found = drifts(dataset, NAMES)
     assert found[0].change.estimate == pytest.approx(0, abs=0.01)
@@ -58,7 +67,7 @@ def test_a_half_of_nothing_but_errors_is_silent() -> None:
 
 @pytest.mark.parametrize("half", ["first", "second"])
 def test_a_run_that_is_silent_for_half_of_the_time_is_told_of(half: str) -> None:
-    dataset = synthetic_dataset(System(), (2, 8), seconds=30)
+    dataset = scattering(synthetic_dataset(System(), (2, 8), seconds=30))
     silent = (pl.col("elapsed_s") < 15) if half == "first" else (pl.col("elapsed_s") >= 15)
     dead = silent & (pl.col("point") == 1) & (pl.col("repetition") == 2)
     dataset.windows = dataset.windows.filter(~dead)
@@ -87,6 +96,17 @@ def test_the_number_of_points_alone_leaves_nothing_in_doubt() -> None:
     assert (alone[60].half_width or 0.0) > 1
 
 
+def test_equal_changes_have_the_noise_of_those_that_scatter() -> None:
+    same, others = np.array([-0.05, -0.05 + 1e-15]), np.array([0.01, 0.02, 0.03])
+    alone = change_intervals({0: same, 1: same, 2: np.zeros(3)}, LEVEL)
+    assert [(one.low, one.high, one.repetitions) for one in alone.values()] == [(None, None, n) for n in (2, 2, 3)]
+    beside = change_intervals({0: same, 1: others}, LEVEL)
+    assert beside[0].half_width == pytest.approx(beside[1].half_width * (3 / 2) ** 0.5)
+    # How many others are equal does not make it less.
+    more = change_intervals({0: same, 1: others, **dict.fromkeys(range(2, 9), same)}, LEVEL)
+    assert more[0].half_width is not None and more[0].half_width > beside[0].half_width  # type: ignore[operator]
+
+
 def test_equal_halves_are_seldom_told_apart() -> None:
     random = np.random.default_rng(2)
     wrong = 0
@@ -101,9 +121,9 @@ def test_equal_halves_are_seldom_told_apart() -> None:
 HALVES = "From the first half of a run to the second throughput"
 
 
-def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
+def drift(estimate: float, half_width: float | None, silent: int = 0, repetitions: int = 3) -> Drift:
     low, high = (None, None) if half_width is None else (estimate - half_width, estimate + half_width)
-    return Drift(Interval(estimate, low, high, 0.95, 1 if half_width is None else 3), silent, 3)
+    return Drift(Interval(estimate, low, high, 0.95, repetitions), silent, 3)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +153,7 @@ def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
             "told: measure longer, with more repetitions.",
         ),
         (
-            [drift(-0.3, 0.1), drift(-0.2, 0.1), drift(0.5, None)],
+            [drift(-0.3, 0.1), drift(-0.2, 0.1), drift(0.5, None, repetitions=1)],
             f"{HALVES} surely moves: by -30.0% ± 10.0% at a, and as surely at "
             "1 other point. Of c there are too few repetitions to tell.",
         ),
@@ -143,7 +163,7 @@ def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
             "within 1.8%. At b it cannot be told: measure longer, with more repetitions.",
         ),
         (
-            [drift(0.002, 0.016), drift(0.5, None)],
+            [drift(0.002, 0.016), drift(0.5, None, repetitions=1)],
             f"{HALVES} surely stays as it is wherever that can be told, to "
             "within 1.8%. Of b there are too few repetitions to tell.",
         ),
@@ -153,18 +173,37 @@ def drift(estimate: float, half_width: float | None, silent: int = 0) -> Drift:
             f"{HALVES} moves, if not surely by more than 2%: by -12.0% ± 11.0% at b.",
         ),
         (
-            [drift(1.5, 700), drift(0.5, None)],
+            [drift(1.5, 700), drift(0.5, None, repetitions=1)],
             "Whether throughput stays as it is from the first half of a run to the second cannot be told at a: measure "
             "longer, with more repetitions. Of b there are too few repetitions to tell.",
         ),
         (
-            [drift(0.002, 0.016), drift(0.5, None, silent=2)],
+            [drift(0.002, 0.016), drift(0.5, None, silent=2, repetitions=1)],
             f"{HALVES} surely stays as it is wherever that can be told, to "
             "within 1.8%. For half of the time or longer no request succeeded in 2 of 3 runs at b.",
         ),
-        ([drift(0.5, None)], ""),
+        ([drift(0.5, None, repetitions=1)], ""),
+        (
+            [drift(-0.05, None), drift(0.0, None)],
+            "Whether throughput stays as it is from the first half of a run to the second cannot be told at a; b: "
+            "repetitions that are all equal do not say how much noise there is.",
+        ),
     ],
-    ids=["far", "stays", "hardly", "a little", "moves", "twice", "vague", "few", "wide", "all vague", "silent", "once"],
+    ids=[
+        "far",
+        "stays",
+        "hardly",
+        "a little",
+        "moves",
+        "twice",
+        "vague",
+        "few",
+        "wide",
+        "all vague",
+        "silent",
+        "once",
+        "equal",
+    ],
 )
 def test_where_throughput_moves_is_said_as_surely_as_it_is_known(found: list[Drift], says: str) -> None:
     assert whether_it_stays(dict(enumerate(found)), {0: "a", 1: "b", 2: "c"}) == says
