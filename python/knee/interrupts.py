@@ -10,54 +10,90 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, ParamSpec, TypeVar
 
-_Handler = Callable[[int, FrameType | None], object]
+from knee.endings import Ending
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _State:
+    """Of the process, as the handling of signals is. Each is changed by an assignment, which no signal can divide."""
+
+    deferred = False
+    came = False
 
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
     """Let SIGTERM and a closed terminal end the lab as Ctrl-C does."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    with _handling(interrupt):
+    with _handling():
         yield
 
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Let what is inside finish; an interrupt that came meanwhile is raised after it.
+    """Let what is inside finish; an interrupt that came meanwhile is raised after it, and says what else ended it.
 
     By handlers and not by a signal mask: a process's signals go to any of its threads that does not block them,
     and Python then interrupts the main thread all the same. Within another one it is that which raises.
     """
-    came: signal.Signals | None = None
+    with _handling():
+        outer, ending = _State.deferred, Ending()
+        try:
+            _State.deferred = True
+            with ending.gathering():
+                yield
+            if not outer:
+                with ending.gathering():
+                    raise_deferred()
+            ending.raise_any()
+        finally:
+            _State.deferred = outer
+            # What came since.
+            if not outer:
+                raise_deferred()
 
-    def note(number: int, _frame: FrameType | None) -> None:
-        nonlocal came
-        came = signal.Signals(number)
 
+def interruptible(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call it so that it can be interrupted where nothing else can, also by what came before.
+
+    No context manager: leaving one is a call, and Python lets signals in at calls.
+    """
+    outer = _State.deferred
     try:
-        with _handling(note):
-            yield
+        _State.deferred = False
+        raise_deferred()
+        return call(*args, **kwargs)
     finally:
-        if came is not None:
-            handler = signal.getsignal(came)
-            if callable(handler):
-                handler(came, None)
-            else:
-                raise KeyboardInterrupt
+        _State.deferred = outer
+
+
+def raise_deferred() -> None:
+    """Raise an interrupt that came while they were deferred."""
+    if _State.came:
+        _raise()
+
+
+def _handle(_signal: int, _frame: FrameType | None) -> None:
+    if not _State.deferred:
+        _raise()
+    _State.came = True
+
+
+def _raise() -> NoReturn:
+    _State.came = False
+    raise KeyboardInterrupt
 
 
 @contextmanager
-def _handling(handler: _Handler) -> Iterator[None]:
+def _handling() -> Iterator[None]:
     """Handle what asks the lab to end; what is ignored stays so, for that is what `nohup` asks for."""
     before = {
-        number: signal.signal(number, handler)
+        number: signal.signal(number, _handle)
         for number in _ASKING_TO_END
         if signal.getsignal(number) is not signal.SIG_IGN
     }

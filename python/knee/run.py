@@ -23,7 +23,7 @@ from knee.design import Run
 from knee.endings import Ending
 from knee.errors import DatasetError, ProcessError, SpecError
 from knee.hosts import Host
-from knee.interrupts import interrupts_deferred
+from knee.interrupts import interruptible, interrupts_deferred, raise_deferred
 from knee.intervals import counted
 from knee.scratch import Scratch, keeps_data, needs_scratch, scratch
 from knee.spec import Graph, Level, Spec
@@ -67,8 +67,13 @@ class Lab:
         ProcessError when the graph that the stores are to hold cannot be made;
         KeyboardInterrupt passes through after the run is marked. In each case all processes are stopped, and nothing
         is left of what the stores kept on disk.
+
+        It is interrupted in what is `interruptible` alone, and never in what cleans up after that.
         """
-        with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
+        with (
+            interrupts_deferred(),
+            scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room,
+        ):
             if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
                 self._common = [self._make_graph(graph, room)]
             return self._make(plan, on_commands, room)
@@ -77,13 +82,24 @@ class Lab:
         """Write the graph that every store of this lab loads, the same whenever it goes on."""
         command = commands.graph("graph", graph, self._seed, room.graph_path)
         lines, log = (room.path / f"graph.{what}" for what in ("lines", "log"))
-        try:
+        ending = Ending()
+        with ending.gathering():
             process = self._host.start(command, lines, log, lambda *_: None)
-            if process.wait(GRAPH_TIMEOUT_S) != 0:
+            if interruptible(process.wait, GRAPH_TIMEOUT_S) != 0:
                 raise ProcessError(f"the graph cannot be made: {process.describe()}")
-        finally:
-            self._host.close(_ABORT_GRACE_S)
+        with ending.gathering():
+            self._close()
+        ending.raise_any()
         return command
+
+    def _close(self) -> None:
+        """End all processes. Who interrupts that does not want to wait: those that are left are ended at once."""
+        ending = Ending()
+        with ending.gathering():
+            interruptible(self._host.close, _ABORT_GRACE_S)
+        with ending.gathering():
+            self._host.close(0)
+        ending.raise_any()
 
     def _make(
         self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None], room: Scratch | None
@@ -101,6 +117,8 @@ class Lab:
                 self._progress.end(run, outcome)
             with ending.gathering():
                 on_commands(run, commands_started)
+            with ending.gathering():
+                raise_deferred()
             ending.raise_any()
             if outcome.status == "done":
                 done += 1
@@ -119,9 +137,11 @@ class Lab:
         except KeyboardInterrupt as interrupt:
             ending = Ending(interrupt)
             outcome = Outcome("interrupted", reason="; ".join(["interrupted", *map(str, interrupt.args)]))
-        # Whoever interrupts now ends the lab, but does not take the run back.
-        with ending.gathering(), interrupts_deferred(), ending.gathering():
+        with ending.gathering():
             outcome = self._recorded(run, outcome)
+        # Whoever has interrupted that ends the lab, but does not take the run back; and is told why it failed.
+        with ending.gathering():
+            raise_deferred()
         if not isinstance(ending.by, ProcessError):
             ending.raise_any()
         return outcome
@@ -146,19 +166,17 @@ class Lab:
             ending = Ending()
             with ending.gathering():
                 try:
-                    outcome = deployment.measure(lead_s, self._progress)
+                    outcome = interruptible(deployment.measure, lead_s, self._progress)
                 except LateStartError as late:
                     took_s = late.took_s
                     lead_s = _LEAD_GROWTH * max(lead_s, took_s)
             with ending.gathering():
-                self._host.close(_ABORT_GRACE_S)
-            # Who interrupts this has to be told as well what could not be removed.
-            with ending.gathering(), interrupts_deferred():
-                with ending.gathering():
-                    _clear(deployment)
-                with ending.gathering():
-                    if room is not None:
-                        room.remove_data()
+                self._close()
+            with ending.gathering():
+                _clear(deployment)
+            with ending.gathering():
+                if room is not None:
+                    room.remove_data()
             ending.raise_any()
             if outcome is not None:
                 return outcome

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from knee.interrupts import interrupts_deferred, termination_as_interrupt
+from knee.errors import StorageError
+from knee.interrupts import interruptible, interrupts_deferred, termination_as_interrupt
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -54,6 +55,40 @@ def test_an_interrupt_is_not_lost_to_an_error() -> None:
     with pytest.raises(KeyboardInterrupt), interrupts_deferred():
         os.kill(os.getpid(), signal.SIGINT)
         raise OSError
+
+
+def test_an_interrupt_says_what_else_has_ended_what_it_waited_for() -> None:
+    with pytest.raises(KeyboardInterrupt) as ended, interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise StorageError("it is full")
+    assert ended.value.args == ("it is full",)
+
+
+def test_one_that_came_before_interrupts_what_may_be_and_nothing_else() -> None:
+    called, done = [], False
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            interruptible(called.append, 1)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            done = True
+    assert done and not called
+
+
+def test_what_may_be_interrupted_is_at_once_and_returns_what_it_does_otherwise() -> None:
+    passed = False
+
+    def interrupted() -> None:
+        nonlocal passed
+        os.kill(os.getpid(), signal.SIGINT)
+        passed = True
+
+    with interrupts_deferred():
+        assert interruptible(max, 1, 2) == 2
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(interrupted)
+    assert not passed
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:

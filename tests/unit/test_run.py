@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from io import StringIO
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from rich.console import Console
@@ -17,6 +19,7 @@ from knee.deployment import Deployment, LateStartError, Progress, QueueDeploymen
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError
 from knee.hosts.local import LocalHost
+from knee.interrupts import termination_as_interrupt
 from knee.progress import PlainProgress, duration, name_of
 from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
 
@@ -317,6 +320,103 @@ def leaving(ended_by: BaseException | None) -> type[Deployment]:
             return "something may be left"
 
     return Leaving
+
+
+class Ended(LocalHost):
+    """Counts the ends of its processes, of which there are none."""
+
+    ends = 0
+
+    def close(self, grace_s: float) -> None:
+        super().close(grace_s)
+        self.ends += 1
+
+
+def come_together(*numbers: signal.Signals) -> None:
+    """Have signals come between the same two steps of Python: to this thread, as only that blocks them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        signal.raise_signal(number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_two_signals_at_once_spare_no_process_and_nothing_that_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(leaving(None)):  # type: ignore[misc]
+        def measure(self, lead_s: float, progress: Progress) -> Outcome:
+            come_together(signal.SIGTERM, signal.SIGHUP)
+            return super().measure(lead_s, progress)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Interrupted)
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    host = Ended()
+    with pytest.raises(KeyboardInterrupt) as ended, termination_as_interrupt():
+        Lab(experiment, 1, folder, host, Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    assert host.ends
+    assert ended.value.args == ("something may be left",)
+    assert Dataset.open(folder.path).points["reason"].to_list() == ["interrupted; something may be left"]
+
+
+class Interrupting:
+    """Interrupts whoever makes the n-th call from some moment on, as a trace function (sys.settrace)."""
+
+    def __init__(self, calls: int) -> None:
+        self.left, self.counts = calls, False
+
+    def __call__(self, _frame: FrameType, event: str, _argument: object) -> None:
+        if self.counts and event == "call":
+            self.left -= 1
+            if self.left == 0:
+                self.counts = False
+                signal.raise_signal(signal.SIGTERM)
+
+
+def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseException | None, calls: int) -> bool:
+    """Whether a run that ends so is interrupted at such a call from its measurement on, before it is recorded."""
+    interrupting, host, reasons = Interrupting(calls), Ended(), list[str | None]()
+
+    class Measuring(leaving(ended_by)):  # type: ignore[misc]
+        def measure(self, lead_s: float, progress: Progress) -> Outcome:
+            interrupting.counts = True
+            return super().measure(lead_s, progress)  # type: ignore[no-any-return]
+
+    class Folder(RunFolder):
+        def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
+            interrupting.counts = False
+            reasons.append(outcome.reason)
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Measuring)
+    experiment = spec.parse(TEXT, "x.toml")
+    lab = Lab(experiment, 1, Folder(path), host, Progress())
+    told = None
+    try:
+        with termination_as_interrupt():
+            sys.settrace(interrupting)
+            try:
+                lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
+            finally:
+                sys.settrace(None)
+    except KeyboardInterrupt as interrupt:
+        told = str(interrupt)
+    assert host.ends, calls
+    (reason,) = reasons
+    assert reason is not None and "something may be left" in reason, calls
+    is_interrupted = interrupting.left <= 0
+    assert not is_interrupted or (told is not None and "something may be left" in told), calls
+    return is_interrupted
+
+
+@pytest.mark.parametrize("ended_by", [None, ProcessError("it ended"), KeyboardInterrupt("it ended")])
+def test_whenever_it_is_interrupted_processes_are_ended_and_what_is_left_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseException | None
+) -> None:
+    calls = 1
+    while interrupted(tmp_path, monkeypatch, ended_by, calls):
+        calls += 1
+    assert calls > 10
 
 
 @pytest.mark.parametrize(
