@@ -6,7 +6,9 @@ is done before one is raised.
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,12 +21,16 @@ _T = TypeVar("_T")
 
 _ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+_TOGETHER_S = 0.1
+"""Signals that come so soon after one another ask once, as those of a service manager (systemd: SendSIGHUP=)."""
+
 
 class _State:
     """Of the process, as the handling of signals is. Each is changed by an assignment, which no signal can divide."""
 
     deferred = False
     came = False
+    raised_s = -math.inf
 
 
 @contextmanager
@@ -79,6 +85,8 @@ def raise_deferred() -> None:
 
 
 def _handle(_signal: int, _frame: FrameType | None) -> None:
+    if time.monotonic() - _State.raised_s < _TOGETHER_S:
+        return
     if not _State.deferred:
         _raise()
     _State.came = True
@@ -86,6 +94,7 @@ def _handle(_signal: int, _frame: FrameType | None) -> None:
 
 def _raise() -> NoReturn:
     _State.came = False
+    _State.raised_s = time.monotonic()
     raise KeyboardInterrupt
 
 
@@ -102,3 +111,5 @@ def _handling() -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+        if _handle not in before.values():
+            _State.raised_s = -math.inf

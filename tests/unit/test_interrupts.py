@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from knee import interrupts
 from knee.errors import StorageError
 from knee.interrupts import interruptible, interrupts_deferred, termination_as_interrupt
 
@@ -89,6 +90,31 @@ def test_what_may_be_interrupted_is_at_once_and_returns_what_it_does_otherwise()
         with pytest.raises(KeyboardInterrupt):
             interruptible(interrupted)
     assert not passed
+
+
+def interrupting(number: signal.Signals) -> bool:
+    """Whether a signal that comes now interrupts."""
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def test_signals_that_come_together_interrupt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now_s)
+    with termination_as_interrupt():
+        assert interrupting(signal.SIGTERM)
+        now_s += interrupts._TOGETHER_S / 2
+        assert not interrupting(signal.SIGHUP)
+        with interrupts_deferred():
+            signal.raise_signal(signal.SIGINT)
+        now_s += interrupts._TOGETHER_S
+        assert interrupting(signal.SIGHUP)
+    # Who interrupts what comes next has not done so before.
+    with termination_as_interrupt():
+        assert interrupting(signal.SIGTERM)
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
