@@ -11,8 +11,9 @@ from knee.errors import KneeError, StorageError
 class Ending:
     """Gathers what ends something and what fails while that is cleaned up, to raise all of it as one.
 
-    An interrupt stays an interrupt, and a fault of the lab's own stays that. Of what a person can act on, that the run
-    folder cannot be written goes first, as it ends the lab. Whichever it is says what the others would have said.
+    An interrupt stays an interrupt, and beside anything else a fault of the lab's own stays that. Of what a person can
+    act on, that the run folder cannot be written goes first, as it ends the lab. Whichever it is says what the others
+    would have said.
     """
 
     def __init__(self, by: BaseException | None = None) -> None:
@@ -34,14 +35,26 @@ class Ending:
 
 def _both(first: BaseException, second: BaseException) -> BaseException:
     words = [*_words(first), *_words(second)]
-    if isinstance(first, KeyboardInterrupt) or isinstance(second, KeyboardInterrupt):
-        return KeyboardInterrupt(*words)
-    for fault, other in ((first, second), (second, first)):
-        if not isinstance(fault, KneeError):
-            fault.add_note("; ".join(_words(other)))
-            return fault
-    return (StorageError if isinstance(second, StorageError) else type(first))("; ".join(words))
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, KeyboardInterrupt):
+            interrupt = KeyboardInterrupt(*words)
+            interrupt.__cause__ = one.__cause__ or other
+            return interrupt
+    for one, other in ((first, second), (second, first)):
+        if not isinstance(one, KneeError):
+            one.add_note("; ".join(_words(other)))
+            return one
+    kind = StorageError if isinstance(second, StorageError) else type(first)
+    # Some are made of more than their words.
+    return (kind if kind.__init__ is KneeError.__init__ else KneeError)("; ".join(words))
 
 
 def _words(error: BaseException) -> list[str]:
-    return [str(word) for word in error.args] if isinstance(error, KeyboardInterrupt) else [str(error)]
+    """What it says; of a fault of the lab's own also what it is."""
+    if isinstance(error, KeyboardInterrupt):
+        words = [str(word) for word in error.args]
+    elif isinstance(error, KneeError):
+        words = [str(error)]
+    else:
+        words = [": ".join(filter(None, (type(error).__name__, str(error))))]
+    return [word for word in words if word]
