@@ -128,11 +128,11 @@ class Lab:
         return Tally(done, failed)
 
     def _make_one(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
-        ending = Ending()
+        ending, failed = Ending(), None
         try:
             outcome = self._measure(run, started, room)
         except ProcessError as error:
-            ending = Ending(error)
+            ending, failed = Ending(error), error
             outcome = Outcome("failed", reason=str(error))
         except KeyboardInterrupt as interrupt:
             ending = Ending(interrupt)
@@ -142,7 +142,8 @@ class Lab:
         # Whoever has interrupted that ends the lab, but does not take the run back; and is told why it failed.
         with ending.gathering():
             raise_deferred()
-        if not isinstance(ending.by, ProcessError):
+        # That it failed is recorded, and the others go on; anything else ends the lab.
+        if ending.by is not failed:
             ending.raise_any()
         return outcome
 

@@ -455,6 +455,18 @@ def test_what_was_left_is_told_where_the_run_cannot_be_recorded_either(
     assert ended.value.args == told.args
 
 
+def test_a_run_that_fails_and_cannot_be_recorded_ends_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreadable(RunFolder):
+        def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
+            raise DatasetError("it is none of ours")
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
+    experiment = spec.parse(TEXT, "x.toml")
+    lab = Lab(experiment, 1, Unreadable(tmp_path), LocalHost(), Progress())
+    with pytest.raises(ProcessError, match=r"^it ended; something may be left; it is none of ours$"):
+        lab.make(runs(experiment, seed=1), lambda *_: None)
+
+
 def test_what_was_left_is_told_where_the_manifest_cannot_be_written_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
