@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,14 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     members = path / "cgroup.procs"
     members.write_text("11\n12\n13\n")
+    rmdir = Path.rmdir
+
+    def rmdir_group(path: Path) -> None:
+        if path.exists() and any(path.iterdir()):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "rmdir", rmdir_group)
     monkeypatch.setattr(cpu_share, "_made", lambda *_: path)
     monkeypatch.setattr(cpu_share.time, "sleep", lambda _: members.unlink())
     return path
@@ -47,6 +56,31 @@ def test_all_who_are_left_are_ended_also_beside_one_who_has_just_ended(
     CpuShare(1.0).close()
     assert pids == [12, 13]
     assert not group.exists()
+
+
+def test_who_is_not_seen_from_here_is_not_taken_for_the_lab(group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (group / "cgroup.procs").write_text("0\n0\n12\n")
+    pids = ended(monkeypatch)
+    CpuShare(1.0).close()
+    assert pids == [12]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EROFS])
+def test_a_group_that_may_not_be_removed_is_not_waited_for(
+    group: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(_: Path) -> None:
+        raise OSError(number, "refused")
+
+    def waited(_: float) -> None:
+        pytest.fail("it has waited")
+
+    monkeypatch.setattr(Path, "rmdir", refused)
+    monkeypatch.setattr(cpu_share.time, "sleep", waited)
+    pids = ended(monkeypatch)
+    CpuShare(1.0).close()
+    assert pids == [11, 12, 13]
+    assert shares_cpus()
 
 
 def test_a_group_that_somebody_else_removes_is_gone(group: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -51,7 +52,6 @@ def shares_cpus() -> bool:
     """Whether a share may be any number, and not whole processors alone."""
     group = _made(f"knee-{os.getpid()}", 1)
     if group is not None:
-        # Whoever has come into it is not of the lab.
         _remove(group, ends=False)
     return group is not None
 
@@ -59,17 +59,17 @@ def shares_cpus() -> bool:
 def _remove(group: Path, *, ends: bool) -> None:
     """Remove a group, once it is not busy any more: what has just ended in it still counts. Somebody else may, too.
 
-    `ends`: whoever is in it is ended.
+    `ends`: whoever is in it is ended. One that may not be removed is left.
     """
     deadline = time.monotonic() + _KILLED_S
     while time.monotonic() < deadline:
         try:
             group.rmdir()
-        except FileNotFoundError:
-            return
-        except OSError:
+        except OSError as error:
             if ends:
                 _end(group)
+            if error.errno != errno.EBUSY:
+                return
             time.sleep(_POLL_S)
         else:
             return
@@ -78,10 +78,12 @@ def _remove(group: Path, *, ends: bool) -> None:
 def _end(group: Path) -> None:
     """End whoever is in a group, which may be gone meanwhile."""
     with suppress(OSError):
-        for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
+        for pid in map(int, (group / "cgroup.procs").read_text(encoding="ascii").split()):
             # One that has just ended, or may not be ended, spares none of the others.
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(int(pid), signal.SIGKILL)
+                # Who cannot be seen from here has the number 0, which kill(2) takes for the lab's own group.
+                if pid > 0:
+                    os.kill(pid, signal.SIGKILL)
 
 
 def processors(cpus: float, *, shares: bool) -> float:
