@@ -100,8 +100,8 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
 
     Tukey & Kramer's intervals (Kramer 1956) with the pooled variance of the relative residuals, as noise is taken to
     grow with what is measured. Where these variances differ each pair has its own two (Games & Howell 1976). Where none
-    of the samples scatters there are no intervals (:func:`noise`), but of what is always zero: that is no rounding, and
-    apart by all of the best, whatever the noise.
+    of the samples scatters there are no intervals (:func:`noise`). What is always zero has no noise of its own, but the
+    best may have been as low.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
     sizes = np.array([sample.size for sample in samples.values()])
     at = list(samples).index(best)
     apart = np.abs(means[at] - means) / means[at]
-    half_widths: list[float | None] = [None if mean else 0.0 for mean in means]
+    half_widths: list[float | None] = [None] * means.size
     if (known := noise(list(samples.values()))) is not None:
         # Of the means, as shares of the best.
         errors, freedoms = known.differences((means / means[at]) ** 2 / sizes, at)
         for i in range(means.size):
-            if i != at and means[i]:
+            if i != at:
                 quantile = _studentized_range(level, means.size, _floor(float(freedoms[i])))
                 half_widths[i] = quantile * math.sqrt(errors[i] / 2)
     return {

@@ -64,7 +64,7 @@ def note_on_times(dataset: Dataset) -> str:
 
 def note_on_throughput(dataset: Dataset) -> str:
     """What ends the caption of a figure of throughput; empty where nothing failed."""
-    return " Requests that failed are among them." if _any_failed(dataset) else ""
+    return " Requests that failed are counted." if _any_failed(dataset) else ""
 
 
 def _any_failed(dataset: Dataset) -> bool:

@@ -109,13 +109,16 @@ class Levels:
         more = self._of_throughput
         surely = [one for one in self.behind if one.found.low is not None and one.found.low > 0]
         close = [one for one in surely if one.found.high is not None and one.found.high <= PLATEAU]
-        untold = [one.level for one in self.behind if one.found.low is None]
-        maybe = [one.level for one in self.behind if one not in surely and one.level not in untold]
+        unknown = [one for one in self.behind if one.found.low is None]
+        silent = [one.level for one in unknown if more and one.found.estimate == 1]
+        untold = [one.level for one in unknown if one.level not in silent]
+        maybe = [one.level for one in self.behind if one not in surely and one not in unknown]
         worse = [f"{_name(one.level)} ({_how_much(one.found)})" for one in surely if one not in close]
         return [
             f"Whether it is {'less' if more else 'longer'} with {_named(untold)} cannot be told: {EQUAL}."
             if untold
             else "",
+            f"With {_named(silent)} nothing was answered." if silent else "",
             f"With {_named(maybe)} it may be as {'large' if more else 'short'}." if maybe else "",
             f"With {_named(one.level for one in close)} it is within {PLATEAU:.0%} of that." if close else "",
             f"It is surely {'less' if more else 'longer'} with {listed(worse)}." if worse else "",

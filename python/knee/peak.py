@@ -32,8 +32,7 @@ class Peak:
         Its levels.
     throughput
         Its mean, with an interval that holds for all configurations at once; without one where fewer than two of them
-        were measured more than once, or where all repetitions are equal. It is the largest then only beside others that
-        answered nothing.
+        were measured more than once, or where all repetitions are equal.
     compared
         How many configurations were measured more than once: it is the largest of those.
     as_large
@@ -43,8 +42,8 @@ class Peak:
     failing
         By configuration, which share of the requests failed, where that is more than PLATEAU; throughput is that of the
         others.
-    beside_silence
-        Whether all others that were measured more than once answered nothing: it is larger whatever the noise.
+    silent
+        How many of those that were measured more than once answered nothing. How much of that is chance nobody knows.
     """
 
     factors: Mapping[str, Level]
@@ -53,7 +52,7 @@ class Peak:
     as_large: tuple[tuple[Mapping[str, Level], Interval], ...]
     once: int
     failing: tuple[tuple[Mapping[str, Level], float], ...] = ()
-    beside_silence: bool = False
+    silent: int = 0
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -69,8 +68,8 @@ class Peak:
         what = "Of the configurations with repetitions, throughput" if self.once else "Throughput"
         once = f" Of {self.once} more, measured once, nothing can be told." if self.once else ""
         if self.throughput.low is None or self.throughput.high is None:
-            if self.beside_silence:
-                return (f"{what} is {found}.", self._others + once, *self._failed)
+            if self.silent == self.compared - 1:
+                return (f"{what} was {found}.", self._others + once, *self._failed)
             return (f"{what} was {found}. Where it is largest cannot be told: {EQUAL}.{once}", *self._failed)
         ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
         return (
@@ -107,13 +106,17 @@ class Peak:
 
     @property
     def _others(self) -> str:
-        less = self.compared - 1 - len(self.as_large)
-        if not self.as_large:
-            return f"With {_rest(less)} it is surely less."
-        if not less and not self.is_all_named:
-            return f"With each of the {len(self.as_large)} others it may be as large."
-        said = f"It may be as large with {listed([label_of(factors) for factors, _ in self.as_large], '; ')}."
-        return f"{said} With {_rest(less)} it is surely less." if less else said
+        less = self.compared - 1 - len(self.as_large) - self.silent
+        said = []
+        if self.as_large and not less and not self.silent and not self.is_all_named:
+            said.append(f"With each of the {len(self.as_large)} others it may be as large.")
+        elif self.as_large:
+            said.append(f"It may be as large with {listed([label_of(factors) for factors, _ in self.as_large], '; ')}.")
+        if less:
+            said.append(f"With {_rest(less, others=self.silent)} it is surely less.")
+        if self.silent:
+            said.append(f"With {_rest(self.silent, others=less)} nothing was answered.")
+        return " ".join(said)
 
 
 def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> Peak | None:
@@ -146,8 +149,9 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     measured = [(at, sample(own, "throughput")) for at, own in configurations]
     measured.sort(key=lambda one: -float(one[1].mean()))
     repeated = [one for one in measured if one[1].size > 1]
-    # What answers nothing has no relative noise: anything else is surely more.
+    # What answers nothing has no relative noise.
     answering = [one for one in repeated if one[1].mean() > 0]
+    silent = len(repeated) - len(answering)
     once = len(measured) - len(repeated)
     if len(measured) < 2 or not measured[0][1].mean() > 0:
         return None
@@ -156,7 +160,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
         # One measured once is crowned only where nothing else can be.
         at, values = answering[0] if len(repeated) > 1 and answering else measured[0]
         alone = Interval(float(values.mean()), None, None, level, values.size)
-        return Peak(at, alone, len(repeated), (), once, failing, beside_silence=len(repeated) > len(answering) == 1)
+        return Peak(at, alone, len(repeated), (), once, failing, silent)
     means = np.array([values.mean() for _, values in answering])
     # Of the means' logarithms.
     counts = np.array([1 / values.size for _, values in answering])
@@ -168,7 +172,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     ]
     each = 1 - (1 - level) / max(1, means.size - 1)
     as_large = tuple(found[i] for i in _not_less(means, known, counts, each) if i)
-    return Peak(*found[0], len(repeated), as_large, once, failing)
+    return Peak(*found[0], len(repeated), as_large, once, failing, silent)
 
 
 def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[int]:
@@ -195,5 +199,8 @@ def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[
     return [int(i) for i in np.flatnonzero(~exceeded)]
 
 
-def _rest(count: int) -> str:
+def _rest(count: int, *, others: int) -> str:
+    """Those that were not named, or so many of them where there are `others` as well."""
+    if others:
+        return f"{count} of the {count + others} others"
     return "the other" if count == 1 else f"the {count} others"

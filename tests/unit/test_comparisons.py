@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from knee.comparisons import noise, shares_apart
-from knee.intervals import Floats
+from knee.intervals import Floats, Interval
 
 _DRAWN = 200
 
@@ -66,10 +66,15 @@ def test_where_noise_differs_each_pair_has_its_own() -> None:
     assert alone.low is not None and beside.low is not None and 0 < beside.low < alone.low
 
 
-def test_what_is_always_zero_is_apart_by_all_of_the_best() -> None:
-    for some in ([1000.0, 1001.0], [1000.0, 1000.0], [1.0, 100.0]):
-        found = shares_apart({"none": np.zeros(2), "some": np.array(some)}, "some")["none"]
-        assert (found.estimate, found.low, found.high) == (1, 1, 1)
+def test_what_is_always_zero_is_compared_by_the_noise_of_the_best() -> None:
+    def apart(some: list[float]) -> Interval:
+        return shares_apart({"none": np.zeros(2), "some": np.array(some)}, "some")["none"]
+
+    steady, stalls, equal = apart([1000.0, 1001.0]), apart([1 / 60, 0.0]), apart([15.0, 15.0])
+    assert (steady.estimate, stalls.estimate, equal.estimate) == (1, 1, 1)
+    assert steady.low is not None and steady.low > 0.9
+    assert stalls.low is not None and stalls.low < 0, "one request in all: the best may be as low"
+    assert equal.low is None
 
 
 def test_equal_repetitions_have_the_noise_of_those_that_scatter() -> None:
@@ -113,9 +118,9 @@ def test_a_difference_has_the_noise_of_both_however_much_of_it_they_share() -> N
             assert (errors[other], freedoms[other]) == pytest.approx(expected, rel=1e-9)
 
 
-def test_where_all_repetitions_are_equal_nothing_that_answers_is_told_apart() -> None:
+def test_where_all_repetitions_are_equal_nothing_is_told_apart() -> None:
     found = shares_apart({"a": np.array([10.0, 10.0]), "b": np.array([5.0, 5.0]), "c": np.zeros(2)}, "a")
-    assert [(share.estimate, share.low, share.high) for share in found.values()] == [(0.5, None, None), (1, 1, 1)]
+    assert [(share.estimate, share.low, share.high) for share in found.values()] == [(0.5, None, None), (1, None, None)]
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])

@@ -49,12 +49,16 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
         (
             {1: (100.0, 100.0), 2: (200.0, 200.0), 4: (0.0, 0.0)},
             "Throughput was largest with workers = 2: 200 requests/s. Whether it is less with 1 cannot be told: "
-            "repetitions that are all equal do not say how much noise there is. It is surely less with 4 (100%).",
+            "repetitions that are all equal do not say how much noise there is. With 4 nothing was answered.",
         ),
-        # No answer in any repetition is no rounding.
+        # How much of that is chance nobody knows: it may be one request in all.
         (
             {1: (15.0, 15.0), 2: (0.0, 0.0)},
-            "Throughput is largest with workers = 1: 15.0 requests/s. It is surely less with 2 (100%).",
+            "Throughput was largest with workers = 1: 15.0 requests/s. With 2 nothing was answered.",
+        ),
+        (
+            {1: (30.0, 0.0), 2: (0.0, 0.0)},
+            "Throughput is largest with workers = 1: 15 ± 191 requests/s. With 2 it may be as large.",
         ),
         (
             {1: (100.0, 100.0), 2: (110.0, 110.0), 4: (50.0, 52.0)},
@@ -83,6 +87,7 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
         "names",
         "equal",
         "equal beside silence",
+        "stalls beside silence",
         "best equal",
         "some once",
         "all but one once",

@@ -69,14 +69,17 @@ def found(samples: Samples) -> Peak:
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
-            ("Throughput is largest with clients = 8, connections = 4: 303", "With the 3 others it is surely less."),
+            (
+                "Throughput is largest with clients = 8, connections = 4: 303",
+                "With 1 of the 3 others it is surely less. With 2 of the 3 others nothing was answered.",
+            ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0, 900.0), (16, 4): (1000.0,)},
             (
-                "Of the configurations with repetitions, throughput is largest with clients = 8, connections = 4: 900 "
-                "requests/s.",
-                "With the 2 others it is surely less. Of 1 more, measured once, nothing can be told.",
+                "Of the configurations with repetitions, throughput was largest with clients = 8, connections = 4: "
+                "900 requests/s.",
+                "With the 2 others nothing was answered. Of 1 more, measured once, nothing can be told.",
             ),
         ),
         (
@@ -96,7 +99,7 @@ def found(samples: Samples) -> Peak:
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 4): (302.0, 304.0)},
-            ("Throughput is largest with clients = 8, connections = 4: 303", "With the other it is surely less."),
+            ("Throughput is largest with clients = 8, connections = 4: 303", "With the other nothing was answered."),
         ),
         (
             {(n, m): (100.0, 200.0) for n in (1, 2, 4) for m in (1, 2, 4)},
@@ -106,7 +109,7 @@ def found(samples: Samples) -> Peak:
             {(n, 1): (20.0 + n, 90.0 - n) for n in range(8)} | {(1, 2): (0.0, 0.0)},
             (
                 "largest with clients = 0, connections = 1: 55",
-                "; clients = 6, connections = 1 and 1 more. With the other it is surely less.",
+                "; clients = 6, connections = 1 and 1 more. With the other nothing was answered.",
             ),
         ),
         (

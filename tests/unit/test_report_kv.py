@@ -74,7 +74,7 @@ def test_what_failed_has_a_column_only_where_anything_did(page: str) -> None:
     told = {name for name, caption in captions.items() if timed in caption}
     of_all = {"clients-response_ms", "percentiles", "histogram", "timeline-response_ms", "timeline-operations"}
     assert told == {"operation-put", *of_all}
-    counted = "Requests that failed are among them."
+    counted = "Requests that failed are counted."
     told = {name for name, caption in captions.items() if counted in caption}
     assert told == {"clients-throughput", "timeline-throughput"} and counted not in page
 
