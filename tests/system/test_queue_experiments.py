@@ -55,6 +55,8 @@ def asked_for(configuration: Configuration) -> set[str]:
     return set(LOOPS[workload.loop])
 
 
+# Beside others the system may let a server wait for a processor for as long as such an experiment takes.
+@pytest.mark.alone
 @pytest.mark.parametrize("name", FILES)
 def test_an_experiment_asks_for_all_of_its_loop_and_nothing_fails(memory_path: Path, name: str) -> None:
     experiment = shortened(name)
