@@ -88,18 +88,9 @@ class Lab:
             if interruptible(process.wait, GRAPH_TIMEOUT_S) != 0:
                 raise ProcessError(f"the graph cannot be made: {process.describe()}")
         with ending.gathering():
-            self._close()
+            self._host.close(_ABORT_GRACE_S)
         ending.raise_any()
         return command
-
-    def _close(self) -> None:
-        """End all processes. Who interrupts that does not want to wait: those that are left are ended at once."""
-        ending = Ending()
-        with ending.gathering():
-            interruptible(self._host.close, _ABORT_GRACE_S)
-        with ending.gathering():
-            self._host.close(0)
-        ending.raise_any()
 
     def _make(
         self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None], room: Scratch | None
@@ -172,7 +163,7 @@ class Lab:
                     took_s = late.took_s
                     lead_s = _LEAD_GROWTH * max(lead_s, took_s)
             with ending.gathering():
-                self._close()
+                self._host.close(_ABORT_GRACE_S)
             with ending.gathering():
                 _clear(deployment)
             with ending.gathering():

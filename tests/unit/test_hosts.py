@@ -230,8 +230,9 @@ class Stopped(LocalProcess):
 def test_one_that_does_not_end_when_killed_keeps_nobody_from_waiting_for_the_others() -> None:
     host, stopped = LocalHost(), [Stopped(ends) for ends in (True, False, True)]
     host._processes.extend(stopped)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as ended:
         host.close(grace_s=1)
+    assert ended.value.args == ("it did not end",)
     assert all(process.waited for process in stopped)
 
 

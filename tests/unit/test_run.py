@@ -377,14 +377,41 @@ class Interrupting:
                 signal.raise_signal(signal.SIGTERM)
 
 
+class Served:
+    """A process that ends when it is killed, and not before."""
+
+    is_served = True
+
+    def poll(self) -> int | None:
+        return None if self.is_served else 0
+
+    def stop(self, _grace_s: float) -> int:
+        raise ProcessError("it did not end")
+
+    def kill(self) -> None:
+        self.is_served = False
+
+    def wait(self, _timeout_s: float) -> int:
+        return 0
+
+    def close_share(self) -> None:
+        pass
+
+
 def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseException | None, calls: int) -> bool:
     """Whether a run that ends so is interrupted at such a call from its measurement on, before it is recorded."""
-    interrupting, host, reasons = Interrupting(calls), Ended(), list[str | None]()
+    interrupting, host, reasons = Interrupting(calls), LocalHost(), list[str | None]()
+    served = [Served(), Served()]
+    host._processes.extend(served)  # type: ignore[arg-type]
 
     class Measuring(leaving(ended_by)):  # type: ignore[misc]
         def measure(self, lead_s: float, progress: Progress) -> Outcome:
             interrupting.counts = True
             return super().measure(lead_s, progress)  # type: ignore[no-any-return]
+
+        def clear(self) -> str | None:
+            assert not any(process.is_served for process in served), calls
+            return super().clear()  # type: ignore[no-any-return]
 
     class Folder(RunFolder):
         def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
@@ -404,7 +431,7 @@ def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseExcep
                 sys.settrace(None)
     except KeyboardInterrupt as interrupt:
         told = str(interrupt)
-    assert host.ends, calls
+    assert not any(process.is_served for process in served), calls
     (reason,) = reasons
     assert reason is not None and "something may be left" in reason, calls
     is_interrupted = interrupting.left <= 0

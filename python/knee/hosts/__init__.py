@@ -77,4 +77,7 @@ class Host(Protocol):
         """What a program prints that ends at once, such as its version; None when it cannot say."""
 
     def close(self, grace_s: float) -> None:
-        """Stop every process that still runs, the last started first."""
+        """Stop every process that still runs, the last started first. Who interrupts the grace ends them at once.
+
+        Raises ProcessError when one does not end, after all others have.
+        """

@@ -26,11 +26,12 @@ import psutil
 
 from knee.commands import Command
 from knee.dataset import writing
+from knee.endings import Ending
 from knee.errors import ProcessError, StorageError
 from knee.hosts import OnLine
 from knee.hosts.cpu_share import CpuShare, processors, shares_cpus
 from knee.hosts.ports import Ports
-from knee.interrupts import interrupts_deferred
+from knee.interrupts import interruptible, interrupts_deferred
 
 _STDERR_LINES_KEPT = 5
 _STDERR_BYTES_KEPT = 4096
@@ -242,27 +243,29 @@ class LocalHost:
 
     def close(self, grace_s: float) -> None:
         """See Host."""
-        running = [process for process in reversed(self._processes) if process.poll() is None]
-        try:
+        # What they were writing is theirs until they are gone, and then somebody may remove it.
+        with interrupts_deferred():
+            running = [process for process in reversed(self._processes) if process.poll() is None]
+            ending = Ending()
+            # One that does not end is told of below, where it is waited for again.
+            with ending.gathering(), suppress(ProcessError):
+                for process in running if grace_s else ():
+                    interruptible(process.stop, grace_s)
+            # Whoever interrupts that does not want to wait: no grace for those that are left.
             for process in running:
-                process.stop(grace_s)
-        except BaseException:
-            # Whoever interrupts once more does not want to wait: no grace for those that are left. But what they were
-            # writing is theirs until they are gone, and then somebody may remove it.
-            with interrupts_deferred():
-                for process in running:
+                with ending.gathering():
                     process.kill()
-                for process in running:
-                    # Of one that the kernel does not let go of, the others know nothing.
-                    with suppress(ProcessError):
-                        process.wait(_KILLED_S)
-            raise
-        finally:
+            for process in running:
+                # Of one that the kernel does not let go of, the others know nothing.
+                with ending.gathering():
+                    process.wait(_KILLED_S)
             # Also of those that had ended by themselves, for which nobody has waited.
             for process in self._processes:
-                process.close_share()
+                with ending.gathering():
+                    process.close_share()
             self._processes.clear()
             self._ports.close()
+            ending.raise_any()
 
 
 def _environment(command: Command) -> dict[str, str]:
