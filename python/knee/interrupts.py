@@ -78,6 +78,16 @@ def interruptible(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -
         _State.deferred = outer
 
 
+def interruptible_anew(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call it so that it can be interrupted, but not by what came before: that stays deferred."""
+    outer = _State.deferred
+    try:
+        _State.deferred = False
+        return call(*args, **kwargs)
+    finally:
+        _State.deferred = outer
+
+
 def raise_deferred() -> None:
     """Raise an interrupt that came while they were deferred."""
     if _State.came:

@@ -23,7 +23,7 @@ from knee.design import Run
 from knee.endings import Ending
 from knee.errors import DatasetError, ProcessError, SpecError
 from knee.hosts import Host
-from knee.interrupts import interruptible, interrupts_deferred, raise_deferred
+from knee.interrupts import interruptible, interruptible_anew, interrupts_deferred, raise_deferred
 from knee.intervals import counted
 from knee.scratch import Scratch, keeps_data, needs_scratch, scratch
 from knee.spec import Graph, Level, Spec
@@ -99,13 +99,14 @@ class Lab:
         took_s: list[float] = []
         for index, run in enumerate(plan, start=1):
             each_s = sum(took_s) / len(took_s) if took_s else self._spec.measure.seconds + 3.0
-            self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
+            # Whoever reads it may read no more, and a write that waits for that is tried again after a signal.
+            interruptible(self._progress.begin, run, index, len(plan), each_s * (len(plan) - index + 1))
             started = time.monotonic()
             commands_started: list[Command] = []
             ending = Ending()
             with ending.gathering():
                 outcome = self._make_one(run, commands_started, room)
-                self._progress.end(run, outcome)
+                interruptible_anew(self._progress.end, run, outcome)
             with ending.gathering():
                 on_commands(run, commands_started)
             with ending.gathering():

@@ -10,7 +10,7 @@ import pytest
 
 from knee import interrupts
 from knee.errors import StorageError
-from knee.interrupts import interruptible, interrupts_deferred, termination_as_interrupt
+from knee.interrupts import interruptible, interruptible_anew, interrupts_deferred, termination_as_interrupt
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -90,6 +90,17 @@ def test_what_may_be_interrupted_is_at_once_and_returns_what_it_does_otherwise()
         with pytest.raises(KeyboardInterrupt):
             interruptible(interrupted)
     assert not passed
+
+
+def test_what_is_interruptible_anew_is_not_interrupted_by_what_came_before() -> None:
+    called = []
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        interruptible_anew(called.append, 1)
+        called.append(2)
+    assert called == [1, 2]
+    with interrupts_deferred():
+        assert interruptible_anew(interrupting, signal.SIGTERM)
 
 
 def interrupting(number: signal.Signals) -> bool:

@@ -449,6 +449,33 @@ def test_whenever_it_is_interrupted_processes_are_ended_and_what_is_left_is_told
     assert calls > 10
 
 
+@pytest.mark.parametrize("when", ["begin", "end"])
+def test_what_is_told_of_the_progress_can_be_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    goes_on = False
+
+    def tell(*_: object) -> None:
+        nonlocal goes_on
+        os.kill(os.getpid(), signal.SIGINT)
+        # As a write does to a pipe that is full.
+        goes_on = True
+
+    progress, told = Progress(), list[Run]()
+    monkeypatch.setattr(progress, when, tell)
+    monkeypatch.setattr(Lab, "_measure", lambda *_: Outcome("done", start_unix_s=1_700_000_000))
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    with pytest.raises(KeyboardInterrupt):
+        Lab(experiment, 1, folder, LocalHost(), progress).make(
+            runs(experiment, seed=1), lambda run, _: told.append(run)
+        )
+    assert not goes_on
+    # Nor is a run that was measured taken back.
+    assert len(folder.done()) == len(told) == (when == "end")
+
+
 @pytest.mark.parametrize(
     ("ended_by", "again", "told"),
     [
