@@ -19,9 +19,10 @@ from knee import __version__, spec
 from knee.commands import Command
 from knee.dataset import Dataset, RunFolder, writing
 from knee.design import Run, runs
+from knee.endings import Ending
 from knee.errors import KneeError, MeasurementsError, SpecError, StorageError
 from knee.hosts.local import LocalHost
-from knee.interrupts import termination_as_interrupt
+from knee.interrupts import interruptible_anew, interrupts_deferred, raise_deferred, termination_as_interrupt
 from knee.progress import LiveProgress, PlainProgress, duration
 from knee.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
 
@@ -144,19 +145,30 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
 
     least = duration(len(plan) * (experiment.measure.seconds + 2))
     print(f"{experiment.experiment.name}: {len(plan)} measurements, {least} at least, into {folder.path}", flush=True)
-    try:
-        with termination_as_interrupt(), progress if isinstance(progress, LiveProgress) else nullcontext():
-            tally = Lab(experiment, seed, folder, host, progress).make(plan, keep_commands)
-    except KeyboardInterrupt as interrupt:
-        reason = "; ".join(["interrupted", *map(str, interrupt.args)])
-        print(f"knee: {reason}; what was measured is kept, {resume} goes on from there", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except KneeError as error:
-        print(f"knee: {error}\nwhat was measured is kept, {resume} goes on from there", file=sys.stderr)
-        raise typer.Exit(error.exit_code) from None
+    # Until it is told why it ended, whoever interrupts once more does not take that back.
+    with termination_as_interrupt(), interrupts_deferred():
+        try:
+            ending = Ending()
+            with ending.gathering(), progress if isinstance(progress, LiveProgress) else nullcontext():
+                tally = Lab(experiment, seed, folder, host, progress).make(plan, keep_commands)
+            with ending.gathering():
+                raise_deferred()
+            ending.raise_any()
+        except KeyboardInterrupt as interrupt:
+            reason = "; ".join(["interrupted", *map(str, interrupt.args)])
+            _tell_end(f"{reason}; what was measured is kept, {resume} goes on from there")
+            raise typer.Exit(130) from None
+        except KneeError as error:
+            _tell_end(f"{error}\nwhat was measured is kept, {resume} goes on from there")
+            raise typer.Exit(error.exit_code) from None
     if tally.failed:
         _tell_failures(tally, resume)
     return tally
+
+
+def _tell_end(words: str) -> None:
+    """Say it to whoever may read no more: that, too, can be interrupted."""
+    interruptible_anew(print, f"knee: {words}", file=sys.stderr)
 
 
 def _tell_failures(tally: Tally, resume: str) -> None:

@@ -59,9 +59,11 @@ def interrupts_deferred() -> Iterator[None]:
             ending.raise_any()
         finally:
             _State.deferred = outer
-            # What came since.
-            if not outer:
-                raise_deferred()
+            # What came since, beside what ends it already.
+            if not outer and _State.came:
+                with ending.gathering():
+                    raise_deferred()
+                ending.raise_any()
 
 
 def interruptible(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -11,6 +11,8 @@ from rich.progress import Progress as Bar
 from knee.dataset import Outcome
 from knee.deployment import Progress
 from knee.design import Run
+from knee.endings import Ending
+from knee.interrupts import interruptible, interruptible_anew
 
 
 class PlainProgress(Progress):
@@ -60,11 +62,15 @@ class LiveProgress(Progress):
         self._task = self._bar.add_task("", total=None, rate="", left="")
 
     def __enter__(self) -> LiveProgress:
-        self._bar.start()
+        interruptible(self._bar.start)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+    def __exit__(self, _kind: object, ended_by: BaseException | None, _traceback: object) -> None:
+        ending = Ending(ended_by)
+        with ending.gathering():
+            interruptible_anew(self._bar.stop)
+        if ending.by is not ended_by:
+            ending.raise_any()
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
         """See Progress."""

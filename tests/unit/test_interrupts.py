@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from knee import interrupts
+from knee.endings import Ending
 from knee.errors import StorageError
 from knee.interrupts import interruptible, interruptible_anew, interrupts_deferred, termination_as_interrupt
 
@@ -61,6 +62,19 @@ def test_an_interrupt_is_not_lost_to_an_error() -> None:
 def test_an_interrupt_says_what_else_has_ended_what_it_waited_for() -> None:
     with pytest.raises(KeyboardInterrupt) as ended, interrupts_deferred():
         os.kill(os.getpid(), signal.SIGINT)
+        raise StorageError("it is full")
+    assert ended.value.args == ("it is full",)
+
+
+def test_one_that_comes_last_does_not_take_back_what_has_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Ending):
+        def raise_any(self) -> None:
+            if isinstance(self.by, StorageError):
+                signal.raise_signal(signal.SIGINT)
+            super().raise_any()
+
+    monkeypatch.setattr(interrupts, "Ending", Interrupted)
+    with pytest.raises(KeyboardInterrupt) as ended, interrupts_deferred():
         raise StorageError("it is full")
     assert ended.value.args == ("it is full",)
 

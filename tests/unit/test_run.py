@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+import typer
 from rich.console import Console
 
 from knee import cli, spec
@@ -19,8 +20,8 @@ from knee.deployment import Deployment, LateStartError, Progress, QueueDeploymen
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError
 from knee.hosts.local import LocalHost
-from knee.interrupts import termination_as_interrupt
-from knee.progress import PlainProgress, duration, name_of
+from knee.interrupts import interrupts_deferred, termination_as_interrupt
+from knee.progress import LiveProgress, PlainProgress, duration, name_of
 from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
 
 TEXT = """\
@@ -447,6 +448,84 @@ def test_whenever_it_is_interrupted_processes_are_ended_and_what_is_left_is_told
     while interrupted(tmp_path, monkeypatch, ended_by, calls):
         calls += 1
     assert calls > 10
+
+
+def interrupted_again(folder: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> bool:
+    """Whether an interrupted command is interrupted once more at such a call from when the run is recorded on."""
+    interrupting = Interrupting(calls)
+
+    class Folder(RunFolder):
+        def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
+            interrupting.counts = True
+
+    def tell_end(words: str) -> None:
+        interrupting.counts = False
+        tell(words)
+
+    experiment = spec.parse(TEXT, "x.toml")
+    tell = cli._tell_end
+    with monkeypatch.context() as patched:
+        patched.setattr(cli, "_tell_end", tell_end)
+        patched.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
+        # However long it takes from the one to the other.
+        patched.setattr("knee.interrupts._TOGETHER_S", 0)
+        sys.settrace(interrupting)
+        try:
+            with pytest.raises((typer.Exit, KeyboardInterrupt)):
+                cli._measure(experiment, Folder(folder), {"seed": 1, "commands": {}}, LocalHost())
+        finally:
+            sys.settrace(None)
+    return interrupting.left <= 0
+
+
+def test_whenever_it_is_interrupted_again_what_is_left_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    calls = 1
+    while interrupted_again(folder.path, monkeypatch, calls):
+        assert "knee: interrupted; something may be left" in capsys.readouterr().err, calls
+        calls += 1
+    assert calls > 10
+
+
+def test_an_interrupt_at_the_end_of_the_live_line_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = False
+
+    def stop() -> None:
+        nonlocal goes_on
+        os.kill(os.getpid(), signal.SIGINT)
+        # As a write does to a terminal that is stopped.
+        goes_on = True
+
+    progress = LiveProgress(Console(file=StringIO()), seconds=1)
+    monkeypatch.setattr(progress._bar, "start", lambda: None)
+    monkeypatch.setattr(progress._bar, "stop", stop)
+    with pytest.raises(KeyboardInterrupt) as ended, interrupts_deferred(), progress:
+        raise KeyboardInterrupt("something may be left")
+    assert ended.value.args == ("something may be left",)
+    assert not goes_on
+
+
+def test_why_it_ended_is_told_to_whoever_may_read_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = False
+
+    class Full(StringIO):
+        def write(self, _text: str) -> int:
+            nonlocal goes_on
+            os.kill(os.getpid(), signal.SIGINT)
+            goes_on = True
+            return 0
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
+    monkeypatch.setattr("knee.interrupts._TOGETHER_S", 0)
+    monkeypatch.setattr(sys, "stderr", Full())
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    with pytest.raises(KeyboardInterrupt):
+        cli._measure(spec.parse(TEXT, "x.toml"), folder, {"seed": 1, "commands": {}, "notes": []}, LocalHost())
+    assert not goes_on
 
 
 @pytest.mark.parametrize("when", ["begin", "end"])
