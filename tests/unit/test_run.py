@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -377,6 +378,15 @@ class Interrupting:
                 self.counts = False
                 signal.raise_signal(signal.SIGTERM)
 
+    def __enter__(self) -> None:
+        # What a callback of the collector's raises is lost, and some of this process' are not the lab's.
+        gc.disable()
+        sys.settrace(self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        gc.enable()
+
 
 class Served:
     """A process that ends when it is killed, and not before."""
@@ -424,12 +434,8 @@ def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseExcep
     lab = Lab(experiment, 1, Folder(path), host, Progress())
     told = None
     try:
-        with termination_as_interrupt():
-            sys.settrace(interrupting)
-            try:
-                lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
-            finally:
-                sys.settrace(None)
+        with termination_as_interrupt(), interrupting:
+            lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
     except KeyboardInterrupt as interrupt:
         told = str(interrupt)
     assert not any(process.is_served for process in served), calls
@@ -469,12 +475,8 @@ def interrupted_again(folder: Path, monkeypatch: pytest.MonkeyPatch, calls: int)
         patched.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
         # However long it takes from the one to the other.
         patched.setattr("knee.interrupts._TOGETHER_S", 0)
-        sys.settrace(interrupting)
-        try:
-            with pytest.raises((typer.Exit, KeyboardInterrupt)):
-                cli._measure(experiment, Folder(folder), {"seed": 1, "commands": {}}, LocalHost())
-        finally:
-            sys.settrace(None)
+        with interrupting, pytest.raises((typer.Exit, KeyboardInterrupt)):
+            cli._measure(experiment, Folder(folder), {"seed": 1, "commands": {}}, LocalHost())
     return interrupting.left <= 0
 
 
