@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.intervals import listed, number
-from knee.outcomes import OUTCOMES
+from knee.outcomes import OPERATION
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -23,11 +23,10 @@ def requests(dataset: Dataset) -> pl.DataFrame:
 
     Reads are one operation, whatever came of them. What nobody asked for has no row.
     """
-    name = pl.when(pl.col("op").is_in(list(OUTCOMES))).then(pl.lit("read")).otherwise("op").alias("op")
     return (
         trim(dataset.windows, dataset.points)
         .filter(pl.col("role") == "load")
-        .group_by(*RUN, name)
+        .group_by(*RUN, OPERATION)
         .agg(pl.col("count", "errors").sum())
         .filter(pl.col("count") > 0)
         .sort(*RUN, "op")

@@ -32,6 +32,9 @@ OUTCOMES = {"read_missing": "not found", "read": "ordinary", "read_large": "very
 
 ALL_READS = "all reads"
 
+OPERATION = pl.when(pl.col("op").is_in(list(OUTCOMES))).then(pl.lit("read")).otherwise("op").alias("op")
+"""What clients asked for, of windows: reads are one operation, whatever came of them."""
+
 _IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary reads", "very large": "very large reads"}
 
 OWN = 0.8

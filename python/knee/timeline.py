@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.intervals import number
-from knee.outcomes import OUTCOMES
+from knee.outcomes import OPERATION
 from knee.trim import RESPONSE_NS, RUN, trim
 
 if TYPE_CHECKING:
@@ -51,10 +51,9 @@ def operations_per_second(dataset: Dataset) -> pl.DataFrame:
     Reads are one operation, whatever came of them. A second in which nothing was answered of an operation that the run
     timed any of has no response time, as has one in which all that was is of unknown time.
     """
-    reads = pl.when(pl.col("op").is_in(OUTCOMES)).then(pl.lit("read")).otherwise("op").alias("op")
     load = _of_load(dataset)
     timed = (
-        load.group_by(*RUN, "elapsed_s", reads)
+        load.group_by(*RUN, "elapsed_s", OPERATION)
         .agg((RESPONSE_NS / _NS_PER_MS).alias("response_ms"))
         .drop_nulls(["op", "response_ms"])
     )
