@@ -1,6 +1,6 @@
 //! A queue with a backlog through which messages go for long: nothing is lost, and removing takes no longer
-//! than from a few messages, at any time. `KNEE_MESSAGES` are the backlog, `KNEE_SECONDS` the time; what it was
-//! like is printed now and then. With `KNEE_SNAPSHOT` somebody who reads keeps a snapshot open that is older
+//! than from few messages at the same time. `KNEE_MESSAGES` are the backlog, `KNEE_SECONDS` the time; what it
+//! was like is printed now and then. With `KNEE_SNAPSHOT` somebody who reads keeps a snapshot open that is older
 //! than all that is removed. `KNEE_SETTINGS` are for the table of messages, as in `ALTER TABLE ... SET (...)`,
 //! to see what they do.
 
@@ -19,12 +19,17 @@ use crate::harness::cluster::Cluster;
 use crate::harness::desk::Desk;
 
 const CLIENTS: u32 = 4;
-/// How often it is told what it is like with the backlog.
-const TOLD: u32 = 10;
+/// How often it is told what it is like.
+const PARTS: u32 = 10;
+/// How often in each part a database with few messages has its turn, so that what the machine does otherwise
+/// meets both.
+const TURNS: u32 = 10;
+/// What share of the time that is.
+const FEW_SHARE: f64 = 0.1;
 /// Messages that are no backlog, but so many that whoever sends or removes meanwhile is far from the head.
 const FEW: u32 = 1000;
-/// By how much the median remove of any part may take longer than from a few messages, and the slowest of a
-/// hundred, which differ more: what others do shows in them first.
+/// By how much the median remove of any part may take longer than from few messages in the same part, and the
+/// slowest of a hundred, which differ more: what others do shows in them first.
 const P50_SLOWER_MAX: u32 = 2;
 const P99_SLOWER_MAX: u32 = 5;
 const CONTENT: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-";
@@ -40,58 +45,128 @@ async fn messages_go_through_a_backlog_and_none_is_lost() {
     // What a fifth of a second shows is who else wanted a processor.
     let is_timed = std::env::var_os("KNEE_SECONDS").is_some();
     let cluster = Cluster::start(false);
-    let options = cluster.migrated().await;
-    let database = options.address.rsplit('/').next().unwrap();
-    let direct = cluster.connect(database).await;
-    if let Ok(settings) = std::env::var("KNEE_SETTINGS") {
-        let alter = format!("ALTER TABLE knee_queue.message SET ({settings})");
-        direct.batch_execute(&alter).await.unwrap();
-    }
-    let desk = Arc::new(Desk::open(&options).await);
-    let (client, queue) = desk.begin().await;
-    fill(&direct, client, queue, FEW).await;
-    let reader = cluster.connect(database).await;
+    let mut few = Queue::with(&cluster, FEW).await;
+    let mut much = Queue::with(&cluster, FEW + backlog).await;
+    let reader = cluster.connect(&much.database).await;
     if std::env::var_os("KNEE_SNAPSHOT").is_some() {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT count(*) FROM knee_queue.queue";
         reader.batch_execute(begin).await.unwrap();
     }
 
-    let mut sent = u64::from(FEW + backlog);
-    let mut last = 0;
-    let mut parts = Vec::new();
-    for part in 0..=TOLD {
-        if part == 1 {
-            fill(&direct, client, queue, backlog).await;
+    let turn = time / (PARTS * TURNS);
+    let mut slow = Vec::new();
+    for part in 1..=PARTS {
+        let (mut from_few, mut from_much) = (Vec::new(), Vec::new());
+        let mut elapsed = Duration::ZERO;
+        for _ in 0..TURNS {
+            from_few.extend(few.churn(turn.mul_f64(FEW_SHARE)).await);
+            let begun = Instant::now();
+            from_much.extend(much.churn(turn.mul_f64(1.0 - FEW_SHARE)).await);
+            elapsed += begun.elapsed();
         }
-        let begun = Instant::now();
+        let rate = from_much.len() as f64 / elapsed.as_secs_f64();
+        let (few_times, times) = (Times::of(from_few), Times::of(from_much));
+        much.tell(part, rate, times, few_times).await;
+        slow.extend(judge(few_times, times).err().map(|why| format!("part {part}: {why}")));
+    }
+    drop(reader);
+    few.end().await;
+    much.end().await;
+    assert!(!is_timed || slow.is_empty(), "{}", slow.join("; "));
+}
+
+/// Messages for one client in one queue, in a database of their own.
+struct Queue {
+    desk: Arc<Desk<Postgres>>,
+    database: String,
+    direct: Client,
+    client: u32,
+    queue: u32,
+    stored: u32,
+    /// The number of the message that was removed last. None of those before it is there any more.
+    removed_last: u64,
+}
+
+impl Queue {
+    async fn with(cluster: &Cluster, stored: u32) -> Queue {
+        let options = cluster.migrated().await;
+        let database = options.address.rsplit('/').next().unwrap().to_owned();
+        let direct = cluster.connect(&database).await;
+        if let Ok(settings) = std::env::var("KNEE_SETTINGS") {
+            let alter = format!("ALTER TABLE knee_queue.message SET ({settings})");
+            direct.batch_execute(&alter).await.unwrap();
+        }
+        let desk = Arc::new(Desk::open(&options).await);
+        let (client, queue) = desk.begin().await;
+        let insert = format!(
+            "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
+             SELECT nextval('knee_queue.message_id'), {queue}, {client}, {client}, now(), '{CONTENT}'
+             FROM generate_series(1, {stored})"
+        );
+        direct.batch_execute(&insert).await.unwrap();
+        direct.batch_execute("VACUUM ANALYZE knee_queue.message").await.unwrap();
+        Queue { desk, database, direct, client, queue, stored, removed_last: 0 }
+    }
+
+    /// Lets clients send and remove in turns for so long; how long each remove took.
+    async fn churn(&mut self, time: Duration) -> Vec<Duration> {
         let clients: Vec<_> = (0..CLIENTS)
-            .map(|_| tokio::spawn(churn(Arc::clone(&desk), client, queue, time / TOLD)))
+            .map(|_| tokio::spawn(churn(Arc::clone(&self.desk), self.client, self.queue, time)))
             .collect();
-        let mut removed = Vec::new();
-        let mut took = Vec::new();
+        let (mut removed, mut took) = (Vec::new(), Vec::new());
         for client in clients {
             let (ids, times) = client.await.unwrap();
             removed.extend(ids);
             took.extend(times);
         }
         removed.sort_unstable();
+        let (first, last) = (removed[0], removed[removed.len() - 1]);
         // What is sent has the highest numbers, and what is removed the lowest: none is passed over.
         assert_eq!(
-            (removed[0], removed.len() as u64),
-            (last + 1, removed[removed.len() - 1] - last)
+            (first, removed.len() as u64),
+            (self.removed_last + 1, last - self.removed_last)
         );
-        last = removed[removed.len() - 1];
-        sent += removed.len() as u64;
-        took.sort_unstable();
-        parts.push(Times::of(&took));
-        tell(&direct, part, begun.elapsed(), &took).await;
+        self.removed_last = last;
+        took
     }
-    drop(reader);
-    assert_eq!(desk.counts().await.messages, u64::from(FEW + backlog));
-    assert_eq!(last, sent - u64::from(FEW + backlog));
-    if is_timed && let Err(why) = judge(&parts) {
-        panic!("{why}");
+
+    /// Whether there is as much as there was, all of it behind what was removed.
+    async fn end(self) {
+        assert_eq!(self.desk.counts().await.messages, u64::from(self.stored));
+        let lowest = "SELECT min(id) FROM knee_queue.message";
+        let lowest: i64 = self.direct.query_one(lowest, &[]).await.unwrap().get(0);
+        assert_eq!(lowest as u64, self.removed_last + 1);
     }
+
+    /// What removes were like, from here and from few messages, and what the table is like.
+    async fn tell(&self, part: u32, rate: f64, times: Times, few: Times) {
+        let row = self
+            .direct
+            .query_one(
+                "SELECT n_dead_tup, autovacuum_count, pg_relation_size(relid), pg_indexes_size(relid)
+                 FROM pg_stat_user_tables WHERE relid = 'knee_queue.message'::regclass",
+                &[],
+            )
+            .await
+            .unwrap();
+        let number = |column| row.get::<_, i64>(column);
+        println!(
+            "{part:>2}: {rate:>6.0} pairs/s, remove p50 {}, p99 {} (from {FEW}: {}, {}); {} dead rows, {} \
+             autovacuums, table {} MiB, indexes {} MiB",
+            ms(times.p50),
+            ms(times.p99),
+            ms(few.p50),
+            ms(few.p99),
+            number(0),
+            number(1),
+            number(2) >> 20,
+            number(3) >> 20,
+        );
+    }
+}
+
+fn ms(time: Duration) -> String {
+    format!("{:.3} ms", time.as_secs_f64() * 1e3)
 }
 
 /// How long removes took.
@@ -102,58 +177,39 @@ struct Times {
 }
 
 impl Times {
-    /// Of removes that took so long each, in order.
-    fn of(took: &[Duration]) -> Times {
+    /// Of removes that took so long each.
+    fn of(mut took: Vec<Duration>) -> Times {
+        took.sort_unstable();
         let of = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
         Times { p50: of(0.5), p99: of(0.99) }
     }
 }
 
-/// Which part took too long, the first of which was without the backlog.
-fn judge(parts: &[Times]) -> Result<(), String> {
-    let (few, parts) = parts.split_first().expect("there is one more than is told of");
-    for (place, part) in (1..).zip(parts) {
-        for (name, took, few, slower_max) in
-            [("p50", part.p50, few.p50, P50_SLOWER_MAX), ("p99", part.p99, few.p99, P99_SLOWER_MAX)]
-        {
-            if took > slower_max * few {
-                return Err(format!(
-                    "{name} of part {place} is {took:?}, {few:?} of {FEW} messages"
-                ));
-            }
+/// What took too long beside what it took from few messages.
+fn judge(few: Times, times: Times) -> Result<(), String> {
+    for (name, took, few, slower_max) in
+        [("p50", times.p50, few.p50, P50_SLOWER_MAX), ("p99", times.p99, few.p99, P99_SLOWER_MAX)]
+    {
+        if took > slower_max * few {
+            return Err(format!("{name} is {took:?}, {few:?} from {FEW} messages"));
         }
     }
     Ok(())
 }
 
 #[test]
-fn a_part_that_took_too_long_is_found_wherever_it_is() {
+fn what_took_too_long_is_found() {
     let times =
         |p50, p99| Times { p50: Duration::from_micros(p50), p99: Duration::from_micros(p99) };
-    let usual = times(200, 2000);
-    assert_eq!(judge(&[usual, times(400, 10_000), usual]), Ok(()));
-    for slow in [times(401, 2000), times(200, 10_001)] {
-        for place in 1..4 {
-            let mut parts = [usual; 4];
-            parts[place] = slow;
-            let told = judge(&parts).unwrap_err();
-            assert!(told.contains(&format!("of part {place} is")), "{told}");
-        }
+    let few = times(200, 2000);
+    assert_eq!(judge(few, times(400, 10_000)), Ok(()));
+    for (slow, name) in [(times(401, 2000), "p50"), (times(200, 10_001), "p99")] {
+        let told = judge(few, slow).unwrap_err();
+        assert!(told.starts_with(&format!("{name} is")), "{told}");
     }
-    let took: Vec<_> = (1..=101).map(Duration::from_micros).collect();
-    let of = Times::of(&took);
-    assert_eq!((of.p50, of.p99), (took[50], took[99]));
-}
-
-/// So many messages more.
-async fn fill(direct: &Client, client: u32, queue: u32, backlog: u32) {
-    let insert = format!(
-        "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
-         SELECT nextval('knee_queue.message_id'), {queue}, {client}, {client}, now(), '{CONTENT}'
-         FROM generate_series(1, {backlog})"
-    );
-    direct.batch_execute(&insert).await.unwrap();
-    direct.batch_execute("VACUUM ANALYZE knee_queue.message").await.unwrap();
+    let took: Vec<_> = (1..=101).rev().map(Duration::from_micros).collect();
+    let of = Times::of(took);
+    assert_eq!((of.p50, of.p99), (Duration::from_micros(51), Duration::from_micros(100)));
 }
 
 /// Sends and removes in turns; the numbers of what was removed, and how long each remove took.
@@ -174,29 +230,4 @@ async fn churn(
     }
     assert!(removed.is_sorted(), "in the order of their numbers");
     (removed, took)
-}
-
-/// What removes were like that took so long each, in order, and what the table is like.
-async fn tell(direct: &Client, part: u32, elapsed: Duration, took: &[Duration]) {
-    let Times { p50, p99 } = Times::of(took);
-    let row = direct
-        .query_one(
-            "SELECT n_dead_tup, autovacuum_count, pg_relation_size(relid), pg_indexes_size(relid)
-             FROM pg_stat_user_tables WHERE relid = 'knee_queue.message'::regclass",
-            &[],
-        )
-        .await
-        .unwrap();
-    let number = |column| row.get::<_, i64>(column);
-    println!(
-        "{part:>2}: {:>6.0} pairs/s, remove p50 {:.3} ms, p99 {:.3} ms; {} dead rows, {} autovacuums, table {} \
-         MiB, indexes {} MiB",
-        took.len() as f64 / elapsed.as_secs_f64(),
-        p50.as_secs_f64() * 1e3,
-        p99.as_secs_f64() * 1e3,
-        number(0),
-        number(1),
-        number(2) >> 20,
-        number(3) >> 20,
-    );
 }
