@@ -44,7 +44,7 @@ fn value() -> impl Strategy<Value = String> {
         1 => Just("1x".to_owned()),
         1 => Just(String::new()),
         // Not of blanks alone: memcached looks for a number behind their end, in whatever is there. Nor with
-        // a minus sign, which it looks for behind the end of each number above 2^63.
+        // a minus sign, which it looks for behind the end of each number above 2^63 (see its arguments, too).
         2 => "[a-z][a-z ]{0,89}",
     ]
 }
