@@ -7,6 +7,7 @@ configuration that may be the best, and an interval that holds for all of them a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,9 +72,12 @@ class Peak:
             if self.silent == self.compared - 1:
                 return (f"{what} was {found}.", self._others + once, *self._failed)
             return (f"{what} was {found}. Where it is largest cannot be told: {EQUAL}.{once}", *self._failed)
-        ends = f"{number(self.throughput.low)} to {number(self.throughput.high)}"
+        interval = (
+            f"{self.throughput.level:.0%} interval: {number(self.throughput.low)} to {number(self.throughput.high)}"
+        )
+        vague = f"was {found}. So few repetitions do not tell how far off that is ({interval}): repeat more often."
         return (
-            f"{what} is {found} ({self.throughput.level:.0%} interval: {ends}).",
+            f"{what} {vague}" if self._is_vague else f"{what} is {found} ({interval}).",
             self._others + once,
             self._chosen,
             *self._failed,
@@ -88,6 +92,12 @@ class Peak:
     def _is_of_once(self) -> bool:
         """Whether it is the largest of what was measured once as well, for want of repetitions."""
         return self.compared < 2 or self.throughput.repetitions < 2
+
+    @property
+    def _is_vague(self) -> bool:
+        """Whether as much as the mean itself lies on either side of it, to first order, which is e times on a scale of
+        logarithms: nobody would plan with that."""
+        return self.throughput.high is not None and self.throughput.high >= math.e * self.throughput.estimate
 
     @property
     def _chosen(self) -> str:
