@@ -18,8 +18,6 @@ from bench.programs import BenchError, Program, Server, environment, find_progra
 from knee.errors import ProgramError
 from knee.programs import find_postgresql
 
-# What the middleware asks of each session as well (docs/decisions/0004-queue-keeps-floors.md).
-SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
 CONNECTIONS_MAX = 200
 # Connecting and preparing is no part of a request.
 CONNECTED_S = 0.4

@@ -13,11 +13,12 @@ from typing import Any
 
 from bench import pgmq
 from bench.outcome import Outcome, aligned
-from bench.postgresql import SESSION, STILL_THERE_S, Cluster, Script, Stretch, migrated, pgbench_stretch
+from bench.postgresql import STILL_THERE_S, Cluster, Script, Stretch, migrated, pgbench_stretch
 from bench.programs import BenchError
 from bench.queue_load import CHARACTERS, before, stretch
 from bench.samples import Ratio
 from bench.table import Plan
+from knee import pgbench
 
 # More clients than connections: what waits for a connection is put together.
 CLIENTS_MANY = 64
@@ -32,21 +33,12 @@ TITLE_PGBENCH = "knee-queue against pgbench calling the same functions"
 TITLE_PGMQ = "knee-queue against pgmq"
 
 _CONTENT = "m" * CHARACTERS
-_SEND = f"SELECT problem, about, id, watched FROM knee_queue.send(:me, :me, :me, '{_CONTENT}');"
-_TAKE = (
-    "SELECT problem, about, epoch, first, first_nobodys, id, sender, receiver, arrived_at, attempt, content "
-    "FROM knee_queue.take(:me, :me, 1, 1, NULL, 0, 0, 0);"
-)
-_LIST = "SELECT problem, about, queue FROM knee_queue.list_queues(:me);"
-_READ = (
-    "SELECT problem, about, id, sender, receiver, arrived_at, content "
-    "FROM knee_queue.read(:me, :me, 0, 1000, 1000000, 0, 0, 0);"
-)
+_SEND = pgbench.SEND.format(content=_CONTENT)
 #: What a client of knee-load does in a loop, as pgbench does it: as the client, and in the queue, of its number.
 LOOPS = {
     "send": [_SEND],
-    "send-remove": [_SEND, _TAKE],
-    "send-list-read-remove": [_SEND, _LIST, _READ, _TAKE],
+    "send-remove": [_SEND, pgbench.REMOVE],
+    "send-list-read-remove": [_SEND, pgbench.LIST, pgbench.READ, pgbench.REMOVE],
 }
 _PAIR_OF_PGMQ = [
     f"""SELECT * FROM pgmq.send('q' || :me, '"{_CONTENT}"'::jsonb);""",
@@ -86,7 +78,7 @@ def compare_pgbench(plan: Plan, programs: Path | None, disk: Path) -> list[Outco
         cluster = stack.enter_context(_cluster(Path(files), "on", durable=True))
         _ours(cluster, "ours", programs)
         for loop, connections in cells:
-            peer = _script(Path(files), "ours", loop, LOOPS[loop], SESSION)
+            peer = _script(Path(files), "ours", loop, LOOPS[loop], pgbench.SESSION)
             _add_row(plan, programs, cluster, table, f"{loop}, {connections} connections", loop, connections, peer)
             cluster.sql("ours", "TRUNCATE knee_queue.message")
     return [_outcome(table)]
@@ -140,7 +132,7 @@ def _ours(cluster: Cluster, database: str, programs: Path | None) -> None:
 
 def _script(files: Path, database: str, name: str, statements: list[str], session: str) -> Script:
     file = files / f"{name}.sql"
-    file.write_text("\n".join(["\\set me :client_id + 1", *statements]) + "\n")
+    file.write_text("\n".join([*pgbench.BEGIN, *statements]) + "\n")
     return Script(database, file, len(statements), session)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from knee import programs
 from knee.commands import Command, addressed_to, life, pacing, tied
+from knee.pgbench import SESSION
 from knee.scratch import Scratch
 from knee.spec import Configuration, Middleware, Store
 
@@ -23,8 +24,6 @@ _AS_MAX = 5_000
 """Clients of one --as: Linux takes 128 KiB in an argument, and a client and its queue may have ten digits each."""
 _CHECKPOINT_S = 60.0
 """Seconds that a PostgreSQL may need to write its shared buffers."""
-_SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
-"""What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
 _USER = "knee"
 _DATABASE = "postgres"
 _OF_WHO_ASKS = ("PGPASSWORD", "PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY")
@@ -236,7 +235,7 @@ def pgbench(
         *("--log", "--log-prefix", str(room.pgbench_log_path), "--random-seed", str(seed)),
         url,
     ]
-    environment = (("PGPASSFILE", str(room.pgpass_path)), ("PGOPTIONS", _SESSION))
+    environment = (("PGPASSFILE", str(room.pgpass_path)), ("PGOPTIONS", SESSION))
     return Command(process, "load", tuple(argv), environment=environment, own_database=True)
 
 

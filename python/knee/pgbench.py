@@ -42,11 +42,22 @@ class Script:
     text: str
 
 
-_SEND = "SELECT * FROM knee_queue.send(:me, :me, :queue, '{content}');"
-_LIST = "SELECT * FROM knee_queue.list_queues(:me);"
-_READ = "SELECT * FROM knee_queue.read(:me, :queue, 0, 1000, 262144, 0, 0, 0);"
-_REMOVE = "SELECT * FROM knee_queue.take(:me, :queue, 1, 1, NULL, 0, 0, 0);"
-_LEVELS = {0: (_SEND,), 1: (_SEND, _LIST), 2: (_SEND, _LIST, _READ, _REMOVE), 4: (_SEND, _REMOVE)}
+SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
+"""What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
+
+BEGIN = ("\\set me :client_id + 1", "\\set queue :me")
+"""Each client is that of its number, and so is its queue."""
+SEND = "SELECT problem, about, id, watched FROM knee_queue.send(:me, :me, :queue, '{content}');"
+LIST = "SELECT problem, about, queue FROM knee_queue.list_queues(:me);"
+READ = (
+    "SELECT problem, about, id, sender, receiver, arrived_at, content "
+    "FROM knee_queue.read(:me, :queue, 0, 1000, 262144, 0, 0, 0);"
+)
+REMOVE = (
+    "SELECT problem, about, epoch, first, first_nobodys, id, sender, receiver, arrived_at, attempt, content "
+    "FROM knee_queue.take(:me, :queue, 1, 1, NULL, 0, 0, 0);"
+)
+_LEVELS = {0: (SEND,), 1: (SEND, LIST), 2: (SEND, LIST, READ, REMOVE), 4: (SEND, REMOVE)}
 _GROWS = 3
 _SENT_TOGETHER = 10
 _LETTERS = string.ascii_letters + string.digits + "-_"
@@ -79,14 +90,14 @@ def preparation(clients: int, workload: Workload, indexes: str) -> str:
 def scripts(workload: Workload) -> tuple[Script, ...]:
     """What each client does again and again, of several one by chance: it sends to itself, in its own queue, or where
     the queue is to grow all of them send to one of them, in its queue."""
-    send = _SEND.format(content=_content(workload.characters))
+    send = SEND.format(content=_content(workload.characters))
     if workload.level != _GROWS:
-        statements = [statement.replace(_SEND, send) for statement in _LEVELS[workload.level]]
-        return (Script(OPERATION, 1, "\n".join(["\\set me :client_id + 1", "\\set queue :me", *statements, ""])),)
+        statements = [statement.replace(SEND, send) for statement in _LEVELS[workload.level]]
+        return (Script(OPERATION, 1, "\n".join([*BEGIN, *statements, ""])),)
     one_queue = ["\\set me 1", "\\set queue 1"]
     return (
         Script("send", _SENT_TOGETHER, "\n".join([*one_queue, *[send] * _SENT_TOGETHER, ""])),
-        Script("remove", 1, "\n".join([*one_queue, _REMOVE, ""])),
+        Script("remove", 1, "\n".join([*one_queue, REMOVE, ""])),
     )
 
 

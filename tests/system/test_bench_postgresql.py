@@ -10,9 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 from bench.cpu import TICKS_PER_S, CpuTime
-from bench.postgresql import SESSION, USER, Cluster, Script, migrated, pgbench
+from bench.postgresql import USER, Cluster, Script, migrated, pgbench
 
 from knee import programs
+from knee.pgbench import SESSION
 
 PATIENCE_S = 60.0
 SESSIONS = 16

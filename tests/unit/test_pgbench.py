@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from knee import spec
 from knee.errors import ProcessError
 from knee.hdr import Histogram
-from knee.pgbench import OPERATION, Script, lines, preparation, scripts
+from knee.pgbench import LIST, OPERATION, READ, REMOVE, SEND, SESSION, Script, lines, preparation, scripts
 from knee.spec import Workload
 
 ONE = (Script(OPERATION, 1, ""),)
+MIDDLEWARE = Path(__file__).resolve().parents[2] / "crates" / "queue" / "src"
 
 
 def script(workload: Workload) -> str:
@@ -139,3 +141,34 @@ def test_a_database_is_prepared_with_the_indexes_that_are_wanted() -> None:
     assert "DROP INDEX knee_queue.ready;" in preparation(4, workload, "none")
     assert "(arrived_at)" in preparation(4, workload, "arrival")
     assert "INDEX" not in preparation(4, workload, "needed")
+
+
+@pytest.mark.parametrize("statement", [SEND, LIST, READ, REMOVE])
+def test_pgbench_calls_the_functions_as_the_middleware_does(statement: str) -> None:
+    """For the same columns, with as many arguments; or what is compared would not be the middleware."""
+    theirs = " ".join((MIDDLEWARE / "postgres" / "statements.rs").read_text().split())
+    call, arguments = statement.split("(", 1)
+    assert call in theirs
+    asked = theirs.split(f"{call}(", 1)[1].split(")", 1)[0]
+    assert asked.count("$") == len(arguments.removesuffix(");").split(","))
+
+
+def test_pgbench_reads_as_much_at_a_time_as_the_middleware() -> None:
+    messages = (MIDDLEWARE / "grpc" / "message.rs").read_text()
+    (count,) = re.findall(r"const MESSAGES_MAX: u32 = (\d+);", messages)
+    ((bytes_of, bits),) = re.findall(r"const PART_CONTENT_BYTES: u64 = (\d+) << (\d+);", messages)
+    assert f", 0, {count}, {int(bytes_of) << int(bits)}, " in READ
+
+
+def test_pgbench_has_sessions_set_as_the_middleware_has() -> None:
+    address = (MIDDLEWARE / "postgres" / "address.rs").read_text()
+    (theirs,) = re.findall(r'const SESSION: &str = "([^"]*)"', address)
+    settings = re.findall(r"-c (\w+=\w+)", theirs)
+    ours = re.findall(r"-c (\w+=\w+)", SESSION)
+    # The others make it independent of what somebody's role or database is set to; a private one is set to nothing.
+    assert settings[: len(ours)] == ours
+    assert {setting.split("=")[0] for setting in settings[len(ours) :]} == {
+        "default_transaction_isolation",
+        "default_transaction_deferrable",
+        "client_encoding",
+    }
