@@ -1,10 +1,9 @@
 //! What other servers are to be told.
 
 use std::collections::HashSet;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::database::Arrival;
 
@@ -18,8 +17,8 @@ pub(super) struct Untold {
     pending: Mutex<Pending>,
     /// There is something, or will not be any more.
     more: Notify,
-    /// There is nothing left.
-    nothing: Notify,
+    /// How often some were taken and all of those have been told.
+    told: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -46,20 +45,16 @@ impl Untold {
         self.more.notify_one();
     }
 
-    /// Returns when there is nothing to tell.
+    /// Returns when all that is here now has been told, whatever comes meanwhile.
     pub(super) async fn is_told(&self) {
-        loop {
-            let mut nothing = pin!(self.nothing.notified());
-            // From here on it is noted.
-            nothing.as_mut().enable();
-            {
-                let pending = self.lock();
-                if pending.arrivals.is_empty() && !pending.are_taken {
-                    return;
-                }
-            }
-            nothing.await;
-        }
+        let last = {
+            let pending = self.lock();
+            // What is being told, and behind that all of what is left.
+            let batches = u64::from(pending.are_taken) + u64::from(!pending.arrivals.is_empty());
+            *self.told.borrow() + batches
+        };
+        // Its sender is here.
+        let _ = self.told.subscribe().wait_for(|told| *told >= last).await;
     }
 
     /// All that there is, once there is something. What was taken before has been told.
@@ -67,12 +62,13 @@ impl Untold {
         loop {
             {
                 let mut pending = self.lock();
+                if std::mem::take(&mut pending.are_taken) {
+                    self.told.send_modify(|told| *told += 1);
+                }
                 if !pending.arrivals.is_empty() {
                     pending.are_taken = true;
                     return Some(std::mem::take(&mut pending.arrivals));
                 }
-                pending.are_taken = false;
-                self.nothing.notify_waiters();
                 if pending.is_over {
                     return None;
                 }
@@ -133,6 +129,7 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::pin::pin;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Context, Wake, Waker};
 
@@ -219,6 +216,27 @@ mod tests {
         assert_eq!(unsent.next().await, None);
         assert!(woken.0.load(Ordering::Relaxed));
         assert!(waits.poll(&mut context).is_ready());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_others_to_be_told_does_not_wait_for_what_comes_later() {
+        let untold = Arc::<Untold>::default();
+        let mut unsent = Unsent::new(1, Arc::clone(&untold));
+        untold.add(arrivals(1..2));
+        unsent.next().await.unwrap();
+        untold.add(arrivals(2..3));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waits = pin!(untold.is_told());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        unsent.told();
+        assert_eq!(named(&unsent.next().await.unwrap()), [2]);
+        // As leases that end leave something to be told again and again.
+        untold.add(arrivals(3..4));
+        assert!(waits.as_mut().poll(&mut context).is_pending(), "it is being told");
+        unsent.told();
+        assert_eq!(named(&unsent.next().await.unwrap()), [3]);
+        assert!(waits.poll(&mut context).is_ready());
+        assert!(!is_told(&untold));
     }
 
     #[tokio::test]
