@@ -54,5 +54,7 @@ CREATE TABLE message (
 
 CREATE INDEX ready ON message (receiver, queue, id) WHERE leased_until IS NULL;
 CREATE INDEX ready_from ON message (receiver, sender, id) WHERE leased_until IS NULL;
-CREATE INDEX leased ON message (id) WHERE leased_until IS NOT NULL;
-CREATE INDEX leased_until ON message (leased_until) WHERE leased_until IS NOT NULL;
+-- Who looks for leases says so in the words of the one index that he needs: otherwise he might look through all of the
+-- other one, where few leases were known when the table was last analysed.
+CREATE INDEX leased ON message (id) WHERE leased_until > '-infinity';
+CREATE INDEX leased_until ON message (leased_until) WHERE leased_until < 'infinity';

@@ -1,9 +1,13 @@
+-- Leases are looked for by the numbers of their messages, and only then compared with those that are given, in a hash
+-- table: IS TRUE keeps that from becoming a join, for which all leases might be gone through.
+
 -- The leases among the given ones that had not ended; their messages are gone.
 CREATE FUNCTION acknowledge(p_messages bigint[], p_attempts integer[])
 RETURNS TABLE (message bigint, attempt integer)
 LANGUAGE sql VOLATILE AS $$
-    DELETE FROM knee_queue.message m USING unnest(p_messages, p_attempts) l (message, attempt)
-    WHERE m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+    DELETE FROM knee_queue.message m
+    WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
+      AND ((m.id, m.attempts) IN (SELECT * FROM unnest(p_messages, p_attempts))) IS TRUE
       AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
     RETURNING m.id, m.attempts
 $$;
@@ -13,8 +17,8 @@ CREATE FUNCTION extend(p_messages bigint[], p_attempts integer[], p_lease_us big
 RETURNS TABLE (message bigint, attempt integer)
 LANGUAGE sql VOLATILE AS $$
     UPDATE knee_queue.message m SET leased_until = now() + p_lease_us * interval '1 microsecond'
-    FROM unnest(p_messages, p_attempts) l (message, attempt)
-    WHERE m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
+    WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
+      AND ((m.id, m.attempts) IN (SELECT * FROM unnest(p_messages, p_attempts))) IS TRUE
       AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
     RETURNING m.id, m.attempts
 $$;
@@ -31,26 +35,26 @@ BEGIN
     PERFORM knee_queue.begin_to_send(ARRAY(
         SELECT unnest(CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
                       THEN ARRAY[q.id, q.dead_letters] ELSE ARRAY[q.id] END)
-        FROM unnest(p_messages) p (id)
-        JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
-        JOIN knee_queue.queue q ON q.id = m.queue));
+        FROM knee_queue.message m
+        JOIN knee_queue.queue q ON q.id = m.queue
+        WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'));
     RETURN QUERY
     WITH target AS MATERIALIZED (
-        SELECT m.id, m.attempts, m.receiver, q.id AS old,
+        SELECT m.ctid AS tid, m.id, m.attempts, m.receiver, q.id AS old,
                CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
                     THEN coalesce(d.id, q.id) ELSE q.id END AS new
-        FROM unnest(p_messages) p (id)
-        JOIN knee_queue.message m ON m.id = p.id AND m.leased_until IS NOT NULL
+        FROM knee_queue.message m
         LEFT JOIN knee_queue.queue q ON q.id = m.queue
         LEFT JOIN knee_queue.queue d ON d.id = q.dead_letters
+        WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
     ), gone AS (
-        DELETE FROM knee_queue.message m USING target t
-        WHERE t.new IS NULL AND m.id = t.id AND m.leased_until IS NOT NULL
+        -- As they are locked, they are still there.
+        DELETE FROM knee_queue.message m USING target t WHERE m.ctid = t.tid AND t.new IS NULL
     ), back AS (
         UPDATE knee_queue.message m
         SET leased_until = NULL, queue = t.new,
             attempts_elsewhere = CASE t.new WHEN t.old THEN m.attempts_elsewhere ELSE m.attempts END
-        FROM target t WHERE m.id = t.id AND m.leased_until IS NOT NULL AND t.new IS NOT NULL
+        FROM target t WHERE m.ctid = t.tid AND t.new IS NOT NULL
     ), raised AS (
         -- In one order for everybody: none waits for one who waits for him.
         UPDATE knee_queue.queue q SET epoch = q.epoch + 1
@@ -68,9 +72,9 @@ RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer,
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN QUERY SELECT * FROM knee_queue.put_back(ARRAY(
-        SELECT m.id FROM unnest(p_messages, p_attempts) l (message, attempt)
-        JOIN knee_queue.message m
-          ON m.id = l.message AND m.attempts = l.attempt AND m.leased_until IS NOT NULL
-        ORDER BY m.id FOR UPDATE OF m)) b
+        SELECT m.id FROM knee_queue.message m
+        WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
+          AND ((m.id, m.attempts) IN (SELECT * FROM unnest(p_messages, p_attempts))) IS TRUE
+        ORDER BY m.id FOR UPDATE)) b
     WHERE b.queue IS NOT NULL;
 END $$;

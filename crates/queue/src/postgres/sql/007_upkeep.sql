@@ -7,7 +7,8 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_try_advisory_xact_lock(1263420742, 1) THEN
         RETURN QUERY SELECT * FROM knee_queue.put_back(ARRAY(
-            SELECT m.id FROM knee_queue.message m WHERE m.leased_until <= now()
+            SELECT m.id FROM knee_queue.message m
+            WHERE m.leased_until <= now() AND m.leased_until < 'infinity'
             ORDER BY m.leased_until LIMIT p_count FOR UPDATE SKIP LOCKED));
     END IF;
 END $$;
