@@ -239,6 +239,29 @@ fn who_thinks_for_longer_than_a_connection_may_be_idle_has_another_one_and_no_er
 }
 
 #[test]
+fn what_is_seldom_due_is_sent_over_connections_that_stand() {
+    let flags = [FEW, &["--database", "null", "--idle-max-s", "1"]].concat();
+    let server = Program::serve(QUEUE, &flags);
+    // Each five seconds after the one before, when all have been closed for long.
+    let flags = ["queue", "--server", server.address(), "--clients", "3", "--seconds", "60"];
+    let flags = [&flags[..], &["--rate", "0.2", "--arrivals", "constant"]].concat();
+    let mut load = Program::start(LOAD, &flags);
+    let (mut reconnects, mut answers) = (0, 0);
+    while reconnects < 3 || answers < 2 {
+        let line = load.line();
+        reconnects += line["reconnects"].as_u64().unwrap();
+        answers += SEED_OPS.map(|op| count(&line, op)).iter().sum::<u64>();
+        assert_eq!(errors(&line), 0, "{line}");
+    }
+    load.signal(libc::SIGTERM);
+    let End { lines, errors: told, .. } = load.end();
+    let summary = lines.last().unwrap();
+    assert_eq!(errors(summary), 0, "{summary}: {told}");
+    assert!(told.contains(&format!("lost a connection to {}", server.address())), "{told}");
+    ended(server);
+}
+
+#[test]
 fn who_is_turned_away_again_and_again_waits_longer_each_time() {
     for pace in ["--think-ms 1", "--rate 100"] {
         // As a server at its limit of clients: they are connected, and cut off before any answer.

@@ -289,6 +289,12 @@ impl Thread {
                 self.freed[server].notified().await;
                 continue;
             };
+            // While nobody waited for an answer: what is due now has another connection, or waits for this one.
+            if self.loses(via) {
+                let thread = Rc::clone(&self);
+                spawn_local(async move { thread.open_again(via).await });
+                continue;
+            }
             let (speaker, room_since) = {
                 let destination = &mut self.destinations.borrow_mut()[server];
                 let Some((_, speaker)) = destination.arrivals.pop() else { return };
@@ -347,15 +353,32 @@ impl Thread {
 
     /// Whether a connection stands; one that was lost is opened again first, unless the end comes.
     async fn stands(&self, via: usize) -> bool {
+        if self.loses(via) {
+            self.reconnect(&self.speakers[via]).await;
+        }
+        self.speakers[via].standing.borrow().is_some()
+    }
+
+    /// Whether a connection is lost, which was not known before.
+    fn loses(&self, via: usize) -> bool {
         let speaker = &self.speakers[via];
         let is_lost = speaker.standing.borrow_mut().as_mut().is_some_and(Standing::is_lost);
-        if is_lost && speaker.standing.take().is_some() {
+        if is_lost {
+            *speaker.standing.borrow_mut() = None;
             self.record(|recorder| recorder.connections -= 1);
             let address = speaker.address;
             self.run.complaints.tell(format!("lost a connection to {address}"));
-            self.reconnect(speaker).await;
         }
-        speaker.standing.borrow().is_some()
+        is_lost
+    }
+
+    /// Open loop: opens a connection that was lost, unless the end comes.
+    async fn open_again(&self, via: usize) {
+        let speaker = &self.speakers[via];
+        self.reconnect(speaker).await;
+        if speaker.standing.borrow().is_some() {
+            self.has_room(via, Instant::now());
+        }
     }
 
     async fn reconnect(&self, speaker: &Speaker) {
