@@ -24,7 +24,8 @@ const QUIET: Duration = Duration::from_secs(15);
 const PROBE: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 /// What every session is set to. Plans are made once, or PostgreSQL would plan anew in each call what it
-/// thinks depends on the numbers; and as for full tables, though they may be empty then.
+/// thinks depends on the numbers; and as for full tables, though they may be empty then. A server that has not the first
+/// of these settings is told from that (see `failure`).
 /// Each statement of a function sees what was committed before it began: who has waited for a lock needs that.
 const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
     -c enable_seqscan=off -c enable_bitmapscan=off \
@@ -211,6 +212,9 @@ fn entry(text: &str, wanted: &[String; 4]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn read(text: &str) -> Result<Address, Failure> {
@@ -278,6 +282,44 @@ mod tests {
         ] {
             assert_eq!(wanted(&text.parse().unwrap())[0], host, "{text}");
         }
+    }
+
+    /// What is told of a server that lacks a setting it was asked for.
+    async fn lacks(setting: &'static str) -> Failure {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = server.local_addr().unwrap().port();
+        let answers = tokio::spawn(async move {
+            let (mut client, _) = server.accept().await.unwrap();
+            let length = client.read_u32().await.unwrap();
+            let mut startup = vec![0; length as usize - 4];
+            client.read_exact(&mut startup).await.unwrap();
+            let told = format!("unrecognized configuration parameter \"{setting}\"");
+            let fields = format!("SFATAL\0VFATAL\0C42704\0M{told}\0\0");
+            client.write_u8(b'E').await.unwrap();
+            client.write_u32(fields.len() as u32 + 4).await.unwrap();
+            client.write_all(fields.as_bytes()).await.unwrap();
+            String::from_utf8_lossy(&startup).into_owned()
+        });
+        let address =
+            read(&format!("postgresql://me@127.0.0.1:{port}/db?sslmode=disable")).unwrap();
+        let failure = address.connect().await.err().unwrap();
+        // Of several that it lacks it names the first.
+        let startup = answers.await.unwrap();
+        let first = startup.split_once("-c ").unwrap().1.split('=').next().unwrap();
+        assert_eq!(first, "plan_cache_mode");
+        failure
+    }
+
+    #[tokio::test]
+    async fn a_server_that_lacks_what_sessions_are_set_to_is_too_old() {
+        let failure = lacks("plan_cache_mode").await;
+        let Failure::NotMigrated(told) = failure else { panic!("{failure:?}") };
+        assert!(told.contains("PostgreSQL 11 or an earlier one"), "{told}");
+        assert!(told.contains("use 13 or a later one"), "{told}");
+        // As one that the address asks for.
+        let failure = lacks("no_such_setting").await;
+        let Failure::Unavailable(told) = failure else { panic!("{failure:?}") };
+        assert!(told.contains("no_such_setting"), "{told}");
     }
 
     #[test]

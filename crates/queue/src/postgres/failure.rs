@@ -5,10 +5,15 @@ use std::error::Error as _;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity};
 
+use super::migrate::too_old;
 use crate::database::Failure;
 
 /// Of a connection that was asked for; and of what became of it in the clear, where that was tried as well.
 pub(super) fn connecting(error: &Error, clear: Option<&Error>) -> Failure {
+    // It refuses what every session is set to first, before it can be asked for its version.
+    if error.as_db_error().is_some_and(|said| lacks_setting(said.code().code(), said.message())) {
+        return too_old("11 or an earlier one");
+    }
     let (why, clear) = (text(error), clear.map(text));
     let clear = clear.filter(|clear| *clear != why);
     let clear = clear.map_or(String::new(), |clear| format!("; nor in the clear: {clear}"));
@@ -17,6 +22,11 @@ pub(super) fn connecting(error: &Error, clear: Option<&Error>) -> Failure {
         Some(code) if is_for_the_administrator(code.code()) => Failure::NotAllowed(text),
         _ => Failure::Unavailable(text),
     }
+}
+
+/// Whether a server says, in whichever language, that it has no setting that PostgreSQL has since 12.
+fn lacks_setting(code: &str, message: &str) -> bool {
+    code == "42704" && message.contains("plan_cache_mode")
 }
 
 /// Whether somebody has to do something about it: a user who is not let in or has not the rights, a

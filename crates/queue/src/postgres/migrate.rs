@@ -89,10 +89,15 @@ fn check_version(number: i32) -> Result<(), Failure> {
     if major >= VERSION_MIN {
         return Ok(());
     }
-    Err(Failure::NotMigrated(format!(
-        "the database is of PostgreSQL {major}.{minor}, which has not what knee-queue needs: use \
+    Err(too_old(&format!("{major}.{minor}")))
+}
+
+/// Of a server of such a version.
+pub(super) fn too_old(version: &str) -> Failure {
+    Failure::NotMigrated(format!(
+        "the database is of PostgreSQL {version}, which has not what knee-queue needs: use \
          {VERSION_MIN} or a later one"
-    )))
+    ))
 }
 
 /// Whether the schema is the one that this server needs.
