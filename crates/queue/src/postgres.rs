@@ -29,12 +29,13 @@ mod untold;
 mod watching;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 use tokio::task::JoinError;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use self::calls::{Done, Told, change};
 use self::combine::Combiner;
@@ -44,7 +45,7 @@ use self::outlasting::Outlasting;
 use self::pool::Pool;
 use self::untold::Unsent;
 use self::watching::Watching;
-use crate::database::{Arrival, Database, Failure, Stages};
+use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
 use crate::operation::{Answer, QueueId, Request};
 use crate::trouble::{Job, Trouble};
 
@@ -55,6 +56,8 @@ const WATCHING_CONNECTIONS: usize = 1;
 
 /// How long after others could not be told it is tried again.
 const TELL_AGAIN: Duration = Duration::from_millis(250);
+/// Whoever ends may take so long to tell others without saying what is waited for.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// How messages are kept.
 #[derive(Debug, Clone)]
@@ -168,7 +171,16 @@ impl Database for Postgres {
     }
 
     async fn is_told(&self) {
-        self.inner.listener.is_told().await;
+        let mut told = pin!(self.inner.listener.is_told());
+        // It is not given up at once where the database is known to be lost: it may just be restarting.
+        if timeout(TELLING, told.as_mut()).await.is_err() {
+            self.inner.trouble.say(format!(
+                "it ends later, as others have yet to be told of what was sent here: where the database does not tell \
+                 them in time, who waits at another knee-queue finds it when he looks again, within {:?}",
+                WATCHED / 2
+            ));
+            told.await;
+        }
     }
 }
 

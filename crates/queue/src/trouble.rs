@@ -71,9 +71,13 @@ impl Trouble {
     pub(crate) fn after(&self, job: Job, done: Result<(), Failure>) {
         let mut spell = self.spell.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = news(&mut spell, job, done, Instant::now()) {
-            // Where nobody reads what was told before, it is lost.
-            let _ = self.teller.try_send(text);
+            self.say(text);
         }
+    }
+
+    /// Says something else. Where nobody reads what was told before, it is lost.
+    pub(crate) fn say(&self, text: String) {
+        let _ = self.teller.try_send(text);
     }
 }
 

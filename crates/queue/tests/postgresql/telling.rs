@@ -1,6 +1,6 @@
 //! Servers that tell each other of what arrives.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use knee_queue::database::{Arrival, Database, Failure};
@@ -74,6 +74,44 @@ async fn what_others_could_not_be_told_is_told_later() {
     proxy.refuse(false);
     let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
     assert_eq!(told, Arrival { queue, receiver: client });
+}
+
+/// As whoever ends a server does, which would take its time without a word.
+#[tokio::test]
+async fn who_waits_long_until_others_are_told_hears_what_for() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let said =
+        || SAID.lock().unwrap().iter().filter(|text| text.contains("yet to be told")).count();
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let tell = |text: &str| SAID.lock().unwrap().push(text.to_owned());
+    let desk = Arc::new(Desk::open(&Options { tell, ..options.clone() }).await);
+    let other = Desk::open(&options).await;
+    let (client, queue) = desk.begin().await;
+    let mut arrivals = other.0.arrivals().await.unwrap();
+    other.0.watch(queue).await.unwrap();
+    let database = cluster.connect(name(&options)).await;
+    // Of the same function, which connections have prepared.
+    let tells = async |body: &str| {
+        let replace = format!(
+            "CREATE OR REPLACE FUNCTION knee_queue.tell(p_arrivals text) RETURNS void LANGUAGE plpgsql
+                AS $$ BEGIN {body}; END $$"
+        );
+        database.batch_execute(&replace).await.unwrap();
+    };
+    tells("RAISE 'not now'").await;
+    desk.send(client, client, queue, "x").await;
+    let waiting = Arc::clone(&desk);
+    let waits = tokio::spawn(async move { waiting.0.is_told().await });
+    desk.at_last(async || (said() == 1).then_some(())).await;
+    assert!(!waits.is_finished());
+    tells("PERFORM pg_notify('knee_queue', p_arrivals)").await;
+    timeout(PATIENCE, waits).await.expect("it is told").unwrap();
+    let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!(told, Arrival { queue, receiver: client });
+    // Nothing is left.
+    desk.0.is_told().await;
+    assert_eq!(said(), 1);
 }
 
 #[tokio::test]
