@@ -78,7 +78,8 @@ impl Waiting {
         self.lock().wake(arrival.queue, arrival.receiver);
     }
 
-    /// Whatever may have arrived was not told of: the first of each queue and receiver look.
+    /// Whatever may have arrived was not told of: the first of each queue and receiver look. It goes through all who
+    /// wait, which is for who has lost the connection that listens, or has fallen behind by thousands of arrivals.
     pub(crate) fn wake_everywhere(&self) {
         for line in self.lock().lines.values_mut() {
             let mut seen = HashSet::new();
