@@ -9,7 +9,7 @@
 //!   connection, put together.
 //! * `floors`: where a remove begins.
 //! * `keeper`: leases that end, retention, deleted queues.
-//! * `listen`: arrivals. `untold`: those of which other servers do not know yet. `watching`: of which queues they
+//! * `listen`: arrivals. `outbox`: those that other servers have yet to be told of. `watching`: of which queues they
 //!   are told.
 //! * `failure`: errors.
 
@@ -21,11 +21,11 @@ mod floors;
 mod keeper;
 mod listen;
 mod migrate;
+mod outbox;
 mod outlasting;
 mod pool;
 mod statements;
 mod tls;
-mod untold;
 mod watching;
 
 use std::path::PathBuf;
@@ -41,9 +41,9 @@ use self::calls::{Done, Told, change};
 use self::combine::Combiner;
 use self::floors::Floors;
 use self::listen::Listener;
+use self::outbox::Relay;
 use self::outlasting::Outlasting;
 use self::pool::Pool;
-use self::untold::Unsent;
 use self::watching::Watching;
 use crate::database::{Arrival, Database, Failure, Stages, WATCHED};
 use crate::operation::{Answer, QueueId, Request};
@@ -135,9 +135,9 @@ impl Postgres {
         // Whoever waits for a message has a limit of his own.
         let watching = pool(WATCHING_CONNECTIONS, Duration::MAX);
         let watching = Watching::new(watching, options.sending_max);
-        let (listener, unsent) = Listener::new(address);
+        let (listener, relay) = Listener::new(address);
         let trouble = Arc::new(Trouble::new(options.tell)?);
-        let others = tell_others(Arc::clone(&upkeep), unsent, Arc::clone(&trouble));
+        let others = tell_others(Arc::clone(&upkeep), relay, Arc::clone(&trouble));
         let pool = requests;
         let inner = Arc::new(Inner { pool, upkeep, watching, floors, listener, trouble });
         tokio::spawn(keeper::end_leases(Arc::downgrade(&inner)));
@@ -239,18 +239,18 @@ impl Inner {
 
 /// Tells other servers, as long as the database is open. Those may hear though nobody can be told just now:
 /// what could not be told is told later, once for all that arrived meanwhile.
-async fn tell_others(pool: Arc<Pool>, mut unsent: Unsent, trouble: Arc<Trouble>) {
+async fn tell_others(pool: Arc<Pool>, mut relay: Relay, trouble: Arc<Trouble>) {
     let mut tries = interval(TELL_AGAIN);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while let Some(text) = unsent.next().await {
+    while let Some(text) = relay.next().await {
         let told = tell(&pool, &text).await;
         let is_told = told.is_ok();
-        if !is_told && unsent.is_over() {
+        if !is_told && relay.is_over() {
             return;
         }
         trouble.after(Job::Arrivals, told);
         if is_told {
-            unsent.told();
+            relay.told();
         } else {
             tries.reset();
             tries.tick().await;

@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::address::Address;
 use super::calls::Told;
 use super::failure;
-use super::untold::{Unsent, Untold};
+use super::outbox::{Outbox, Relay};
 use crate::database::{Arrival, Failure, WATCHED};
 use crate::operation::QueueId;
 
@@ -34,7 +34,7 @@ pub(super) struct Listener {
     /// The last one that was made.
     listening: Mutex<Option<Listening>>,
     /// For the task that tells other servers, as long as this is there.
-    untold: Arc<Untold>,
+    outbox: Arc<Outbox>,
 }
 
 /// A connection that listens, which ends with this.
@@ -53,12 +53,12 @@ struct Listening {
 
 impl Listener {
     /// And what other servers are to be told, for the task that does it.
-    pub(super) fn new(address: Address) -> (Listener, Unsent) {
-        let untold = Arc::<Untold>::default();
+    pub(super) fn new(address: Address) -> (Listener, Relay) {
+        let outbox = Arc::<Outbox>::default();
         let name = RandomState::new().hash_one(0);
-        let unsent = Unsent::new(name, Arc::clone(&untold));
+        let relay = Relay::new(name, Arc::clone(&outbox));
         let (connecting, listening) = Default::default();
-        (Listener { address, name, connecting, listening, untold }, unsent)
+        (Listener { address, name, connecting, listening, outbox }, relay)
     }
 
     /// What arrives from now on. The first call connects.
@@ -139,18 +139,18 @@ impl Listener {
                 let _ = arrivals.send(*arrival);
             }
         }
-        self.untold.add(told.iter().filter(|told| told.watched).map(|told| told.arrival));
+        self.outbox.add(told.iter().filter(|told| told.watched).map(|told| told.arrival));
     }
 
     /// Returns when others have been told.
     pub(super) async fn is_told(&self) {
-        self.untold.is_told().await;
+        self.outbox.is_told().await;
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.untold.end();
+        self.outbox.end();
     }
 }
 

@@ -1,4 +1,5 @@
-//! What other servers are to be told.
+//! What other servers are to be told: an outbox, and the relay by which a task empties it. It is in memory alone: where
+//! it is lost, whoever waits looks again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +11,10 @@ use crate::database::Arrival;
 /// Arrivals of one notification, of at most 22 bytes each: its text may have 8,000.
 const TOLD_MAX: usize = 300;
 
-/// Arrivals that nobody tells of yet: each once, however often it comes, so that who sends faster than
-/// others can be told leaves no more here than there are pairs of receiver and queue.
+/// Arrivals that others have yet to be told of, and to which all calls add: each once, however often it comes, so
+/// that who sends faster than others can be told leaves no more here than there are pairs of receiver and queue.
 #[derive(Debug, Default)]
-pub(super) struct Untold {
+pub(super) struct Outbox {
     pending: Mutex<Pending>,
     /// There is something, or will not be any more.
     more: Notify,
@@ -29,7 +30,7 @@ struct Pending {
     is_over: bool,
 }
 
-impl Untold {
+impl Outbox {
     /// Others are to be told of these.
     pub(super) fn add(&self, arrivals: impl Iterator<Item = Arrival>) {
         let mut arrivals = arrivals.peekable();
@@ -83,26 +84,26 @@ impl Untold {
     }
 }
 
-/// What is being told, for the task that does so.
+/// What the one task that tells others takes out of the outbox: all that there is, then text by text.
 #[derive(Debug)]
-pub(super) struct Unsent {
+pub(super) struct Relay {
     /// Whose they are.
     name: u64,
-    untold: Arc<Untold>,
+    outbox: Arc<Outbox>,
     /// Taken from there, and not told of yet.
     taken: Vec<Arrival>,
 }
 
-impl Unsent {
-    pub(super) fn new(name: u64, untold: Arc<Untold>) -> Unsent {
-        Unsent { name, untold, taken: Vec::new() }
+impl Relay {
+    pub(super) fn new(name: u64, outbox: Arc<Outbox>) -> Relay {
+        Relay { name, outbox, taken: Vec::new() }
     }
 
     /// Some of it as one text, "NAME:QUEUE RECEIVER,QUEUE RECEIVER": the same again until it was told. Nothing
     /// where nothing is left and nothing more comes.
     pub(super) async fn next(&mut self) -> Option<String> {
         if self.taken.is_empty() {
-            self.taken.extend(self.untold.take().await?);
+            self.taken.extend(self.outbox.take().await?);
         }
         let some = &self.taken[self.rest()..];
         let pairs: Vec<_> =
@@ -122,7 +123,7 @@ impl Unsent {
 
     /// Whether nothing more comes.
     pub(super) fn is_over(&self) -> bool {
-        self.untold.lock().is_over
+        self.outbox.lock().is_over
     }
 }
 
@@ -150,9 +151,9 @@ mod tests {
     }
 
     /// Whether nothing is left to be told, just now.
-    fn is_told(untold: &Untold) -> bool {
+    fn is_told(outbox: &Outbox) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        pin!(untold.is_told()).poll(&mut context).is_ready()
+        pin!(outbox.is_told()).poll(&mut context).is_ready()
     }
 
     /// The receivers that are named in a text.
@@ -168,89 +169,89 @@ mod tests {
 
     #[tokio::test]
     async fn what_arrives_again_and_again_is_kept_and_told_once() {
-        let untold = Arc::<Untold>::default();
-        let mut unsent = Unsent::new(0xabc, Arc::clone(&untold));
+        let outbox = Arc::<Outbox>::default();
+        let mut relay = Relay::new(0xabc, Arc::clone(&outbox));
         // As while a database is slow to be told, or cannot be.
         for _ in 0..10_000 {
-            untold.add(arrivals(1..4));
+            outbox.add(arrivals(1..4));
         }
-        assert_eq!(untold.lock().arrivals.len(), 3);
-        let text = unsent.next().await.unwrap();
+        assert_eq!(outbox.lock().arrivals.len(), 3);
+        let text = relay.next().await.unwrap();
         assert!(text.starts_with("abc:"), "{text}");
         assert_eq!(named(&text), [1, 2, 3]);
         // What arrives while that is told may be behind it for who hears it; what could not be told stays.
-        untold.add(arrivals(2..3));
-        assert_eq!(unsent.next().await.unwrap(), text);
-        unsent.told();
-        untold.end();
-        assert!(unsent.is_over());
-        assert_eq!(named(&unsent.next().await.unwrap()), [2]);
-        unsent.told();
-        assert_eq!(unsent.next().await, None);
+        outbox.add(arrivals(2..3));
+        assert_eq!(relay.next().await.unwrap(), text);
+        relay.told();
+        outbox.end();
+        assert!(relay.is_over());
+        assert_eq!(named(&relay.next().await.unwrap()), [2]);
+        relay.told();
+        assert_eq!(relay.next().await, None);
     }
 
     #[tokio::test]
     async fn all_is_told_when_nothing_is_left_nor_being_told() {
-        let untold = Arc::<Untold>::default();
-        let mut unsent = Unsent::new(1, Arc::clone(&untold));
-        assert!(is_told(&untold));
-        untold.add(arrivals(1..2));
-        assert!(!is_told(&untold));
-        unsent.next().await.unwrap();
-        assert!(!is_told(&untold), "it is being told");
-        untold.add(arrivals(1..2));
-        unsent.told();
-        unsent.next().await.unwrap();
-        assert!(!is_told(&untold), "it arrived again");
-        unsent.told();
+        let outbox = Arc::<Outbox>::default();
+        let mut relay = Relay::new(1, Arc::clone(&outbox));
+        assert!(is_told(&outbox));
+        outbox.add(arrivals(1..2));
+        assert!(!is_told(&outbox));
+        relay.next().await.unwrap();
+        assert!(!is_told(&outbox), "it is being told");
+        outbox.add(arrivals(1..2));
+        relay.told();
+        relay.next().await.unwrap();
+        assert!(!is_told(&outbox), "it arrived again");
+        relay.told();
         // Whoever waits already is woken.
-        untold.add(arrivals(1..2));
-        unsent.next().await.unwrap();
+        outbox.add(arrivals(1..2));
+        relay.next().await.unwrap();
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(Arc::clone(&woken));
         let mut context = Context::from_waker(&waker);
-        let mut waits = pin!(untold.is_told());
+        let mut waits = pin!(outbox.is_told());
         assert!(waits.as_mut().poll(&mut context).is_pending());
-        unsent.told();
-        untold.end();
-        assert_eq!(unsent.next().await, None);
+        relay.told();
+        outbox.end();
+        assert_eq!(relay.next().await, None);
         assert!(woken.0.load(Ordering::Relaxed));
         assert!(waits.poll(&mut context).is_ready());
     }
 
     #[tokio::test]
     async fn who_waits_for_others_to_be_told_does_not_wait_for_what_comes_later() {
-        let untold = Arc::<Untold>::default();
-        let mut unsent = Unsent::new(1, Arc::clone(&untold));
-        untold.add(arrivals(1..2));
-        unsent.next().await.unwrap();
-        untold.add(arrivals(2..3));
+        let outbox = Arc::<Outbox>::default();
+        let mut relay = Relay::new(1, Arc::clone(&outbox));
+        outbox.add(arrivals(1..2));
+        relay.next().await.unwrap();
+        outbox.add(arrivals(2..3));
         let mut context = Context::from_waker(Waker::noop());
-        let mut waits = pin!(untold.is_told());
+        let mut waits = pin!(outbox.is_told());
         assert!(waits.as_mut().poll(&mut context).is_pending());
-        unsent.told();
-        assert_eq!(named(&unsent.next().await.unwrap()), [2]);
+        relay.told();
+        assert_eq!(named(&relay.next().await.unwrap()), [2]);
         // As leases that end leave something to be told again and again.
-        untold.add(arrivals(3..4));
+        outbox.add(arrivals(3..4));
         assert!(waits.as_mut().poll(&mut context).is_pending(), "it is being told");
-        unsent.told();
-        assert_eq!(named(&unsent.next().await.unwrap()), [3]);
+        relay.told();
+        assert_eq!(named(&relay.next().await.unwrap()), [3]);
         assert!(waits.poll(&mut context).is_ready());
-        assert!(!is_told(&untold));
+        assert!(!is_told(&outbox));
     }
 
     #[tokio::test]
     async fn a_text_is_no_longer_than_a_notification_may_be_and_none_is_left_out() {
-        let untold = Arc::<Untold>::default();
-        let mut unsent = Unsent::new(u64::MAX, Arc::clone(&untold));
+        let outbox = Arc::<Outbox>::default();
+        let mut relay = Relay::new(u64::MAX, Arc::clone(&outbox));
         let last = u32::MAX - 1000..u32::MAX;
-        untold.add(last.clone().map(|number| Arrival { queue: number, receiver: number }));
-        untold.end();
+        outbox.add(last.clone().map(|number| Arrival { queue: number, receiver: number }));
+        outbox.end();
         let mut told = 0;
-        while let Some(text) = unsent.next().await {
+        while let Some(text) = relay.next().await {
             assert!(text.len() < 8000, "{}", text.len());
             told += text.split(',').count();
-            unsent.told();
+            relay.told();
         }
         assert_eq!(told, last.len());
     }
