@@ -130,20 +130,31 @@ def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], lo
     return " ".join(said)
 
 
-def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, load: str) -> str:
-    """What writing many keys in one request saves, if that was asked for, against the puts of one key beside it.
+def together_or_alone(configurations: Sequence[tuple[str, Mapping[str, Operation]]], load: str) -> list[str]:
+    """What writing many keys in one request saves in each configuration that asks for it, against the puts of one key
+    beside it; where there are none, against those of the first other configuration whose can be compared.
 
-    Where there were none, against those of `elsewhere`. `load` as in :func:`beside_others`. Where they cannot be
-    compared because requests failed that is said; empty where nobody asked for it, or nobody timed any.
+    Where they cannot be compared because requests failed, or nobody put a single key, that is said; nothing is where
+    nobody timed any. Each has its operations by name; names and `load` as in :func:`beside_others`.
     """
-    bulk, alone = found.get("bulk_put"), found.get("put", elsewhere)
-    if bulk is None:
-        return ""
-    failing = [f"{percent(one.failed)} of {one.name}" for one in (bulk, alone) if one.failed > PLATEAU]
+    puts = [(label, found["put"]) for label, found in configurations if "put" in found]
+    elsewhere = next(((label, put) for label, put in puts if put.is_comparable), puts[0] if puts else None)
+    said = []
+    for label, found in configurations:
+        if "bulk_put" in found:
+            beside = (label, found["put"]) if "put" in found else elsewhere
+            said.append(_together_or_alone((label, found["bulk_put"]), beside, load))
+    return [sentence for sentence in said if sentence]
+
+
+def _together_or_alone(together: tuple[str, Operation], puts: tuple[str, Operation] | None, load: str) -> str:
+    asked = [together] if puts is None else [together, puts]
+    failing = [f"{percent(one.failed)} of {one.name}{_with(label)}" for label, one in asked if one.failed > PLATEAU]
     if failing:
         return f"At {load} {listed(failing)} failed: what writing many keys in one request saves cannot be told there."
-    if not (bulk.is_comparable and alone.is_comparable):
+    if not all(one.is_comparable for _, one in asked):
         return ""
+    label, bulk = together
     each = Interval(
         bulk.mean_ms.estimate / bulk.items,
         None if bulk.mean_ms.low is None else bulk.mean_ms.low / bulk.items,
@@ -151,11 +162,22 @@ def together_or_alone(found: Mapping[str, Operation], elsewhere: Operation, load
         bulk.mean_ms.level,
         bulk.mean_ms.repetitions,
     )
-    return (
-        f"At {load} one bulk_put of {bulk.items} keys took {quantity(bulk.mean_ms, 'ms')}, "
-        f"{quantity(each, 'ms')} a key; one put {quantity(alone.mean_ms, 'ms')}: as many keys in puts, one after "
-        f"the other, take {_against(alone.mean_ms, each)}."
+    took = (
+        f"At {load} one bulk_put of {bulk.items} keys{_with(label)} took {quantity(bulk.mean_ms, 'ms')}, "
+        f"{quantity(each, 'ms')} a key"
     )
+    if puts is None:
+        return f"{took}; what that saves cannot be told, as nobody put a single key."
+    where, alone = puts
+    return (
+        f"{took}; one put{'' if where == label else _with(where)} {quantity(alone.mean_ms, 'ms')}: as many keys in "
+        f"puts, one after the other, take {_against(alone.mean_ms, each)}."
+    )
+
+
+def _with(label: str) -> str:
+    """In which configuration, where that has a name: one that is alone needs none."""
+    return f" with {label}" if label else ""
 
 
 def _against(one: Interval, first: Interval) -> str:

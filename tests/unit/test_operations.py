@@ -154,20 +154,58 @@ def test_an_operation_that_fails_is_not_told_to_be_fast() -> None:
     assert said.endswith(fails)
     # Few that fail do not move it.
     assert "failed" not in beside_others("send", [ample, ("x", operation("send", 41.0, failed=0.01))], "8 clients")
-    bulk = {"bulk_put": operation("bulk_put", 0.1, items=100, failed=0.5)}
-    assert together_or_alone(bulk, operation("put", 0.2), "1 client") == (
-        "At 1 client 50.0% of bulk_put failed: what writing many keys in one request saves cannot be told there."
-    )
-    both = together_or_alone(bulk, operation("put", 0.2, failed=0.1), "1 client")
-    assert both.startswith("At 1 client 50.0% of bulk_put, 10.0% of put failed: what")
+
+
+BULK = operation("bulk_put", 2.0, 2.2, 1.8, items=100)
+PUT = operation("put", 0.2, 0.21, 0.19)
+REFUSED = operation("bulk_put", 0.1, items=100, failed=0.5)
 
 
 def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:
-    bulk = {"bulk_put": operation("bulk_put", 2.0, 2.2, 1.8, items=100)}
-    sentence = together_or_alone(bulk, operation("put", 0.2, 0.21, 0.19), "1 client")
-    assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put" in sentence
+    (sentence,) = together_or_alone([("", {"bulk_put": BULK, "put": PUT})], "1 client")
+    assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put 0.200" in sentence
     assert "one after the other, take 10 times as long (8." in sentence
-    # Puts of the same configuration are what it is compared with, if there were any.
-    beside = {**bulk, "put": operation("put", 0.2, 0.21, 0.19)}
-    assert together_or_alone(beside, operation("put", 7.0), "1 client") == sentence
-    assert together_or_alone({}, operation("put", 0.2), "1 client") == ""
+    assert together_or_alone([("", {"put": PUT})], "1 client") == []
+
+
+def test_puts_of_the_same_configuration_are_what_many_keys_are_compared_with_and_else_it_is_said_whose() -> None:
+    both, alone, slow = {"bulk_put": BULK, "put": PUT}, {"put": PUT}, {"put": operation("put", 7.0)}
+    (beside,) = together_or_alone([("x = 1", slow), ("x = 2", both)], "1 client")
+    assert "of 100 keys with x = 2 took" in beside and "; one put 0.200 " in beside
+    (other,) = together_or_alone([("x = 1", {"bulk_put": BULK}), ("x = 2", alone), ("x = 3", slow)], "1 client")
+    assert "of 100 keys with x = 1 took" in other and "; one put with x = 2 0.200 " in other
+    # Puts that fail may fail fast.
+    full = {"put": operation("put", 0.01, failed=0.1)}
+    (other,) = together_or_alone([("x = 1", {"bulk_put": BULK}), ("x = 2", full), ("x = 3", alone)], "1 client")
+    assert "; one put with x = 3 0.200 " in other
+
+
+def test_what_many_keys_in_one_request_save_is_told_of_none_that_fail() -> None:
+    full = {"put": operation("put", 0.2, failed=0.1)}
+    rest = "failed: what writing many keys in one request saves cannot be told there."
+    assert together_or_alone([("", {"bulk_put": REFUSED, "put": PUT})], "1 client") == [
+        f"At 1 client 50.0% of bulk_put {rest}"
+    ]
+    # Each in the configuration in which it did.
+    assert together_or_alone([("x = 1", {"bulk_put": REFUSED}), ("x = 2", full)], "1 client") == [
+        f"At 1 client 50.0% of bulk_put with x = 1, 10.0% of put with x = 2 {rest}"
+    ]
+    assert together_or_alone([("x = 1", {"bulk_put": BULK}), ("x = 2", full)], "1 client") == [
+        f"At 1 client 10.0% of put with x = 2 {rest}"
+    ]
+
+
+def test_where_nobody_puts_single_keys_many_at_once_are_told_of_all_the_same() -> None:
+    (sentence,) = together_or_alone([("", {"bulk_put": BULK})], "1 client")
+    assert sentence.endswith(" ms a key; what that saves cannot be told, as nobody put a single key.")
+    (sentence,) = together_or_alone([("", {"bulk_put": REFUSED})], "1 client")
+    assert sentence.startswith("At 1 client 50.0% of bulk_put failed: ")
+    assert together_or_alone([("", {"bulk_put": operation("bulk_put", math.nan)})], "1 client") == []
+
+
+def test_a_page_tells_what_failed_of_many_keys_in_one_request() -> None:
+    dataset = versioned_dataset((2,))
+    bulk = pl.when(PUTS).then(pl.lit("bulk_put")).otherwise("op").alias("op")
+    errors = pl.when(PUTS).then(pl.col("count") // 2).otherwise("errors").alias("errors")
+    dataset.windows = dataset.windows.with_columns(bulk, errors)
+    assert "<p>At 2 clients 50.0% of bulk_put failed: what" in table(dataset)

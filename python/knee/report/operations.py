@@ -74,10 +74,7 @@ def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list
         for name in names
         if 1 < len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) <= _COMPARED_MAX
     ]
-    puts = [each["put"] for each in at_most.values() if "put" in each]
-    if puts:
-        elsewhere = next((put for put in puts if put.is_comparable), puts[0])
-        sentences += dict.fromkeys(together_or_alone(each, elsewhere, load) for each in at_most.values())
+    sentences += together_or_alone(list(at_most.items()), load)
     return [sentence for sentence in sentences if sentence]
 
 
