@@ -13,6 +13,7 @@ import polars as pl
 
 from knee.asymptotes import PLATEAU
 from knee.comparisons import EQUAL, scatters, shares_apart
+from knee.failures import percent
 from knee.intervals import LEVEL, Floats, Interval, listed, mean_interval, number, quantity
 from knee.measurements import is_open_loop
 
@@ -128,7 +129,7 @@ class Levels:
         """What is to be known of the levels that were not compared, and of requests that were left out."""
         none = [one.level for one in self._few if not one.found.repetitions]
         once = [one.level for one in self._few if one.found.repetitions] if self.best is not None else []
-        failed = listed([f"{_name(level)} ({share:.0%})" for level, share in self.failing])
+        failed = listed([f"{_name(level)} ({percent(share)})" for level, share in self.failing])
         lines = [
             f"Of {_named(once)} nothing can be told: measured once." if once else "",
             f"With {_named(none)} nothing was measured." if none else "",

@@ -17,6 +17,7 @@ from scipy import stats
 
 from knee.asymptotes import PLATEAU
 from knee.comparisons import EQUAL, Noise, noise
+from knee.failures import percent
 from knee.intervals import LEVEL, NAMED_MAX, Floats, Interval, above_zero, counted, listed, number
 from knee.laws.foreign import ALL
 from knee.levels import Level, sample, share_failed
@@ -111,7 +112,7 @@ class Peak:
 
     @property
     def _failed(self) -> list[str]:
-        named = listed([f"{label_of(factors)} ({share:.0%})" for factors, share in self.failing], "; ")
+        named = listed([f"{label_of(factors)} ({percent(share)})" for factors, share in self.failing], "; ")
         return [f"Not counted are requests that failed, as with {named}."] if named else []
 
     @property
