@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
+import traceback
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -156,7 +157,7 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
             ending.raise_any()
         except KeyboardInterrupt as interrupt:
             reason = "; ".join(["interrupted", *map(str, interrupt.args)])
-            _tell_end(f"{reason}; what was measured is kept, {resume} goes on from there")
+            _tell_end(f"{reason}; what was measured is kept, {resume} goes on from there", fault=interrupt.__cause__)
             raise typer.Exit(130) from None
         except KneeError as error:
             _tell_end(f"{error}\nwhat was measured is kept, {resume} goes on from there")
@@ -166,9 +167,10 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
     return tally
 
 
-def _tell_end(words: str) -> None:
-    """Say it to whoever may read no more: that, too, can be interrupted."""
-    interruptible_anew(print, f"knee: {words}", file=sys.stderr)
+def _tell_end(words: str, fault: BaseException | None = None) -> None:
+    """Say it to whoever may read no more: that, too, can be interrupted. A fault is shown where it was."""
+    where = "" if fault is None else "".join(traceback.format_exception(fault))
+    interruptible_anew(print, f"{where}knee: {words}", file=sys.stderr)
 
 
 def _tell_failures(tally: Tally, resume: str) -> None:

@@ -11,9 +11,9 @@ from knee.errors import KneeError, StorageError
 class Ending:
     """Gathers what ends something and what fails while that is cleaned up, to raise all of it as one.
 
-    An interrupt stays an interrupt, and beside anything else a fault of the lab's own stays that. Of what a person can
-    act on, that the run folder cannot be written goes first, as it ends the lab. Whichever it is says what the others
-    would have said.
+    An interrupt stays an interrupt, of which a fault of the lab's own becomes the cause; beside anything else a fault
+    stays that. Of what a person can act on, that the run folder cannot be written goes first, as it ends the lab.
+    Whichever it is says what the others would have said.
     """
 
     def __init__(self, by: BaseException | None = None) -> None:
@@ -35,11 +35,10 @@ class Ending:
 
 def _both(first: BaseException, second: BaseException) -> BaseException:
     words = [*_words(first), *_words(second)]
-    for one, other in ((first, second), (second, first)):
-        if isinstance(one, KeyboardInterrupt):
-            interrupt = KeyboardInterrupt(*words)
-            interrupt.__cause__ = one.__cause__ or other
-            return interrupt
+    if isinstance(first, KeyboardInterrupt) or isinstance(second, KeyboardInterrupt):
+        interrupt = KeyboardInterrupt(*words)
+        interrupt.__cause__ = _fault(first) or _fault(second)
+        return interrupt
     for one, other in ((first, second), (second, first)):
         if not isinstance(one, KneeError):
             one.add_note("; ".join(_words(other)))
@@ -47,6 +46,12 @@ def _both(first: BaseException, second: BaseException) -> BaseException:
     kind = StorageError if isinstance(second, StorageError) else type(first)
     # Some are made of more than their words.
     return (kind if kind.__init__ is KneeError.__init__ else KneeError)("; ".join(words))
+
+
+def _fault(error: BaseException) -> BaseException | None:
+    if isinstance(error, KeyboardInterrupt):
+        return error.__cause__
+    return None if isinstance(error, KneeError) else error
 
 
 def _words(error: BaseException) -> list[str]:

@@ -71,7 +71,14 @@ def test_a_fault_stays_that(errors: list[BaseException], notes: list[str]) -> No
     assert (told.args, told.__notes__) == (("a",), notes)
 
 
-@pytest.mark.parametrize("errors", [[AssertionError(), KeyboardInterrupt()], [KeyboardInterrupt(), AssertionError()]])
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [AssertionError(), KeyboardInterrupt()],
+        [KeyboardInterrupt(), AssertionError()],
+        [ProcessError("it ended"), KeyboardInterrupt(), AssertionError()],
+    ],
+)
 def test_beside_an_interrupt_a_fault_is_where_it_was(errors: list[BaseException]) -> None:
     cause = raised(*errors, StorageError("it is full")).__cause__
     assert isinstance(cause, AssertionError)

@@ -464,9 +464,9 @@ def interrupted_again(folder: Path, monkeypatch: pytest.MonkeyPatch, calls: int)
         def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
             interrupting.counts = True
 
-    def tell_end(words: str) -> None:
+    def tell_end(words: str, fault: BaseException | None) -> None:
         interrupting.counts = False
-        tell(words)
+        tell(words, fault)
 
     experiment = spec.parse(TEXT, "x.toml")
     tell = cli._tell_end
@@ -490,6 +490,27 @@ def test_whenever_it_is_interrupted_again_what_is_left_is_told(
         assert "knee: interrupted; something may be left" in capsys.readouterr().err, calls
         calls += 1
     assert calls > 10
+
+
+@pytest.mark.parametrize("is_fault", [True, False])
+def test_of_a_fault_beside_an_interrupt_it_is_told_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_fault: bool
+) -> None:
+    class Interrupted(leaving(KeyboardInterrupt())):  # type: ignore[misc]
+        def clear(self) -> str | None:
+            assert not is_fault
+            return super().clear()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Interrupted)
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    with pytest.raises(typer.Exit) as ended:
+        cli._measure(spec.parse(TEXT, "x.toml"), folder, {"seed": 1, "commands": {}, "notes": []}, LocalHost())
+    told = capsys.readouterr().err
+    assert ended.value.exit_code == 130
+    assert ("assert not is_fault" in told) == ("Traceback" in told) == is_fault
+    reason = "AssertionError" if is_fault else "something may be left"
+    assert told.splitlines()[-1].startswith(f"knee: interrupted; {reason}")
 
 
 def test_an_interrupt_at_the_end_of_the_live_line_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
