@@ -55,11 +55,11 @@ def _fault(error: BaseException) -> BaseException | None:
 
 
 def _words(error: BaseException) -> list[str]:
-    """What it says; of a fault of the lab's own also what it is."""
+    """What it says; of a fault of the lab's own also what it is, and what came beside it before."""
     if isinstance(error, KeyboardInterrupt):
         words = [str(word) for word in error.args]
     elif isinstance(error, KneeError):
         words = [str(error)]
     else:
-        words = [": ".join(filter(None, (type(error).__name__, str(error))))]
+        words = [": ".join(filter(None, (type(error).__name__, str(error)))), *getattr(error, "__notes__", ())]
     return [word for word in words if word]

@@ -15,6 +15,11 @@ class ParsedError(KneeError):
         super().__init__(f"line {line}: {what}")
 
 
+def noted(error: BaseException, note: str) -> BaseException:
+    error.add_note(note)
+    return error
+
+
 def raised(*errors: BaseException) -> BaseException:
     ending = Ending()
     for error in errors:
@@ -48,6 +53,7 @@ def test_where_nothing_ends_it_nothing_is_raised() -> None:
         # Of a fault it is told which.
         ([KeyboardInterrupt(), AssertionError()], KeyboardInterrupt("AssertionError")),
         ([KeyError("k"), KeyboardInterrupt()], KeyboardInterrupt("KeyError: 'k'")),
+        ([ValueError("a"), ProcessError("b"), KeyboardInterrupt()], KeyboardInterrupt("ValueError: a", "b")),
     ],
 )
 def test_whichever_is_raised_says_what_the_others_would_have_said(
@@ -63,6 +69,7 @@ def test_whichever_is_raised_says_what_the_others_would_have_said(
         ([ValueError("a"), ProcessError("b")], ["b"]),
         ([ProcessError("b"), ValueError("a")], ["b"]),
         ([ValueError("a"), AssertionError()], ["AssertionError"]),
+        ([ValueError("a"), noted(AssertionError(), "b")], ["AssertionError; b"]),
     ],
 )
 def test_a_fault_stays_that(errors: list[BaseException], notes: list[str]) -> None:
