@@ -23,7 +23,7 @@ from knee.design import Run, runs
 from knee.endings import Ending
 from knee.errors import KneeError, MeasurementsError, SpecError, StorageError
 from knee.hosts.local import LocalHost
-from knee.interrupts import interruptible_anew, interrupts_deferred, raise_deferred, termination_as_interrupt
+from knee.interrupts import interruptible_anew, interrupts_deferred, raise_deferred
 from knee.progress import LiveProgress, PlainProgress, duration
 from knee.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
 
@@ -147,7 +147,7 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
     least = duration(len(plan) * (experiment.measure.seconds + 2))
     print(f"{experiment.experiment.name}: {len(plan)} measurements, {least} at least, into {folder.path}", flush=True)
     # Until it is told why it ended, whoever interrupts once more does not take that back.
-    with termination_as_interrupt(), interrupts_deferred():
+    with interrupts_deferred():
         try:
             ending = Ending()
             with ending.gathering(), progress if isinstance(progress, LiveProgress) else nullcontext():

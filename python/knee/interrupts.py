@@ -35,9 +35,19 @@ class _State:
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the lab as Ctrl-C does."""
-    with _handling():
+    """Let SIGTERM and a closed terminal end the lab as Ctrl-C does. What is ignored stays so: `nohup` asks for that."""
+    before = {
+        number: signal.signal(number, _handle)
+        for number in _ASKING_TO_END
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
         yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+        if _handle not in before.values():
+            _State.raised_s = -math.inf
 
 
 @contextmanager
@@ -47,7 +57,7 @@ def interrupts_deferred() -> Iterator[None]:
     By handlers and not by a signal mask: a process's signals go to any of its threads that does not block them,
     and Python then interrupts the main thread all the same. Within another one it is that which raises.
     """
-    with _handling():
+    with termination_as_interrupt():
         outer, ending = _State.deferred, Ending()
         try:
             _State.deferred = True
@@ -108,20 +118,3 @@ def _raise() -> NoReturn:
     _State.came = False
     _State.raised_s = time.monotonic()
     raise KeyboardInterrupt
-
-
-@contextmanager
-def _handling() -> Iterator[None]:
-    """Handle what asks the lab to end; what is ignored stays so, for that is what `nohup` asks for."""
-    before = {
-        number: signal.signal(number, _handle)
-        for number in _ASKING_TO_END
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
-        if _handle not in before.values():
-            _State.raised_s = -math.inf
