@@ -22,7 +22,8 @@ _T = TypeVar("_T")
 _ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _TOGETHER_S = 0.1
-"""Signals that come so soon after one another ask once, as those of a service manager (systemd: SendSIGHUP=)."""
+"""Signals that come so soon after an interrupt was raised ask for the same, and are dropped: service managers send two
+at once (systemd: SendSIGHUP=). Those that come while interrupts are deferred are one anyway, however far apart."""
 
 
 class _State:
@@ -31,6 +32,7 @@ class _State:
     deferred = False
     came = False
     raised_s = -math.inf
+    """When an interrupt was raised last, which is later than its signal came if it was deferred."""
 
 
 @contextmanager

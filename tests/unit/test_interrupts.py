@@ -144,6 +144,21 @@ def test_signals_that_come_together_interrupt_once(monkeypatch: pytest.MonkeyPat
         assert interrupting(signal.SIGTERM)
 
 
+def test_signals_that_come_together_with_a_deferred_interrupt_do_so_when_it_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: now_s))
+    with termination_as_interrupt():
+        with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+            for _ in range(2):
+                signal.raise_signal(signal.SIGTERM)
+                now_s += 100 * interrupts._TOGETHER_S
+        assert not interrupting(signal.SIGTERM)
+        now_s += 2 * interrupts._TOGETHER_S
+        assert interrupting(signal.SIGTERM)
+
+
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
