@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 import traceback
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -170,7 +170,9 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
 def _tell_end(words: str, fault: BaseException | None = None) -> None:
     """Say it to whoever may read no more: that, too, can be interrupted. A fault is shown where it was."""
     where = "" if fault is None else "".join(traceback.format_exception(fault))
-    interruptible_anew(print, f"{where}knee: {words}", file=sys.stderr)
+    # What ends the lab may have ended its reader, or the terminal: the exit code still says why.
+    with suppress(OSError):
+        interruptible_anew(print, f"{where}knee: {words}", file=sys.stderr)
 
 
 def _tell_failures(tally: Tally, resume: str) -> None:

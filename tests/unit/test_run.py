@@ -551,6 +551,25 @@ def test_why_it_ended_is_told_to_whoever_may_read_no_more(tmp_path: Path, monkey
     assert not goes_on
 
 
+@pytest.mark.parametrize(
+    ("ended_by", "exit_code"), [(KeyboardInterrupt(), 130), (StorageError("it is full"), StorageError.exit_code)]
+)
+def test_it_ends_alike_where_nobody_reads_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseException, exit_code: int
+) -> None:
+    class Closed(StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ended_by))
+    monkeypatch.setattr(sys, "stderr", Closed())
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    with pytest.raises(typer.Exit) as ended:
+        cli._measure(spec.parse(TEXT, "x.toml"), folder, {"seed": 1, "commands": {}, "notes": []}, LocalHost())
+    assert ended.value.exit_code == exit_code
+
+
 @pytest.mark.parametrize("when", ["begin", "end"])
 def test_what_is_told_of_the_progress_can_be_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
