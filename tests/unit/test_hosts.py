@@ -236,6 +236,22 @@ def test_one_that_does_not_end_when_killed_keeps_nobody_from_waiting_for_the_oth
     assert all(process.waited for process in stopped)
 
 
+def test_a_process_that_has_ended_is_not_waited_for_while_what_it_started_can_print(
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started.shell("""sleep 600 & echo "{\\"left\\": $!}"; exit 3""")
+    wait_until(lambda: bool(started.messages), "it has told whom it leaves", 60)
+    (left,) = (message["left"] for message in started.messages)
+    try:
+        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
+        with pytest.raises(ProcessError, match="shell ended, but something that it started may still print"):
+            process.wait(timeout_s=60)
+        monkeypatch.undo()
+    finally:
+        os.kill(left, signal.SIGKILL)
+    assert process.wait(timeout_s=60) == 3
+
+
 def test_an_interrupt_during_a_start_comes_after_the_process_is_known(
     host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:

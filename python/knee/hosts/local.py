@@ -38,6 +38,9 @@ _STDERR_BYTES_KEPT = 4096
 _LOG_CHUNK_BYTES = 1 << 16
 _POLL_S = 0.02
 _KILLED_S = 10
+_PRINTED_S = 60
+"""For what a process has printed to be written down, once it has ended."""
+
 _POSTGRESQL_PREFIX = "PG"
 """What the names of libpq's environment variables begin with, and no others' that matter to what the lab starts."""
 
@@ -110,8 +113,11 @@ class LocalProcess:
             raise ProcessError(f"{self.command.process} did not end within {timeout_s:.0f} s") from None
         # Before the pumps, which wait for whoever else can still print.
         self.close_share()
+        deadline = time.monotonic() + _PRINTED_S
         for pump in self._pumps:
-            pump.join()
+            pump.join(max(0.0, deadline - time.monotonic()))
+            if pump.is_alive():
+                raise ProcessError(f"{self.command.process} ended, but something that it started may still print")
         return code
 
     def close_share(self) -> None:
