@@ -62,7 +62,14 @@ class LiveProgress(Progress):
         self._task = self._bar.add_task("", total=None, rate="", left="")
 
     def __enter__(self) -> LiveProgress:
-        interruptible(self._bar.start)
+        ending = Ending()
+        with ending.gathering():
+            interruptible(self._bar.start)
+        if ending.by is not None:
+            # Which may be hidden by now. What has only half begun cannot be stopped.
+            with ending.gathering():
+                interruptible_anew(self._bar.console.show_cursor)
+        ending.raise_any()
         return self
 
     def __exit__(self, _kind: object, ended_by: BaseException | None, _traceback: object) -> None:

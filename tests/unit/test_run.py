@@ -513,6 +513,27 @@ def test_of_a_fault_beside_an_interrupt_it_is_told_where_it_was(
     assert told.splitlines()[-1].startswith(f"knee: interrupted; {reason}")
 
 
+def test_an_interrupt_at_the_beginning_of_the_live_line_gives_the_cursor_back() -> None:
+    class Slow(StringIO):
+        left = 1
+
+        def write(self, text: str) -> int:
+            written = super().write(text)
+            if self.left:
+                self.left -= 1
+                os.kill(os.getpid(), signal.SIGINT)
+            return written
+
+    hides, shows = "\x1b[?25l", "\x1b[?25h"
+    terminal = Slow()
+    progress = LiveProgress(Console(file=terminal, force_terminal=True), seconds=1)
+    with pytest.raises(KeyboardInterrupt) as ended, interrupts_deferred(), progress:
+        pass
+    assert not ended.value.args
+    said = terminal.getvalue()
+    assert hides in said and said.rindex(shows) > said.rindex(hides)
+
+
 def test_an_interrupt_at_the_end_of_the_live_line_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = False
 
