@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from knee.intervals import LEVEL, Floats, Interval
+from knee.intervals import LEVEL, Floats, Interval, mean_interval
 
 _ALIKE = 0.25
 """Significance at which variances are taken to differ. Larger than that of a finding: pooling them is what needs a
@@ -63,6 +63,13 @@ class Noise:
 def scatters(sample: Floats) -> bool:
     """Whether repetitions are not all equal, none of which is below zero."""
     return bool(np.ptp(sample) > _ROUNDING * sample.max())
+
+
+def scattered_mean(sample: Floats, level: float = LEVEL) -> Interval:
+    """The mean with its interval, without one where repetitions are equal (:func:`noise`); none is below zero."""
+    found = mean_interval(sample, level)
+    known = sample[np.isfinite(sample)]
+    return found if known.size < 2 or scatters(known) else replace(found, low=None, high=None)
 
 
 def noise(samples: Sequence[Floats]) -> Noise | None:

@@ -6,15 +6,15 @@ Of several factors a factorial analysis says which one matters; of one the quest
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import polars as pl
 
 from knee.asymptotes import PLATEAU
-from knee.comparisons import EQUAL, scatters, shares_apart
+from knee.comparisons import EQUAL, scattered_mean, shares_apart
 from knee.failures import percent
-from knee.intervals import LEVEL, Floats, Interval, listed, mean_interval, number, quantity
+from knee.intervals import LEVEL, Floats, Interval, listed, number, quantity
 from knee.measurements import is_open_loop
 
 _LOADS = ("clients", "rate")
@@ -185,7 +185,7 @@ def levels(
     if response not in table.columns:
         return None
     samples = {at: sample(of, response) for at, of in rows.items()}
-    measured = tuple(Measured(at, _mean(values, level)) for at, values in samples.items())
+    measured = tuple(Measured(at, scattered_mean(values, level)) for at, values in samples.items())
     if len(measured) < 2 or not any((values > 0).any() for values in samples.values()):
         return None
     compared = steady or list(rows)
@@ -230,12 +230,6 @@ def _follows(of_level: pl.DataFrame, keeps_up: Mapping[int, bool | None]) -> boo
     """Whether throughput follows the arrival rate at all points of a level, or nobody measured it there."""
     found = {keeps_up[point] for point in of_level["point"].unique() if point in keeps_up}
     return False if False in found else None if None in found else True
-
-
-def _mean(values: Floats, level: float) -> Interval:
-    """Without an interval where repetitions are equal (:func:`knee.comparisons.noise`)."""
-    found = mean_interval(values, level)
-    return found if values.size < 2 or scatters(values) else replace(found, low=None, high=None)
 
 
 def _is_repeated(found: Interval) -> bool:

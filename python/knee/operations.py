@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from knee import pgbench
 from knee.asymptotes import PLATEAU
+from knee.comparisons import EQUAL, scattered_mean
 from knee.distributions import Merged
 from knee.failures import percent, requests
 from knee.hdr import Histogram
@@ -36,7 +38,8 @@ class Operation:
     items    keys or messages that a request is about
     per_s    requests per second, but for those that failed
     failed   share of the requests
-    mean_ms  and percentiles: see :func:`knee.failures.whose_times`; NaN where none was timed
+    mean_ms  and percentiles: see :func:`knee.failures.whose_times`; NaN where none was timed, and the mean without an
+             interval where it is always the same
     """
 
     name: str
@@ -87,7 +90,7 @@ def operations(
             items=items.get(point, {}).get(name, 1),
             per_s=mean_interval([good.get(number, 0) / s for number, s in seconds[point].items()], level),
             failed=sum(errors for _, errors in counts.values()) / sum(count for count, _ in counts.values()),
-            mean_ms=mean_interval([one.mean / _NS_PER_MS for one in each.values()], level),
+            mean_ms=scattered_mean(np.array([one.mean / _NS_PER_MS for one in each.values()]), level),
             p50_ms=whole.percentile(50) / _NS_PER_MS,
             p99_ms=whole.percentile(99) / _NS_PER_MS,
         )
@@ -185,5 +188,6 @@ def _against(one: Interval, first: Interval) -> str:
     ratio = ratio_interval(one, first)
     times = f"{number(ratio.estimate, 2)} times as long"
     if ratio.low is None or ratio.high is None:
-        return f"{times} (how surely cannot be told without repetitions)"
+        why = "without repetitions" if ratio.repetitions < 2 else f"as {EQUAL}"
+        return f"{times} (how surely cannot be told {why})"
     return f"{times} ({between(ratio)}" + (", so it may be as long)" if ratio.low <= 1 <= ratio.high else ")")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 from versioned import EXPERIMENT, SECONDS, throughput, versioned_dataset
 
+from knee.comparisons import scattered_mean
 from knee.dataset import Dataset
 from knee.diagnose import diagnose
 from knee.distributions import merged
@@ -22,8 +24,11 @@ from knee.spec import parse
 PUTS = (pl.col("role") == "load") & (pl.col("op") == "put")
 
 
+EQUAL_TELL_NOTHING = "cannot be told as repetitions that are all equal do not say how much noise there is"
+
+
 def operation(name: str, *means_ms: float, items: int = 1, failed: float = 0.0) -> Operation:
-    mean_ms, per_s = mean_interval(means_ms), mean_interval([1000 / one for one in means_ms])
+    mean_ms, per_s = scattered_mean(np.array(means_ms)), mean_interval([1000 / one for one in means_ms])
     return Operation(name, items, per_s, failed, mean_ms, means_ms[0], means_ms[0])
 
 
@@ -38,6 +43,13 @@ def test_reads_are_one_operation_whatever_came_of_them() -> None:
         waited = sum(one.per_s.estimate * one.mean_ms.estimate / 1000 for one in found[point].values())
         assert waited == pytest.approx(clients, rel=0.01)
         assert found[point]["read"].per_s.repetitions == 2
+
+
+def test_a_response_time_that_is_always_the_same_does_not_say_how_much_noise_there_is() -> None:
+    dataset = versioned_dataset((2,))
+    read = operations(merged(dataset), observations(dataset), dataset)[0]["read"]
+    assert (read.mean_ms.repetitions, read.mean_ms.low) == (2, None)
+    assert read.per_s.low is not None
 
 
 def test_a_repetition_without_an_operation_had_none_a_second() -> None:
@@ -133,6 +145,13 @@ def test_an_operation_that_always_failed_and_was_never_timed_is_there() -> None:
         ((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), "with x = 1; x = 2: 3.0 times as long (2."),
         ((1.0, 1.1, 0.9), (1.0, 1.4, 0.9), ", so it may be as long)."),
         ((1.0,), (3.0,), "3.0 times as long (how surely cannot be told without repetitions)."),
+        # Of repetitions that are equal nobody knows how much noise they hide.
+        (
+            (1.0, 1.0),
+            (3.0, 3.0),
+            f"took 1.00 ms with x = 1; x = 2: 3.0 times as long (how surely {EQUAL_TELL_NOTHING}).",
+        ),
+        ((1.0, 1.1), (3.15, 3.15), f"3.0 times as long (how surely {EQUAL_TELL_NOTHING})."),
     ],
 )
 def test_what_others_do_to_an_operation_is_told_as_surely_as_repetitions_allow(
