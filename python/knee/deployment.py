@@ -310,9 +310,13 @@ class QueueDeployment(Deployment):
             asking = self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark)))
             self._finished(asking, _DATABASE_MADE_S)
         except (ProcessError, StorageError) as error:
-            self._host.close(0)
+            reasons = [str(error)]
+            try:
+                self._host.close(0)
+            except ProcessError as unended:
+                reasons.append(str(unended))
             return (
-                f"the schema knee_queue may be left in {url} and could not be removed: {error}; "
+                f"the schema knee_queue may be left in {url} and could not be removed: {'; '.join(reasons)}; "
                 f'if the comment on knee_queue there is "{mark}", remove it with DROP SCHEMA knee_queue CASCADE'
             )
         return None

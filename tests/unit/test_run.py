@@ -721,6 +721,29 @@ def test_only_what_may_have_been_made_elsewhere_is_removed(
     assert told == (["claim", "release"] if removes else ["claim"])
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_could_not_be_removed_elsewhere_is_told_whatever_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    class Host(LocalHost):
+        def close(self, grace_s: float) -> None:
+            super().close(grace_s)
+            if not grace_s and not ends:
+                raise ProcessError("release did not end within 10 s")
+
+    (tmp_path / "psql").write_text("#!/bin/sh\ncase $* in *'CREATE SCHEMA'*);; *) echo refused >&2; exit 1;; esac\n")
+    (tmp_path / "psql").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
+    experiment = spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]})
+    folder = RunFolder.create(tmp_path, "x", DATABASE)
+    folder.write_manifest({})
+    tally = Lab(experiment, 1, folder, Host(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    ((_, reason),) = tally.failed
+    assert reason.startswith("the schema knee_queue may be left in postgresql://bench@h:5432/messages and could not be")
+    assert "refused" in reason and ("release did not end" in reason) != ends
+
+
 def test_a_run_in_words() -> None:
     (first, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
     assert name_of(first) == "load.clients=1  repetition 1"
