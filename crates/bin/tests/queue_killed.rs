@@ -13,6 +13,7 @@ use std::time::Duration;
 use knee_ports::free_address;
 use knee_queue::database::{Arrival, Database, Failure, Stages};
 use knee_queue::operation::{Answer, Lease, QueueId, Request, Stored};
+use knee_random::Random;
 use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{self as rpc, LeaseId};
 use tokio::sync::{Mutex, broadcast};
@@ -158,20 +159,31 @@ impl Database for Remote {
     }
 }
 
-/// Checks histories of clients of a server that is killed so often in mid-load, each time once `loaded`.
-async fn check_killed(flags: &[&str], kills: usize, mix: Mix, seed: u64, loaded: impl AsyncFn()) {
-    let address = free_address();
-    let flags = [&["--listen", &address][..], flags].concat();
-    let mut server = Some(Program::start(QUEUE, &flags));
-    let history = History::new(Remote::new(&address), mix).await;
+/// Checks histories of clients of so many servers, one or another of which is killed so often in mid-load, each time
+/// once `loaded`.
+async fn check_killed(
+    flags: &[&str],
+    (servers, kills): (usize, usize),
+    mix: Mix,
+    seed: u64,
+    loaded: impl AsyncFn(),
+) {
+    let addresses: Vec<_> = (0..servers).map(|_| free_address()).collect();
+    let start = |address: &String| {
+        Some(Program::start(QUEUE, &[&["--listen", address.as_str()][..], flags].concat()))
+    };
+    let mut running: Vec<_> = addresses.iter().map(start).collect();
+    let history = History::new(addresses.iter().map(|address| Remote::new(address)), mix).await;
     let faulty = Arc::clone(&history);
+    let mut random = Random::stream(seed, 96);
     let faults = async || {
         for _ in 0..kills {
             loaded().await;
-            let killed = server.take().unwrap();
+            let number = random.below(servers as u64) as usize;
+            let killed = running[number].take().unwrap();
             killed.signal(libc::SIGKILL);
             assert_eq!(killed.end().code, None);
-            server = Some(Program::start(QUEUE, &flags));
+            running[number] = start(&addresses[number]);
         }
         loaded().await;
         faulty.stop();
@@ -181,7 +193,7 @@ async fn check_killed(flags: &[&str], kills: usize, mix: Mix, seed: u64, loaded:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_had_twice_when_the_server_is_killed_over_postgresql() {
+async fn nothing_is_lost_or_had_twice_when_one_of_two_servers_is_killed_over_postgresql() {
     let cluster = Cluster::start(false);
     for (seed, (combine, mix)) in
         seeds().flat_map(|seed| [("1", Mix::Removes), ("8", Mix::All)].map(|with| (seed, with)))
@@ -189,7 +201,7 @@ async fn nothing_is_lost_or_had_twice_when_the_server_is_killed_over_postgresql(
         let options = cluster.migrated().await;
         cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
         let flags = ["--database", &options.address, "--connections", "3", "--combine", combine];
-        check_killed(&flags, 3, mix, seed, async || cluster.floors_are_up(0).await).await;
+        check_killed(&flags, (2, 4), mix, seed, async || cluster.floors_are_up(0).await).await;
     }
 }
 
@@ -202,7 +214,7 @@ async fn nothing_is_lost_or_had_twice_when_the_server_is_killed_over_sqlite() {
         let database = format!("sqlite:{}", directory.join("messages.db").display());
         let flags = ["--database", database.as_str()];
         let loaded = async || tokio::time::sleep(Duration::from_millis(50)).await;
-        check_killed(&flags, 15, Mix::All, seed, loaded).await;
+        check_killed(&flags, (1, 15), Mix::All, seed, loaded).await;
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

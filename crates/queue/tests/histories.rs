@@ -23,6 +23,11 @@ use crate::harness::verdict::{Event, Span, verify};
 
 const MIXES: [Mix; 2] = [Mix::Removes, Mix::All];
 
+/// Two servers of one database.
+async fn two(options: &Options) -> [Postgres; 2] {
+    [Postgres::open(options).await.unwrap(), Postgres::open(options).await.unwrap()]
+}
+
 async fn nothing_happens() -> Vec<Event> {
     Vec::new()
 }
@@ -32,7 +37,7 @@ async fn nothing_is_lost_or_had_twice_in_sqlite() {
     let options = sqlite::Options { file: None, durable: true, tell: |_| {} };
     for seed in seeds() {
         for mix in MIXES {
-            let history = History::new(Sqlite::open(&options).unwrap(), mix).await;
+            let history = History::new([Sqlite::open(&options).unwrap()], mix).await;
             history.check(seed, 400, nothing_happens).await;
         }
     }
@@ -44,7 +49,7 @@ async fn nothing_is_lost_or_had_twice_in_postgresql() {
     for seed in seeds() {
         for (combine_max, mix) in [1, 8].into_iter().flat_map(|most| MIXES.map(|mix| (most, mix))) {
             let options = Options { connections: 3, combine_max, ..cluster.migrated().await };
-            let history = History::new(Postgres::open(&options).await.unwrap(), mix).await;
+            let history = History::new(two(&options).await, mix).await;
             history.check(seed, 100, nothing_happens).await;
         }
     }
@@ -57,7 +62,7 @@ async fn nothing_is_lost_behind_an_old_snapshot_when_removers_are_undone_and_sen
     for (seed, mix) in seeds().flat_map(|seed| MIXES.map(|mix| (seed, mix))) {
         let options = cluster.migrated().await;
         let database = options.address.rsplit('/').next().unwrap();
-        let history = History::new(Postgres::open(&options).await.unwrap(), mix).await;
+        let history = History::new(two(&options).await, mix).await;
         let old = cluster.connect(database).await;
         old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM knee_queue.message")
             .await
@@ -146,7 +151,7 @@ async fn order_holds_where_messages_are_sent_while_others_are_taken() {
         let connections = CLIENTS as usize;
         let options = Options { connections, combine_max, ..cluster.migrated().await };
         let database = options.address.rsplit('/').next().unwrap();
-        let history = History::new(Postgres::open(&options).await.unwrap(), Mix::Drains).await;
+        let history = History::new(two(&options).await, Mix::Drains).await;
         let senders = [cluster.connect(database).await, cluster.connect(database).await];
         let faulty = Arc::clone(&history);
         let faults = async || {
@@ -207,7 +212,7 @@ async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
             let options = Options { combine_max, ..cluster.migrated().await };
             let database = options.address.rsplit('/').next().unwrap();
             cluster.log_calls(database).await;
-            let history = History::new(Postgres::open(&options).await.unwrap(), mix).await;
+            let history = History::new(two(&options).await, mix).await;
             let killer = cluster.connect(database).await;
             let faulty = Arc::clone(&history);
             let faults = async || {
@@ -237,7 +242,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_restarts() {
     for seed in seeds() {
         let options = cluster.migrated().await;
         cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
-        let history = History::new(Postgres::open(&options).await.unwrap(), Mix::All).await;
+        let history = History::new(two(&options).await, Mix::All).await;
         let faulty = Arc::clone(&history);
         let faults = async || {
             for how in [Stop::Fast, Stop::Immediate, Stop::Immediate] {

@@ -1,5 +1,6 @@
 //! Random histories: clients who send, look, remove and lease at once, while something happens to them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -50,9 +51,9 @@ pub(crate) enum Mix {
     All,
 }
 
-/// Clients of a database.
+/// Clients of a database, and the servers that they ask.
 pub(crate) struct History<D> {
-    pub(crate) desk: Desk<D>,
+    desks: Vec<Desk<D>>,
     pub(crate) clients: Vec<ClientId>,
     pub(crate) queues: Vec<QueueId>,
     mix: Mix,
@@ -61,18 +62,30 @@ pub(crate) struct History<D> {
 }
 
 impl<D: Database> History<D> {
-    pub(crate) async fn new(database: D, mix: Mix) -> Arc<History<D>> {
-        let desk = Desk(database);
+    /// Of those who serve one database.
+    pub(crate) async fn new(servers: impl IntoIterator<Item = D>, mix: Mix) -> Arc<History<D>> {
+        let desks: Vec<_> = servers.into_iter().map(Desk).collect();
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
-            clients.push(desk.client().await);
+            clients.push(desks[0].client().await);
         }
         let mut queues = Vec::new();
         for _ in 0..QUEUES {
-            queues.push(desk.queue(clients[0]).await);
+            queues.push(desks[0].queue(clients[0]).await);
         }
         let (next, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(History { desk, clients, queues, mix, next, stopped })
+        Arc::new(History { desks, clients, queues, mix, next, stopped })
+    }
+
+    /// The server of a client.
+    fn desk(&self, number: usize) -> &Desk<D> {
+        &self.desks[number % self.desks.len()]
+    }
+
+    /// That one, and now and then another: as by who has lost his connection, or shares his number.
+    fn some_desk(&self, random: &mut Random, number: usize) -> &Desk<D> {
+        let further = if random.below(4) == 0 { self.desks.len() / 2 } else { 0 };
+        self.desk(number + further)
     }
 
     /// Clients end.
@@ -81,12 +94,7 @@ impl<D: Database> History<D> {
     }
 
     /// A client's requests, one after the other, until somebody stops it or so many.
-    async fn run(
-        self: Arc<Self>,
-        mut random: Random,
-        client: ClientId,
-        requests: u32,
-    ) -> Vec<Event> {
+    async fn run(self: Arc<Self>, mut random: Random, number: usize, requests: u32) -> Vec<Event> {
         let mut events = Vec::new();
         let sends = if self.mix == Mix::Drains { 2 } else { 5 };
         for _ in 0..requests {
@@ -94,15 +102,15 @@ impl<D: Database> History<D> {
                 break;
             }
             let queue = self.queues[random.below(QUEUES as u64) as usize];
+            let desk = self.some_desk(&mut random, number);
+            let mut turn = self.turn(desk, number, queue, &mut events);
             let done = match random.below(10) {
-                n if n < sends => self.send(&mut random, client, queue, &mut events).await,
-                8.. if self.mix == Mix::All => {
-                    self.lease(&mut random, client, queue, &mut events).await
-                }
+                n if n < sends => turn.send(&mut random).await,
+                8.. if self.mix == Mix::All => turn.lease(&mut random).await,
                 _ => {
                     let count = 1 + random.below(2) as u32;
-                    match self.look(&mut random, client, queue, &mut events).await {
-                        Ok(()) => self.remove(client, queue, count, &mut events).await,
+                    match turn.look(&mut random).await {
+                        Ok(()) => turn.remove(count).await,
                         failed => failed,
                     }
                 }
@@ -114,20 +122,115 @@ impl<D: Database> History<D> {
         events
     }
 
-    async fn send(
-        &self,
-        random: &mut Random,
-        client: ClientId,
+    fn turn<'h>(
+        &'h self,
+        desk: &'h Desk<D>,
+        number: usize,
         queue: QueueId,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+        events: &'h mut Vec<Event>,
+    ) -> Turn<'h, D> {
+        Turn { history: self, desk, client: self.clients[number], queue, events }
+    }
+
+    /// Runs all clients until they are done, while `faults` happen, which may tell of something; then
+    /// removes what is left, and checks.
+    pub(crate) async fn check(
+        self: Arc<Self>,
+        seed: u64,
+        requests: u32,
+        faults: impl AsyncFnOnce() -> Vec<Event>,
+    ) {
+        let mut tasks = Vec::new();
+        for number in 0..self.clients.len() {
+            let random = Random::stream(seed, number as u64);
+            tasks.push(tokio::spawn(Arc::clone(&self).run(random, number, requests)));
+        }
+        let mut events = faults().await;
+        for task in tasks {
+            events.extend(timeout(PATIENCE * 3, task).await.expect("all end").unwrap());
+        }
+        self.drain(&mut events).await;
+        let had = events.iter().filter(|event| matches!(event, Event::Had { .. })).count();
+        assert!(had > 0, "something was had");
+        if let Err(why) = verify(&events) {
+            panic!("{why}");
+        }
+    }
+
+    /// All servers come to see all that is there; and what is there is what was not had.
+    async fn drain(&self, events: &mut Vec<Event>) {
+        let (mut quiet, begun) = (0, Instant::now());
+        for number in 0..self.desks.len() {
+            // A connection may turn out to be lost only now, with what one call has: who asks for much has the one
+            // that has been found to be good.
+            let (desk, queue) = (self.desk(number), self.queues[0]);
+            let client = number % self.clients.len();
+            while self.turn(desk, client, queue, events).remove(1).await.is_err() {
+                assert!(begun.elapsed() < PATIENCE, "nothing can be removed");
+            }
+        }
+        // What one of them believes not to be there would be had from another.
+        while let Some(why) = self.disagreement().await {
+            assert!(begun.elapsed() < PATIENCE, "{why}");
+            sleep(AGAIN).await;
+        }
+        while quiet < 3 {
+            let before = had(events);
+            for number in 0..self.clients.len() {
+                for &queue in &self.queues {
+                    self.turn(self.desk(number), number, queue, events).remove(1000).await.unwrap();
+                }
+            }
+            let left = self.desks[0].counts().await.messages;
+            assert!(begun.elapsed() < PATIENCE, "{left} messages are there and nobody gets them");
+            quiet = if left == 0 && had(events) == before { quiet + 1 } else { 0 };
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What a server does not see of what is there, unless that is too much to be looked at.
+    async fn disagreement(&self) -> Option<String> {
+        const MANY: u32 = 1000;
+        for (number, desk) in self.desks.iter().enumerate() {
+            let there = desk.counts().await.messages;
+            let (mut seen, mut is_much) = (HashSet::new(), false);
+            for &client in &self.clients {
+                for &queue in &self.queues {
+                    let messages = desk.read(client, queue, 0, MANY).await;
+                    is_much |= messages.len() >= MANY as usize;
+                    seen.extend(messages.into_iter().map(|message| message.id));
+                }
+            }
+            let seen = seen.len() as u64;
+            if seen != there && !is_much {
+                return Some(format!(
+                    "{there} messages are there, and server {number} sees {seen}"
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// What a client does next.
+struct Turn<'h, D> {
+    history: &'h History<D>,
+    desk: &'h Desk<D>,
+    client: ClientId,
+    queue: QueueId,
+    events: &'h mut Vec<Event>,
+}
+
+impl<D: Database> Turn<'_, D> {
+    async fn send(&mut self, random: &mut Random) -> Result<(), Failure> {
+        let Turn { history, client, queue, .. } = *self;
         let whose: Vec<_> = (0..1 + random.below(3))
             .map(|_| match random.below(CLIENTS + 2) as usize {
-                n if n < self.clients.len() => self.clients[n],
+                n if n < history.clients.len() => history.clients[n],
                 _ => ANYBODY,
             })
             .collect();
-        let name = || self.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let name = || history.next.fetch_add(1, Ordering::Relaxed).to_string();
         let messages: Vec<_> =
             whose.into_iter().map(|receiver| outgoing(receiver, queue, &name())).collect();
         let begun = Instant::now();
@@ -143,19 +246,14 @@ impl<D: Database> History<D> {
         };
         for (message, id) in messages.into_iter().zip(ids) {
             let (content, receiver) = (message.content, message.receiver);
-            events.push(Event::Sent { content, queue, receiver, id, span });
+            self.events.push(Event::Sent { content, queue, receiver, id, span });
         }
         outcome
     }
 
     /// Looks at what there is, or does not.
-    async fn look(
-        &self,
-        random: &mut Random,
-        client: ClientId,
-        queue: QueueId,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    async fn look(&mut self, random: &mut Random) -> Result<(), Failure> {
+        let Turn { client, queue, .. } = *self;
         let (receiver, after, count, content_bytes_max) = (client, 0, READ, u64::MAX);
         let request = match random.below(4) {
             0 => return Ok(()),
@@ -167,7 +265,7 @@ impl<D: Database> History<D> {
             nothing_done(failure);
         })?;
         let span = Span::since(begun);
-        events.push(match answer {
+        self.events.push(match answer {
             Answer::Queues(queues) => Event::Listed { client, queues, span },
             Answer::Messages(messages) => {
                 let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
@@ -181,13 +279,8 @@ impl<D: Database> History<D> {
         Ok(())
     }
 
-    pub(crate) async fn remove(
-        &self,
-        client: ClientId,
-        queue: QueueId,
-        count: u32,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    async fn remove(&mut self, count: u32) -> Result<(), Failure> {
+        let Turn { client, queue, .. } = *self;
         let begun = Instant::now();
         let request =
             Request::Remove { receiver: client, queue, count, content_bytes_max: u64::MAX };
@@ -196,27 +289,22 @@ impl<D: Database> History<D> {
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
                 let lost = Event::Lost { client, queue, count, span: Span::since(begun) };
-                events.extend((!nothing_done(&failure)).then_some(lost));
+                self.events.extend((!nothing_done(&failure)).then_some(lost));
                 return Err(failure);
             }
         };
         let span = Span::since(begun);
         let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
         assert!(ids.is_sorted());
-        events.push(Event::Taken { client, queue, ids, span });
+        self.events.push(Event::Taken { client, queue, ids, span });
         let had = messages.into_iter().map(|m| Event::Had { content: m.content, id: m.id, span });
-        events.extend(had);
+        self.events.extend(had);
         Ok(())
     }
 
     /// Leases a message, and acknowledges it, releases it, or dies and forgets it.
-    async fn lease(
-        &self,
-        random: &mut Random,
-        client: ClientId,
-        queue: QueueId,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    async fn lease(&mut self, random: &mut Random) -> Result<(), Failure> {
+        let Turn { client, queue, .. } = *self;
         let begun = Instant::now();
         let visibility = if random.below(2) == 0 { SHORT } else { 3 * SHORT };
         let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
@@ -227,14 +315,14 @@ impl<D: Database> History<D> {
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
                 // It ends by itself.
-                events.extend((!nothing_done(&failure)).then(lost));
+                self.events.extend((!nothing_done(&failure)).then(lost));
                 return Err(failure);
             }
         };
         let Some(taken) = leased.first() else { return Ok(()) };
         let (content, id) = (taken.0.content.clone(), taken.0.id);
-        events.push(Event::Leased { id });
-        events.push(Event::Taken { client, queue, ids: vec![id], span: Span::since(begun) });
+        self.events.push(Event::Leased { id });
+        self.events.push(Event::Taken { client, queue, ids: vec![id], span: Span::since(begun) });
         let leases = vec![lease_of(taken)];
         match random.below(4) {
             0 => Ok(()),
@@ -242,62 +330,15 @@ impl<D: Database> History<D> {
             _ => match self.desk.ask(Request::Acknowledge { leases }).await {
                 Ok(Answer::Ended(ended)) => {
                     let had = Event::Had { content, id, span: Span::since(begun) };
-                    events.extend(ended.is_empty().then_some(had));
+                    self.events.extend(ended.is_empty().then_some(had));
                     Ok(())
                 }
                 Ok(other) => panic!("{other:?}"),
                 Err(failure) => {
-                    events.extend((!nothing_done(&failure)).then(lost));
+                    self.events.extend((!nothing_done(&failure)).then(lost));
                     Err(failure)
                 }
             },
-        }
-    }
-
-    /// Runs all clients until they are done, while `faults` happen, which may tell of something; then
-    /// removes what is left, and checks.
-    pub(crate) async fn check(
-        self: Arc<Self>,
-        seed: u64,
-        requests: u32,
-        faults: impl AsyncFnOnce() -> Vec<Event>,
-    ) {
-        let mut tasks = Vec::new();
-        for (stream, &client) in (0..).zip(&self.clients) {
-            let random = Random::stream(seed, stream);
-            tasks.push(tokio::spawn(Arc::clone(&self).run(random, client, requests)));
-        }
-        let mut events = faults().await;
-        for task in tasks {
-            events.extend(timeout(PATIENCE * 3, task).await.expect("all end").unwrap());
-        }
-        self.drain(&mut events).await;
-        let had = events.iter().filter(|event| matches!(event, Event::Had { .. })).count();
-        assert!(had > 0, "something was had");
-        if let Err(why) = verify(&events) {
-            panic!("{why}");
-        }
-    }
-
-    /// Every lease ends; then what is there is what was not had.
-    async fn drain(&self, events: &mut Vec<Event>) {
-        let (mut quiet, begun) = (0, Instant::now());
-        // A connection may turn out to be lost only now, with what one call has: who asks for much has the one that
-        // has been found to be good.
-        while self.remove(self.clients[0], self.queues[0], 1, events).await.is_err() {
-            assert!(begun.elapsed() < PATIENCE, "nothing can be removed");
-        }
-        while quiet < 3 {
-            let before = had(events);
-            for &client in &self.clients {
-                for &queue in &self.queues {
-                    self.remove(client, queue, 1000, events).await.unwrap();
-                }
-            }
-            let left = self.desk.counts().await.messages;
-            assert!(begun.elapsed() < PATIENCE, "{left} messages are there and nobody gets them");
-            quiet = if left == 0 && had(events) == before { quiet + 1 } else { 0 };
-            sleep(Duration::from_millis(20)).await;
         }
     }
 }
