@@ -53,8 +53,15 @@ impl Remote {
                 let answer = client.register_client(rpc::RegisterClientRequest {}).await?;
                 Ok(Answer::Id(answer.into_inner().client))
             }
-            Request::CreateQueue { creator, .. } => {
-                let request = rpc::CreateQueueRequest { creator, ..Default::default() };
+            Request::CreateQueue { creator, settings } => {
+                let (dead_letter_queue, attempts_max) =
+                    (settings.dead_letters, Some(settings.attempts_max));
+                let request = rpc::CreateQueueRequest {
+                    creator,
+                    dead_letter_queue,
+                    attempts_max,
+                    retention_ms: None,
+                };
                 Ok(Answer::Id(client.create_queue(request).await?.into_inner().queue))
             }
             Request::Send { sender, messages } => {
@@ -103,6 +110,12 @@ impl Remote {
             Request::Release { leases } => {
                 let leases = leases.into_iter().map(lease_id).collect();
                 let answer = client.release(rpc::ReleaseRequest { leases }).await?;
+                Ok(Answer::Ended(answer.into_inner().ended.into_iter().map(lease).collect()))
+            }
+            Request::Extend { leases, visibility } => {
+                let leases = leases.into_iter().map(lease_id).collect();
+                let visibility_ms = visibility.as_millis() as u64;
+                let answer = client.extend(rpc::ExtendRequest { leases, visibility_ms }).await?;
                 Ok(Answer::Ended(answer.into_inner().ended.into_iter().map(lease).collect()))
             }
             Request::Counts => {

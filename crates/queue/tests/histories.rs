@@ -5,14 +5,15 @@
 
 mod harness;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use knee_queue::database::Database;
-use knee_queue::operation::{ANYBODY, Answer, Request};
+use knee_queue::database::{Arrival, Database, Failure, Stages};
+use knee_queue::operation::{ANYBODY, Answer, MessageId, QueueId, Request, Stored};
 use knee_queue::postgres::{Options, Postgres};
 use knee_queue::sqlite::{self, Sqlite};
 use knee_random::Random;
+use tokio::sync::broadcast;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
@@ -306,7 +307,113 @@ async fn what_an_earlier_copy_of_the_database_has_is_found_in_its_order() {
     assert_eq!(remove().await, None);
 }
 
-/// Whoever judges histories has to be judged, too.
+/// A database that does to dead letters what it should not.
+struct Broken {
+    database: Sqlite,
+    breaks: Breaks,
+    limited: Mutex<Limited>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Breaks {
+    /// One of them is not there when it is removed.
+    Loses,
+    /// One of them is removed twice.
+    Doubles,
+    /// They come after one attempt less than they should.
+    Early,
+    /// They come after one attempt more.
+    Late,
+}
+
+/// The queue that has a limit.
+#[derive(Debug, Default)]
+struct Limited {
+    number: QueueId,
+    dead_letters: QueueId,
+    sent: Vec<MessageId>,
+    /// The one that is lost, or had again.
+    broken: Option<Stored>,
+    is_doubled: bool,
+}
+
+impl Database for Broken {
+    async fn call(&self, mut request: Request, stages: &mut Stages) -> Result<Answer, Failure> {
+        if let Request::CreateQueue { settings, .. } = &mut request
+            && settings.dead_letters.is_some()
+        {
+            match self.breaks {
+                Breaks::Early => settings.attempts_max -= 1,
+                Breaks::Late => settings.attempts_max += 1,
+                Breaks::Loses | Breaks::Doubles => {}
+            }
+        }
+        let mut answer = self.database.call(request.clone(), stages).await?;
+        let mut limited = self.limited.lock().unwrap();
+        match (request, &mut answer) {
+            (Request::CreateQueue { settings, .. }, &mut Answer::Id(number)) => {
+                if let Some(dead_letters) = settings.dead_letters {
+                    (limited.number, limited.dead_letters) = (number, dead_letters);
+                }
+            }
+            (Request::Send { messages, .. }, Answer::Sent(ids)) => {
+                let number = limited.number;
+                let sent = messages.iter().zip(ids).filter(|(m, _)| m.queue == number);
+                limited.sent.extend(sent.map(|(_, id)| *id));
+            }
+            (Request::Remove { queue, .. }, Answer::Messages(messages))
+                if queue == limited.dead_letters =>
+            {
+                limited.remove(self.breaks, messages);
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
+        self.database.arrivals().await
+    }
+
+    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
+        self.database.watch(queue).await
+    }
+}
+
+impl Limited {
+    fn remove(&mut self, breaks: Breaks, messages: &mut Vec<Stored>) {
+        let letter = messages.iter().position(|message| self.sent.contains(&message.id));
+        match (breaks, letter, &self.broken) {
+            (Breaks::Loses, Some(letter), None) => self.broken = Some(messages.remove(letter)),
+            (Breaks::Doubles, Some(letter), None) => self.broken = Some(messages[letter].clone()),
+            (Breaks::Doubles, _, Some(broken)) if !self.is_doubled => {
+                messages.push(broken.clone());
+                messages.sort_by_key(|message| message.id);
+                self.is_doubled = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whoever judges histories has to be judged, too: by those that are, and by those that cannot be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_breaks_the_promises_of_dead_letters_is_found_out() {
+    let options = sqlite::Options { file: None, durable: true, tell: |_| {} };
+    for (breaks, found) in [
+        (Breaks::Loses, &["is missing"][..]),
+        (Breaks::Doubles, &["was had twice"]),
+        (Breaks::Early, &["is leased elsewhere", "has attempts that nobody has seen"]),
+        (Breaks::Late, &["is leased elsewhere", "is elsewhere"]),
+    ] {
+        let database = Sqlite::open(&options).unwrap();
+        let broken = Broken { database, breaks, limited: Mutex::default() };
+        let history = History::new([broken], Mix::All).await;
+        let why = verify(&history.events(1, 200, nothing_happens).await).unwrap_err();
+        assert!(found.iter().any(|found| why.contains(found)), "{breaks:?}: {why}");
+    }
+}
+
 #[test]
 fn histories_that_cannot_be_are_found_out() {
     let start = Instant::now();
@@ -322,8 +429,12 @@ fn histories_that_cannot_be_are_found_out() {
         let (content, queue, ids, span) = (id.to_string(), 1, vec![id], span(begun, ended));
         [Event::Taken { client, queue, ids, span }, Event::Had { content, id, span }]
     };
+    let leased = |id: u64, queue, attempt, begun, ended| {
+        let (client, ids, span) = (5, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Leased { id, queue, attempt, span }]
+    };
     let lost_call = |client, queue, begun, ended| {
-        [Event::Lost { client, queue, count: 1, span: span(begun, ended) }]
+        [Event::Lost { client, queue, count: 1, is_lease: false, span: span(begun, ended) }]
     };
     let lost = lost_call(5, 1, 4, 5);
     let with = |sent: &[Event], more: &[&[Event]]| {
@@ -364,7 +475,7 @@ fn histories_that_cannot_be_are_found_out() {
     let by_another = [removed(2, 6, 4, 5), removed(1, 5, 6, 7)].concat();
     assert_eq!(with(&anybodys, &[&by_another]), Ok(()));
     // Nor where it was hidden: by a lease, by somebody who was undone, or by an answer that is missing.
-    assert_eq!(with(&both, &[&out_of_order, &[Event::Leased { id: 1 }]]), Ok(()));
+    assert_eq!(with(&both, &[&out_of_order, &leased(1, 1, 1, 3, 4)]), Ok(()));
     let hidden = |begun, ended| Event::Hidden { queue: 1, span: span(begun, ended) };
     assert_eq!(with(&both, &[&out_of_order, &[hidden(3, 5)]]), Ok(()));
     assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
@@ -393,7 +504,7 @@ fn histories_that_cannot_be_are_found_out() {
         let one = [sent(1, 5, 0, 1)];
         let later = removed(1, 5, 8, 9);
         assert!(with(&one, &[&later, &unseen, &[hidden(3, 8)]]).is_err());
-        assert_eq!(with(&one, &[&later, &unseen, &[Event::Leased { id: 1 }]]), Ok(()));
+        assert_eq!(with(&one, &[&later, &unseen, &leased(1, 1, 1, 3, 4)]), Ok(()));
         assert_eq!(with(&one, &[&later, &unseen, &lost_call(5, 1, 3, 4)]), Ok(()));
     }
     // Or seen though it was had.
@@ -408,4 +519,86 @@ fn histories_that_cannot_be_are_found_out() {
     let two_lost = [lost_call(5, 1, 4, 5), lost_call(6, 1, 4, 5)].concat();
     assert_eq!(with(&anybodys, &[&two_lost]), Ok(()));
     assert!(with(&both, &[&two_lost]).is_err());
+}
+
+/// The same, of leases.
+#[test]
+fn leases_that_cannot_be_are_found_out() {
+    const DEAD: u32 = 3;
+    let start = Instant::now();
+    let span = |begun: u64, ended: u64| Span {
+        begun: start + Duration::from_secs(begun),
+        ended: start + Duration::from_secs(ended),
+    };
+    let sent = |id: u64, queue, begun, ended| {
+        let (content, id, span) = (id.to_string(), Some(id), span(begun, ended));
+        [Event::Sent { content, queue, receiver: 5, id, span }]
+    };
+    let removed = |id: u64, queue, begun, ended| {
+        let (content, client, ids, span) = (id.to_string(), 5, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Had { content, id, span }]
+    };
+    let leased = |id: u64, queue, attempt, begun, ended| {
+        let (client, ids, span) = (5, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Leased { id, queue, attempt, span }]
+    };
+    let released = |id: u64, queue, attempt, begun, ended| {
+        [Event::Released { id, queue, attempt, span: span(begun, ended) }]
+    };
+    let lost =
+        |queue, is_lease| [Event::Lost { client: 5, queue, count: 1, is_lease, span: span(4, 5) }];
+    let with = |more: &[&[Event]]| verify(&more.concat());
+    let (one, two) = (sent(1, 1, 0, 1), sent(2, 1, 2, 3));
+    // Leased by two at once; by nobody, but for an answer that is missing; and not had by that.
+    let had = removed(1, 1, 12, 13);
+    let again = leased(1, 1, 2, 6, 7);
+    assert_eq!(with(&[&one, &leased(1, 1, 1, 4, 5), &again, &had]), Ok(()));
+    assert!(with(&[&one, &leased(1, 1, 1, 4, 5), &leased(1, 1, 1, 6, 7), &had]).is_err());
+    assert!(with(&[&one, &again, &had]).is_err());
+    assert!(with(&[&one, &again, &had, &lost(1, false)]).is_err());
+    assert_eq!(with(&[&one, &again, &had, &lost(1, true)]), Ok(()));
+    assert!(with(&[&one, &leased(1, 1, 1, 4, 5), &lost(1, true)]).is_err());
+    assert_eq!(with(&[&one, &leased(1, 1, 1, 4, 5), &[Event::Unsure { id: 1 }]]), Ok(()));
+    // Overtaken or not seen once it was put back, but not before.
+    let back = [&one[..], &two, &leased(1, 1, 1, 4, 5), &had].concat();
+    assert_eq!(with(&[&back, &removed(2, 1, 8, 9)]), Ok(()));
+    assert!(with(&[&back, &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 7)]).is_err());
+    assert_eq!(with(&[&back, &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 8)]), Ok(()));
+    assert_eq!(with(&[&back, &removed(2, 1, 8, 14), &released(1, 1, 1, 6, 7)]), Ok(()));
+    let looks = [
+        Event::Read { client: 5, queue: 1, ids: vec![], through: 1, span: span(8, 9) },
+        Event::Listed { client: 5, queues: vec![], span: span(8, 9) },
+    ];
+    for look in looks {
+        let back = [&one[..], &leased(1, 1, 1, 4, 5), &had, &[look]].concat();
+        assert_eq!(with(&[&back]), Ok(()));
+        assert!(with(&[&back, &released(1, 1, 1, 6, 7)]).is_err());
+    }
+    // A dead letter comes out of its queue, and only there; what has attempts left does not.
+    let limit = Event::Limited { queue: 1, attempts_max: 2, dead_letters: DEAD };
+    let dead = [&[limit][..], &one, &leased(1, 1, 1, 4, 5), &again].concat();
+    let first = &dead[..4];
+    assert_eq!(with(&[&dead, &removed(1, DEAD, 12, 13)]), Ok(()));
+    assert_eq!(with(&[&dead, &leased(1, DEAD, 3, 8, 9), &removed(1, DEAD, 12, 13)]), Ok(()));
+    assert!(with(&[&dead]).is_err());
+    assert!(with(&[&dead, &removed(1, DEAD, 12, 13), &removed(1, DEAD, 14, 15)]).is_err());
+    assert!(with(&[&dead, &had]).is_err());
+    assert!(with(&[&dead, &removed(1, 4, 12, 13)]).is_err());
+    assert!(with(&[&dead, &leased(1, 1, 3, 8, 9), &removed(1, DEAD, 12, 13)]).is_err());
+    assert_eq!(with(&[first, &had]), Ok(()));
+    assert!(with(&[first, &removed(1, DEAD, 12, 13)]).is_err());
+    assert!(with(&[first, &leased(1, DEAD, 2, 8, 9), &removed(1, DEAD, 12, 13)]).is_err());
+    assert_eq!(with(&[first, &removed(1, DEAD, 12, 13), &lost(1, true)]), Ok(()));
+    let seen = Event::Read { client: 5, queue: 1, ids: vec![1], through: 1, span: span(8, 9) };
+    assert!(with(&[&dead, &removed(1, DEAD, 12, 13), &[seen]]).is_err());
+    // It is missing where the call could not have had it.
+    assert_eq!(with(&[&dead, &lost(DEAD, false)]), Ok(()));
+    assert!(with(&[first, &lost(DEAD, false)]).is_err());
+    assert!(with(&[&dead, &lost(4, false)]).is_err());
+    // It is there once the last of those who had it has put it back.
+    let overtaken =
+        [&dead[..], &sent(2, DEAD, 2, 3), &removed(2, DEAD, 10, 11), &removed(1, DEAD, 12, 13)];
+    let overtaken = overtaken.concat();
+    assert_eq!(with(&[&overtaken, &released(1, 1, 1, 5, 6)]), Ok(()));
+    assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]).is_err());
 }

@@ -6,20 +6,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use knee_queue::database::{Database, Failure};
-use knee_queue::operation::{ANYBODY, Answer, ClientId, QueueId, Request};
+use knee_queue::operation::{
+    ANYBODY, Answer, ClientId, Lease, QueueId, QueueSettings, Request, Stored,
+};
 use knee_random::Random;
 use tokio::time::{sleep, timeout};
 
-use super::desk::{Desk, PATIENCE, lease_of, outgoing};
+use super::desk::{Desk, LONG, PATIENCE, lease_of, outgoing, settings};
 use super::verdict::{Event, Span, verify};
 
 /// Clients, each of whom sends and takes.
 pub(crate) const CLIENTS: u64 = 4;
-pub(crate) const QUEUES: usize = 3;
+pub(crate) const QUEUES: usize = 4;
+/// Where there are leases, the queue that has a limit, and the one for its dead letters.
+const LIMITED: usize = 2;
+const DEAD: usize = 3;
 /// Messages that a client reads at once.
 const READ: u32 = 10;
 /// A lease that may end while its client still has it.
 const SHORT: Duration = Duration::from_millis(100);
+/// Of the queue that has a limit.
+const ATTEMPTS_MAX: u32 = 2;
 /// How long a client waits that was told that it cannot be done now.
 const AGAIN: Duration = Duration::from_millis(5);
 
@@ -73,6 +80,11 @@ impl<D: Database> History<D> {
         for _ in 0..QUEUES {
             queues.push(desks[0].queue(clients[0]).await);
         }
+        if mix == Mix::All {
+            let dead_letters = Some(queues[DEAD]);
+            let limited = QueueSettings { dead_letters, attempts_max: ATTEMPTS_MAX, ..settings() };
+            queues[LIMITED] = desks[0].queue_with(clients[0], limited).await;
+        }
         let (next, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
         Arc::new(History { desks, clients, queues, mix, next, stopped })
     }
@@ -106,7 +118,12 @@ impl<D: Database> History<D> {
             let mut turn = self.turn(desk, number, queue, &mut events);
             let done = match random.below(10) {
                 n if n < sends => turn.send(&mut random).await,
-                8.. if self.mix == Mix::All => turn.lease(&mut random).await,
+                8.. if self.mix == Mix::All => {
+                    if random.below(2) == 0 {
+                        turn.queue = self.queues[LIMITED];
+                    }
+                    turn.lease(&mut random).await
+                }
                 _ => {
                     let count = 1 + random.below(2) as u32;
                     match turn.look(&mut random).await {
@@ -140,21 +157,34 @@ impl<D: Database> History<D> {
         requests: u32,
         faults: impl AsyncFnOnce() -> Vec<Event>,
     ) {
+        let events = self.events(seed, requests, faults).await;
+        assert!(had(&events) > 0, "something was had");
+        if let Err(why) = verify(&events) {
+            panic!("{why}");
+        }
+    }
+
+    /// The same, but for checking.
+    pub(crate) async fn events(
+        self: Arc<Self>,
+        seed: u64,
+        requests: u32,
+        faults: impl AsyncFnOnce() -> Vec<Event>,
+    ) -> Vec<Event> {
         let mut tasks = Vec::new();
         for number in 0..self.clients.len() {
             let random = Random::stream(seed, number as u64);
             tasks.push(tokio::spawn(Arc::clone(&self).run(random, number, requests)));
         }
         let mut events = faults().await;
+        let (queue, dead_letters) = (self.queues[LIMITED], self.queues[DEAD]);
+        let limited = Event::Limited { queue, attempts_max: ATTEMPTS_MAX, dead_letters };
+        events.extend((self.mix == Mix::All).then_some(limited));
         for task in tasks {
             events.extend(timeout(PATIENCE * 3, task).await.expect("all end").unwrap());
         }
         self.drain(&mut events).await;
-        let had = events.iter().filter(|event| matches!(event, Event::Had { .. })).count();
-        assert!(had > 0, "something was had");
-        if let Err(why) = verify(&events) {
-            panic!("{why}");
-        }
+        events
     }
 
     /// All servers come to see all that is there; and what is there is what was not had.
@@ -288,7 +318,8 @@ impl<D: Database> Turn<'_, D> {
             Ok(Answer::Messages(messages)) => messages,
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
-                let lost = Event::Lost { client, queue, count, span: Span::since(begun) };
+                let (is_lease, span) = (false, Span::since(begun));
+                let lost = Event::Lost { client, queue, count, is_lease, span };
                 self.events.extend((!nothing_done(&failure)).then_some(lost));
                 return Err(failure);
             }
@@ -309,38 +340,99 @@ impl<D: Database> Turn<'_, D> {
         let visibility = if random.below(2) == 0 { SHORT } else { 3 * SHORT };
         let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
         let request = Request::Lease { receiver, queue, count, content_bytes_max, visibility };
-        let lost = || Event::Lost { client, queue, count, span: Span::since(begun) };
-        let leased = match self.desk.ask(request).await {
+        let mut leased = match self.desk.ask(request).await {
             Ok(Answer::Leased(leased)) => leased,
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
                 // It ends by itself.
-                self.events.extend((!nothing_done(&failure)).then(lost));
+                let (is_lease, span) = (true, Span::since(begun));
+                let lost = Event::Lost { client, queue, count, is_lease, span };
+                self.events.extend((!nothing_done(&failure)).then_some(lost));
                 return Err(failure);
             }
         };
-        let Some(taken) = leased.first() else { return Ok(()) };
-        let (content, id) = (taken.0.content.clone(), taken.0.id);
-        self.events.push(Event::Leased { id });
-        self.events.push(Event::Taken { client, queue, ids: vec![id], span: Span::since(begun) });
-        let leases = vec![lease_of(taken)];
-        match random.below(4) {
-            0 => Ok(()),
-            1 => self.desk.ask(Request::Release { leases }).await.map(drop),
-            _ => match self.desk.ask(Request::Acknowledge { leases }).await {
+        let Some(leased) = leased.pop() else { return Ok(()) };
+        let (Lease { message: id, attempt }, span) = (lease_of(&leased), Span::since(begun));
+        self.events.push(Event::Leased { id, queue, attempt, span });
+        self.events.push(Event::Taken { client, queue, ids: vec![id], span });
+        let mut held = Held { leased, begun, is_extended: false };
+        match random.below(6) {
+            0 => return Ok(()),
+            1 | 2 => {
+                if !self.extend(random, &mut held).await? {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        if random.below(2) == 0 { self.release(held).await } else { self.acknowledge(held).await }
+    }
+
+    /// Has a lease for as long as it takes, and answers whether there may still be one.
+    async fn extend(&mut self, random: &mut Random, held: &mut Held) -> Result<bool, Failure> {
+        let leases = vec![lease_of(&held.leased)];
+        match self.desk.ask(Request::Extend { leases, visibility: LONG }).await {
+            Ok(Answer::Ended(ended)) if ended.is_empty() => held.is_extended = true,
+            Ok(Answer::Ended(_)) => return Ok(false),
+            Ok(other) => panic!("{other:?}"),
+            Err(failure) if nothing_done(&failure) => return Err(failure),
+            Err(_) => return Ok(true),
+        }
+        // Now and then past the end that it had.
+        sleep(SHORT * random.below(9).saturating_sub(6) as u32).await;
+        Ok(true)
+    }
+
+    async fn release(&mut self, held: Held) -> Result<(), Failure> {
+        let (begun, queue) = (Instant::now(), self.queue);
+        let lease = lease_of(&held.leased);
+        let (is_ended, _) = self.end(&held, Request::Release { leases: vec![lease] }).await;
+        let (id, attempt, span) = (lease.message, lease.attempt, Span::since(begun));
+        self.events.extend(is_ended.then_some(Event::Released { id, queue, attempt, span }));
+        Ok(())
+    }
+
+    async fn acknowledge(&mut self, held: Held) -> Result<(), Failure> {
+        let lease = lease_of(&held.leased);
+        let (is_ended, is_unsure) =
+            self.end(&held, Request::Acknowledge { leases: vec![lease] }).await;
+        let (content, id, span) = (held.leased.0.content, lease.message, Span::since(held.begun));
+        if is_ended {
+            self.events.push(Event::Had { content, id, span });
+        } else if is_unsure {
+            self.events.push(Event::Unsure { id });
+        }
+        Ok(())
+    }
+
+    /// Ends a lease; answers whether it does, and whether it may have done so without an answer. As the lease may
+    /// be a long one, whatever happens meanwhile is waited for.
+    async fn end(&mut self, held: &Held, request: Request) -> (bool, bool) {
+        let (mut is_unsure, begun) = (false, Instant::now());
+        loop {
+            match self.desk.ask(request.clone()).await {
                 Ok(Answer::Ended(ended)) => {
-                    let had = Event::Had { content, id, span: Span::since(begun) };
-                    self.events.extend(ended.is_empty().then_some(had));
-                    Ok(())
+                    let is_ended = ended.is_empty();
+                    let may_be_over = is_unsure || !held.is_extended;
+                    assert!(is_ended || may_be_over, "{:?} was extended, and is over", held.leased);
+                    return (is_ended, is_unsure);
                 }
                 Ok(other) => panic!("{other:?}"),
-                Err(failure) => {
-                    self.events.extend((!nothing_done(&failure)).then(lost));
-                    Err(failure)
-                }
-            },
+                Err(failure) => is_unsure |= !nothing_done(&failure),
+            }
+            assert!(begun.elapsed() < PATIENCE * 2, "no lease can be ended");
+            sleep(AGAIN).await;
         }
     }
+}
+
+/// A lease that somebody has.
+struct Held {
+    leased: (Stored, u32),
+    /// When it was asked for.
+    begun: Instant,
+    /// Whether it does not end by itself for as long as a history takes.
+    is_extended: bool,
 }
 
 /// How often something was had.

@@ -10,21 +10,29 @@
 //! * it was acknowledged before a call began that took one with a higher number instead, or before the send of
 //!   that one began: when that could be had, so could this,
 //! * whoever made that call could have had it, among his own and nobody's, and
-//! * it was there all the time: who removed it began when that call had ended, and nobody ever leased it.
+//! * it was there all the time: from the answer to its send, or to a release that put it back, until somebody
+//!   began to take it.
 //!
 //! That may only be where somebody else was taking it meanwhile, in vain: a call of which there is no answer
 //! may have been undone, after it had hidden as many messages as it asked for, and it ended some time after
 //! it was given up. Such a call has either taken a message along, which is missing then, or hidden it. So each
 //! one explains as many of those that are missing or overtaken as it asked for, among those that it could have
-//! had: of its queue, its client's or nobody's, and sent before it can have ended.
+//! had: of its queue, its client's or nobody's, and sent before it can have ended. A lease comes back, so that one of
+//! which there is no answer explains nothing that is missing.
+//!
+//! # What is promised of leases
+//!
+//! Each lease of a message is one more attempt. Of a queue that has a limit, a message that was leased so often
+//! is had no more, but from the queue of dead letters, where none comes that was leased less often. An attempt
+//! that nobody has seen is that of a lease of which there is no answer.
 //!
 //! # What is promised of looking
 //!
-//! Whoever reads a queue, or lists queues, sees what there is at one moment of his call. What was acknowledged
-//! before that and had by a call that began later was there, whoever was just removing it; unless it was leased,
-//! as by a call of which there is no answer. What was had before it is not there any more.
+//! Whoever reads a queue, or lists queues, sees what there is at one moment of his call. What was there as above,
+//! whoever was just removing it, he sees; unless it was leased by a call of which there is no answer. What was had
+//! before it is not there any more.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
@@ -35,16 +43,22 @@ const GOES_ON: Duration = Duration::from_secs(5);
 /// What somebody has seen.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
+    /// A queue was made whose messages are dead letters after so many attempts.
+    Limited { queue: QueueId, attempts_max: u32, dead_letters: QueueId },
     /// Of a send that failed it is not known whether it happened; it has no number then.
     Sent { content: String, queue: QueueId, receiver: ClientId, id: Option<MessageId>, span: Span },
     /// Removed, or leased, by one call.
     Taken { client: ClientId, queue: QueueId, ids: Vec<MessageId>, span: Span },
-    /// Leased; it may come back.
-    Leased { id: MessageId },
+    /// Leased, for the time that is its attempt's number; it may come back.
+    Leased { id: MessageId, queue: QueueId, attempt: u32, span: Span },
+    /// Put back, by who had leased it there for that time.
+    Released { id: MessageId, queue: QueueId, attempt: u32, span: Span },
     /// For good: removed, or acknowledged in time.
     Had { content: String, id: MessageId, span: Span },
-    /// There was no answer, which may have had so many messages.
-    Lost { client: ClientId, queue: QueueId, count: u32, span: Span },
+    /// Of an acknowledgement that failed it is not known whether it happened.
+    Unsure { id: MessageId },
+    /// There was no answer, which may have had so many messages, or leased one.
+    Lost { client: ClientId, queue: QueueId, count: u32, is_lease: bool, span: Span },
     /// The first messages that a client may have, all of them up to a number.
     Read { client: ClientId, queue: QueueId, ids: Vec<MessageId>, through: MessageId, span: Span },
     /// All queues that have messages for a client.
@@ -81,37 +95,85 @@ struct Message<'e> {
     is_acknowledged: bool,
     sent: Span,
     had: Option<Span>,
+    /// The limit of its queue.
+    limit: Option<Limit>,
+    /// In the order of their numbers.
+    attempts: Vec<Attempt>,
+}
+
+/// Where a message goes after so many attempts.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    attempts_max: u32,
+    dead_letters: QueueId,
+}
+
+/// A lease that somebody has seen.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    number: u32,
+    queue: QueueId,
+    span: Span,
+}
+
+impl Message<'_> {
+    /// Where it goes after this attempt.
+    fn queue_after(&self, attempt: Attempt) -> QueueId {
+        match self.limit {
+            Some(limit) if attempt.number >= limit.attempts_max => limit.dead_letters,
+            _ => attempt.queue,
+        }
+    }
+
+    fn dead_letters(&self) -> Option<QueueId> {
+        self.limit.map(|limit| limit.dead_letters)
+    }
+}
+
+/// A message was ready in a queue, for the whole of this time.
+#[derive(Debug, Clone, Copy)]
+struct Stay {
+    queue: QueueId,
+    from: Instant,
+    until: Instant,
 }
 
 /// Why the events cannot be.
 pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
     let messages = messages(events)?;
     numbers_grow(&messages)?;
-    let leased: HashSet<MessageId> = events
-        .iter()
-        .filter_map(|event| if let Event::Leased { id } = event { Some(*id) } else { None })
-        .collect();
     let sent: HashMap<MessageId, Span> =
         messages.iter().filter_map(|message| Some((message.id?, message.sent))).collect();
+    let unsure: HashSet<MessageId> = events
+        .iter()
+        .filter_map(|event| if let Event::Unsure { id } = event { Some(*id) } else { None })
+        .collect();
+    let seen = sightings(events);
     let mut explained = Explained::by(events);
     for message in &messages {
-        if let Some(by) = outlived(events, message) {
+        let sightings = message.id.and_then(|id| seen.get(&id)).map_or(&[][..], Vec::as_slice);
+        if let Some(by) = outlived(sightings, message) {
             return Err(format!("{message:?} is seen by {by:?}"));
         }
-        let why = match message.had {
-            None if message.is_acknowledged => Some(format!("{message:?} is missing")),
-            Some(had) if !message.id.is_some_and(|id| leased.contains(&id)) => {
-                overtaking(events, &sent, message, had)
-                    .map(|by| format!("{message:?} is overtaken by {by:?}"))
-                    .or_else(|| {
-                        let by = overlooking(events, message, had)?;
-                        Some(format!("{message:?} is not seen by {by:?}"))
-                    })
+        if let Some(why) = misplaced(sightings, message) {
+            return Err(why);
+        }
+        let unseen = unseen_attempts(sightings, message);
+        for _ in 0..unseen {
+            if !explained.find(Gap { message, kind: Kind::Attempt }, &mut HashSet::new()) {
+                return Err(format!("{message:?} has attempts that nobody has seen"));
             }
-            _ => None,
-        };
-        if let Some(why) = why
-            && !explained.find(message, &mut HashSet::new())
+        }
+        let is_unsure = message.id.is_some_and(|id| unsure.contains(&id));
+        if message.had.is_none() {
+            let is_missing = message.is_acknowledged && !is_unsure;
+            let gap = Gap { message, kind: Kind::Missing };
+            if is_missing && !explained.find(gap, &mut HashSet::new()) {
+                return Err(format!("{message:?} is missing"));
+            }
+        } else if unseen == 0
+            && let Some(why) = passed_over(events, sightings, &sent, message)
+            && !explained.find(Gap { message, kind: Kind::Hidden }, &mut HashSet::new())
         {
             return Err(why);
         }
@@ -119,58 +181,112 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
     Ok(())
 }
 
+/// What a lost call has to explain.
+#[derive(Debug, Clone, Copy)]
+struct Gap<'e> {
+    message: &'e Message<'e>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It was removed.
+    Missing,
+    /// It was leased.
+    Attempt,
+    /// Either, or it was hidden in vain.
+    Hidden,
+}
+
 /// What is missing, overtaken or not seen, by the lost calls of which each one may be.
 struct Explained<'e> {
     lost: Vec<&'e Event>,
     /// Of each call.
-    messages: Vec<Vec<&'e Message<'e>>>,
+    gaps: Vec<Vec<Gap<'e>>>,
 }
 
 impl<'e> Explained<'e> {
     fn by(events: &'e [Event]) -> Explained<'e> {
         let lost: Vec<_> =
             events.iter().filter(|event| matches!(event, Event::Lost { .. })).collect();
-        let messages = vec![Vec::new(); lost.len()];
-        Explained { lost, messages }
+        let gaps = vec![Vec::new(); lost.len()];
+        Explained { lost, gaps }
     }
 
-    /// Finds a call for a message, be it that those it has go to others: an augmenting path of a matching (Kuhn
+    /// Finds a call for a gap, be it that those it has go to others: an augmenting path of a matching (Kuhn
     /// 1955). Calls that were `tried` are of no use.
-    fn find(&mut self, message: &'e Message<'e>, tried: &mut HashSet<usize>) -> bool {
+    fn find(&mut self, gap: Gap<'e>, tried: &mut HashSet<usize>) -> bool {
         for call in 0..self.lost.len() {
-            let Event::Lost { client, queue, count, span } = self.lost[call] else { continue };
-            let could_have_it = *queue == message.queue
-                && [*client, ANYBODY].contains(&message.receiver)
-                && message.sent.begun < span.ended + GOES_ON;
-            if !could_have_it || !tried.insert(call) {
+            let Event::Lost { count, .. } = self.lost[call] else { continue };
+            if !self.could_be(call, gap) || !tried.insert(call) {
                 continue;
             }
-            if self.messages[call].len() < *count as usize {
-                self.messages[call].push(message);
+            if self.gaps[call].len() < *count as usize {
+                self.gaps[call].push(gap);
                 return true;
             }
-            for place in 0..self.messages[call].len() {
-                if self.find(self.messages[call][place], tried) {
-                    self.messages[call][place] = message;
+            for place in 0..self.gaps[call].len() {
+                if self.find(self.gaps[call][place], tried) {
+                    self.gaps[call][place] = gap;
                     return true;
                 }
             }
         }
         false
     }
+
+    /// Whether the call could have had the message, and done that to it.
+    fn could_be(&self, call: usize, Gap { message, kind }: Gap<'_>) -> bool {
+        let Event::Lost { client, queue, is_lease, span, .. } = self.lost[call] else {
+            return false;
+        };
+        let does = match kind {
+            Kind::Missing => !is_lease,
+            Kind::Attempt => *is_lease,
+            Kind::Hidden => true,
+        };
+        does && (*queue == message.queue || self.could_be_dead(message, *queue))
+            && [*client, ANYBODY].contains(&message.receiver)
+            && message.sent.begun < span.ended + GOES_ON
+    }
+
+    /// Whether the message could have come to this queue after all its attempts, seen or lost.
+    fn could_be_dead(&self, message: &Message<'_>, queue: QueueId) -> bool {
+        let Some(limit) = message.limit.filter(|limit| limit.dead_letters == queue) else {
+            return false;
+        };
+        let of_its_own = |lost: &&&Event| matches!(lost, Event::Lost { queue, is_lease: true, .. } if *queue == message.queue);
+        let lost = self.lost.iter().filter(of_its_own).count();
+        message.attempts.len() + lost >= limit.attempts_max as usize
+    }
 }
 
 /// All messages, each of which was had once at most.
 fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
     let mut messages: HashMap<&str, Message<'_>> = HashMap::new();
+    let mut limits = HashMap::new();
+    for event in events {
+        if let Event::Limited { queue, attempts_max, dead_letters } = *event {
+            limits.insert(queue, Limit { attempts_max, dead_letters });
+        }
+    }
     for event in events {
         if let Event::Sent { content, queue, receiver, id, span } = event {
             let (queue, receiver, id, sent) = (*queue, *receiver, *id, *span);
             let (is_acknowledged, had) = (id.is_some(), None);
-            messages.insert(
+            let (limit, attempts) = (limits.get(&queue).copied(), Vec::new());
+            let message = Message {
                 content,
-                Message { content, queue, receiver, id, is_acknowledged, sent, had },
-            );
+                queue,
+                receiver,
+                id,
+                is_acknowledged,
+                sent,
+                had,
+                limit,
+                attempts,
+            };
+            messages.insert(content, message);
         }
     }
     for event in events {
@@ -183,7 +299,20 @@ fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
             return Err(format!("{message:?} was had as {id}"));
         }
     }
-    Ok(messages.into_values().collect())
+    let mut attempts: HashMap<MessageId, BTreeMap<u32, Attempt>> = HashMap::new();
+    for event in events {
+        let Event::Leased { id, queue, attempt, span } = *event else { continue };
+        let seen = Attempt { number: attempt, queue, span };
+        if attempts.entry(id).or_default().insert(attempt, seen).is_some() {
+            return Err(format!("two have leased {id} in its attempt {attempt}"));
+        }
+    }
+    let mut messages: Vec<_> = messages.into_values().collect();
+    for message in &mut messages {
+        let attempts = message.id.and_then(|id| attempts.remove(&id)).unwrap_or_default();
+        message.attempts = attempts.into_values().collect();
+    }
+    Ok(messages)
 }
 
 /// In each queue, numbers grow from those whose send was answered to those whose send began later.
@@ -218,30 +347,130 @@ fn numbers_grow(messages: &[Message<'_>]) -> Result<(), String> {
     Ok(())
 }
 
+/// A call that took the message, or read it.
+#[derive(Debug, Clone, Copy)]
+struct Sighting {
+    queue: QueueId,
+    is_read: bool,
+    span: Span,
+}
+
+/// Those of each message.
+fn sightings(events: &[Event]) -> HashMap<MessageId, Vec<Sighting>> {
+    let mut seen: HashMap<MessageId, Vec<Sighting>> = HashMap::new();
+    for event in events {
+        let (is_read, queue, ids, span) = match event {
+            Event::Taken { queue, ids, span, .. } => (false, *queue, ids, *span),
+            Event::Read { queue, ids, span, .. } => (true, *queue, ids, *span),
+            _ => continue,
+        };
+        for id in ids {
+            seen.entry(*id).or_default().push(Sighting { queue, is_read, span });
+        }
+    }
+    seen
+}
+
 /// The call that saw the message when it had been had.
-fn outlived<'e>(events: &'e [Event], message: &Message<'_>) -> Option<&'e Event> {
-    let (id, had) = (message.id?, message.had?);
-    events.iter().find(|event| {
-        matches!(event, Event::Read { ids, span, .. }
-            if had.ended < span.begun && ids.contains(&id))
+fn outlived<'s>(sightings: &'s [Sighting], message: &Message<'_>) -> Option<&'s Sighting> {
+    let had = message.had?;
+    sightings.iter().find(|sighting| sighting.is_read && had.ended < sighting.span.begun)
+}
+
+/// Why the message cannot be where it was taken or read.
+fn misplaced(sightings: &[Sighting], message: &Message<'_>) -> Option<String> {
+    let limit = message.limit;
+    for attempt in &message.attempts {
+        let is_over = limit.is_some_and(|limit| attempt.number > limit.attempts_max);
+        let place = limit.filter(|_| is_over).map_or(message.queue, |limit| limit.dead_letters);
+        if attempt.queue != place {
+            return Some(format!("{message:?} is leased elsewhere: {attempt:?}"));
+        }
+    }
+    let last = limit.and_then(|limit| {
+        message.attempts.iter().find(|attempt| attempt.number == limit.attempts_max)
+    });
+    let may_be = |sighting: &&Sighting| {
+        if sighting.queue == message.queue {
+            last.is_none_or(|last| sighting.span.begun <= last.span.ended)
+        } else {
+            message.dead_letters() == Some(sighting.queue)
+        }
+    };
+    let elsewhere = sightings.iter().find(|sighting| !may_be(sighting))?;
+    Some(format!("{message:?} is elsewhere: {elsewhere:?}"))
+}
+
+/// How often somebody must have leased the message, beside the leases that were seen.
+fn unseen_attempts(sightings: &[Sighting], message: &Message<'_>) -> usize {
+    let highest = message.attempts.last().map_or(0, |attempt| attempt.number);
+    let is_dead = |sighting: &Sighting| Some(sighting.queue) == message.dead_letters();
+    let needed = match message.limit {
+        Some(limit) if sightings.iter().any(is_dead) => limit.attempts_max.max(highest),
+        _ => highest,
+    };
+    needed as usize - message.attempts.len()
+}
+
+/// When and where the message was there, as far as that is sure.
+fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec<Stay> {
+    let mut stays = Vec::new();
+    // Until somebody begins to take it whose answer comes later.
+    let until = |from: Option<Instant>| {
+        let taken = sightings.iter().filter(|sighting| !sighting.is_read).map(|taken| taken.span);
+        taken.filter(|span| from.is_none_or(|from| from < span.ended)).map(|span| span.begun).min()
+    };
+    if message.is_acknowledged
+        && let Some(until) = until(None)
+    {
+        stays.push(Stay { queue: message.queue, from: message.sent.ended, until });
+    }
+    if message.attempts.is_empty() {
+        return stays;
+    }
+    for event in events {
+        let Event::Released { id, queue, attempt, span } = *event else { continue };
+        if message.id == Some(id)
+            && let Some(until) = until(Some(span.begun))
+        {
+            let queue = message.queue_after(Attempt { number: attempt, queue, span });
+            stays.push(Stay { queue, from: span.ended, until });
+        }
+    }
+    stays
+}
+
+/// Why somebody should have had or seen the message who has not.
+fn passed_over(
+    events: &[Event],
+    sightings: &[Sighting],
+    sent: &HashMap<MessageId, Span>,
+    message: &Message<'_>,
+) -> Option<String> {
+    stays(events, sightings, message).into_iter().find_map(|stay| {
+        if let Some(by) = overtaking(events, sent, message, stay) {
+            return Some(format!("{message:?} is overtaken in {stay:?} by {by:?}"));
+        }
+        let by = overlooking(events, message, stay)?;
+        Some(format!("{message:?} is not seen in {stay:?} by {by:?}"))
     })
 }
 
 /// The call that should have seen the message, which was there.
-fn overlooking<'e>(events: &'e [Event], message: &Message<'_>, had: Span) -> Option<&'e Event> {
-    let id = message.id.filter(|_| message.is_acknowledged)?;
+fn overlooking<'e>(events: &'e [Event], message: &Message<'_>, stay: Stay) -> Option<&'e Event> {
+    let id = message.id?;
     let may_have = |client: &ClientId| [*client, ANYBODY].contains(&message.receiver);
-    let was_there = |span: &Span| message.sent.ended < span.begun && span.ended < had.begun;
+    let was_there = |span: &Span| stay.from < span.begun && span.ended < stay.until;
     events.iter().find(|event| match event {
         Event::Read { client, queue, ids, through, span } => {
-            *queue == message.queue
+            *queue == stay.queue
                 && id <= *through
                 && may_have(client)
                 && was_there(span)
                 && !ids.contains(&id)
         }
         Event::Listed { client, queues, span } => {
-            may_have(client) && was_there(span) && !queues.contains(&message.queue)
+            may_have(client) && was_there(span) && !queues.contains(&stay.queue)
         }
         _ => false,
     })
@@ -252,19 +481,17 @@ fn overtaking<'e>(
     events: &'e [Event],
     sent: &HashMap<MessageId, Span>,
     message: &Message<'_>,
-    had: Span,
+    stay: Stay,
 ) -> Option<&'e Event> {
     let id = message.id?;
     events.iter().find(|event| {
         let Event::Taken { client, queue, ids, span } = event else { return false };
         let was_there_for = |taken: &MessageId| {
-            message.sent.ended < span.begun
-                || sent.get(taken).is_some_and(|sent| message.sent.ended < sent.begun)
+            stay.from < span.begun || sent.get(taken).is_some_and(|sent| stay.from < sent.begun)
         };
-        *queue == message.queue
+        *queue == stay.queue
             && [*client, ANYBODY].contains(&message.receiver)
-            && message.is_acknowledged
-            && span.ended < had.begun
+            && span.ended < stay.until
             && ids.iter().any(|taken| *taken > id && was_there_for(taken))
             && !events.iter().any(|event| {
                 matches!(event, Event::Hidden { queue: hidden, span: while_ }
