@@ -22,6 +22,7 @@ use tonic::{Code, Status};
 
 use crate::harness::cluster::Cluster;
 use crate::harness::history::{History, Mix, seeds};
+use crate::harness::server::Server;
 use crate::program::{Program, QUEUE};
 
 /// A server that comes and goes, at one address, as its clients see it.
@@ -47,7 +48,9 @@ impl Remote {
         Ok(client.insert(QueueClient::new(channel)).clone())
     }
 
-    async fn ask(&self, client: &mut QueueClient<Channel>, request: Request) -> Asked {
+    /// Asks, and lets the server wait where there is nothing.
+    async fn ask(client: &mut QueueClient<Channel>, request: Request, wait: Duration) -> Asked {
+        let wait_ms = wait.as_millis() as u64;
         match request {
             Request::RegisterClient { .. } => {
                 let answer = client.register_client(rpc::RegisterClientRequest {}).await?;
@@ -89,14 +92,13 @@ impl Remote {
                 Ok(Answer::Messages(first.map(stored).collect()))
             }
             Request::Remove { receiver, queue, count, .. } => {
-                let request = rpc::RemoveRequest { receiver, queue, count, wait_ms: 0 };
+                let request = rpc::RemoveRequest { receiver, queue, count, wait_ms };
                 let messages = client.remove(request).await?.into_inner().messages;
                 Ok(Answer::Messages(messages.into_iter().map(stored).collect()))
             }
             Request::Lease { receiver, queue, count, visibility, .. } => {
                 let visibility_ms = visibility.as_millis() as u64;
-                let request =
-                    rpc::LeaseRequest { receiver, queue, count, wait_ms: 0, visibility_ms };
+                let request = rpc::LeaseRequest { receiver, queue, count, wait_ms, visibility_ms };
                 let leases = client.lease(request).await?.into_inner().leases;
                 let leased =
                     |leased: rpc::Leased| (stored(leased.message.unwrap()), leased.attempt);
@@ -145,8 +147,22 @@ fn lease(LeaseId { message, attempt }: LeaseId) -> Lease {
 
 impl Database for Remote {
     async fn call(&self, request: Request, _: &mut Stages) -> Result<Answer, Failure> {
+        self.wait(request, Duration::ZERO).await
+    }
+
+    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
+        panic!("who waits does so at the server");
+    }
+
+    async fn watch(&self, _: QueueId) -> Result<(), Failure> {
+        panic!("who waits does so at the server");
+    }
+}
+
+impl Server for Remote {
+    async fn wait(&self, request: Request, wait: Duration) -> Result<Answer, Failure> {
         let mut client = self.client().await?;
-        let status = match self.ask(&mut client, request).await {
+        let status = match Remote::ask(&mut client, request, wait).await {
             Ok(answer) => return Ok(answer),
             Err(status) => status,
         };
@@ -161,14 +177,6 @@ impl Database for Remote {
             Code::Unknown => Failure::Unknown(text),
             _ => Failure::Broken(text),
         })
-    }
-
-    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
-        panic!("no history waits");
-    }
-
-    async fn watch(&self, _: QueueId) -> Result<(), Failure> {
-        panic!("no history waits");
     }
 }
 

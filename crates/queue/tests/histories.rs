@@ -20,6 +20,7 @@ use tokio_postgres::Client;
 use crate::harness::cluster::{Cluster, Stop};
 use crate::harness::desk::Desk;
 use crate::harness::history::{CLIENTS, History, Mix, QUEUES, seeds};
+use crate::harness::server::Server;
 use crate::harness::verdict::{Event, Span, verify};
 
 const MIXES: [Mix; 2] = [Mix::Removes, Mix::All];
@@ -83,11 +84,7 @@ async fn nothing_is_lost_behind_an_old_snapshot_when_removers_are_undone_and_sen
 }
 
 /// Removes, and sends, that come to nothing; and numbers that nobody has.
-async fn undo<D: Database>(
-    history: &History<D>,
-    undone: &Client,
-    mut random: Random,
-) -> Vec<Event> {
+async fn undo<D: Server>(history: &History<D>, undone: &Client, mut random: Random) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..60 {
         let client = history.clients[random.below(CLIENTS) as usize];
@@ -112,7 +109,7 @@ async fn undo<D: Database>(
 
 /// Messages that have their numbers long before anybody sees them: it has been looked meanwhile, more than
 /// once, what is decided.
-async fn send_late<D: Database>(
+async fn send_late<D: Server>(
     history: &History<D>,
     late: &Client,
     mut random: Random,
@@ -166,7 +163,7 @@ async fn order_holds_where_messages_are_sent_while_others_are_taken() {
 
 /// Two messages, one after the other, by senders who keep out whoever takes messages: he has looked when the
 /// first is sent, and goes on behind the second.
-async fn send_between<D: Database>(
+async fn send_between<D: Server>(
     history: &History<D>,
     senders: &[Client; 2],
     mut random: Random,
@@ -380,6 +377,8 @@ impl Database for Broken {
     }
 }
 
+impl Server for Broken {}
+
 impl Limited {
     fn remove(&mut self, breaks: Breaks, messages: &mut Vec<Stored>) {
         let letter = messages.iter().position(|message| self.sent.contains(&message.id));
@@ -409,7 +408,7 @@ async fn who_breaks_the_promises_of_dead_letters_is_found_out() {
         let database = Sqlite::open(&options).unwrap();
         let broken = Broken { database, breaks, limited: Mutex::default() };
         let history = History::new([broken], Mix::All).await;
-        let why = verify(&history.events(1, 200, nothing_happens).await).unwrap_err();
+        let why = verify(&history.events(1, 120, nothing_happens).await).unwrap_err();
         assert!(found.iter().any(|found| why.contains(found)), "{breaks:?}: {why}");
     }
 }

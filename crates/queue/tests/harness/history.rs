@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use knee_queue::database::{Database, Failure};
+use knee_queue::database::Failure;
 use knee_queue::operation::{
     ANYBODY, Answer, ClientId, Lease, QueueId, QueueSettings, Request, Stored,
 };
@@ -13,6 +13,7 @@ use knee_random::Random;
 use tokio::time::{sleep, timeout};
 
 use super::desk::{Desk, LONG, PATIENCE, lease_of, outgoing, settings};
+use super::server::Server;
 use super::verdict::{Event, Span, verify};
 
 /// Clients, each of whom sends and takes.
@@ -25,8 +26,11 @@ const DEAD: usize = 3;
 const READ: u32 = 10;
 /// A lease that may end while its client still has it.
 const SHORT: Duration = Duration::from_millis(100);
+const LONGER: Duration = Duration::from_millis(300);
 /// Of the queue that has a limit.
 const ATTEMPTS_MAX: u32 = 2;
+/// How long a client waits for a message, if it does.
+const WAIT: Duration = Duration::from_millis(20);
 /// How long a client waits that was told that it cannot be done now.
 const AGAIN: Duration = Duration::from_millis(5);
 
@@ -54,7 +58,7 @@ pub(crate) enum Mix {
     Removes,
     /// The same, but for more removes, which leave little behind.
     Drains,
-    /// Leases as well.
+    /// Leases as well, and dead letters.
     All,
 }
 
@@ -68,7 +72,7 @@ pub(crate) struct History<D> {
     stopped: AtomicBool,
 }
 
-impl<D: Database> History<D> {
+impl<D: Server> History<D> {
     /// Of those who serve one database.
     pub(crate) async fn new(servers: impl IntoIterator<Item = D>, mix: Mix) -> Arc<History<D>> {
         let desks: Vec<_> = servers.into_iter().map(Desk).collect();
@@ -127,7 +131,7 @@ impl<D: Database> History<D> {
                 _ => {
                     let count = 1 + random.below(2) as u32;
                     match turn.look(&mut random).await {
-                        Ok(()) => turn.remove(count).await,
+                        Ok(()) => turn.remove(count, some_wait(&mut random)).await.map(drop),
                         failed => failed,
                     }
                 }
@@ -150,14 +154,18 @@ impl<D: Database> History<D> {
     }
 
     /// Runs all clients until they are done, while `faults` happen, which may tell of something; then
-    /// removes what is left, and checks.
+    /// removes what is left, lets some wait, and checks.
     pub(crate) async fn check(
         self: Arc<Self>,
         seed: u64,
         requests: u32,
         faults: impl AsyncFnOnce() -> Vec<Event>,
     ) {
-        let events = self.events(seed, requests, faults).await;
+        let mut events = Arc::clone(&self).events(seed, requests, faults).await;
+        for number in 0..self.desks.len().min(2) {
+            self.tell(number, &mut events).await;
+        }
+        self.drain(&mut events).await;
         assert!(had(&events) > 0, "something was had");
         if let Err(why) = verify(&events) {
             panic!("{why}");
@@ -183,19 +191,20 @@ impl<D: Database> History<D> {
         for task in tasks {
             events.extend(timeout(PATIENCE * 3, task).await.expect("all end").unwrap());
         }
+        self.meet(&mut events).await;
         self.drain(&mut events).await;
         events
     }
 
-    /// All servers come to see all that is there; and what is there is what was not had.
-    async fn drain(&self, events: &mut Vec<Event>) {
-        let (mut quiet, begun) = (0, Instant::now());
+    /// All servers come to see all that is there.
+    async fn meet(&self, events: &mut Vec<Event>) {
+        let begun = Instant::now();
         for number in 0..self.desks.len() {
             // A connection may turn out to be lost only now, with what one call has: who asks for much has the one
             // that has been found to be good.
-            let (desk, queue) = (self.desk(number), self.queues[0]);
-            let client = number % self.clients.len();
-            while self.turn(desk, client, queue, events).remove(1).await.is_err() {
+            let (desk, client) = (self.desk(number), number % self.clients.len());
+            let mut turn = self.turn(desk, client, self.queues[0], events);
+            while turn.remove(1, Duration::ZERO).await.is_err() {
                 assert!(begun.elapsed() < PATIENCE, "nothing can be removed");
             }
         }
@@ -204,11 +213,17 @@ impl<D: Database> History<D> {
             assert!(begun.elapsed() < PATIENCE, "{why}");
             sleep(AGAIN).await;
         }
+    }
+
+    /// What is there is what was not had.
+    async fn drain(&self, events: &mut Vec<Event>) {
+        let (mut quiet, begun) = (0, Instant::now());
         while quiet < 3 {
             let before = had(events);
             for number in 0..self.clients.len() {
                 for &queue in &self.queues {
-                    self.turn(self.desk(number), number, queue, events).remove(1000).await.unwrap();
+                    let mut turn = self.turn(self.desk(number), number, queue, events);
+                    turn.remove(1000, Duration::ZERO).await.unwrap();
                 }
             }
             let left = self.desks[0].counts().await.messages;
@@ -216,6 +231,34 @@ impl<D: Database> History<D> {
             quiet = if left == 0 && had(events) == before { quiet + 1 } else { 0 };
             sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Who waits at one server is told of what arrives by another: as it is sent, released, or a dead letter.
+    async fn tell(&self, number: usize, events: &mut Vec<Event>) {
+        let (other, mut done) = ((number + 1) % self.clients.len(), Vec::new());
+        let ways = if self.mix == Mix::All { &[0, 1, ATTEMPTS_MAX][..] } else { &[0] };
+        for &attempts in ways {
+            let from = if attempts == 0 { 0 } else { LIMITED };
+            let to = if attempts == ATTEMPTS_MAX { DEAD } else { from };
+            let mut turn = self.turn(self.desk(other), other, self.queues[from], &mut done);
+            let mut held = None;
+            for _ in 0..attempts {
+                match held.take() {
+                    Some(held) => turn.release(held).await,
+                    None => turn.send_at_last().await,
+                }
+                held = turn.lease_at_last().await;
+            }
+            let waits = self.turn(self.desk(number), number, self.queues[to], events).hear();
+            tokio::join!(waits, async {
+                sleep(WAIT).await;
+                match held {
+                    Some(held) => turn.release(held).await,
+                    None => turn.send_at_last().await,
+                }
+            });
+        }
+        events.extend(done);
     }
 
     /// What a server does not see of what is there, unless that is too much to be looked at.
@@ -251,18 +294,23 @@ struct Turn<'h, D> {
     events: &'h mut Vec<Event>,
 }
 
-impl<D: Database> Turn<'_, D> {
+impl<D: Server> Turn<'_, D> {
     async fn send(&mut self, random: &mut Random) -> Result<(), Failure> {
-        let Turn { history, client, queue, .. } = *self;
+        let history = self.history;
         let whose: Vec<_> = (0..1 + random.below(3))
             .map(|_| match random.below(CLIENTS + 2) as usize {
                 n if n < history.clients.len() => history.clients[n],
                 _ => ANYBODY,
             })
             .collect();
+        self.send_to(&whose).await
+    }
+
+    async fn send_to(&mut self, whose: &[ClientId]) -> Result<(), Failure> {
+        let Turn { history, client, queue, .. } = *self;
         let name = || history.next.fetch_add(1, Ordering::Relaxed).to_string();
         let messages: Vec<_> =
-            whose.into_iter().map(|receiver| outgoing(receiver, queue, &name())).collect();
+            whose.iter().map(|&receiver| outgoing(receiver, queue, &name())).collect();
         let begun = Instant::now();
         let sent = self.desk.send_all(client, messages.clone()).await;
         let span = Span::since(begun);
@@ -309,12 +357,13 @@ impl<D: Database> Turn<'_, D> {
         Ok(())
     }
 
-    async fn remove(&mut self, count: u32) -> Result<(), Failure> {
+    /// Answers how many.
+    async fn remove(&mut self, count: u32, wait: Duration) -> Result<usize, Failure> {
         let Turn { client, queue, .. } = *self;
         let begun = Instant::now();
         let request =
             Request::Remove { receiver: client, queue, count, content_bytes_max: u64::MAX };
-        let messages = match self.desk.ask(request).await {
+        let messages = match self.desk.0.wait(request, wait).await {
             Ok(Answer::Messages(messages)) => messages,
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
@@ -328,19 +377,79 @@ impl<D: Database> Turn<'_, D> {
         let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
         assert!(ids.is_sorted());
         self.events.push(Event::Taken { client, queue, ids, span });
+        let count = messages.len();
         let had = messages.into_iter().map(|m| Event::Had { content: m.content, id: m.id, span });
         self.events.extend(had);
-        Ok(())
+        Ok(count)
+    }
+
+    /// Sends a message that everybody may have.
+    async fn send_at_last(&mut self) {
+        let begun = Instant::now();
+        while self.send_to(&[ANYBODY]).await.is_err() {
+            assert!(begun.elapsed() < PATIENCE, "nothing can be sent");
+        }
+    }
+
+    /// Leases a message, unless its lease has ended so often that it is elsewhere.
+    async fn lease_at_last(&mut self) -> Option<Held> {
+        let begun = Instant::now();
+        loop {
+            if let Ok(held) = self.begin_lease(LONGER, PATIENCE).await {
+                return held;
+            }
+            assert!(begun.elapsed() < PATIENCE, "nothing can be leased");
+        }
+    }
+
+    /// Waits for a message, and is told of it.
+    async fn hear(mut self) {
+        let begun = Instant::now();
+        loop {
+            let asked = Instant::now();
+            let removed = self.remove(1, PATIENCE).await;
+            // Who was not told looks when the time is over.
+            assert!(asked.elapsed() < PATIENCE, "nobody tells of what arrives");
+            match removed {
+                Ok(0) => panic!("there is nothing, before the time is over"),
+                Ok(_) => return,
+                Err(_) => assert!(begun.elapsed() < PATIENCE, "nothing can be removed"),
+            }
+        }
     }
 
     /// Leases a message, and acknowledges it, releases it, or dies and forgets it.
     async fn lease(&mut self, random: &mut Random) -> Result<(), Failure> {
+        let visibility = if random.below(2) == 0 { SHORT } else { LONGER };
+        let held = self.begin_lease(visibility, some_wait(random)).await?;
+        let Some(mut held) = held else { return Ok(()) };
+        match random.below(6) {
+            0 => return Ok(()),
+            1 | 2 => {
+                if !self.extend(random, &mut held).await? {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        if random.below(2) == 0 {
+            self.release(held).await;
+        } else {
+            self.acknowledge(held).await;
+        }
+        Ok(())
+    }
+
+    async fn begin_lease(
+        &mut self,
+        visibility: Duration,
+        wait: Duration,
+    ) -> Result<Option<Held>, Failure> {
         let Turn { client, queue, .. } = *self;
         let begun = Instant::now();
-        let visibility = if random.below(2) == 0 { SHORT } else { 3 * SHORT };
         let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
         let request = Request::Lease { receiver, queue, count, content_bytes_max, visibility };
-        let mut leased = match self.desk.ask(request).await {
+        let mut leased = match self.desk.0.wait(request, wait).await {
             Ok(Answer::Leased(leased)) => leased,
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
@@ -351,21 +460,11 @@ impl<D: Database> Turn<'_, D> {
                 return Err(failure);
             }
         };
-        let Some(leased) = leased.pop() else { return Ok(()) };
+        let Some(leased) = leased.pop() else { return Ok(None) };
         let (Lease { message: id, attempt }, span) = (lease_of(&leased), Span::since(begun));
         self.events.push(Event::Leased { id, queue, attempt, span });
         self.events.push(Event::Taken { client, queue, ids: vec![id], span });
-        let mut held = Held { leased, begun, is_extended: false };
-        match random.below(6) {
-            0 => return Ok(()),
-            1 | 2 => {
-                if !self.extend(random, &mut held).await? {
-                    return Ok(());
-                }
-            }
-            _ => {}
-        }
-        if random.below(2) == 0 { self.release(held).await } else { self.acknowledge(held).await }
+        Ok(Some(Held { leased, begun, is_extended: false }))
     }
 
     /// Has a lease for as long as it takes, and answers whether there may still be one.
@@ -383,16 +482,15 @@ impl<D: Database> Turn<'_, D> {
         Ok(true)
     }
 
-    async fn release(&mut self, held: Held) -> Result<(), Failure> {
+    async fn release(&mut self, held: Held) {
         let (begun, queue) = (Instant::now(), self.queue);
         let lease = lease_of(&held.leased);
         let (is_ended, _) = self.end(&held, Request::Release { leases: vec![lease] }).await;
         let (id, attempt, span) = (lease.message, lease.attempt, Span::since(begun));
         self.events.extend(is_ended.then_some(Event::Released { id, queue, attempt, span }));
-        Ok(())
     }
 
-    async fn acknowledge(&mut self, held: Held) -> Result<(), Failure> {
+    async fn acknowledge(&mut self, held: Held) {
         let lease = lease_of(&held.leased);
         let (is_ended, is_unsure) =
             self.end(&held, Request::Acknowledge { leases: vec![lease] }).await;
@@ -402,7 +500,6 @@ impl<D: Database> Turn<'_, D> {
         } else if is_unsure {
             self.events.push(Event::Unsure { id });
         }
-        Ok(())
     }
 
     /// Ends a lease; answers whether it does, and whether it may have done so without an answer. As the lease may
@@ -433,6 +530,11 @@ struct Held {
     begun: Instant,
     /// Whether it does not end by itself for as long as a history takes.
     is_extended: bool,
+}
+
+/// How long somebody waits for a message who may not wait at all.
+fn some_wait(random: &mut Random) -> Duration {
+    if random.below(3) == 0 { WAIT } else { Duration::ZERO }
 }
 
 /// How often something was had.

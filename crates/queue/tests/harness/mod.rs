@@ -7,4 +7,5 @@ pub(crate) mod cluster;
 pub(crate) mod desk;
 pub(crate) mod history;
 pub(crate) mod proxy;
+pub(crate) mod server;
 pub(crate) mod verdict;
