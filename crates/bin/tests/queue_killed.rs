@@ -21,11 +21,11 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::harness::cluster::Cluster;
-use crate::harness::history::{History, Mix, seeds};
+use crate::harness::history::{CLIENTS, History, Mix, seeds};
 use crate::harness::server::Server;
 use crate::program::{Program, QUEUE};
 
-/// A server that comes and goes, at one address, as its clients see it.
+/// A server that comes and goes, at one address, as one of its clients sees it.
 struct Remote {
     endpoint: Endpoint,
     /// The last connection that was made.
@@ -160,6 +160,10 @@ impl Database for Remote {
 }
 
 impl Server for Remote {
+    async fn hang_up(&self) {
+        *self.client.lock().await = None;
+    }
+
     async fn wait(&self, request: Request, wait: Duration) -> Result<Answer, Failure> {
         let mut client = self.client().await?;
         let status = match Remote::ask(&mut client, request, wait).await {
@@ -169,7 +173,7 @@ impl Server for Remote {
         let text = status.to_string();
         // The server has said nothing of the kind: nobody knows how far the call came.
         if std::error::Error::source(&status).is_some() {
-            *self.client.lock().await = None;
+            self.hang_up().await;
             return Err(Failure::Unknown(text));
         }
         Err(match status.code() {
@@ -194,7 +198,10 @@ async fn check_killed(
         Some(Program::start(QUEUE, &[&["--listen", address.as_str()][..], flags].concat()))
     };
     let mut running: Vec<_> = addresses.iter().map(start).collect();
-    let history = History::new(addresses.iter().map(|address| Remote::new(address)), mix).await;
+    // Each client's own connections: to the one of its number, and to the next.
+    let clients = CLIENTS as usize;
+    let remotes = (0..2 * clients).map(|n| Remote::new(&addresses[(n + n / clients) % servers]));
+    let history = History::new(remotes, mix).await;
     let faulty = Arc::clone(&history);
     let mut random = Random::stream(seed, 96);
     let faults = async || {

@@ -73,7 +73,8 @@ pub(crate) struct History<D> {
 }
 
 impl<D: Server> History<D> {
-    /// Of those who serve one database.
+    /// Of those who serve one database. A client has two of them: that of its number, and another one half as many
+    /// further on. Who wants connections of its own for each client names them for all clients, twice.
     pub(crate) async fn new(servers: impl IntoIterator<Item = D>, mix: Mix) -> Arc<History<D>> {
         let desks: Vec<_> = servers.into_iter().map(Desk).collect();
         let mut clients = Vec::new();
@@ -423,14 +424,16 @@ impl<D: Server> Turn<'_, D> {
         let visibility = if random.below(2) == 0 { SHORT } else { LONGER };
         let held = self.begin_lease(visibility, some_wait(random)).await?;
         let Some(mut held) = held else { return Ok(()) };
-        match random.below(6) {
-            0 => return Ok(()),
-            1 | 2 => {
-                if !self.extend(random, &mut held).await? {
-                    return Ok(());
-                }
+        let goes_on = match random.below(6) {
+            0 => {
+                self.desk.0.hang_up().await;
+                false
             }
-            _ => {}
+            1 | 2 => self.extend(random, &mut held).await?,
+            _ => true,
+        };
+        if !goes_on {
+            return Ok(());
         }
         if random.below(2) == 0 {
             self.release(held).await;

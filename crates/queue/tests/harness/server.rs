@@ -21,6 +21,11 @@ pub(crate) trait Server: Database {
     ) -> impl Future<Output = Result<Answer, Failure>> + Send {
         look_when_told(self, request, wait)
     }
+
+    /// Its client is gone, without a word: his connection is lost.
+    fn hang_up(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 impl Server for Postgres {}
