@@ -206,7 +206,9 @@ async fn commit(sender: &Client, content: String, queue: u32, receiver: u32) -> 
 async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
     let cluster = Cluster::start(false);
     for seed in seeds() {
-        for (combine_max, mix) in [(1, Mix::Removes), (8, Mix::All)] {
+        for (combine_max, mix) in
+            [(1, Mix::Removes), (8, Mix::All), (1, Mix::All), (8, Mix::Drains)]
+        {
             let options = Options { combine_max, ..cluster.migrated().await };
             let database = options.address.rsplit('/').next().unwrap();
             cluster.log_calls(database).await;
@@ -237,8 +239,8 @@ async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_server_restarts() {
     let mut cluster = Cluster::start(true);
-    for seed in seeds() {
-        let options = cluster.migrated().await;
+    for (seed, combine_max) in seeds().flat_map(|seed| [1, 8].map(|most| (seed, most))) {
+        let options = Options { combine_max, ..cluster.migrated().await };
         cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
         let history = History::new(two(&options).await, Mix::All).await;
         let faulty = Arc::clone(&history);
