@@ -130,6 +130,10 @@ impl<D: Server> History<D> {
                     turn.lease(&mut random).await
                 }
                 _ => {
+                    // So that it is empty now and then, and floors are above what comes there.
+                    if self.mix == Mix::All && random.below(2) == 0 {
+                        turn.queue = self.queues[DEAD];
+                    }
                     let count = 1 + random.below(2) as u32;
                     match turn.look(&mut random).await {
                         Ok(()) => turn.remove(count, some_wait(&mut random)).await.map(drop),
