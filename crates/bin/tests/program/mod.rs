@@ -7,7 +7,7 @@ pub(crate) mod limits;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -81,7 +81,10 @@ impl Program {
 
     /// Waits for the next line on standard error that is no progress.
     pub(crate) fn told(&mut self) -> String {
-        let told = self.errors.recv().unwrap_or_default();
+        let told = match self.errors.recv_timeout(PATIENCE) {
+            Err(RecvTimeoutError::Timeout) => panic!("it tells of nothing"),
+            told => told.unwrap_or_default(),
+        };
         told.trim_end_matches('\n').to_owned()
     }
 
@@ -92,7 +95,19 @@ impl Program {
 
     /// Waits for the next line.
     pub(crate) fn line(&mut self) -> Value {
-        value(&self.lines.recv().expect("there is another line"))
+        value(&self.lines.recv_timeout(PATIENCE).expect("there is another line"))
+    }
+
+    /// Waits for a line by which something holds, and returns it.
+    pub(crate) fn line_when(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let line = self.line();
+            if holds(&line) {
+                return line;
+            }
+            assert!(Instant::now() < deadline, "never: {what}: {line}");
+        }
     }
 
     /// Waits for the end.

@@ -136,10 +136,9 @@ fn what_an_older_connection_loses_makes_room_on_the_newer_one() {
     relay.go_away();
     until("it asks on a newer connection", || relay.asked(1) > 3);
     relay.hold();
-    // As many as may be in flight.
-    while load.line()["in_flight"] != 256 {}
+    load.line_when("as many are in flight as may be", |line| line["in_flight"] == 256);
     relay.cut(1);
-    while errors(&load.line()) == 0 {}
+    load.line_when("an answer is lost", |line| errors(line) > 0);
     assert_eq!(load.line()["in_flight"], 256);
     relay.release();
     load.signal(libc::SIGTERM);
