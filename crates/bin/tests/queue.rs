@@ -36,10 +36,24 @@ fn load(server: &Program, flags: &str) -> Value {
     summary
 }
 
-/// Ends a server as a terminal does; its summary.
-fn ended(server: Program) -> Value {
-    server.signal(libc::SIGTERM);
-    let End { code, lines, errors } = server.end();
+/// Runs `knee-load queue` until it has counted each of these, however long that takes; its summary.
+fn load_until_counted(server: &Program, flags: &str, ops: &[&str]) -> Value {
+    let flags = format!("queue --seconds 600 --server {} {flags}", server.address());
+    let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+    let mut missing = ops.to_vec();
+    load.line_when("each is counted", |line| {
+        missing.retain(|op| count(line, op) == 0);
+        missing.is_empty()
+    });
+    let summary = ended(load);
+    assert_eq!(summary["type"], "summary");
+    summary
+}
+
+/// Ends a program as a terminal does; its summary.
+fn ended(program: Program) -> Value {
+    program.signal(libc::SIGTERM);
+    let End { code, lines, errors } = program.end();
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     lines.last().unwrap().clone()
 }
@@ -47,6 +61,10 @@ fn ended(server: Program) -> Value {
 fn count(summary: &Value, op: &str) -> u64 {
     let count = &summary["ops"][op]["count"];
     if count.is_null() { 0 } else { count.as_u64().unwrap() }
+}
+
+fn has_no_answer(line: &Value) -> bool {
+    line["ops"].as_object().unwrap().is_empty()
 }
 
 fn errors(line: &Value) -> u64 {
@@ -66,15 +84,14 @@ fn every_loop_is_served_and_counted_alike() {
     for (round, receivers, ops) in cases {
         let server = Program::serve(QUEUE, &[FEW, &["--workers", "2"]].concat());
         let flags = format!(
-            "--clients 4 --threads 2 --seconds 1 --verify --loop {round} --receivers {receivers} \
+            "--clients 4 --threads 2 --verify --loop {round} --receivers {receivers} \
              --characters 300"
         );
-        let load = load(&server, &flags);
+        let load = load_until_counted(&server, &flags, ops);
         let server = ended(server);
         assert_eq!(load["wrong_values"], 0);
         assert_eq!((&server["role"], &server["workers"]), (&"middleware".into(), &2.into()));
         for op in ops {
-            assert!(count(&load, op) > 0, "{round}: {op}");
             assert_eq!(count(&load, op), count(&server, op), "{round}: {op}");
             assert_eq!(load["ops"][op]["errors"], 0);
             // Each stage is within the one that it is a part of.
@@ -93,15 +110,13 @@ fn every_step_of_a_loop_finds_something_without_a_database() {
         ("send-remove", "any", &["send", "remove"]),
     ] {
         let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
-        let flags = format!(
-            "--clients 4 --threads 2 --seconds 1 --verify --loop {round} --receivers {receivers}"
-        );
-        let load = load(&server, &flags);
+        let flags =
+            format!("--clients 4 --threads 2 --verify --loop {round} --receivers {receivers}");
+        let load = load_until_counted(&server, &flags, ops);
         let server = ended(server);
         assert_eq!(load["wrong_values"], 0);
         for op in ops {
             let of = |name: &str| load["ops"][op][name].as_u64().unwrap();
-            assert!(count(&load, op) > 0, "{round}: {op}");
             assert_eq!(count(&load, op), count(&server, op), "{round}: {op}");
             assert_eq!((of("errors"), of("misses")), (0, 0), "{round}: {op}");
             // One message, of some 200 characters, for each that was sent.
@@ -117,7 +132,7 @@ fn every_step_of_a_loop_finds_something_without_a_database() {
 #[test]
 fn an_open_loop_sends_what_is_due() {
     let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
-    let load = load(&server, "--clients 1 --seconds 1 --rate 600 --arrivals constant");
+    let load = load(&server, "--clients 1 --seconds 3 --rate 200 --arrivals constant");
     let counts = SEED_OPS.map(|op| count(&load, op));
     let (all, unsent) = (counts.iter().sum::<u64>(), load["unsent"].as_u64().unwrap());
     // A machine with no time for it may send less, and says so.
@@ -135,11 +150,9 @@ fn what_has_no_answer_in_time_is_an_error() {
         let flags = format!("queue --server {} --clients 3 {pace}", server.address());
         let flags = [flags.as_str(), "--seconds 600 --drain-s 0.5"].join(" ");
         let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
-        // It has asked for something.
-        while load.line()["ops"].as_object().unwrap().is_empty() {}
+        load.line_when("it has asked", |line| !has_no_answer(line));
         server.signal(libc::SIGSTOP);
-        // All of a second goes by in which nothing is answered.
-        while !load.line()["ops"].as_object().unwrap().is_empty() {}
+        load.line_when("nothing is answered for a second", has_no_answer);
         load.signal(libc::SIGTERM);
         let End { code, lines, errors: told } = load.end();
         let unanswered = told.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
@@ -182,9 +195,8 @@ fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
     let who: Vec<_> = clients.iter().map(|[client, queue]| format!("{client}:{queue}")).collect();
     let (some, others) = who.split_at(4);
     let (some, others) = (some.join(","), others.join(","));
-    let flags =
-        format!("--clients 10 --seconds 0.5 --verify --characters 100 --as {some} --as {others}");
-    let load = load(&server, &flags);
+    let flags = format!("--clients 10 --verify --characters 100 --as {some} --as {others}");
+    let load = load_until_counted(&server, &flags, &SEED_OPS);
     assert_eq!(load["wrong_values"], 0);
     let summary = ended(server);
     // Nobody was registered anew, and who lists finds something at once.
@@ -274,9 +286,10 @@ fn who_is_turned_away_again_and_again_waits_longer_each_time() {
         let begun = Instant::now();
         let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
         let mut reconnects = 0;
-        while reconnects < 5 {
-            reconnects += load.line()["reconnects"].as_u64().unwrap();
-        }
+        load.line_when("it has come back", |line| {
+            reconnects += line["reconnects"].as_u64().unwrap();
+            reconnects >= 5
+        });
         load.signal(libc::SIGTERM);
         let End { lines, errors: told, .. } = load.end();
         let took = begun.elapsed();
@@ -313,7 +326,7 @@ fn the_load_has_no_flags_that_mean_nothing_to_messages() {
 #[test]
 fn each_request_is_a_line_of_the_trace() {
     let server = Program::serve(QUEUE, &["--database", "null", "--trace"]);
-    load(&server, "--seconds 0.2 --rate 50");
+    load_until_counted(&server, "--rate 50", &["send"]);
     server.signal(libc::SIGINT);
     let errors = server.end().errors;
     for (op, what) in [("register_client", ""), ("create_queue", " creator="), ("send", " sender=")]
