@@ -3,17 +3,24 @@
 
 mod program;
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use knee_ports::free_address;
-use program::{End, LOAD, Program, QUEUE, refused};
+use program::{End, LOAD, PATIENCE, Program, QUEUE, refused};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
 
 /// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A type of frames, and a flag of theirs (RFC 9113, 6.7).
+const PING: u8 = 6;
+const ACK: u8 = 1;
 
 /// A server that may open fewer files than more clients need says so.
 const FEW: &[&str] = &["--clients-max", "100"];
@@ -177,7 +184,7 @@ fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
         serde_json::from_value(summary["populate"]["clients"].clone()).unwrap();
     ended(server);
     let server = Program::serve(QUEUE, &flags);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let (counts, listed) = runtime.block_on(async {
         let address = format!("http://{}", server.address());
         let mut client =
@@ -210,21 +217,45 @@ fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
 fn ten_thousand_connections_are_served() {
     let server = Program::serve(QUEUE, &["--database", "null", "--admin", "127.0.0.1:0"]);
     knee_reactor::process::raise_open_files_limit().unwrap();
-    let mut clients: Vec<_> = (0..10_000)
-        .map(|_| {
-            let mut client = server.connect();
-            client.write_all(PREFACE).unwrap();
-            client
-        })
-        .collect();
+    // A thread of its own answers for all of them.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (taken, clients) = channel();
+    for _ in 0..10_000 {
+        let client = server.connect();
+        client.set_nonblocking(true).unwrap();
+        runtime.spawn(stay(client, taken.clone()));
+    }
     // Each of them has been taken, and has the server's settings.
-    for client in &mut clients {
-        client.read_exact(&mut [0; 9]).unwrap();
+    for _ in 0..10_000 {
+        clients.recv_timeout(PATIENCE).unwrap();
     }
     load(&server, "--clients 10 --seconds 0.5");
     server.wait_for_metric("knee_connections{role=\"middleware\"} 10000");
-    drop(clients);
+    drop(runtime);
     ended(server);
+}
+
+/// A client of HTTP/2 that asks for nothing and says that it is there whenever the server asks (RFC 9113, 6.7). It
+/// tells when it has the server's first frame.
+async fn stay(client: std::net::TcpStream, taken: Sender<()>) -> std::io::Result<()> {
+    let mut client = TcpStream::from_std(client)?;
+    client.write_all(PREFACE).await?;
+    let mut taken = Some(taken);
+    loop {
+        let mut frame = vec![0; 9];
+        client.read_exact(&mut frame).await?;
+        if let Some(taken) = taken.take() {
+            taken.send(()).unwrap();
+        }
+        let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]) as usize;
+        frame.resize(9 + length, 0);
+        client.read_exact(&mut frame[9..]).await?;
+        let [kind, flags] = &mut frame[3..5] else { unreachable!() };
+        if (*kind, *flags) == (PING, 0) {
+            *flags = ACK;
+            client.write_all(&frame).await?;
+        }
+    }
 }
 
 #[test]
