@@ -1,6 +1,7 @@
 //! A database of messages in memory that answers when it is let, and as it is told to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -41,6 +42,8 @@ struct Entries {
     /// Each with whether it is leased.
     messages: BTreeMap<MessageId, (Stored, bool)>,
     last: MessageId,
+    /// What the last call was for.
+    request: Option<Discriminant<Request>>,
     fails: Option<Failure>,
     silent: bool,
 }
@@ -96,6 +99,11 @@ impl Ledger {
     /// Calls that there have been.
     pub(crate) fn ever(&self) -> usize {
         self.0.ever.load(Ordering::SeqCst)
+    }
+
+    /// Whether the last of them was one like this.
+    pub(crate) fn was_last_asked(&self, request: &Request) -> bool {
+        self.entries(|entries| entries.request) == Some(discriminant(request))
     }
 
     /// Every call fails from now on.
@@ -299,6 +307,7 @@ impl Database for Ledger {
         if request == Request::RegisterMiddleware {
             return self.entries(|entries| entries.answer(request));
         }
+        self.entries(|entries| entries.request = Some(discriminant(&request)));
         self.0.asked.fetch_add(1, Ordering::SeqCst);
         self.0.ever.fetch_add(1, Ordering::SeqCst);
         let _asked = Asked(&self.0.asked);

@@ -11,6 +11,7 @@ use knee_rpc::queue::{
     CreateQueueRequest, Outgoing, RegisterClientRequest, RemoveRequest, SendRequest, Stored,
 };
 use knee_serving::{Limits, Shards, runtime};
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
@@ -147,6 +148,23 @@ pub(crate) async fn remove(
     let mut messages = response.into_inner().messages;
     assert!(messages.len() <= 1);
     Ok(messages.pop().map(|Stored { content, .. }| content))
+}
+
+/// What comes of something that does not take long.
+pub(crate) async fn soon<T>(something: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, something).await.expect("it comes soon")
+}
+
+/// Asks until that is answered.
+pub(crate) async fn at_last<T>(mut ask: impl AsyncFnMut() -> Result<T, Status>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(status) => assert!(Instant::now() < deadline, "{status}"),
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Waits until something holds.

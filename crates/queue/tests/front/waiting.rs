@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use knee_queue::database::Failure;
 use knee_queue::grpc::Settings;
+use knee_queue::operation::Request;
 use knee_rpc::queue::{CountsRequest, DeleteQueueRequest, LeaseRequest};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tonic::Code;
 
 use crate::ledger::Ledger;
 use crate::server::{
-    Client, LONG_MS, PATIENCE, Server, create, register, remove, send, settings, until,
+    Client, LONG_MS, Server, at_last, create, register, remove, send, settings, soon, until,
 };
 
 /// A client, its number, and a queue of its own.
@@ -44,10 +44,10 @@ async fn a_message_is_waited_for_without_a_worker() {
     let (mut client, me, queue) = begin(&server).await;
     let mut waiters = wait(&ledger, &server, &[(me, queue), (me, queue)]).await;
     send(&mut client, (me, me, queue), "it").await.unwrap();
-    let (first, content) = waiters.join_next().await.unwrap().unwrap();
+    let (first, content) = soon(waiters.join_next()).await.unwrap().unwrap();
     assert_eq!((first, content.unwrap().unwrap().as_str()), (0, "it"));
     send(&mut client, (me, 0, queue), "for anybody").await.unwrap();
-    let (second, content) = waiters.join_next().await.unwrap().unwrap();
+    let (second, content) = soon(waiters.join_next()).await.unwrap().unwrap();
     assert_eq!((second, content.unwrap().unwrap().as_str()), (1, "for anybody"));
     assert_eq!(ledger.listeners(), 1);
 }
@@ -90,7 +90,7 @@ async fn one_arrival_may_stand_for_many_messages() {
     }
     ledger.tell(queue, 0);
     for _ in receivers {
-        let (_, content) = waiters.join_next().await.unwrap().unwrap();
+        let (_, content) = soon(waiters.join_next()).await.unwrap().unwrap();
         assert_eq!(content.unwrap().unwrap(), "one");
     }
 }
@@ -107,7 +107,7 @@ async fn whoever_lags_behind_looks() {
     // More than it remembers, of a queue that nobody waits in.
     (0..100).for_each(|_| ledger.tell(queue + 1000, me));
     for _ in 0..2 {
-        waiters.join_next().await.unwrap().unwrap().1.unwrap().unwrap();
+        soon(waiters.join_next()).await.unwrap().unwrap().1.unwrap().unwrap();
     }
 }
 
@@ -132,14 +132,14 @@ async fn who_is_woken_and_leaves_lets_the_next_one_have_it() {
         ledger.tell(queue, me);
         until("the first one is woken", || come() == before + 1).await;
         gone.abort_all();
-        while gone.join_next().await.is_some() {}
+        while soon(gone.join_next()).await.is_some() {}
         until("the next one is woken", || come() == before + 2).await;
         if is_looking {
             ledger.answer(1);
         } else {
             ledger.let_watch(10);
         }
-        let outcome = timeout(PATIENCE, next.join_next()).await.expect("it looks");
+        let outcome = soon(next.join_next()).await;
         assert_eq!(outcome.unwrap().unwrap().1.unwrap().unwrap(), "it");
     }
 }
@@ -152,7 +152,7 @@ async fn all_who_wait_are_told_that_their_queue_is_gone() {
     let other = register(&mut client).await;
     let mut waiters = wait(&ledger, &server, &[(me, queue), (other, queue), (me, queue)]).await;
     client.delete_queue(DeleteQueueRequest { queue }).await.unwrap();
-    while let Some(outcome) = waiters.join_next().await {
+    while let Some(outcome) = soon(waiters.join_next()).await {
         assert_eq!(outcome.unwrap().1.unwrap_err().code(), Code::NotFound);
     }
 }
@@ -163,14 +163,15 @@ async fn all_who_wait_are_told_that_the_server_ends() {
     let mut server = Server::start(ledger.clone());
     let (_, me, queue) = begin(&server).await;
     let mut waiters = wait(&ledger, &server, &[(me, queue), (me, queue)]).await;
-    server.shut_down();
-    while let Some(outcome) = waiters.join_next().await {
+    server.begin_to_end();
+    while let Some(outcome) = soon(waiters.join_next()).await {
         let status = outcome.unwrap().1.unwrap_err();
         assert_eq!(
             (status.code(), status.message()),
             (Code::Unavailable, "the server ends: nothing was done")
         );
     }
+    server.shut_down();
 }
 
 #[tokio::test]
@@ -183,8 +184,7 @@ async fn no_more_than_allowed_wait() {
     assert_eq!(status.code(), Code::ResourceExhausted);
     drop(waiters);
     // Their places are free once they are gone.
-    let wait_ms = 1;
-    while remove(&mut client, (me, queue), wait_ms).await.is_err() {}
+    at_last(async || remove(&mut client, (me, queue), 1).await).await;
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn a_wait_is_over_in_time_though_nobody_can_listen() {
         waiters
     };
     let mut waiters = waits(100).await;
-    while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("it is over") {
+    while let Some(outcome) = soon(waiters.join_next()).await {
         assert_eq!(outcome.unwrap().unwrap(), None);
     }
     // All of them want one thing, which comes at some time, for whoever waits then.
@@ -221,7 +221,7 @@ async fn a_wait_is_over_in_time_though_nobody_can_listen() {
     ledger.fail(Failure::Unavailable("it cannot be heard".into()));
     // Who came too late for the attempt that is under way makes one of his own.
     ledger.let_listen(20);
-    while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("they are told") {
+    while let Some(outcome) = soon(waiters.join_next()).await {
         assert_eq!(outcome.unwrap().unwrap_err().message(), "it cannot be heard");
     }
     ledger.hold_listens();
@@ -230,7 +230,7 @@ async fn a_wait_is_over_in_time_though_nobody_can_listen() {
     let mut waiters = waits(LONG_MS).await;
     until("it is tried again", || ledger.ever() == before + 20 && ledger.listened() > 1).await;
     server.begin_to_end();
-    while let Some(outcome) = timeout(PATIENCE, waiters.join_next()).await.expect("they are told") {
+    while let Some(outcome) = soon(waiters.join_next()).await {
         assert_eq!(outcome.unwrap().unwrap_err().message(), "the server ends: nothing was done");
     }
     server.shut_down();
@@ -245,15 +245,16 @@ async fn a_wait_is_over_in_time_though_no_worker_is_free() {
     let mut waiter = server.client().await;
     let before = ledger.ever();
     ledger.answer(2);
-    let waiting = tokio::spawn(async move { remove(&mut waiter, (me, queue), 1000).await });
+    let waiting = tokio::spawn(async move { remove(&mut waiter, (me, queue), 10_000).await });
     until("it looks twice", || ledger.ever() == before + 2 && ledger.asked() == 0).await;
     let counting = tokio::spawn(async move { client.counts(CountsRequest {}).await });
     until("the worker is at work", || ledger.asked() == 1).await;
+    assert!(ledger.was_last_asked(&Request::Counts));
     ledger.tell(queue, me);
-    let outcome = timeout(PATIENCE, waiting).await.expect("it is over");
+    let outcome = soon(waiting).await;
     assert_eq!(outcome.unwrap().unwrap(), None);
     ledger.answer(1);
-    counting.await.unwrap().unwrap();
+    soon(counting).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -267,5 +268,5 @@ async fn leases_are_waited_for_as_well() {
     let leased = tokio::spawn(async move { waiter.lease(lease).await });
     until("it looks twice", || ledger.ever() >= before + 2 && ledger.asked() == 0).await;
     send(&mut client, (me, me, queue), "it").await.unwrap();
-    assert_eq!(leased.await.unwrap().unwrap().into_inner().leases.len(), 1);
+    assert_eq!(soon(leased).await.unwrap().unwrap().into_inner().leases.len(), 1);
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::ledger::Ledger;
-use crate::server::{Server, settings, until};
+use crate::server::{Server, at_last, settings, soon, until};
 
 #[tokio::test]
 async fn no_more_requests_than_workers_ask_the_database_and_no_more_than_allowed_wait() {
@@ -21,7 +21,7 @@ async fn no_more_requests_than_workers_ask_the_database_and_no_more_than_allowed
     }
     // Those that are too many are told at once.
     for _ in 0..4 {
-        let status = calls.join_next().await.unwrap().unwrap().unwrap_err();
+        let status = soon(calls.join_next()).await.unwrap().unwrap().unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
         let message = "5 requests wait for a worker already: nothing was done";
         assert!(status.message().starts_with(message), "{status}");
@@ -30,12 +30,12 @@ async fn no_more_requests_than_workers_ask_the_database_and_no_more_than_allowed
     assert_eq!(ledger.ever(), 3);
     ledger.answer(2);
     for _ in 0..2 {
-        calls.join_next().await.unwrap().unwrap().unwrap();
+        soon(calls.join_next()).await.unwrap().unwrap().unwrap();
     }
     until("two more ask", || ledger.ever() == 5).await;
     assert_eq!(ledger.asked(), 3);
     ledger.answer(6);
-    while let Some(outcome) = calls.join_next().await {
+    while let Some(outcome) = soon(calls.join_next()).await {
         outcome.unwrap().unwrap();
     }
     assert_eq!(ledger.ever(), 8);
@@ -52,13 +52,13 @@ async fn who_leaves_gives_up_the_worker_and_the_place_in_the_queue() {
         calls.spawn(async move { client.counts(CountsRequest {}).await });
     }
     // The third one is told so; by then one asks, and one waits.
-    let status = calls.join_next().await.unwrap().unwrap().unwrap_err();
+    let status = soon(calls.join_next()).await.unwrap().unwrap().unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     calls.abort_all();
     let mut client = server.client().await;
     until("nobody asks", || ledger.asked() == 0).await;
     ledger.answer(100);
-    while client.counts(CountsRequest {}).await.is_err() {}
+    at_last(async || client.counts(CountsRequest {}).await).await;
 }
 
 #[tokio::test]
@@ -70,6 +70,6 @@ async fn what_is_under_way_is_answered_before_the_end() {
     until("it asks", || ledger.asked() == 1).await;
     server.begin_to_end();
     ledger.answer(1);
-    call.await.unwrap().unwrap();
+    soon(call).await.unwrap().unwrap();
     server.shut_down();
 }
