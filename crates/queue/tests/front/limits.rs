@@ -13,7 +13,9 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status, Streaming};
 
 use crate::ledger::Ledger;
-use crate::server::{Client, LONG_MS, PATIENCE, Server, create, register, remove, send, settings};
+use crate::server::{
+    Client, PATIENCE, Server, at_last, create, register, send, settings, soon, waits,
+};
 
 /// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -45,16 +47,15 @@ async fn who_does_nothing_is_left_and_who_waits_for_a_message_is_not() {
     let mut client = patient.client().await;
     let me = register(&mut client).await;
     let queue = create(&mut client, me).await;
-    let server = Server::with(idle_max(Duration::from_millis(500)), ledger);
+    let server = Server::with(idle_max(Duration::from_millis(500)), ledger.clone());
     let mut client = server.client().await;
-    let mut waiter = server.client().await;
-    let waiting = tokio::spawn(async move { remove(&mut waiter, (me, queue), LONG_MS).await });
+    let (_, waiting) = waits(&ledger, async || server.client().await, (me, queue)).await;
     let mut idle = connect(&server);
     idle.write_all(PREFACE).unwrap();
     assert!(tokio::task::spawn_blocking(move || is_closed(&mut idle)).await.unwrap());
     // Its connection may have been closed: it has another one then.
-    while send(&mut client, (me, me, queue), "it").await.is_err() {}
-    assert_eq!(waiting.await.unwrap().unwrap().unwrap(), "it");
+    at_last(async || send(&mut client, (me, me, queue), "it").await).await;
+    assert_eq!(soon(waiting).await.unwrap().unwrap().unwrap(), "it");
 }
 
 #[tokio::test]
@@ -69,7 +70,7 @@ async fn who_comes_where_all_places_are_taken_is_told_at_once() {
     first.counts(CountsRequest {}).await.unwrap();
     drop(first);
     let mut third = server.client().await;
-    while third.counts(CountsRequest {}).await.is_err() {}
+    at_last(async || third.counts(CountsRequest {}).await).await;
 }
 
 #[tokio::test]
@@ -106,14 +107,12 @@ impl Unread {
         let endpoint = endpoint.initial_stream_window_size(65_535);
         let request = ReadAllRequest { receiver: me, queue: to.2 };
         // A machine that stands still may have it left before it asks.
-        let deadline = Instant::now() + PATIENCE;
-        let reader = loop {
+        let reader = at_last(async || {
             let mut reader = Client::new(endpoint.connect().await.unwrap());
-            match reader.read_all(request).await {
-                Ok(answer) => break (reader, answer),
-                Err(status) => assert!(Instant::now() < deadline, "{status}"),
-            }
-        };
+            let answer = reader.read_all(request).await?;
+            Ok((reader, answer))
+        });
+        let reader = reader.await;
         Unread { server, _reader: reader, to }
     }
 

@@ -11,9 +11,12 @@ use knee_rpc::queue::{
     CreateQueueRequest, Outgoing, RegisterClientRequest, RemoveRequest, SendRequest, Stored,
 };
 use knee_serving::{Limits, Shards, runtime};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::ledger::Ledger;
 
 pub(crate) type Client = QueueClient<Channel>;
 
@@ -148,6 +151,33 @@ pub(crate) async fn remove(
     let mut messages = response.into_inner().messages;
     assert!(messages.len() <= 1);
     Ok(messages.pop().map(|Stored { content, .. }| content))
+}
+
+/// Who waits for a message by a connection, and what comes of it.
+pub(crate) type Waits = (Client, JoinHandle<Result<Option<String>, Status>>);
+
+/// Connects, and waits for a message of `(receiver, queue)`, until the server knows that. A machine that stands still
+/// may have a connection left before anything is asked by it: only then it is tried again.
+pub(crate) async fn waits(
+    ledger: &Ledger,
+    connect: impl AsyncFn() -> Client,
+    (receiver, queue): (u32, u32),
+) -> Waits {
+    let (before, deadline) = (ledger.ever(), Instant::now() + PATIENCE);
+    loop {
+        let client = connect().await;
+        let mut waiter = client.clone();
+        let waiting =
+            tokio::spawn(async move { remove(&mut waiter, (receiver, queue), LONG_MS).await });
+        while ledger.ever() == before && !waiting.is_finished() {
+            assert!(Instant::now() < deadline, "nobody waits");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if ledger.ever() > before {
+            return (client, waiting);
+        }
+        assert!(Instant::now() < deadline, "{:?}", waiting.await);
+    }
 }
 
 /// What comes of something that does not take long.

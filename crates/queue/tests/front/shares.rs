@@ -1,6 +1,6 @@
 //! What a connection may take, and for how long where nothing of it moves.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use knee_queue::grpc::Settings;
 use knee_rpc::queue::{ReadAllRequest, ReadAllResponse};
@@ -8,7 +8,7 @@ use knee_serving::Limits;
 use tonic::{Code, Status, Streaming};
 
 use crate::ledger::Ledger;
-use crate::server::{Client, LONG_MS, PATIENCE, Server, create, register, remove, send, settings};
+use crate::server::{Client, Server, at_last, create, register, send, settings, soon, waits};
 
 /// Begins to read what nobody will take, until that is refused.
 async fn fill(client: &mut Client, request: ReadAllRequest) -> Vec<Streaming<ReadAllResponse>> {
@@ -60,24 +60,20 @@ async fn an_answer_is_given_up_that_nobody_takes_though_its_client_waits_for_a_m
     send_large(&mut client, (receiver, queue), 2).await.unwrap();
     let limits = Limits { idle_max: Some(Duration::from_millis(500)), ..settings().limits };
     let settings = Settings { messages_bytes_max: 4 << 20, limits, ..settings() };
-    let server = Server::with(settings, ledger);
+    let server = Server::with(settings, ledger.clone());
     let mut client = server.client().await;
-    let mut slow = server.narrow_client().await;
-    let mut waiter = slow.clone();
-    let waiting =
-        tokio::spawn(async move { remove(&mut waiter, (receiver, empty), LONG_MS).await });
+    let (mut slow, waiting) =
+        waits(&ledger, async || server.narrow_client().await, (receiver, empty)).await;
     let request = ReadAllRequest { receiver, queue };
     let mut answers = fill(&mut slow, request).await;
-    let deadline = Instant::now() + PATIENCE;
-    while slow.read_all(request).await.is_err() {
-        assert!(Instant::now() < deadline, "what nobody takes has its room for ever");
-    }
+    // What nobody takes has its room not for ever.
+    at_last(async || slow.read_all(request).await).await;
     let outcome = async {
         while answers[0].message().await?.is_some() {}
         Ok::<_, Status>(())
     };
-    assert_eq!(outcome.await.unwrap_err().code(), Code::Aborted);
+    assert_eq!(soon(outcome).await.unwrap_err().code(), Code::Aborted);
     // Its connection was there all the time.
-    while send(&mut client, (receiver, receiver, empty), "it").await.is_err() {}
-    assert_eq!(waiting.await.unwrap().unwrap().unwrap(), "it");
+    at_last(async || send(&mut client, (receiver, receiver, empty), "it").await).await;
+    assert_eq!(soon(waiting).await.unwrap().unwrap().unwrap(), "it");
 }
