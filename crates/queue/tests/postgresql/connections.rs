@@ -74,7 +74,11 @@ async fn who_asked_first_has_the_connection_first() {
 #[tokio::test]
 async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
     let cluster = Cluster::shared();
-    let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
+    let options = cluster.migrated().await;
+    // Who prepares is not given up, however slow that is.
+    let patient = Desk::open(&options).await;
+    let (client, queue) = patient.begin().await;
+    let (proxy, options) = Proxy::start(&options).await;
     let options = Options {
         address: format!("{}?connect_timeout=3", options.address),
         connections: 1,
@@ -87,10 +91,12 @@ async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
     proxy.hold(false);
     for combine_max in [1, 4] {
         let options = Options { combine_max, ..options.clone() };
-        let desk = Desk::open(&options).await;
-        let (client, queue) = desk.begin().await;
-        proxy.silence(true);
+        // A machine that stands still may have a connection given up that only is slow.
+        let opened = patient.at_last(async || Postgres::open(&options).await.ok());
+        let desk = Desk(opened.await);
         let send = || desk.send_all(client, vec![outgoing(client, queue, "x")]);
+        patient.at_last(async || send().await.ok()).await;
+        proxy.silence(true);
         let failed = timeout(PATIENCE, send()).await.expect("it ends");
         assert!(matches!(&failed, Err(Failure::Unknown(_))), "{failed:?}");
         // The turn is not lost with the connection, nor with one that cannot be opened.
@@ -101,7 +107,7 @@ async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
         let failed = timeout(PATIENCE, desk.0.arrivals()).await.expect("it ends");
         assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
         proxy.silence(false);
-        send().await.unwrap();
+        patient.at_last(async || send().await.ok()).await;
         proxy.silence(true);
         let failed = timeout(PATIENCE, desk.ask(Request::Counts)).await.expect("it ends");
         assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
