@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import statistics
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from knee.dataset import Dataset, RunFolder
 from knee.deployment import Progress
 from knee.design import runs
 from knee.hosts.local import LocalHost
-from knee.laws import laws_of_run
+from knee.laws import TOLERANCE, laws_of_run
 from knee.pgbench import OPERATION
 from knee.run import Lab
 
@@ -32,7 +33,8 @@ SHORT = ("measure.repetitions=1", "measure.seconds=6", "measure.warmup_s=1", "me
 UNSYNCED = "store.durability=none"
 """A disk that others keep busy may take seconds for a commit: what is measured is not how long it does."""
 VERIFIED = "workload.verify=true"
-
+STEPS = {"send", "list_queues", "read_all", "remove"}
+"""What a client asks for in each round, unless it is told otherwise."""
 
 DATABASE_OF_THEIR_OWN = {
     "PGPASSWORD": "of another database",
@@ -128,7 +130,7 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
     with Watch(tmp_path) as watch:
         dataset, _ = run(tmp_path, "queue-factorial-system", *factors, "workload.backlog=2000", VERIFIED)
     asked = dataset.totals.filter(role="load").group_by("op").agg(pl.col("count").sum(), pl.col("errors").sum())
-    assert set(asked["op"]) >= {"send", "list_queues", "read_all", "remove"}
+    assert set(asked["op"]) >= STEPS
     assert asked["errors"].sum() == 0
     # What two middlewares pass on is for who asks, in its order, and as it was sent.
     assert dataset.summaries.filter(role="load")["wrong_values"].to_list() == [0, 0]
@@ -142,17 +144,8 @@ def test_messages_pass_through_two_middlewares_and_a_database_that_is_gone_after
     laws = laws_of_run(dataset)
     (check,) = [one for one in laws.conservation if one.tier == "middlewares"]
     assert check.verdict == "holds", check
-    # Of each type the others are think time, without which there would be many more. Of a client's first and last
-    # cycle only a part is in those seconds, up to some hundredths of them on a machine that has much else to do.
-    interactive = laws_of_run(dataset, tolerance=0.2).interactive
-    types = {one.request_type: one for one in interactive if one.view == "client" and one.request_type}
-    assert set(types) == {"send", "list_queues", "read_all", "remove"}
-    for one in types.values():
-        predicted, measured = one.throughput.predicted.estimate, one.throughput.measured.estimate
-        alone = 8000 / one.response_ms.measured.estimate
-        # Some seconds may have few of each. What remains of a cycle for one of them is further off, and not asserted.
-        assert one.visits_declared and predicted == pytest.approx(measured, rel=0.3), one
-        assert alone > 1.5 * measured, one
+    # How well the law holds for each type is for a test that has the machine to itself.
+    assert {one.request_type for one in laws.interactive if one.visits_declared} == STEPS
     # The database has told nothing, and was watched with all its processes.
     assert dataset.probes.filter(target="store-0")["cpu_user_s"].sum() > 0
     assert not left_behind(tmp_path)
@@ -217,6 +210,21 @@ def test_a_middleware_needs_no_database_of_its_own(tmp_path: Path, store: str) -
     totals = dataset.totals.filter(role="load")
     assert totals["count"].sum() > 0 and totals["errors"].sum() == 0
     assert dataset.summaries.filter(role="load")["wrong_values"].to_list() == [0]
+
+
+@pytest.mark.alone
+def test_the_interactive_law_holds_for_each_type_with_the_others_as_think_time(tmp_path: Path) -> None:
+    # Who asks for a message of anybody's finds none in some rounds: the types do not occur equally often.
+    factors = ("store.kind=sqlite", "load.hosts=1", "load.clients=[4, 8, 16]", "workload.receivers=any")
+    dataset, _ = run(tmp_path, "queue-middleware-alone", *factors, "workload.think_ms=1", "measure.seconds=8")
+    checks = [one for one in laws_of_run(dataset).interactive if one.view == "client"]
+    types = {request_type: [one for one in checks if one.request_type == request_type] for request_type in STEPS}
+    for request_type, of_type in types.items():
+        assert len(of_type) == 3 and all(one.visits_declared for one in of_type)
+        residuals = [one.throughput.residual.estimate for one in of_type]
+        # The law is an identity but for what is under way at both ends of the observation: where the machine stands
+        # still at one of them, that is much, which it does in one run and not in all.
+        assert abs(statistics.median(residuals)) <= TOLERANCE, (request_type, residuals)
 
 
 def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
