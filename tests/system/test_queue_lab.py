@@ -7,13 +7,12 @@ import re
 import statistics
 import subprocess
 import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 import psutil
 import pytest
+from credentials import Watch
 
 from knee import programs, spec
 from knee.connections import connection_pools
@@ -62,55 +61,6 @@ def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
     assert done.returncode == 0, done.stderr
     (path,) = (folder / "runs" / experiment).iterdir()
     return Dataset.open(path), done.stderr
-
-
-class Watch:
-    """Looks for the password of a lab's database in the list of processes, for as long as it lasts."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look_until_over)
-        self.password = ""
-        self.programs: set[str] = set()
-        """What ran meanwhile that has to do with the folder; what is soon done may be missing."""
-        self.said_by: list[bytes] = []
-        """Command lines with the password."""
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look_until_over(self) -> None:
-        while not self._over.wait(0.02):
-            # It comes and goes while it is looked for.
-            with suppress(FileNotFoundError):
-                for file in self._folder.glob("runs/*/.*.scratch/password"):
-                    self.password = file.read_text(encoding="ascii") or self.password
-            if self.password:
-                self._look()
-
-    def _look(self) -> None:
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                line = (process / "cmdline").read_bytes()
-                if self.password.encode() in line:
-                    self.said_by.append(line)
-                if str(self._folder).encode() in line:
-                    self.programs.add(Path(line.split(b"\0")[0].decode()).name)
-
-    def assert_kept(self) -> None:
-        """That nobody else could read the password, and that nobody can now."""
-        assert len(self.password) > 20
-        assert not self.said_by
-        for file in self._folder.rglob("*"):
-            if file.is_file():
-                told = pl.read_parquet(file).write_json().encode() if file.suffix == ".parquet" else file.read_bytes()
-                assert self.password.encode() not in told, file
 
 
 def started(dataset: Dataset) -> set[str]:
