@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -211,7 +212,7 @@ class Stopped(LocalProcess):
     def poll(self) -> int | None:
         return None
 
-    def stop(self, grace_s: float) -> int:
+    def end(self, grace_s: float) -> None:
         raise KeyboardInterrupt
 
     def kill(self) -> None:
@@ -220,7 +221,7 @@ class Stopped(LocalProcess):
     def close_share(self) -> None:
         pass
 
-    def wait(self, timeout_s: float) -> int:
+    def wait_ended(self, timeout_s: float) -> int:
         self.waited = True
         if not self.ends:
             raise ProcessError("it did not end")
@@ -246,10 +247,31 @@ def test_a_process_that_has_ended_is_not_waited_for_while_what_it_started_can_pr
         monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
         with pytest.raises(ProcessError, match="shell ended, but something that it started may still print"):
             process.wait(timeout_s=60)
-        monkeypatch.undo()
     finally:
         os.kill(left, signal.SIGKILL)
+    wait_until(lambda: not any(pump.is_alive() for pump in process._pumps), "nobody prints any more", 60)
     assert process.wait(timeout_s=60) == 3
+
+
+def test_whoever_can_still_print_takes_nobody_elses_grace_and_is_waited_for_once(
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polite = started.shell("""trap "exit 0" TERM; echo '{"left": 0}'; while :; do sleep 0.05; done""")
+    # Stopped before the other, as it was started after it; with nobody's share, which would end what it leaves.
+    leaving = """sleep 600 & trap "exit 0" TERM; echo "{\\"left\\": $!}"; while :; do sleep 0.05; done"""
+    leaver = started.start(Command("leaver", "store", ("/bin/sh", "-c", leaving)))
+    wait_until(lambda: len(started.messages) == 2, "both can be told to end", 60)
+    (left,) = (message["left"] for message in started.messages if message["left"])
+    try:
+        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
+        with pytest.raises(ProcessError, match="leaver ended, but something that it started may still print"):
+            host.close(grace_s=60)
+        assert (polite.poll(), leaver.poll()) == (0, 0)
+        # Nor is it waited for by whoever has more time.
+        with pytest.raises(ProcessError, match="may still print"):
+            leaver.wait_printed(math.inf)
+    finally:
+        os.kill(left, signal.SIGKILL)
 
 
 def test_an_interrupt_during_a_start_comes_after_the_process_is_known(

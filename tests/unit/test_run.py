@@ -396,14 +396,17 @@ class Served:
     def poll(self) -> int | None:
         return None if self.is_served else 0
 
-    def stop(self, _grace_s: float) -> int:
-        raise ProcessError("it did not end")
+    def end(self, _grace_s: float) -> None:
+        pass
 
     def kill(self) -> None:
         self.is_served = False
 
-    def wait(self, _timeout_s: float) -> int:
+    def wait_ended(self, _timeout_s: float) -> int:
         return 0
+
+    def wait_printed(self, _deadline_s: float) -> None:
+        pass
 
     def close_share(self) -> None:
         pass

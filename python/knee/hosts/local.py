@@ -9,6 +9,7 @@ started from the main thread.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -17,7 +18,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -55,6 +55,7 @@ class LocalProcess:
         self._ready = threading.Event()
         self._listen: str | None = None
         self._storage_error: StorageError | None = None
+        self._printed_by = math.inf
         with writing(lines):
             lines_file, log_file = FileIO(lines, "w"), FileIO(log, "w")
         self._share = None if command.cpus is None else CpuShare(command.cpus)
@@ -107,18 +108,32 @@ class LocalProcess:
 
     def wait(self, timeout_s: float) -> int:
         """See Process."""
+        code = self.wait_ended(timeout_s)
+        # Before what it printed, which waits for whoever else can still print.
+        self.close_share()
+        self.wait_printed(time.monotonic() + _PRINTED_S)
+        return code
+
+    def wait_ended(self, timeout_s: float) -> int:
+        """Block until the process ends, whatever it printed; return the exit code.
+
+        Raises ProcessError when it does not end in time.
+        """
         try:
-            code = self._popen.wait(timeout_s)
+            return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise ProcessError(f"{self.command.process} did not end within {timeout_s:.0f} s") from None
-        # Before the pumps, which wait for whoever else can still print.
-        self.close_share()
-        deadline = time.monotonic() + _PRINTED_S
+
+    def wait_printed(self, deadline_s: float) -> None:
+        """Block until everything that a process printed is on disk, which has ended.
+
+        Raises ProcessError when it is not by then (of the monotonic clock), or was not by an earlier time.
+        """
+        self._printed_by = min(self._printed_by, deadline_s)
         for pump in self._pumps:
-            pump.join(max(0.0, deadline - time.monotonic()))
+            pump.join(max(0.0, self._printed_by - time.monotonic()))
             if pump.is_alive():
                 raise ProcessError(f"{self.command.process} ended, but something that it started may still print")
-        return code
 
     def close_share(self) -> None:
         """Give back its share of the processors, once it has ended, and end what it has left there."""
@@ -127,12 +142,16 @@ class LocalProcess:
 
     def stop(self, grace_s: float) -> int:
         """See Process."""
+        self.end(grace_s)
+        return self.wait(_KILLED_S)
+
+    def end(self, grace_s: float) -> None:
+        """Ask the process to finish, and kill it when it does not within the grace."""
         self._popen.send_signal(self.command.ends_by)
         try:
             self._popen.wait(grace_s)
         except subprocess.TimeoutExpired:
-            self._popen.kill()
-        return self.wait(_KILLED_S)
+            self.kill()
 
     def kill(self) -> None:
         """End the process at once, without waiting until it has."""
@@ -253,10 +272,9 @@ class LocalHost:
         with interrupts_deferred():
             running = [process for process in reversed(self._processes) if process.poll() is None]
             ending = Ending()
-            # One that does not end is told of below, where it is waited for again.
-            with ending.gathering(), suppress(ProcessError):
+            with ending.gathering():
                 for process in running if grace_s else ():
-                    interruptible(process.stop, grace_s)
+                    interruptible(process.end, grace_s)
             # Whoever interrupts that does not want to wait: no grace for those that are left.
             for process in running:
                 with ending.gathering():
@@ -264,11 +282,16 @@ class LocalHost:
             for process in running:
                 # Of one that the kernel does not let go of, the others know nothing.
                 with ending.gathering():
-                    process.wait(_KILLED_S)
+                    process.wait_ended(_KILLED_S)
             # Also of those that had ended by themselves, for which nobody has waited.
             for process in self._processes:
                 with ending.gathering():
                     process.close_share()
+            deadline_s = time.monotonic() + _PRINTED_S
+            for process in self._processes:
+                if process.poll() is not None:
+                    with ending.gathering():
+                        process.wait_printed(deadline_s)
             self._processes.clear()
             self._ports.close()
             ending.raise_any()
