@@ -23,7 +23,7 @@ from knee.commands import Command
 from knee.commands_queue import Identity
 from knee.dataset import Outcome, RunFolder, writing
 from knee.design import Run
-from knee.errors import ProcessError, StorageError
+from knee.errors import KneeError, ProcessError, StorageError, UnendedError
 from knee.hosts import Host, Process
 from knee.interrupts import interrupts_deferred
 from knee.probe import Probe, Sample
@@ -130,6 +130,7 @@ class Deployment:
     def clear(self) -> str | None:
         """Remove what was made elsewhere, once all processes are gone; what could not be, and why.
 
+        Raises UnendedError, which says that as well, when a process goes on that was to remove it.
         To be called with interrupts deferred: one that ended it half-way would leave what nobody hears of.
         """
         return None
@@ -310,15 +311,19 @@ class QueueDeployment(Deployment):
             asking = self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark)))
             self._finished(asking, _DATABASE_MADE_S)
         except (ProcessError, StorageError) as error:
-            reasons = [str(error)]
+            reasons: list[KneeError] = [error]
             try:
                 self._host.close(0)
             except ProcessError as unended:
-                reasons.append(str(unended))
-            return (
-                f"the schema knee_queue may be left in {url} and could not be removed: {'; '.join(reasons)}; "
+                reasons.append(unended)
+            left = (
+                f"the schema knee_queue may be left in {url} and could not be removed: "
+                f"{'; '.join(map(str, reasons))}; "
                 f'if the comment on knee_queue there is "{mark}", remove it with DROP SCHEMA knee_queue CASCADE'
             )
+            if isinstance(reasons[-1], UnendedError):
+                raise UnendedError(left) from None
+            return left
         return None
 
     def _note(self, command: Command, message: dict[str, Any]) -> None:

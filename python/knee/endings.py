@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from knee.errors import KneeError, StorageError
+from knee.errors import KneeError, StorageError, UnendedError
 
 
 class Ending:
     """Gathers what ends something and what fails while that is cleaned up, to raise all of it as one.
 
     An interrupt stays an interrupt, of which a fault of the lab's own becomes the cause; beside anything else a fault
-    stays that. Of what a person can act on, that the run folder cannot be written goes first, as it ends the lab.
-    Whichever it is says what the others would have said.
+    stays that. Of what a person can act on, what ends the lab goes first: that the run folder cannot be written, or
+    that a process goes on. Whichever it is says what the others would have said.
     """
 
     def __init__(self, by: BaseException | None = None) -> None:
@@ -43,7 +43,8 @@ def _both(first: BaseException, second: BaseException) -> BaseException:
         if not isinstance(one, KneeError):
             one.add_note("; ".join(_words(other)))
             return one
-    kind = StorageError if isinstance(second, StorageError) else type(first)
+    ending = (kind for kind in (StorageError, UnendedError) if isinstance(first, kind) or isinstance(second, kind))
+    kind = next(ending, type(first))
     # Some are made of more than their words.
     return (kind if kind.__init__ is KneeError.__init__ else KneeError)("; ".join(words))
 

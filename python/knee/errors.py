@@ -9,6 +9,7 @@ KneeError                what a person did or met; printed as text, never as a t
 ├── ProgramError         a program that the lab starts is not installed     (exit code 2)
 ├── StorageError         the run folder cannot be written                   (exit code 1)
 └── ProcessError         a started process failed or did not get ready      (exit code 1)
+    └── UnendedError     one goes on, and would beside whatever comes next  (exit code 1)
 """
 
 from __future__ import annotations
@@ -62,3 +63,7 @@ class StorageError(KneeError):
 
 class ProcessError(KneeError):
     """A process did not start, did not get ready in time, or ended when it should not have."""
+
+
+class UnendedError(ProcessError):
+    """A process, or what it has started, goes on although it was killed: nothing can be measured beside it."""

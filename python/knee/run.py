@@ -21,7 +21,7 @@ from knee.dataset import Outcome, RunFolder
 from knee.deployment import GRAPH_TIMEOUT_S, Deployment, LateStartError, Progress, deployment_of
 from knee.design import Run
 from knee.endings import Ending
-from knee.errors import DatasetError, ProcessError, SpecError
+from knee.errors import DatasetError, ProcessError, SpecError, UnendedError
 from knee.hosts import Host
 from knee.interrupts import interruptible, interruptible_anew, interrupts_deferred, raise_deferred
 from knee.intervals import counted
@@ -64,7 +64,7 @@ class Lab:
         """Make the runs; one that fails is recorded as such and the rest goes on. To be called from the main thread.
 
         Raises StorageError when the folder cannot be written, ProgramError when something is not installed,
-        ProcessError when the graph that the stores are to hold cannot be made;
+        ProcessError when the graph that the stores are to hold cannot be made, UnendedError when a process goes on;
         KeyboardInterrupt passes through after the run is marked. In each case all processes are stopped, and nothing
         is left of what the stores kept on disk.
 
@@ -124,7 +124,8 @@ class Lab:
         try:
             outcome = self._measure(run, started, room)
         except ProcessError as error:
-            ending, failed = Ending(error), error
+            # Beside one that goes on there is no other run.
+            ending, failed = Ending(error), None if isinstance(error, UnendedError) else error
             outcome = Outcome("failed", reason=str(error))
         except KeyboardInterrupt as interrupt:
             ending = Ending(interrupt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from knee.endings import Ending
-from knee.errors import DatasetError, KneeError, ProcessError, StorageError
+from knee.errors import DatasetError, KneeError, ProcessError, StorageError, UnendedError
 
 
 class ParsedError(KneeError):
@@ -43,6 +43,8 @@ def test_where_nothing_ends_it_nothing_is_raised() -> None:
         ([ProcessError("a"), ProcessError("b")], ProcessError("a; b")),
         ([ProcessError("a"), StorageError("b")], StorageError("a; b")),
         ([StorageError("a"), ProcessError("b")], StorageError("a; b")),
+        ([ProcessError("a"), UnendedError("b"), ProcessError("c")], UnendedError("a; b; c")),
+        ([UnendedError("a"), StorageError("b"), UnendedError("c")], StorageError("a; b; c")),
         ([DatasetError("a"), ProcessError("b"), ProcessError("c")], DatasetError("a; b; c")),
         ([ParsedError(1, "a"), ProcessError("b")], KneeError("line 1: a; b")),
         ([ParsedError(1, "a"), StorageError("b")], StorageError("line 1: a; b")),

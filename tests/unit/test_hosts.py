@@ -19,7 +19,7 @@ from systems import is_gone, wait_until
 
 from knee import commands
 from knee.commands import Command
-from knee.errors import ProcessError, StorageError
+from knee.errors import ProcessError, StorageError, UnendedError
 from knee.hosts.local import LocalHost, LocalProcess
 from knee.hosts.ports import Ports, leasable
 from knee.spec import Store
@@ -221,6 +221,9 @@ class Stopped(LocalProcess):
     def close_share(self) -> None:
         pass
 
+    def end_left(self, deadline_s: float) -> None:
+        pass
+
     def wait_ended(self, timeout_s: float) -> int:
         self.waited = True
         if not self.ends:
@@ -263,15 +266,59 @@ def test_whoever_can_still_print_takes_nobody_elses_grace_and_is_waited_for_once
     wait_until(lambda: len(started.messages) == 2, "both can be told to end", 60)
     (left,) = (message["left"] for message in started.messages if message["left"])
     try:
-        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
-        with pytest.raises(ProcessError, match="leaver ended, but something that it started may still print"):
-            host.close(grace_s=60)
+        with monkeypatch.context() as patched:
+            patched.setattr("knee.hosts.local._KILLED_S", 0)
+            patched.setattr("knee.hosts.local._PRINTED_S", 0)
+            patched.setattr(psutil.Process, "kill", lambda _: None)
+            # Nothing can be measured beside it.
+            with pytest.raises(UnendedError) as ended:
+                host.close(grace_s=60)
+        assert str(ended.value).startswith(
+            f"leaver ended, but what it started goes on (process {left}); leaver ended, "
+        )
         assert (polite.poll(), leaver.poll()) == (0, 0)
         # Nor is it waited for by whoever has more time.
         with pytest.raises(ProcessError, match="may still print"):
             leaver.wait_printed(math.inf)
     finally:
         os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("prints", "is_crashed"),
+    [("", True), ("", False), (">/dev/null 2>&1", False)],
+    ids=["crashed", "killed", "killed, nobody prints"],
+)
+def test_whom_a_process_leaves_is_ended_with_it(
+    host: LocalHost, started: Started, prints: str, is_crashed: bool
+) -> None:
+    # In a session of its own, as the backends of a database are.
+    process = started.shell(f"""trap "" TERM; setsid sleep 600 {prints} & echo "{{\\"left\\": $!}}"; wait""")
+    wait_until(lambda: bool(started.messages), "it has told whom it leaves", 60)
+    left = psutil.Process(started.messages[0]["left"])
+    if is_crashed:
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait_ended(timeout_s=60) == -signal.SIGKILL
+    assert not is_gone(left)
+    host.close(grace_s=0)
+    assert is_gone(left)
+    assert not any(pump.is_alive() for pump in process._pumps)
+
+
+def test_who_has_the_number_of_one_that_has_ended_is_not_taken_for_it(
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started.shell("sleep 600 >/dev/null 2>&1 & echo '{}'; wait")
+    wait_until(lambda: bool(started.messages), "it has told whom it leaves", 60)
+    process.kill()
+    (left,) = process._descendants
+    left.kill()
+    wait_until(lambda: is_gone(left), "it has ended", 60)
+    with subprocess.Popen(["sleep", "600"]) as bystander:
+        monkeypatch.setattr(left, "_pid", bystander.pid)
+        host.close(grace_s=0)
+        assert bystander.poll() is None
+        bystander.kill()
 
 
 def test_an_interrupt_during_a_start_comes_after_the_process_is_known(

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,7 @@ from knee import cli, spec
 from knee.dataset import Dataset, Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, populating_s
 from knee.design import Run, runs
-from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError
+from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError, UnendedError
 from knee.hosts.local import LocalHost
 from knee.interrupts import interrupts_deferred, termination_as_interrupt
 from knee.progress import LiveProgress, PlainProgress, duration, name_of
@@ -405,6 +406,9 @@ class Served:
     def wait_ended(self, _timeout_s: float) -> int:
         return 0
 
+    def end_left(self, _deadline_s: float) -> None:
+        pass
+
     def wait_printed(self, _deadline_s: float) -> None:
         pass
 
@@ -666,6 +670,22 @@ def test_a_run_that_fails_and_cannot_be_recorded_ends_the_lab(tmp_path: Path, mo
         lab.make(runs(experiment, seed=1), lambda *_: None)
 
 
+def test_beside_a_process_that_goes_on_no_other_run_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Host(LocalHost):
+        def close(self, grace_s: float) -> None:
+            raise UnendedError("it goes on")
+
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
+    experiment = spec.parse(TEXT, "x.toml")
+    folder = RunFolder.create(tmp_path, "x", TEXT)
+    folder.write_manifest({})
+    told: list[Run] = []
+    with pytest.raises(UnendedError, match=r"^it ended; it goes on; something may be left$"):
+        Lab(experiment, 1, folder, Host(), Progress()).make(runs(experiment, seed=1), lambda run, _: told.append(run))
+    assert [run.point for run in told] == [0]
+    assert Dataset.open(folder.path).points["status"].to_list() == ["failed"]
+
+
 def test_what_was_left_is_told_where_the_manifest_cannot_be_written_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -732,7 +752,7 @@ def test_what_could_not_be_removed_elsewhere_is_told_whatever_does_not_end(
         def close(self, grace_s: float) -> None:
             super().close(grace_s)
             if not grace_s and not ends:
-                raise ProcessError("release did not end within 10 s")
+                raise UnendedError("release did not end within 10 s")
 
     (tmp_path / "psql").write_text("#!/bin/sh\ncase $* in *'CREATE SCHEMA'*);; *) echo refused >&2; exit 1;; esac\n")
     (tmp_path / "psql").chmod(0o755)
@@ -741,8 +761,9 @@ def test_what_could_not_be_removed_elsewhere_is_told_whatever_does_not_end(
     experiment = spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]})
     folder = RunFolder.create(tmp_path, "x", DATABASE)
     folder.write_manifest({})
-    tally = Lab(experiment, 1, folder, Host(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
-    ((_, reason),) = tally.failed
+    with nullcontext() if ends else pytest.raises(UnendedError, match="the schema knee_queue may be left in "):
+        Lab(experiment, 1, folder, Host(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    (reason,) = Dataset.open(folder.path).points["reason"]
     assert reason.startswith("the schema knee_queue may be left in postgresql://bench@h:5432/messages and could not be")
     assert "refused" in reason and ("release did not end" in reason) != ends
 

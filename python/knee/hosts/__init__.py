@@ -77,7 +77,10 @@ class Host(Protocol):
         """What a program prints that ends at once, such as its version; None when it cannot say."""
 
     def close(self, grace_s: float) -> None:
-        """Stop every process that still runs, the last started first. Who interrupts the grace ends them at once.
+        """Stop every process that still runs, the last started first, and end whom they leave behind.
 
-        Raises ProcessError when one does not end, after all others have.
+        Who interrupts the grace ends them at once.
+
+        Raises UnendedError when somebody does not end, or what one printed is not written down, after all others are
+        done.
         """

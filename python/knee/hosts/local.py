@@ -13,11 +13,13 @@ import math
 import os
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +29,7 @@ import psutil
 from knee.commands import Command
 from knee.dataset import writing
 from knee.endings import Ending
-from knee.errors import ProcessError, StorageError
+from knee.errors import ProcessError, StorageError, UnendedError
 from knee.hosts import OnLine
 from knee.hosts.cpu_share import CpuShare, processors, shares_cpus
 from knee.hosts.ports import Ports
@@ -56,6 +58,7 @@ class LocalProcess:
         self._listen: str | None = None
         self._storage_error: StorageError | None = None
         self._printed_by = math.inf
+        self._descendants: set[psutil.Process] = set()
         with writing(lines):
             lines_file, log_file = FileIO(lines, "w"), FileIO(log, "w")
         self._share = None if command.cpus is None else CpuShare(command.cpus)
@@ -75,6 +78,7 @@ class LocalProcess:
             raise ProcessError(f"{command.process}: {command.argv[0]} cannot be started: {error.strerror}") from error
         assert self._popen.stdout is not None and self._popen.stderr is not None
         self.pid = self._popen.pid
+        self._pipes = [f"pipe:[{os.fstat(pipe.fileno()).st_ino}]" for pipe in (self._popen.stdout, self._popen.stderr)]
         self._pumps = [
             threading.Thread(target=self._pump_lines, args=(self._popen.stdout, lines_file), daemon=True),
             threading.Thread(target=self._pump_log, args=(self._popen.stderr, log_file), daemon=True),
@@ -147,6 +151,7 @@ class LocalProcess:
 
     def end(self, grace_s: float) -> None:
         """Ask the process to finish, and kill it when it does not within the grace."""
+        self._note_descendants()
         self._popen.send_signal(self.command.ends_by)
         try:
             self._popen.wait(grace_s)
@@ -155,7 +160,38 @@ class LocalProcess:
 
     def kill(self) -> None:
         """End the process at once, without waiting until it has."""
+        self._note_descendants()
         self._popen.kill()
+
+    def end_left(self, deadline_s: float) -> None:
+        """End whom the process has left behind, once it has ended: a query goes on when the database around it crashes.
+
+        Raises ProcessError when somebody goes on by then (of the monotonic clock).
+        """
+        while left := self._left():
+            for one in left:
+                with suppress(psutil.Error):
+                    one.kill()
+            # What they had printed has its time from now on.
+            self._printed_by = math.inf
+            if time.monotonic() > deadline_s:
+                pids = ", ".join(str(one.pid) for one in left)
+                raise ProcessError(f"{self.command.process} ended, but what it started goes on (process {pids})")
+            time.sleep(_POLL_S)
+
+    def _note_descendants(self) -> None:
+        """Whose children they are can be told only until the process ends."""
+        # Its number is nobody else's until it is waited for.
+        if self._popen.poll() is None:
+            with suppress(psutil.Error):
+                self._descendants.update(psutil.Process(self.pid).children(recursive=True))
+
+    def _left(self) -> list[psutil.Process]:
+        """Those of its descendants that go on. Where it was killed by others, or crashed, they are those that can still
+        print where it did.
+        """
+        pipes = {name for name, pump in zip(self._pipes, self._pumps, strict=True) if pump.is_alive()}
+        return [one for one in {*self._descendants, *(_writing(pipes) if pipes else ())} if _goes_on(one)]
 
     def describe(self) -> str:
         """See Process."""
@@ -271,7 +307,7 @@ class LocalHost:
         # What they were writing is theirs until they are gone, and then somebody may remove it.
         with interrupts_deferred():
             running = [process for process in reversed(self._processes) if process.poll() is None]
-            ending = Ending()
+            ending, unended = Ending(), Ending()
             with ending.gathering():
                 for process in running if grace_s else ():
                     interruptible(process.end, grace_s)
@@ -281,17 +317,25 @@ class LocalHost:
                     process.kill()
             for process in running:
                 # Of one that the kernel does not let go of, the others know nothing.
-                with ending.gathering():
+                with unended.gathering():
                     process.wait_ended(_KILLED_S)
             # Also of those that had ended by themselves, for which nobody has waited.
             for process in self._processes:
                 with ending.gathering():
                     process.close_share()
+            ended = [process for process in self._processes if process.poll() is not None]
+            deadline_s = time.monotonic() + _KILLED_S
+            for process in ended:
+                with unended.gathering():
+                    process.end_left(deadline_s)
             deadline_s = time.monotonic() + _PRINTED_S
-            for process in self._processes:
-                if process.poll() is not None:
-                    with ending.gathering():
-                        process.wait_printed(deadline_s)
+            for process in ended:
+                with unended.gathering():
+                    process.wait_printed(deadline_s)
+            if isinstance(unended.by, ProcessError):
+                unended = Ending(UnendedError(str(unended.by)))
+            with ending.gathering():
+                unended.raise_any()
             self._processes.clear()
             self._ports.close()
             ending.raise_any()
@@ -304,6 +348,34 @@ def _environment(command: Command) -> dict[str, str]:
         if not (command.own_database and name.startswith(_POSTGRESQL_PREFIX)) or name in command.keeps
     }
     return {**inherited, **dict(command.environment)}
+
+
+def _writing(pipes: set[str]) -> Iterator[psutil.Process]:
+    """Who can write to one of some pipes, by their names in /proc; not who reads from one, as the lab does."""
+    for pid in psutil.pids():
+        # One that ends meanwhile, or is somebody else's, is none.
+        with suppress(OSError, psutil.Error):
+            # Before a look at what it has open: should another get its number meanwhile, this one is told from it.
+            process = psutil.Process(pid)
+            if any(_is_writing(file, pipes) for file in Path(f"/proc/{pid}/fd").iterdir()):
+                yield process
+
+
+def _is_writing(file: Path, pipes: set[str]) -> bool:
+    """Whether a descriptor in /proc is of one of some pipes, and opened to be written to: see proc_pid_fd(5)."""
+    try:
+        return file.readlink().name in pipes and bool(file.lstat().st_mode & stat.S_IWUSR)
+    except OSError:
+        # Closed meanwhile, as others of the same process need not be.
+        return False
+
+
+def _goes_on(process: psutil.Process) -> bool:
+    """Where nobody waits for orphans, one that has ended is a zombie."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _cpu_model() -> str | None:
