@@ -23,6 +23,7 @@ from knee.commands import Command
 from knee.commands_queue import Identity
 from knee.dataset import Outcome, RunFolder, writing
 from knee.design import Run
+from knee.endings import Ending
 from knee.errors import KneeError, ProcessError, StorageError, UnendedError
 from knee.hosts import Host, Process
 from knee.interrupts import interrupts_deferred
@@ -130,7 +131,8 @@ class Deployment:
     def clear(self) -> str | None:
         """Remove what was made elsewhere, once all processes are gone; what could not be, and why.
 
-        Raises UnendedError, which says that as well, when a process goes on that was to remove it.
+        Raises StorageError or UnendedError, which say that as well, when what failed then ends the lab; and what failed
+        after it was removed.
         To be called with interrupts deferred: one that ended it half-way would leave what nobody hears of.
         """
         return None
@@ -307,22 +309,23 @@ class QueueDeployment(Deployment):
         if self._claimed is None:
             return None
         url, mark = self._claimed
+        asking: Process | None = None
         try:
             asking = self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark)))
             self._finished(asking, _DATABASE_MADE_S)
         except (ProcessError, StorageError) as error:
-            reasons: list[KneeError] = [error]
-            try:
+            ending = Ending(error)
+            with ending.gathering():
                 self._host.close(0)
-            except ProcessError as unended:
-                reasons.append(unended)
+            # What went wrong after psql had removed it leaves nothing, and is told alone.
+            if (asking is not None and asking.poll() == 0) or not isinstance(ending.by, KneeError):
+                ending.raise_any()
             left = (
-                f"the schema knee_queue may be left in {url} and could not be removed: "
-                f"{'; '.join(map(str, reasons))}; "
+                f"the schema knee_queue may be left in {url} and could not be removed: {ending.by}; "
                 f'if the comment on knee_queue there is "{mark}", remove it with DROP SCHEMA knee_queue CASCADE'
             )
-            if isinstance(reasons[-1], UnendedError):
-                raise UnendedError(left) from None
+            if isinstance(ending.by, (StorageError, UnendedError)):
+                raise type(ending.by)(left) from None
             return left
         return None
 

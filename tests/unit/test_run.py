@@ -21,7 +21,7 @@ from knee.dataset import Dataset, Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, populating_s
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError, UnendedError
-from knee.hosts.local import LocalHost
+from knee.hosts.local import LocalHost, LocalProcess
 from knee.interrupts import interrupts_deferred, termination_as_interrupt
 from knee.progress import LiveProgress, PlainProgress, duration, name_of
 from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
@@ -766,6 +766,27 @@ def test_what_could_not_be_removed_elsewhere_is_told_whatever_does_not_end(
     (reason,) = Dataset.open(folder.path).points["reason"]
     assert reason.startswith("the schema knee_queue may be left in postgresql://bench@h:5432/messages and could not be")
     assert "refused" in reason and ("release did not end" in reason) != ends
+
+
+def test_what_was_removed_elsewhere_is_not_told_to_be_left_whatever_fails_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stalls(process: LocalProcess, _deadline_s: float) -> None:
+        if process.command.process == "release":
+            raise ProcessError("not all of what it printed could be written down")
+
+    (tmp_path / "psql").write_text("#!/bin/sh\n")
+    (tmp_path / "psql").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
+    monkeypatch.setattr(LocalProcess, "wait_printed", stalls)
+    experiment = spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]})
+    folder = RunFolder.create(tmp_path, "x", DATABASE)
+    folder.write_manifest({})
+    with pytest.raises(UnendedError):
+        Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    (reason,) = Dataset.open(folder.path).points["reason"]
+    assert reason.startswith("not all of what it printed") and "left" not in reason
 
 
 def test_a_run_in_words() -> None:

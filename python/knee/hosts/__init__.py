@@ -38,7 +38,7 @@ class Process(Protocol):
     def wait(self, timeout_s: float) -> int:
         """Block until the process ends and everything it printed is on disk; return the exit code.
 
-        Raises ProcessError when it does not end in time, or what it has started goes on and may still print.
+        Raises ProcessError when either is not so in time: what it has started may print on, or the disk may stall.
         """
 
     def stop(self, grace_s: float) -> int:

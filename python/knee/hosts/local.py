@@ -137,7 +137,10 @@ class LocalProcess:
         for pump in self._pumps:
             pump.join(max(0.0, self._printed_by - time.monotonic()))
             if pump.is_alive():
-                raise ProcessError(f"{self.command.process} ended, but something that it started may still print")
+                raise ProcessError(
+                    f"{self.command.process} ended, but not all of what it printed could be written down within "
+                    f"{_PRINTED_S} s"
+                )
 
     def close_share(self) -> None:
         """Give back its share of the processors, once it has ended, and end what it has left there."""
