@@ -133,25 +133,39 @@ def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], lo
     return " ".join(said)
 
 
-def together_or_alone(configurations: Sequence[tuple[str, Mapping[str, Operation]]], load: str) -> list[str]:
-    """What writing many keys in one request saves in each configuration that asks for it, against the puts of one key
-    beside it; where there are none, against those of the first other configuration whose can be compared.
+def apart_from_mix(dataset: Dataset) -> dict[int, Configuration]:
+    """By point, its configuration without the mix of operations: equal for points that differ in nothing else."""
+    return {
+        point: one.model_copy(update={"workload": one.workload.model_copy(update={"mix": None})})
+        for point, one in _configurations(dataset).items()
+    }
 
-    Where they cannot be compared because requests failed, or nobody put a single key, that is said; nothing is where
-    nobody timed any. Each has its operations by name; names and `load` as in :func:`beside_others`.
+
+def together_or_alone(configurations: Sequence[tuple[str, object, Mapping[str, Operation]]], load: str) -> list[str]:
+    """What writing many keys in one request saves in each configuration that asks for it, against the puts of one key
+    beside it; where there are none, against those of every other that differs in the mix of operations alone.
+
+    Where they cannot be compared because requests failed, or nobody put a single key there, that is said; nothing is
+    where nobody timed any. Each configuration has what it is apart from its mix, which is equal for those that differ
+    in that alone (:func:`apart_from_mix`), and its operations by name; names and `load` as in :func:`beside_others`.
     """
-    puts = [(label, found["put"]) for label, found in configurations if "put" in found]
-    elsewhere = next(((label, put) for label, put in puts if put.is_comparable), puts[0] if puts else None)
+    puts = [(label, apart, found["put"]) for label, apart, found in configurations if "put" in found]
+    where = " where the mix of operations alone is another" if puts else ""
     said = []
-    for label, found in configurations:
+    for label, apart, found in configurations:
         if "bulk_put" in found:
-            beside = (label, found["put"]) if "put" in found else elsewhere
-            said.append(_together_or_alone((label, found["bulk_put"]), beside, load))
+            elsewhere = [(other, put) for other, of_other, put in puts if of_other == apart]
+            beside = [(label, found["put"])] if "put" in found else elsewhere
+            said.append(_together_or_alone((label, found["bulk_put"]), beside, where, load))
     return [sentence for sentence in said if sentence]
 
 
-def _together_or_alone(together: tuple[str, Operation], puts: tuple[str, Operation] | None, load: str) -> str:
-    asked = [together] if puts is None else [together, puts]
+def _together_or_alone(
+    together: tuple[str, Operation], puts: Sequence[tuple[str, Operation]], where: str, load: str
+) -> str:
+    """`where` nobody put a single key if there are no puts."""
+    puts = [(label, put) for label, put in puts if put.is_comparable] or puts
+    asked = [together, *puts]
     failing = [f"{percent(one.failed)} of {one.name}{_with(label)}" for label, one in asked if one.failed > PLATEAU]
     if failing:
         return f"At {load} {listed(failing)} failed: what writing many keys in one request saves cannot be told there."
@@ -169,13 +183,14 @@ def _together_or_alone(together: tuple[str, Operation], puts: tuple[str, Operati
         f"At {load} one bulk_put of {bulk.items} keys{_with(label)} took {quantity(bulk.mean_ms, 'ms')}, "
         f"{quantity(each, 'ms')} a key"
     )
-    if puts is None:
-        return f"{took}; what that saves cannot be told, as nobody put a single key."
-    where, alone = puts
-    return (
-        f"{took}; one put{'' if where == label else _with(where)} {quantity(alone.mean_ms, 'ms')}: as many keys in "
-        f"puts, one after the other, take {_against(alone.mean_ms, each)}."
-    )
+    if not puts:
+        return f"{took}; what that saves cannot be told, as nobody put a single key{where}."
+    parts = [
+        f"one put{'' if other == label else _with(other)} {quantity(alone.mean_ms, 'ms')}: as many keys in puts, one "
+        f"after the other, take {_against(alone.mean_ms, each)}"
+        for other, alone in puts
+    ]
+    return f"{took}; {'; '.join(parts)}."
 
 
 def _with(label: str) -> str:

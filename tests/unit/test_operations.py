@@ -16,7 +16,7 @@ from knee.diagnose import diagnose
 from knee.distributions import merged
 from knee.intervals import mean_interval
 from knee.observations import observations
-from knee.operations import Operation, beside_others, operations, together_or_alone
+from knee.operations import Operation, apart_from_mix, beside_others, operations, together_or_alone
 from knee.report.operations import section
 from knee.report.sheet import Sheet
 from knee.spec import parse
@@ -176,50 +176,80 @@ def test_an_operation_that_fails_is_not_told_to_be_fast() -> None:
 
 
 BULK = operation("bulk_put", 2.0, 2.2, 1.8, items=100)
+BULK_ALONE = {"bulk_put": BULK}
 PUT = operation("put", 0.2, 0.21, 0.19)
 REFUSED = operation("bulk_put", 0.1, items=100, failed=0.5)
 
 
 def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:
-    (sentence,) = together_or_alone([("", {"bulk_put": BULK, "put": PUT})], "1 client")
+    (sentence,) = together_or_alone([("", None, {"bulk_put": BULK, "put": PUT})], "1 client")
     assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put 0.200" in sentence
     assert "one after the other, take 10 times as long (8." in sentence
-    assert together_or_alone([("", {"put": PUT})], "1 client") == []
+    assert together_or_alone([("", None, {"put": PUT})], "1 client") == []
 
 
-def test_puts_of_the_same_configuration_are_what_many_keys_are_compared_with_and_else_it_is_said_whose() -> None:
+def test_puts_beside_them_are_what_many_keys_are_compared_with_and_else_those_of_other_mixes() -> None:
     both, alone, slow = {"bulk_put": BULK, "put": PUT}, {"put": PUT}, {"put": operation("put", 7.0)}
-    (beside,) = together_or_alone([("x = 1", slow), ("x = 2", both)], "1 client")
-    assert "of 100 keys with x = 2 took" in beside and "; one put 0.200 " in beside
-    (other,) = together_or_alone([("x = 1", {"bulk_put": BULK}), ("x = 2", alone), ("x = 3", slow)], "1 client")
-    assert "of 100 keys with x = 1 took" in other and "; one put with x = 2 0.200 " in other
+    (beside,) = together_or_alone([("x = 1", "a", slow), ("x = 2", "a", both)], "1 client")
+    assert "of 100 keys with x = 2 took" in beside and "; one put 0.200 " in beside and "7.00" not in beside
+    (other,) = together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "a", alone), ("x = 3", "a", slow)], "1 client")
+    assert "of 100 keys with x = 1 took" in other
+    assert "; one put with x = 2 0.200 " in other and "; one put with x = 3 7.00 ms: as many" in other
     # Puts that fail may fail fast.
     full = {"put": operation("put", 0.01, failed=0.1)}
-    (other,) = together_or_alone([("x = 1", {"bulk_put": BULK}), ("x = 2", full), ("x = 3", alone)], "1 client")
-    assert "; one put with x = 3 0.200 " in other
+    (other,) = together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "a", full), ("x = 3", "a", alone)], "1 client")
+    assert "; one put with x = 3 0.200 " in other and "x = 2" not in other
+
+
+def test_of_configurations_that_differ_in_more_than_the_mix_nothing_is_put_down_to_many_keys_at_once() -> None:
+    for alone in ({"put": PUT}, {"put": operation("put", 0.2, failed=0.1)}):
+        (sentence,) = together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "b", alone)], "1 client")
+        assert sentence.endswith(
+            " ms a key; what that saves cannot be told, as nobody put a single key where the mix of operations alone "
+            "is another."
+        )
+    alike = [("x = 1", "a", BULK_ALONE), ("x = 2", "b", {"put": operation("put", 7.0)}), ("x = 3", "a", {"put": PUT})]
+    (sentence,) = together_or_alone(alike, "1 client")
+    assert "; one put with x = 3 0.200 " in sentence and "x = 2" not in sentence
+
+
+def test_what_differs_in_its_mix_alone_is_the_same_apart_from_it() -> None:
+    dataset = versioned_dataset((1, 8))
+    apart = apart_from_mix(dataset)
+    assert apart[0] != apart[1], "they differ in clients"
+    text = EXPERIMENT.format(clients=[8, 8], seconds=SECONDS)
+    mixes = ["read:1,put:1", "read:1,bulk_put:1"]
+    text = text.replace(
+        text[text.index("[factors]") : text.index("[measure]")], f'[factors]\n"workload.mix" = {mixes}\n'
+    )
+    dataset.spec = parse(text, "versioned")
+    dataset.factors = ["workload.mix"]
+    dataset.points = dataset.points.with_columns(pl.Series("workload.mix", mixes * (len(dataset.points) // 2)).sort())
+    apart = apart_from_mix(dataset)
+    assert apart[0] == apart[1]
 
 
 def test_what_many_keys_in_one_request_save_is_told_of_none_that_fail() -> None:
     full = {"put": operation("put", 0.2, failed=0.1)}
     rest = "failed: what writing many keys in one request saves cannot be told there."
-    assert together_or_alone([("", {"bulk_put": REFUSED, "put": PUT})], "1 client") == [
+    assert together_or_alone([("", None, {"bulk_put": REFUSED, "put": PUT})], "1 client") == [
         f"At 1 client 50.0% of bulk_put {rest}"
     ]
     # Each in the configuration in which it did.
-    assert together_or_alone([("x = 1", {"bulk_put": REFUSED}), ("x = 2", full)], "1 client") == [
+    assert together_or_alone([("x = 1", "a", {"bulk_put": REFUSED}), ("x = 2", "a", full)], "1 client") == [
         f"At 1 client 50.0% of bulk_put with x = 1, 10.0% of put with x = 2 {rest}"
     ]
-    assert together_or_alone([("x = 1", {"bulk_put": BULK}), ("x = 2", full)], "1 client") == [
+    assert together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "a", full)], "1 client") == [
         f"At 1 client 10.0% of put with x = 2 {rest}"
     ]
 
 
 def test_where_nobody_puts_single_keys_many_at_once_are_told_of_all_the_same() -> None:
-    (sentence,) = together_or_alone([("", {"bulk_put": BULK})], "1 client")
+    (sentence,) = together_or_alone([("", None, {"bulk_put": BULK})], "1 client")
     assert sentence.endswith(" ms a key; what that saves cannot be told, as nobody put a single key.")
-    (sentence,) = together_or_alone([("", {"bulk_put": REFUSED})], "1 client")
+    (sentence,) = together_or_alone([("", None, {"bulk_put": REFUSED})], "1 client")
     assert sentence.startswith("At 1 client 50.0% of bulk_put failed: ")
-    assert together_or_alone([("", {"bulk_put": operation("bulk_put", math.nan)})], "1 client") == []
+    assert together_or_alone([("", None, {"bulk_put": operation("bulk_put", math.nan)})], "1 client") == []
 
 
 def test_a_page_tells_what_failed_of_many_keys_in_one_request() -> None:

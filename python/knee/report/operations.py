@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from knee.distributions import merged
 from knee.failures import percent, whose_times
 from knee.intervals import counted
-from knee.operations import Operation, beside_others, operations, together_or_alone
+from knee.operations import Operation, apart_from_mix, beside_others, operations, together_or_alone
 from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
@@ -29,7 +29,7 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     names = sorted({name for each in found.values() for name in each})
     if len(names) < 2:
         return ""
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(sheet, found, names))
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(sheet, dataset, found, names))
     failed = [name for name in names if any(name in each and each[name].failed for each in found.values())]
     times = whose_times(dataset)
     items = "messages" if dataset.spec.base.workload.protocol == "queue" else "keys"
@@ -61,20 +61,23 @@ def _table(sheet: Sheet, found: dict[int, dict[str, Operation]], items: str) -> 
     return sheet.of_lines(tuple(columns), rows)
 
 
-def _sentences(sheet: Sheet, found: dict[int, dict[str, Operation]], names: list[str]) -> list[str]:
+def _sentences(sheet: Sheet, dataset: Dataset, found: dict[int, dict[str, Operation]], names: list[str]) -> list[str]:
     """Under the most load, where what waits for what shows most."""
     most = max(sheet.axis.levels)
-    at_most = {sheet.series[point]: each for point, each in found.items() if sheet.load[point] == most}
+    at_most = {sheet.series[point]: point for point in found if sheet.load[point] == most}
     load = sheet.in_words(most)
     if sheet.configurations:
-        at_most = {sheet.in_words(sheet.load[point]): each for point, each in found.items()}
+        at_most = {sheet.in_words(sheet.load[point]): point for point in found}
         load = counted(sheet.counts[0], "client")
     sentences = [
         beside_others(name, of_name, load)
         for name in names
-        if 1 < len(of_name := [(label, each[name]) for label, each in at_most.items() if name in each]) <= _COMPARED_MAX
+        if 1
+        < len(of_name := [(label, found[point][name]) for label, point in at_most.items() if name in found[point]])
+        <= _COMPARED_MAX
     ]
-    sentences += together_or_alone(list(at_most.items()), load)
+    apart = apart_from_mix(dataset)
+    sentences += together_or_alone([(label, apart[point], found[point]) for label, point in at_most.items()], load)
     return [sentence for sentence in sentences if sentence]
 
 
