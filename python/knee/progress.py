@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
+from contextlib import suppress
+from typing import TextIO, cast
 
 from rich.console import Console
+from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
@@ -66,9 +70,10 @@ class LiveProgress(Progress):
         with ending.gathering():
             interruptible(self._bar.start)
         if ending.by is not None:
-            # Which may be hidden by now. What has only half begun cannot be stopped.
-            with ending.gathering():
-                interruptible_anew(self._bar.console.show_cursor)
+            # What has only half begun lacks some of what is taken back.
+            with ending.gathering(), suppress(IndexError):
+                interruptible_anew(self._bar.stop)
+            self._give_back(ending)
         ending.raise_any()
         return self
 
@@ -77,7 +82,17 @@ class LiveProgress(Progress):
         with ending.gathering():
             interruptible_anew(self._bar.stop)
         if ending.by is not ended_by:
+            self._give_back(ending)
             ending.raise_any()
+
+    def _give_back(self, ending: Ending) -> None:
+        """The standard streams, which would go on to be wrapped, with the live line below them, and the cursor."""
+        if isinstance(sys.stdout, FileProxy):
+            sys.stdout = cast(TextIO, sys.stdout.rich_proxied_file)
+        if isinstance(sys.stderr, FileProxy):
+            sys.stderr = cast(TextIO, sys.stderr.rich_proxied_file)
+        with ending.gathering():
+            interruptible_anew(self._bar.console.show_cursor)
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
         """See Progress."""

@@ -520,25 +520,37 @@ def test_of_a_fault_beside_an_interrupt_it_is_told_where_it_was(
     assert told.splitlines()[-1].startswith(f"knee: interrupted; {reason}")
 
 
-def test_an_interrupt_at_the_beginning_of_the_live_line_gives_the_cursor_back() -> None:
-    class Slow(StringIO):
-        left = 1
+@pytest.mark.parametrize("at_write", [1, 2, 3])
+def test_an_interrupt_of_the_live_line_gives_the_terminal_back(monkeypatch: pytest.MonkeyPatch, at_write: int) -> None:
+    # The cursor is hidden, the line drawn, and taken back.
+    class Interrupted(StringIO):
+        writes = 0
 
         def write(self, text: str) -> int:
             written = super().write(text)
-            if self.left:
-                self.left -= 1
+            self.writes += 1
+            if self.writes == at_write:
                 os.kill(os.getpid(), signal.SIGINT)
             return written
 
     hides, shows = "\x1b[?25l", "\x1b[?25h"
-    terminal = Slow()
-    progress = LiveProgress(Console(file=terminal, force_terminal=True), seconds=1)
+    terminal = Interrupted()
+    monkeypatch.setattr(sys, "stdout", StringIO())
+    monkeypatch.setattr(sys, "stderr", terminal)
+    before = sys.stdout, sys.stderr
+    progress = LiveProgress(Console(file=terminal, force_terminal=True, width=40), seconds=1)
+    # Else another thread draws it as well, whenever it comes to that.
+    progress._bar.live.auto_refresh = False
     with pytest.raises(KeyboardInterrupt) as ended, interrupts_deferred(), progress:
         pass
     assert not ended.value.args
+    assert (sys.stdout, sys.stderr) == before
+    assert not progress._bar.live.is_started
     said = terminal.getvalue()
     assert hides in said and said.rindex(shows) > said.rindex(hides)
+    why = "knee: interrupted; " + 10 * "it goes on at another time; "
+    print(why, file=sys.stderr)
+    assert terminal.getvalue() == f"{said}{why}\n"
 
 
 def test_an_interrupt_at_the_end_of_the_live_line_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
