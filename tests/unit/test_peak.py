@@ -62,6 +62,18 @@ def found(samples: Samples) -> Peak:
             ),
         ),
         (
+            {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 3 + [10_000.0]},
+            ("4: 2,510 requests/s. So few repetitions do not tell how far off that is (95% interval: ",),
+        ),
+        (
+            {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 4 + [10_000.0]},
+            ("4: 2,010 requests/s. Repetitions differ too much to tell how far off that is (95% interval: ",),
+        ),
+        (
+            {(1, 2): [100.0, 101.0] * 5, (8, 4): [10.0] * 9 + [10_000.0]},
+            ("4: 1,010 requests/s. Repetitions differ too much to tell how far off that is (95% interval: ",),
+        ),
+        (
             {(1, 2): (100.0, 100.0), (8, 2): (300.0, 300.0), (8, 4): (200.0, 200.0)},
             (
                 "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Where it is largest cannot "
@@ -126,6 +138,9 @@ def found(samples: Samples) -> Peak:
         "one measured once",
         "equal",
         "equal and not alike",
+        "four that differ",
+        "five that differ",
+        "ten that differ",
         "all equal",
         "two silent",
         "all but one silent, equal",
