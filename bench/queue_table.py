@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -78,7 +78,7 @@ def compare_pgbench(plan: Plan, programs: Path | None, disk: Path) -> list[Outco
         cluster = stack.enter_context(_cluster(Path(files), "on", durable=True))
         _ours(cluster, "ours", programs)
         for loop, connections in cells:
-            peer = _script(Path(files), "ours", loop, LOOPS[loop], pgbench.SESSION)
+            peer = _script(Path(files), "ours", loop, pgbench.BEGIN, LOOPS[loop], pgbench.SESSION)
             _add_row(plan, programs, cluster, table, f"{loop}, {connections} connections", loop, connections, peer)
             cluster.sql("ours", "TRUNCATE knee_queue.message")
     return [_outcome(table)]
@@ -97,7 +97,7 @@ def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]
         ],
     )
     with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files:
-        peer = _script(Path(files), "pgmq", "pgmq", _PAIR_OF_PGMQ, "")
+        peer = script_of_pgmq(Path(files))
         for name, durable, counts in (("disk", True, (4, 16)), ("no disk", False, (4, 16))):
             with _cluster(Path(files), name.replace(" ", "-"), durable=durable) as cluster:
                 _ours(cluster, "ours", programs)
@@ -130,9 +130,14 @@ def _ours(cluster: Cluster, database: str, programs: Path | None) -> None:
     )
 
 
-def _script(files: Path, database: str, name: str, statements: list[str], session: str) -> Script:
+def script_of_pgmq(files: Path) -> Script:
+    """What pgbench asks pgmq for in a loop, written to a file there."""
+    return _script(files, "pgmq", "pgmq", [pgbench.ME], _PAIR_OF_PGMQ, "")
+
+
+def _script(files: Path, database: str, name: str, begin: Sequence[str], statements: list[str], session: str) -> Script:
     file = files / f"{name}.sql"
-    file.write_text("\n".join([*pgbench.BEGIN, *statements]) + "\n")
+    file.write_text("\n".join([*begin, *statements]) + "\n")
     return Script(database, file, len(statements), session)
 
 

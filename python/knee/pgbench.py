@@ -45,7 +45,8 @@ class Script:
 SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
 """What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
 
-BEGIN = ("\\set me :client_id + 1", "\\set queue :me")
+ME = "\\set me :client_id + 1"
+BEGIN = (ME, "\\set queue :me")
 """Each client is that of its number, and so is its queue."""
 SEND = "SELECT problem, about, id, watched FROM knee_queue.send(:me, :me, :queue, '{content}');"
 LIST = "SELECT problem, about, queue FROM knee_queue.list_queues(:me);"

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from bench.programs import Server
+from bench.queue_table import script_of_pgmq
 from bench.scan_table import ALONE, SCANNED, PutTimes, Row
 from systems import is_gone, wait_until
 
@@ -37,6 +38,14 @@ def row(pairs: int, late_alone: int = 0, late_scanned: int = 0) -> Row:
 )
 def test_puts_beside_scans_are_judged_only_where_the_pairs_tell(measured: Row, expected: str) -> None:
     assert measured.verdict == expected
+
+
+def test_pgmq_is_asked_for_no_more_than_it_needs(tmp_path: Path) -> None:
+    *begin, send, pop = script_of_pgmq(tmp_path).file.read_text().splitlines()
+    assert "pgmq.send" in send and "pgmq.pop" in pop
+    for line in begin:
+        name = line.split()[1]
+        assert line.startswith("\\set ") and f":{name}" in send + pop
 
 
 def other(repository: Path, script: str) -> subprocess.Popen[str]:
