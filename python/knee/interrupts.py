@@ -36,7 +36,7 @@ class _State:
 
 
 @contextmanager
-def termination_as_interrupt() -> Iterator[None]:
+def _termination_as_interrupt() -> Iterator[None]:
     """Let SIGTERM and a closed terminal end the lab as Ctrl-C does. What is ignored stays so: `nohup` asks for that."""
     before = {
         number: signal.signal(number, _handle)
@@ -59,7 +59,7 @@ def interrupts_deferred() -> Iterator[None]:
     By handlers and not by a signal mask: a process's signals go to any of its threads that does not block them,
     and Python then interrupts the main thread all the same. Within another one it is that which raises.
     """
-    with termination_as_interrupt():
+    with _termination_as_interrupt():
         outer, ending = _State.deferred, Ending()
         try:
             _State.deferred = True

@@ -12,7 +12,7 @@ import pytest
 from knee import interrupts
 from knee.endings import Ending
 from knee.errors import StorageError
-from knee.interrupts import interruptible, interruptible_anew, interrupts_deferred, termination_as_interrupt
+from knee.interrupts import interruptible, interruptible_anew, interrupts_deferred
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -30,15 +30,15 @@ def as_in_a_terminal() -> Iterator[None]:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_each_signal_interrupts_and_is_handled_as_before_afterwards(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
-        os.kill(os.getpid(), number)
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        interruptible(os.kill, os.getpid(), number)
     assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_what_must_not_be_left_half_done_is_done_first(number: signal.Signals) -> None:
     done = False
-    with pytest.raises(KeyboardInterrupt), termination_as_interrupt(), interrupts_deferred():
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
         os.kill(os.getpid(), number)
         done = True
     assert done
@@ -47,7 +47,7 @@ def test_what_must_not_be_left_half_done_is_done_first(number: signal.Signals) -
 @pytest.mark.parametrize("number", SIGNALS)
 def test_what_is_deferred_within_waits_for_all_of_it(number: signal.Signals) -> None:
     done = False
-    with pytest.raises(KeyboardInterrupt), termination_as_interrupt(), interrupts_deferred():
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
         with interrupts_deferred():
             os.kill(os.getpid(), number)
         done = True
@@ -119,9 +119,9 @@ def test_what_is_interruptible_anew_is_not_interrupted_by_what_came_before() -> 
 
 
 def interrupting(number: signal.Signals) -> bool:
-    """Whether a signal that comes now interrupts."""
+    """Whether a signal that comes now interrupts what may be."""
     try:
-        signal.raise_signal(number)
+        interruptible_anew(signal.raise_signal, number)
     except KeyboardInterrupt:
         return True
     return False
@@ -131,7 +131,7 @@ def test_signals_that_come_together_interrupt_once(monkeypatch: pytest.MonkeyPat
     now_s = 100.0
     # Of that module alone: whoever else is measuring time goes on.
     monkeypatch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: now_s))
-    with termination_as_interrupt():
+    with interrupts_deferred():
         assert interrupting(signal.SIGTERM)
         now_s += interrupts._TOGETHER_S / 2
         assert not interrupting(signal.SIGHUP)
@@ -140,7 +140,7 @@ def test_signals_that_come_together_interrupt_once(monkeypatch: pytest.MonkeyPat
         now_s += interrupts._TOGETHER_S
         assert interrupting(signal.SIGHUP)
     # Who interrupts what comes next has not done so before.
-    with termination_as_interrupt():
+    with interrupts_deferred():
         assert interrupting(signal.SIGTERM)
 
 
@@ -149,11 +149,17 @@ def test_signals_that_come_together_with_a_deferred_interrupt_do_so_when_it_is_r
 ) -> None:
     now_s = 100.0
     monkeypatch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: now_s))
-    with termination_as_interrupt():
-        with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+
+    def deferring() -> None:
+        nonlocal now_s
+        with interrupts_deferred():
             for _ in range(2):
                 signal.raise_signal(signal.SIGTERM)
                 now_s += 100 * interrupts._TOGETHER_S
+
+    with interrupts_deferred():
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(deferring)
         assert not interrupting(signal.SIGTERM)
         now_s += 2 * interrupts._TOGETHER_S
         assert interrupting(signal.SIGTERM)
@@ -162,7 +168,7 @@ def test_signals_that_come_together_with_a_deferred_interrupt_do_so_when_it_is_r
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with termination_as_interrupt(), interrupts_deferred():
+        with interrupts_deferred():
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -22,7 +22,7 @@ from knee.deployment import Deployment, LateStartError, Progress, QueueDeploymen
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError, UnendedError
 from knee.hosts.local import LocalHost, LocalProcess
-from knee.interrupts import interrupts_deferred, termination_as_interrupt
+from knee.interrupts import interrupts_deferred
 from knee.progress import LiveProgress, PlainProgress, duration, name_of
 from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
 
@@ -359,7 +359,7 @@ def test_two_signals_at_once_spare_no_process_and_nothing_that_was_made(
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
     host = Ended()
-    with pytest.raises(KeyboardInterrupt) as ended, termination_as_interrupt():
+    with pytest.raises(KeyboardInterrupt) as ended, interrupts_deferred():
         Lab(experiment, 1, folder, host, Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
     assert host.ends
     assert ended.value.args == ("something may be left",)
@@ -441,7 +441,7 @@ def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseExcep
     lab = Lab(experiment, 1, Folder(path), host, Progress())
     told = None
     try:
-        with termination_as_interrupt(), interrupting:
+        with interrupts_deferred(), interrupting:
             lab.make(runs(experiment, seed=1)[:1], lambda *_: None)
     except KeyboardInterrupt as interrupt:
         told = str(interrupt)

@@ -13,7 +13,7 @@ from knee import spec
 from knee.dataset import RunFolder
 from knee.errors import DatasetError, StorageError
 from knee.hosts.local import LocalHost
-from knee.interrupts import termination_as_interrupt
+from knee.interrupts import interruptible, interrupts_deferred
 from knee.run import new_manifest
 from knee.scratch import keeps_data, needs_scratch, scratch
 
@@ -49,7 +49,7 @@ def test_room_is_made_only_for_what_needs_some(overrides: list[str], keeps: bool
 
 def test_it_lies_beside_the_run_folder_and_is_gone_after_an_interrupt(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "x", TEXT)
-    with pytest.raises(KeyboardInterrupt), termination_as_interrupt(), scratch(folder.scratch_path) as room:
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred(), scratch(folder.scratch_path) as room:
         assert room.path.parent == folder.path.parent
         store = room.data_path("store-0")
         store.mkdir(parents=True)
@@ -57,7 +57,7 @@ def test_it_lies_beside_the_run_folder_and_is_gone_after_an_interrupt(tmp_path: 
         room.remove_data()
         assert not store.exists()
         store.mkdir(parents=True)
-        os.kill(os.getpid(), signal.SIGTERM)
+        interruptible(os.kill, os.getpid(), signal.SIGTERM)
     assert list(folder.path.parent.iterdir()) == [folder.path]
 
 
