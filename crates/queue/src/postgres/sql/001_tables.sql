@@ -1,6 +1,10 @@
 -- Knee's messages. Every access is a call of one of the functions in the files behind this one, which is a
 -- transaction of its own. What they answer is read by crates/queue/src/postgres/calls.rs. What an answer's
 -- `problem` says: 0 nothing, 1 there is no such client, 2 there is no such queue; and `about`, which.
+--
+-- Clients and queues are looked up by their numbers, one by one: in subqueries that are values, behind OFFSET 0, or as
+-- those in an ARRAY. A join, or EXISTS, which may be one, or a hash table, goes through all of them where few were known
+-- when it was planned.
 
 -- Numbers are never used twice. A send takes its messages' while it lasts, one by one: a message whose
 -- send was answered before another's began has the lower one. So no CACHE.

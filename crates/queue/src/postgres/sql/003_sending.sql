@@ -53,15 +53,16 @@ BEGIN
     RETURN QUERY
     WITH item AS MATERIALIZED (
         SELECT u.*,
-            CASE WHEN u.sender <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.sender)
+            CASE WHEN u.sender <> 0 AND (SELECT c.id FROM knee_queue.client c WHERE c.id = u.sender) IS NULL
                     THEN 1
                  WHEN u.receiver <> 0
-                    AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.receiver) THEN 3
-                 WHEN w.id IS NULL THEN 2 ELSE 0 END AS wrong,
+                    AND (SELECT c.id FROM knee_queue.client c WHERE c.id = u.receiver) IS NULL THEN 3
+                 WHEN w.until IS NULL THEN 2 ELSE 0 END AS wrong,
             w.until > now() AS watch
         FROM unnest(p_calls, p_senders, p_receivers, p_queues, p_contents)
              WITH ORDINALITY u (n, sender, receiver, queue, content, place)
-        LEFT JOIN knee_queue.watched_queue w ON w.id = u.queue
+        CROSS JOIN LATERAL (
+            SELECT (SELECT w.until FROM knee_queue.watched_queue w WHERE w.id = u.queue) AS until OFFSET 0) w
     ), refused AS MATERIALIZED (
         SELECT DISTINCT ON (i.n) i.n, CASE i.wrong WHEN 2 THEN 2 ELSE 1 END AS wrong,
             CASE i.wrong WHEN 1 THEN i.sender WHEN 2 THEN i.queue ELSE i.receiver END AS what

@@ -200,9 +200,10 @@ BEGIN
                     CASE q.epoch WHEN u.asked_epoch THEN u.floor ELSE 0 END AS low
                 FROM unnest(p_receivers, p_queues, p_lease_us, p_floors, p_floors_nobodys, p_epochs)
                      WITH ORDINALITY u (whose, queue, lease_us, floor, floor_nobodys, asked_epoch, n)
-                JOIN knee_queue.queue q ON q.id = u.queue
+                CROSS JOIN LATERAL (
+                    SELECT q.epoch FROM knee_queue.queue q WHERE q.id = u.queue OFFSET 0) q
                 WHERE u.lease_us IS NULL AND u.whose <> 0
-                  AND EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.whose)
+                  AND (SELECT true FROM knee_queue.client c WHERE c.id = u.whose)
             ) e
             LEFT JOIN LATERAL (SELECT m.id FROM knee_queue.message m
                 WHERE m.receiver = e.whose AND m.queue = e.queue AND m.leased_until IS NULL

@@ -43,16 +43,16 @@ LANGUAGE sql STABLE AS $$
     SELECT c.problem, c.about, h.id, h.sender, h.receiver, h.arrived_at, h.content, h.queue
     FROM (SELECT CASE WHEN w.who IS NULL THEN 0 ELSE 1 END AS problem, w.who AS about
           FROM (SELECT (SELECT u.who FROM unnest(ARRAY[p_receiver, p_sender]) u (who)
-                WHERE u.who <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = u.who)
+                WHERE u.who <> 0 AND (SELECT c.id FROM knee_queue.client c WHERE c.id = u.who) IS NULL
                 LIMIT 1) AS who) w) c
     LEFT JOIN (
         (SELECT m.* FROM knee_queue.message m
          WHERE m.receiver = p_receiver AND m.sender = p_sender AND m.leased_until IS NULL
-           AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue) ORDER BY m.id LIMIT 1)
+           AND (SELECT true FROM knee_queue.queue q WHERE q.id = m.queue) ORDER BY m.id LIMIT 1)
         UNION ALL
         (SELECT m.* FROM knee_queue.message m
          WHERE m.receiver = 0 AND m.sender = p_sender AND m.leased_until IS NULL
-           AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue) ORDER BY m.id LIMIT 1)
+           AND (SELECT true FROM knee_queue.queue q WHERE q.id = m.queue) ORDER BY m.id LIMIT 1)
         ORDER BY id LIMIT 1
     ) h ON c.problem = 0
 $$;
@@ -78,7 +78,7 @@ LANGUAGE sql STABLE AS $$
             WHEN p_receiver <> 0 AND NOT EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver)
             THEN 1 ELSE 0 END AS problem) c
     LEFT JOIN (SELECT DISTINCT s.queue FROM step s
-               WHERE EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = s.queue)) l ON c.problem = 0
+               WHERE (SELECT true FROM knee_queue.queue q WHERE q.id = s.queue)) l ON c.problem = 0
     ORDER BY l.queue
 $$;
 

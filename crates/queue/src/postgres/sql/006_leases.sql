@@ -8,7 +8,7 @@ LANGUAGE sql VOLATILE AS $$
     DELETE FROM knee_queue.message m
     WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
       AND ((m.id, m.attempts) IN (SELECT * FROM unnest(p_messages, p_attempts))) IS TRUE
-      AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
+      AND (SELECT true FROM knee_queue.queue q WHERE q.id = m.queue)
     RETURNING m.id, m.attempts
 $$;
 
@@ -19,7 +19,7 @@ LANGUAGE sql VOLATILE AS $$
     UPDATE knee_queue.message m SET leased_until = now() + p_lease_us * interval '1 microsecond'
     WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
       AND ((m.id, m.attempts) IN (SELECT * FROM unnest(p_messages, p_attempts))) IS TRUE
-      AND EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = m.queue)
+      AND (SELECT true FROM knee_queue.queue q WHERE q.id = m.queue)
     RETURNING m.id, m.attempts
 $$;
 
@@ -36,16 +36,16 @@ BEGIN
         SELECT unnest(CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
                       THEN ARRAY[q.id, q.dead_letters] ELSE ARRAY[q.id] END)
         FROM knee_queue.message m
-        JOIN knee_queue.queue q ON q.id = m.queue
+        CROSS JOIN LATERAL (SELECT * FROM knee_queue.queue q WHERE q.id = m.queue OFFSET 0) q
         WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'));
     RETURN QUERY
     WITH target AS MATERIALIZED (
         SELECT m.ctid AS tid, m.id, m.attempts, m.receiver, q.id AS old,
                CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
-                    THEN coalesce(d.id, q.id) ELSE q.id END AS new
+                    THEN coalesce((SELECT d.id FROM knee_queue.queue d WHERE d.id = q.dead_letters), q.id)
+                    ELSE q.id END AS new
         FROM knee_queue.message m
-        LEFT JOIN knee_queue.queue q ON q.id = m.queue
-        LEFT JOIN knee_queue.queue d ON d.id = q.dead_letters
+        LEFT JOIN LATERAL (SELECT * FROM knee_queue.queue q WHERE q.id = m.queue OFFSET 0) q ON true
         WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
     ), gone AS (
         -- As they are locked, they are still there.
@@ -58,12 +58,13 @@ BEGIN
     ), raised AS (
         -- In one order for everybody: none waits for one who waits for him.
         UPDATE knee_queue.queue q SET epoch = q.epoch + 1
-        FROM (SELECT l.id FROM knee_queue.queue l
-              WHERE l.id IN (SELECT t.new FROM target t) ORDER BY l.id FOR UPDATE) l
-        WHERE q.id = l.id
+        WHERE q.id = ANY (ARRAY(
+            SELECT l.id FROM knee_queue.queue l
+            WHERE l.id = ANY (ARRAY(SELECT t.new FROM target t)) ORDER BY l.id FOR UPDATE))
     )
-    SELECT t.id, t.attempts, t.new, t.receiver, coalesce(w.until > now(), false)
-    FROM target t LEFT JOIN knee_queue.watched_queue w ON w.id = t.new;
+    SELECT t.id, t.attempts, t.new, t.receiver,
+           coalesce((SELECT w.until > now() FROM knee_queue.watched_queue w WHERE w.id = t.new), false)
+    FROM target t;
 END $$;
 
 -- The leases among the given ones that had not ended; their messages are put back.

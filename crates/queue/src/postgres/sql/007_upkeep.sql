@@ -56,7 +56,7 @@ BEGIN
         FROM (SELECT n.receiver, n.queue, n.arrived_at FROM knee_queue.message n
               WHERE n.leased_until IS NULL AND (n.receiver, n.queue) > (receiver, queue)
               ORDER BY n.receiver, n.queue, n.id LIMIT 1) m
-        LEFT JOIN knee_queue.queue q ON q.id = m.queue;
+        LEFT JOIN LATERAL (SELECT * FROM knee_queue.queue q WHERE q.id = m.queue OFFSET 0) q ON true;
         IF NOT FOUND THEN
             receiver := NULL; queue := NULL;
             RETURN;

@@ -11,15 +11,14 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     WITH altered AS (
         UPDATE knee_queue.watched_queue w SET until = now() + p_seconds * interval '1 second'
-        FROM (SELECT l.id FROM knee_queue.watched_queue l
-              WHERE l.id = ANY (p_queues) FOR UPDATE SKIP LOCKED) l
-        WHERE w.id = l.id
+        WHERE w.id = ANY (ARRAY(
+            SELECT l.id FROM knee_queue.watched_queue l WHERE l.id = ANY (p_queues) FOR UPDATE SKIP LOCKED))
         RETURNING w.id
     )
     SELECT array_agg(a.id) INTO watched FROM altered a;
     RETURN QUERY
     SELECT u.id, CASE WHEN u.id = ANY (watched) THEN true
-        WHEN NOT EXISTS (SELECT FROM knee_queue.watched_queue w WHERE w.id = u.id) THEN false END
+        WHEN (SELECT w.id FROM knee_queue.watched_queue w WHERE w.id = u.id) IS NULL THEN false END
     FROM unnest(p_queues) u (id);
 END $$;
 
