@@ -73,6 +73,12 @@ impl Arrivals {
         self.next.peek().map(|Reverse((due, _))| *due)
     }
 
+    /// How many clients have a request that is due by `now`, and when the next of another is.
+    fn due_by(&self, now: Duration) -> (usize, Option<Duration>) {
+        let dues = || self.next.iter().map(|Reverse((due, _))| *due);
+        (dues().filter(|due| *due <= now).count(), dues().filter(|due| *due > now).min())
+    }
+
     /// Takes the next request out: when it is due, and whose it is.
     pub(crate) fn pop(&mut self) -> Option<(Duration, u32)> {
         let Reverse((due, index)) = self.next.pop()?;
@@ -155,6 +161,10 @@ pub(crate) struct Destination {
     pub(crate) armed: Option<Instant>,
     /// Since when requests could be sent; `None` while every connection is full or lost.
     pub(crate) room_since: Option<Instant>,
+    /// Connections that were lost while nobody waited for an answer: opened again when they are wanted.
+    pub(crate) lost: VecDeque<u32>,
+    /// How many of those are being opened again.
+    pub(crate) opening: usize,
 }
 
 /// The server that client number `client` is dealt to.
@@ -179,6 +189,8 @@ impl Destination {
             room: Room::default(),
             armed: None,
             room_since: None,
+            lost: VecDeque::new(),
+            opening: 0,
         });
         for (client, number) in (0..).zip(numbers) {
             let Destination { arrivals, room, .. } = &mut destinations[server_of(number, servers)];
@@ -186,6 +198,19 @@ impl Destination {
             room.add(client);
         }
         destinations
+    }
+
+    /// The lost connections that are wanted by `now`, to be opened again: with those that are being opened, as
+    /// many as clients have a request that is due; and when another one is.
+    pub(crate) fn open_again(&mut self, now: Duration) -> (Vec<u32>, Option<Duration>) {
+        if self.lost.is_empty() {
+            return (Vec::new(), None);
+        }
+        let (due, later) = self.arrivals.due_by(now);
+        let wanted = due.saturating_sub(self.opening).min(self.lost.len());
+        self.opening += wanted;
+        let again = self.lost.drain(..wanted).collect();
+        (again, later.filter(|_| !self.lost.is_empty()))
     }
 }
 
@@ -241,6 +266,22 @@ mod tests {
         stopped.stop_at(Duration::from_secs(2));
         assert_eq!(stopped.abandon(), 170);
         assert_eq!(stopped.next_due(), None);
+    }
+
+    #[test]
+    fn no_more_lost_connections_are_opened_again_than_requests_are_due() {
+        // One is due each second, each of another client.
+        let (rate, length) = (Rate::Constant(1.0), Duration::from_secs(10));
+        let mut server = Destination::of_clients(1, rate, length, 1, 0..4, 4).remove(0);
+        assert_eq!(server.open_again(length), (vec![], None));
+        server.lost.extend(0..4);
+        let first = server.arrivals.next_due().unwrap();
+        let second = first + Duration::from_secs(1);
+        assert_eq!(server.open_again(first), (vec![0], Some(second)));
+        assert_eq!(server.open_again(first), (vec![], Some(second)));
+        assert_eq!(server.open_again(second), (vec![1], Some(second + Duration::from_secs(1))));
+        server.opening -= 2;
+        assert_eq!(server.open_again(second), (vec![2, 3], None));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// By how much an agreed start may have passed when the connections stand.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
 
-/// Waits before a lost connection is opened again: the first, and the longest.
+/// Waits between two tries to open a connection: the first, and the longest.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 

@@ -37,6 +37,8 @@ struct Speaker {
     talk: RefCell<Talk>,
     /// `None` while it is known to be lost.
     standing: RefCell<Option<Standing>>,
+    /// When it was last tried to open it, and how long after that it may be again.
+    tried: Cell<Instant>,
     backoff: Cell<Duration>,
     in_flight: Cell<usize>,
 }
@@ -181,6 +183,7 @@ async fn meet(
             address,
             talk: RefCell::new(Talk::new(workload, identity, random)),
             standing: RefCell::new(Some(standing)),
+            tried: Cell::new(Instant::now()),
             backoff: Cell::new(BACKOFF_MIN),
             in_flight: Cell::default(),
         });
@@ -284,17 +287,22 @@ impl Thread {
             if self.next_due(server) != Some(due) {
                 continue;
             }
-            let Some(via) = self.room(server) else {
-                // The next answer makes room.
-                self.freed[server].notified().await;
+            let via = self.room(server);
+            let mut later = None;
+            if via.is_none_or(|via| self.speakers[via].in_flight.get() > 0) {
+                later = self.open_wanted(server);
+            }
+            let Some(via) = via else {
+                // The next answer makes room, or a connection that stands again.
+                match later {
+                    None => self.freed[server].notified().await,
+                    Some(later) => tokio::select! {
+                        () = self.freed[server].notified() => {}
+                        () = self.alarms.until(later) => {}
+                    },
+                }
                 continue;
             };
-            // While nobody waited for an answer: what is due now has another connection, or waits for this one.
-            if self.loses(via) {
-                let thread = Rc::clone(&self);
-                spawn_local(async move { thread.open_again(via).await });
-                continue;
-            }
             let (speaker, room_since) = {
                 let destination = &mut self.destinations.borrow_mut()[server];
                 let Some((_, speaker)) = destination.arrivals.pop() else { return };
@@ -323,8 +331,19 @@ impl Thread {
         next.map(|due| self.start + due)
     }
 
-    /// Open loop: the connection for the next request to a server.
+    /// Open loop: the connection for the next request to a server. Those that were lost while nobody waited for
+    /// an answer are found out.
     fn room(&self, server: usize) -> Option<usize> {
+        loop {
+            let via = self.room_unless_lost(server)?;
+            if !self.loses(via) {
+                return Some(via);
+            }
+            self.destinations.borrow_mut()[server].lost.push_back(via as u32);
+        }
+    }
+
+    fn room_unless_lost(&self, server: usize) -> Option<usize> {
         let pipeline = self.run.plan.pipeline;
         let room = |connection: u32, below: usize| {
             let speaker = &self.speakers[connection as usize];
@@ -372,10 +391,22 @@ impl Thread {
         is_lost
     }
 
+    /// Open loop: opens lost connections for what is due and has none; when more may be wanted.
+    fn open_wanted(self: &Rc<Self>, server: usize) -> Option<Instant> {
+        let now = Instant::now().saturating_duration_since(self.start);
+        let (wanted, later) = self.destinations.borrow_mut()[server].open_again(now);
+        for via in wanted {
+            let thread = Rc::clone(self);
+            spawn_local(async move { thread.open_again(via as usize).await });
+        }
+        later.map(|later| self.start + later)
+    }
+
     /// Open loop: opens a connection that was lost, unless the end comes.
     async fn open_again(&self, via: usize) {
         let speaker = &self.speakers[via];
         self.reconnect(speaker).await;
+        self.destinations.borrow_mut()[speaker.server].opening -= 1;
         if speaker.standing.borrow().is_some() {
             self.has_room(via, Instant::now());
         }
@@ -383,11 +414,14 @@ impl Thread {
 
     async fn reconnect(&self, speaker: &Speaker) {
         while self.runs.get() {
+            // At once, where it has stood for longer: what is due waits for it.
             let backoff = speaker.backoff.get();
             speaker.backoff.set((backoff * 2).min(BACKOFF_MAX));
-            self.alarms.until(Instant::now() + backoff).await;
+            self.alarms.until(speaker.tried.get() + backoff).await;
             let address = speaker.address;
-            match connect(address).await {
+            let connected = connect(address).await;
+            speaker.tried.set(Instant::now());
+            match connected {
                 Ok(standing) => {
                     *speaker.standing.borrow_mut() = Some(standing);
                     return self.record(|recorder| {
