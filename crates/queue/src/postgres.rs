@@ -172,14 +172,34 @@ impl Database for Postgres {
 
     async fn is_told(&self) {
         let mut told = pin!(self.inner.listener.is_told());
+        let trouble = &self.inner.trouble;
+        let mut unsaid = Unsaid(Some(trouble));
         // It is not given up at once where the database is known to be lost: it may just be restarting.
-        if timeout(TELLING, told.as_mut()).await.is_err() {
-            self.inner.trouble.say(format!(
+        let is_told = timeout(TELLING, told.as_mut()).await.is_ok();
+        unsaid.0 = None;
+        if !is_told {
+            trouble.say(format!(
                 "it ends later, as others have yet to be told of what was sent here: where the database does not tell \
                  them in time, who waits at another knee-queue finds it when he looks again, within {:?}",
                 WATCHED / 2
             ));
             told.await;
+        }
+    }
+}
+
+/// That others have yet to be told, of which nothing was said: where it is given up by then, as whoever ends has no more
+/// time, it is said.
+struct Unsaid<'a>(Option<&'a Trouble>);
+
+impl Drop for Unsaid<'_> {
+    fn drop(&mut self) {
+        if let Some(trouble) = self.0 {
+            trouble.say(format!(
+                "it ends though others have yet to be told of what was sent here: who waits at another knee-queue finds \
+                 it when he looks again, within {:?}",
+                WATCHED / 2
+            ));
         }
     }
 }

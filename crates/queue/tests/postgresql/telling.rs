@@ -78,7 +78,7 @@ async fn what_others_could_not_be_told_is_told_later() {
 
 /// As whoever ends a server does, which would take its time without a word.
 #[tokio::test]
-async fn who_waits_long_until_others_are_told_hears_what_for() {
+async fn who_waits_long_until_others_are_told_hears_what_for_and_also_who_may_not() {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let said =
         || SAID.lock().unwrap().iter().filter(|text| text.contains("yet to be told")).count();
@@ -101,9 +101,12 @@ async fn who_waits_long_until_others_are_told_hears_what_for() {
     };
     tells("RAISE 'not now'").await;
     desk.send(client, client, queue, "x").await;
+    // As where calls took nearly all the time that there was.
+    timeout(Duration::ZERO, desk.0.is_told()).await.expect_err("it is not told");
+    desk.at_last(async || (said() == 1).then_some(())).await;
     let waiting = Arc::clone(&desk);
     let waits = tokio::spawn(async move { waiting.0.is_told().await });
-    desk.at_last(async || (said() == 1).then_some(())).await;
+    desk.at_last(async || (said() == 2).then_some(())).await;
     assert!(!waits.is_finished());
     tells("PERFORM pg_notify('knee_queue', p_arrivals)").await;
     timeout(PATIENCE, waits).await.expect("it is told").unwrap();
@@ -111,7 +114,7 @@ async fn who_waits_long_until_others_are_told_hears_what_for() {
     assert_eq!(told, Arrival { queue, receiver: client });
     // Nothing is left.
     desk.0.is_told().await;
-    assert_eq!(said(), 1);
+    assert_eq!(said(), 2);
 }
 
 #[tokio::test]
