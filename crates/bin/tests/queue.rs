@@ -309,6 +309,27 @@ fn what_is_seldom_due_is_sent_over_connections_that_stand() {
 }
 
 #[test]
+fn what_was_due_before_the_end_is_sent_over_connections_that_stand_after_it() {
+    let address = free_address();
+    let serve = || {
+        let flags = ["--database", "null", "--listen", &address];
+        Program::spawn(Command::new(QUEUE).args(FEW).args(flags))
+    };
+    let server = serve();
+    let flags = ["queue", "--server", &address, "--clients", "2", "--seconds", "60"];
+    let flags = [&flags[..], &["--rate", "50", "--drain-s", "60"]].concat();
+    let mut load = Program::start(LOAD, &flags);
+    load.line();
+    drop(server);
+    while load.line()["connections"] != 0 {}
+    load.signal(libc::SIGTERM);
+    let server = serve();
+    let End { lines, errors: told, .. } = load.end();
+    assert_eq!(lines.last().unwrap()["unsent"], 0, "{told}");
+    ended(server);
+}
+
+#[test]
 fn who_is_turned_away_again_and_again_waits_longer_each_time() {
     for pace in ["--think-ms 1", "--rate 100"] {
         // As a server at its limit of clients: they are connected, and cut off before any answer.

@@ -370,7 +370,8 @@ impl Thread {
         }
     }
 
-    /// Whether a connection stands; one that was lost is opened again first, unless the end comes.
+    /// Whether a connection stands; one that was lost is opened again first, unless nothing
+    /// is left to be asked.
     async fn stands(&self, via: usize) -> bool {
         if self.loses(via) {
             self.reconnect(&self.speakers[via]).await;
@@ -402,7 +403,7 @@ impl Thread {
         later.map(|later| self.start + later)
     }
 
-    /// Open loop: opens a connection that was lost, unless the end comes.
+    /// Open loop: opens a connection that was lost, unless nothing is left to be asked.
     async fn open_again(&self, via: usize) {
         let speaker = &self.speakers[via];
         self.reconnect(speaker).await;
@@ -412,8 +413,14 @@ impl Thread {
         }
     }
 
+    /// Whether anything may still be asked of a server, also after the end.
+    fn is_wanted(&self, server: usize) -> bool {
+        let is_due = |server: &Destination| server.arrivals.next_due().is_some();
+        self.runs.get() || self.destinations.borrow().get(server).is_some_and(is_due)
+    }
+
     async fn reconnect(&self, speaker: &Speaker) {
-        while self.runs.get() {
+        while self.is_wanted(speaker.server) {
             // At once, where it has stood for longer: what is due waits for it.
             let backoff = speaker.backoff.get();
             speaker.backoff.set((backoff * 2).min(BACKOFF_MAX));
