@@ -84,7 +84,7 @@ def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
     assert pools["connections"].unique().to_list() == [connections]
     if waits:
         # In all runs but one, in which the clients may have waited for a processor.
-        assert pools["utilization"].median() > 0.9  # type: ignore[operator]
+        assert (pools["utilization"] > 0.9).sum() >= pools.height - 1
         assert any("worker slots are full as well" in one for one in verdict.bottleneck.evidence)
     waited, served = (
         dataset.windows.filter(role="middleware").select("connection_sum_ns", "service_sum_ns").sum().row(0)

@@ -45,7 +45,7 @@ fn load(server: &Program, flags: &str) -> Value {
 
 /// Runs `knee-load queue` until it has counted each of these, however long that takes; its summary.
 fn load_until_counted(server: &Program, flags: &str, ops: &[&str]) -> Value {
-    let flags = format!("queue --seconds 600 --server {} {flags}", server.address());
+    let flags = format!("queue --seconds 600 --drain-s 30 --server {} {flags}", server.address());
     let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
     let mut missing = ops.to_vec();
     load.line_when("each is counted", |line| {

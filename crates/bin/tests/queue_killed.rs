@@ -8,7 +8,7 @@ mod harness;
 mod program;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use knee_ports::free_address;
 use knee_queue::database::{Arrival, Database, Failure, Stages};
@@ -21,6 +21,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::harness::cluster::Cluster;
+use crate::harness::desk::PATIENCE;
 use crate::harness::history::{CLIENTS, History, Mix, seeds};
 use crate::harness::server::Server;
 use crate::program::{Program, QUEUE};
@@ -179,25 +180,30 @@ impl Server for Remote {
         Err(match status.code() {
             Code::Unavailable => Failure::Unavailable(text),
             Code::Unknown => Failure::Unknown(text),
+            Code::ResourceExhausted => Failure::TooLate(text),
             _ => Failure::Broken(text),
         })
     }
 }
 
 /// Checks histories of clients of so many servers, one or another of which is killed so often in mid-load, each time
-/// once `loaded`.
+/// once `loaded`. A database's `sessions` with a server outlast it: they go on with the calls that they have.
 async fn check_killed(
-    flags: &[&str],
+    flags: impl Fn(usize) -> Vec<String>,
     (servers, kills): (usize, usize),
     mix: Mix,
     seed: u64,
     loaded: impl AsyncFn(),
+    sessions: impl AsyncFn(usize) -> Vec<String>,
 ) {
     let addresses: Vec<_> = (0..servers).map(|_| free_address()).collect();
-    let start = |address: &String| {
-        Some(Program::start(QUEUE, &[&["--listen", address.as_str()][..], flags].concat()))
+    let start = |number: usize| {
+        let flags = flags(number);
+        let flags = flags.iter().map(String::as_str);
+        let listen = ["--listen", addresses[number].as_str()];
+        Some(Program::start(QUEUE, &listen.into_iter().chain(flags).collect::<Vec<_>>()))
     };
-    let mut running: Vec<_> = addresses.iter().map(start).collect();
+    let mut running: Vec<_> = (0..servers).map(start).collect();
     // Each client's own connections: to the one of its number, and to the next.
     let clients = CLIENTS as usize;
     let remotes = (0..2 * clients).map(|n| Remote::new(&addresses[(n + n / clients) % servers]));
@@ -205,15 +211,25 @@ async fn check_killed(
     let faulty = Arc::clone(&history);
     let mut random = Random::stream(seed, 96);
     let faults = async || {
+        let mut abandoned = Vec::new();
         for _ in 0..kills {
             loaded().await;
             let number = random.below(servers as u64) as usize;
             let killed = running[number].take().unwrap();
             killed.signal(libc::SIGKILL);
             assert_eq!(killed.end().code, None);
-            running[number] = start(&addresses[number]);
+            abandoned.extend(sessions(number).await);
+            running[number] = start(number);
         }
         loaded().await;
+        // What they do is no answer to anybody, and would take what others are promised from now on.
+        let begun = Instant::now();
+        for number in 0..servers {
+            while sessions(number).await.iter().any(|session| abandoned.contains(session)) {
+                assert!(begun.elapsed() < PATIENCE, "a session goes on without its server");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
         faulty.stop();
         Vec::new()
     };
@@ -226,10 +242,24 @@ async fn nothing_is_lost_or_had_twice_when_one_of_two_servers_is_killed_over_pos
     for (seed, (combine, mix)) in
         seeds().flat_map(|seed| [("1", Mix::Removes), ("8", Mix::All)].map(|with| (seed, with)))
     {
-        let options = cluster.migrated().await;
-        cluster.log_calls(options.address.rsplit('/').next().unwrap()).await;
-        let flags = ["--database", &options.address, "--connections", "3", "--combine", combine];
-        check_killed(&flags, (2, 4), mix, seed, async || cluster.floors_are_up(0).await).await;
+        let address = cluster.migrated().await.address;
+        let database = address.rsplit('/').next().unwrap();
+        cluster.log_calls(database).await;
+        let direct = cluster.connect(database).await;
+        let flags = |number| {
+            let address = format!("{address}?application_name=knee-queue-{number}");
+            ["--database", &address, "--connections", "3", "--combine", combine]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let sessions = async |number| {
+            let of = "SELECT pid || ' ' || backend_start FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = 'knee-queue-' || $1";
+            let rows = direct.query(of, &[&format!("{number}")]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        };
+        let loaded = async || cluster.floors_are_up(0).await;
+        check_killed(flags, (2, 4), mix, seed, loaded, sessions).await;
     }
 }
 
@@ -240,9 +270,9 @@ async fn nothing_is_lost_or_had_twice_when_the_server_is_killed_over_sqlite() {
             std::env::temp_dir().join(format!("knee-killed-{}-{seed}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         let database = format!("sqlite:{}", directory.join("messages.db").display());
-        let flags = ["--database", database.as_str()];
+        let flags = |_| vec!["--database".to_owned(), database.clone()];
         let loaded = async || tokio::time::sleep(Duration::from_millis(50)).await;
-        check_killed(&flags, (1, 15), Mix::All, seed, loaded).await;
+        check_killed(flags, (1, 15), Mix::All, seed, loaded, async |_| Vec::new()).await;
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

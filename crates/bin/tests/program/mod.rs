@@ -51,7 +51,7 @@ impl Program {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = read(child.stdout.take().unwrap(), |_| true);
         let errors = read(child.stderr.take().unwrap(), |line| !is_progress(line));
-        let Ok(ready) = lines.recv() else {
+        let Ok(ready) = lines.recv_timeout(PATIENCE) else {
             let (code, errors) = (wait(&mut child), errors.iter().collect::<String>());
             panic!("{command:?} ended with {code:?} before its ready line: {errors}");
         };
