@@ -482,6 +482,9 @@ fn histories_that_cannot_be_are_found_out() {
     assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
     assert_eq!(with(&both, &[&out_of_order, &lost]), Ok(()));
     assert!(with(&both, &[&out_of_order, &lost_call(5, 2, 4, 5)]).is_err());
+    let undone = [Event::Undone { client: 5, queue: 1, count: 1, span: span(4, 5) }];
+    assert_eq!(with(&both, &[&out_of_order, &undone]), Ok(()));
+    assert!(with(&both, &[&in_order[2..], &undone]).is_err());
     // Looked at, and not seen though it was there: whoever else was just sending or removing it, or had leased it.
     let read = |client, ids: &[u64], through, begun, ended| {
         let (queue, ids, span) = (1, ids.to_vec(), span(begun, ended));
@@ -570,6 +573,15 @@ fn leases_that_cannot_be_are_found_out() {
         Event::Read { client: 5, queue: 1, ids: vec![], through: 1, span: span(8, 9) },
         Event::Listed { client: 5, queues: vec![], span: span(8, 9) },
     ];
+    // Nor while somebody has it who was looking for messages when it was put back.
+    let follower = |client, queue, begun, ended| {
+        [Event::Taken { client, queue, ids: vec![], span: span(begun, ended) }]
+    };
+    let put_back = [&back[..], &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 7)].concat();
+    assert_eq!(with(&[&put_back, &follower(5, 1, 6, 9)]), Ok(()));
+    for other in [follower(6, 1, 6, 9), follower(5, 4, 6, 9), follower(5, 1, 6, 8)] {
+        assert!(with(&[&put_back, &other]).is_err());
+    }
     for look in looks {
         let back = [&one[..], &leased(1, 1, 1, 4, 5), &had, &[look]].concat();
         assert_eq!(with(&[&back]), Ok(()));
@@ -602,4 +614,6 @@ fn leases_that_cannot_be_are_found_out() {
     let overtaken = overtaken.concat();
     assert_eq!(with(&[&overtaken, &released(1, 1, 1, 5, 6)]), Ok(()));
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]).is_err());
+    // Unless somebody has followed it there.
+    assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &follower(5, 1, 8, 11)]), Ok(()));
 }

@@ -372,9 +372,7 @@ impl<D: Server> Turn<'_, D> {
             Ok(Answer::Messages(messages)) => messages,
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
-                let (is_lease, span) = (false, Span::since(begun));
-                let lost = Event::Lost { client, queue, count, is_lease, span };
-                self.events.extend((!nothing_done(&failure)).then_some(lost));
+                self.lose(&failure, count, false, begun);
                 return Err(failure);
             }
         };
@@ -386,6 +384,22 @@ impl<D: Server> Turn<'_, D> {
         let had = messages.into_iter().map(|m| Event::Had { content: m.content, id: m.id, span });
         self.events.extend(had);
         Ok(count)
+    }
+
+    /// A call has failed that was to take so many messages.
+    fn lose(&mut self, failure: &Failure, count: u32, is_lease: bool, begun: Instant) {
+        let (client, queue, span) = (self.client, self.queue, Span::since(begun));
+        self.events.push(if nothing_done(failure) {
+            Event::Undone { client, queue, count, span }
+        } else {
+            Event::Lost { client, queue, count, is_lease, span }
+        });
+    }
+
+    /// A call has not ended a lease, but may have locked its message, wherever that is by now.
+    fn hide(&mut self, begun: Instant) {
+        let (client, queue, count, span) = (self.client, self.queue, 1, Span::since(begun));
+        self.events.push(Event::Undone { client, queue, count, span });
     }
 
     /// Sends a message that everybody may have.
@@ -461,9 +475,7 @@ impl<D: Server> Turn<'_, D> {
             Ok(other) => panic!("{other:?}"),
             Err(failure) => {
                 // It ends by itself.
-                let (is_lease, span) = (true, Span::since(begun));
-                let lost = Event::Lost { client, queue, count, is_lease, span };
-                self.events.extend((!nothing_done(&failure)).then_some(lost));
+                self.lose(&failure, count, true, begun);
                 return Err(failure);
             }
         };
@@ -471,14 +483,23 @@ impl<D: Server> Turn<'_, D> {
         let (Lease { message: id, attempt }, span) = (lease_of(&leased), Span::since(begun));
         self.events.push(Event::Leased { id, queue, attempt, span });
         self.events.push(Event::Taken { client, queue, ids: vec![id], span });
-        Ok(Some(Held { leased, begun, is_extended: false }))
+        Ok(Some(Held { leased, begun, until: begun + visibility, is_extended: false }))
     }
 
     /// Has a lease for as long as it takes, and answers whether there may still be one.
     async fn extend(&mut self, random: &mut Random, held: &mut Held) -> Result<bool, Failure> {
-        let leases = vec![lease_of(&held.leased)];
-        match self.desk.ask(Request::Extend { leases, visibility: LONG }).await {
-            Ok(Answer::Ended(ended)) if ended.is_empty() => held.is_extended = true,
+        let (leases, begun) = (vec![lease_of(&held.leased)], Instant::now());
+        let answer = self.desk.ask(Request::Extend { leases, visibility: LONG }).await;
+        if !matches!(&answer, Ok(Answer::Ended(ended)) if ended.is_empty()) {
+            self.hide(begun);
+        }
+        match answer {
+            Ok(Answer::Ended(ended)) if ended.is_empty() => {
+                held.is_extended = true;
+                if Instant::now() < held.until {
+                    held.until = begun + LONG;
+                }
+            }
             Ok(Answer::Ended(_)) => return Ok(false),
             Ok(other) => panic!("{other:?}"),
             Err(failure) if nothing_done(&failure) => return Err(failure),
@@ -494,7 +515,9 @@ impl<D: Server> Turn<'_, D> {
         let lease = lease_of(&held.leased);
         let (is_ended, _) = self.end(&held, Request::Release { leases: vec![lease] }).await;
         let (id, attempt, span) = (lease.message, lease.attempt, Span::since(begun));
-        self.events.extend(is_ended.then_some(Event::Released { id, queue, attempt, span }));
+        // Who puts back what was leased for too long may have just locked it.
+        let is_sure = is_ended && span.ended < held.until;
+        self.events.extend(is_sure.then_some(Event::Released { id, queue, attempt, span }));
     }
 
     async fn acknowledge(&mut self, held: Held) {
@@ -514,7 +537,12 @@ impl<D: Server> Turn<'_, D> {
     async fn end(&mut self, held: &Held, request: Request) -> (bool, bool) {
         let (mut is_unsure, begun) = (false, Instant::now());
         loop {
-            match self.desk.ask(request.clone()).await {
+            let asked = Instant::now();
+            let answer = self.desk.ask(request.clone()).await;
+            if !matches!(&answer, Ok(Answer::Ended(ended)) if ended.is_empty()) {
+                self.hide(asked);
+            }
+            match answer {
                 Ok(Answer::Ended(ended)) => {
                     let is_ended = ended.is_empty();
                     let may_be_over = is_unsure || !held.is_extended;
@@ -535,6 +563,8 @@ struct Held {
     leased: (Stored, u32),
     /// When it was asked for.
     begun: Instant,
+    /// It is not over before.
+    until: Instant,
     /// Whether it does not end by itself for as long as a history takes.
     is_extended: bool,
 }

@@ -18,7 +18,11 @@
 //! it was given up. Such a call has either taken a message along, which is missing then, or hidden it. So each
 //! one explains as many of those that are missing or overtaken as it asked for, among those that it could have
 //! had: of its queue, its client's or nobody's, and sent before it can have ended. A lease comes back, so that one of
-//! which there is no answer explains nothing that is missing.
+//! which there is no answer explains nothing that is missing. A call that was refused explains no more than what is
+//! overtaken.
+//!
+//! Who looks for messages follows each to where it is by then, and has it locked until his call ends, also where it is
+//! not for him any more. So what was put back may be passed over as long as a call lasts that began before.
 //!
 //! # What is promised of leases
 //!
@@ -57,6 +61,8 @@ pub(crate) enum Event {
     Had { content: String, id: MessageId, span: Span },
     /// Of an acknowledgement that failed it is not known whether it happened.
     Unsure { id: MessageId },
+    /// A call that came to nothing may have locked so many messages meanwhile.
+    Undone { client: ClientId, queue: QueueId, count: u32, span: Span },
     /// There was no answer, which may have had so many messages, or leased one.
     Lost { client: ClientId, queue: QueueId, count: u32, is_lease: bool, span: Span },
     /// The first messages that a client may have, all of them up to a number.
@@ -136,6 +142,8 @@ struct Stay {
     queue: QueueId,
     from: Instant,
     until: Instant,
+    /// It was put back there.
+    is_back: bool,
 }
 
 /// Why the events cannot be.
@@ -207,8 +215,8 @@ struct Explained<'e> {
 
 impl<'e> Explained<'e> {
     fn by(events: &'e [Event]) -> Explained<'e> {
-        let lost: Vec<_> =
-            events.iter().filter(|event| matches!(event, Event::Lost { .. })).collect();
+        let is_lost = |event: &&Event| matches!(event, Event::Lost { .. } | Event::Undone { .. });
+        let lost: Vec<_> = events.iter().filter(is_lost).collect();
         let gaps = vec![Vec::new(); lost.len()];
         Explained { lost, gaps }
     }
@@ -217,7 +225,9 @@ impl<'e> Explained<'e> {
     /// 1955). Calls that were `tried` are of no use.
     fn find(&mut self, gap: Gap<'e>, tried: &mut HashSet<usize>) -> bool {
         for call in 0..self.lost.len() {
-            let Event::Lost { count, .. } = self.lost[call] else { continue };
+            let (Event::Lost { count, .. } | Event::Undone { count, .. }) = self.lost[call] else {
+                continue;
+            };
             if !self.could_be(call, gap) || !tried.insert(call) {
                 continue;
             }
@@ -237,13 +247,19 @@ impl<'e> Explained<'e> {
 
     /// Whether the call could have had the message, and done that to it.
     fn could_be(&self, call: usize, Gap { message, kind }: Gap<'_>) -> bool {
-        let Event::Lost { client, queue, is_lease, span, .. } = self.lost[call] else {
-            return false;
-        };
-        let does = match kind {
-            Kind::Missing => !is_lease,
-            Kind::Attempt => *is_lease,
-            Kind::Hidden => true,
+        let (client, queue, span, does) = match self.lost[call] {
+            Event::Lost { client, queue, is_lease, span, .. } => {
+                let does = match kind {
+                    Kind::Missing => !is_lease,
+                    Kind::Attempt => *is_lease,
+                    Kind::Hidden => true,
+                };
+                (client, queue, span, does)
+            }
+            Event::Undone { client, queue, span, .. } => {
+                (client, queue, span, kind == Kind::Hidden)
+            }
+            _ => return false,
         };
         does && (*queue == message.queue || self.could_be_dead(message, *queue))
             && [*client, ANYBODY].contains(&message.receiver)
@@ -423,7 +439,8 @@ fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec
     if message.is_acknowledged
         && let Some(until) = until(None)
     {
-        stays.push(Stay { queue: message.queue, from: message.sent.ended, until });
+        let (queue, from) = (message.queue, message.sent.ended);
+        stays.push(Stay { queue, from, until, is_back: false });
     }
     if message.attempts.is_empty() {
         return stays;
@@ -434,7 +451,7 @@ fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec
             && let Some(until) = until(Some(span.begun))
         {
             let queue = message.queue_after(Attempt { number: attempt, queue, span });
-            stays.push(Stay { queue, from: span.ended, until });
+            stays.push(Stay { queue, from: span.ended, until, is_back: true });
         }
     }
     stays
@@ -489,6 +506,18 @@ fn overtaking<'e>(
         let was_there_for = |taken: &MessageId| {
             stay.from < span.begun || sent.get(taken).is_some_and(|sent| stay.from < sent.begun)
         };
+        // Somebody else may have it locked who had seen it before it was put back.
+        let is_followed = || {
+            stay.is_back
+                && events.iter().any(|other| {
+                    matches!(other, Event::Taken { client, queue, span: follower, .. }
+                        if [stay.queue, message.queue].contains(queue)
+                            && [*client, ANYBODY].contains(&message.receiver)
+                            && follower.begun < stay.from
+                            && span.begun < follower.ended
+                            && !std::ptr::eq(*event, other))
+                })
+        };
         *queue == stay.queue
             && [*client, ANYBODY].contains(&message.receiver)
             && span.ended < stay.until
@@ -497,5 +526,6 @@ fn overtaking<'e>(
                 matches!(event, Event::Hidden { queue: hidden, span: while_ }
                     if hidden == queue && while_.overlaps(span))
             })
+            && !is_followed()
     })
 }
