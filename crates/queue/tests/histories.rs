@@ -402,7 +402,7 @@ impl Limited {
 async fn who_breaks_the_promises_of_dead_letters_is_found_out() {
     let options = sqlite::Options { file: None, durable: true, tell: |_| {} };
     for (breaks, found) in [
-        (Breaks::Loses, &["is missing"][..]),
+        (Breaks::Loses, &["is missing", "is overtaken"][..]),
         (Breaks::Doubles, &["was had twice"]),
         (Breaks::Early, &["is leased elsewhere", "has attempts that nobody has seen"]),
         (Breaks::Late, &["is leased elsewhere", "is elsewhere"]),
@@ -485,6 +485,20 @@ fn histories_that_cannot_be_are_found_out() {
     let undone = [Event::Undone { client: 5, queue: 1, count: 1, span: span(4, 5) }];
     assert_eq!(with(&both, &[&out_of_order, &undone]), Ok(()));
     assert!(with(&both, &[&in_order[2..], &undone]).is_err());
+    // Nor by who takes nothing though it is there, unless it came or went meanwhile.
+    let nothing = |client, queue, begun, ended| {
+        [Event::Taken { client, queue, ids: vec![], span: span(begun, ended) }]
+    };
+    let one = [sent(1, 5, 0, 1)];
+    let there = removed(1, 5, 6, 7);
+    assert!(with(&one, &[&there, &nothing(5, 1, 2, 5)]).is_err());
+    for not_there in [nothing(5, 1, 0, 5), nothing(5, 1, 2, 7), nothing(6, 1, 2, 5)] {
+        assert_eq!(with(&one, &[&there, &not_there]), Ok(()));
+    }
+    assert_eq!(with(&one, &[&there, &nothing(5, 2, 2, 5)]), Ok(()));
+    assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &[hidden(3, 5)]]), Ok(()));
+    assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &lost]), Ok(()));
+    assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &undone]), Ok(()));
     // Looked at, and not seen though it was there: whoever else was just sending or removing it, or had leased it.
     let read = |client, ids: &[u64], through, begun, ended| {
         let (queue, ids, span) = (1, ids.to_vec(), span(begun, ended));

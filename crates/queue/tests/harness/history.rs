@@ -479,10 +479,12 @@ impl<D: Server> Turn<'_, D> {
                 return Err(failure);
             }
         };
+        let span = Span::since(begun);
+        let ids = leased.iter().map(|(message, _)| message.id).collect();
+        self.events.push(Event::Taken { client, queue, ids, span });
         let Some(leased) = leased.pop() else { return Ok(None) };
-        let (Lease { message: id, attempt }, span) = (lease_of(&leased), Span::since(begun));
+        let Lease { message: id, attempt } = lease_of(&leased);
         self.events.push(Event::Leased { id, queue, attempt, span });
-        self.events.push(Event::Taken { client, queue, ids: vec![id], span });
         Ok(Some(Held { leased, begun, until: begun + visibility, is_extended: false }))
     }
 

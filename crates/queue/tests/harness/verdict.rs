@@ -13,6 +13,8 @@
 //! * it was there all the time: from the answer to its send, or to a release that put it back, until somebody
 //!   began to take it.
 //!
+//! So it is by a call that takes nothing, though it was there for the whole of it.
+//!
 //! That may only be where somebody else was taking it meanwhile, in vain: a call of which there is no answer
 //! may have been undone, after it had hidden as many messages as it asked for, and it ended some time after
 //! it was given up. Such a call has either taken a message along, which is missing then, or hidden it. So each
@@ -51,7 +53,7 @@ pub(crate) enum Event {
     Limited { queue: QueueId, attempts_max: u32, dead_letters: QueueId },
     /// Of a send that failed it is not known whether it happened; it has no number then.
     Sent { content: String, queue: QueueId, receiver: ClientId, id: Option<MessageId>, span: Span },
-    /// Removed, or leased, by one call.
+    /// Removed, or leased, by one call, which may have found nothing.
     Taken { client: ClientId, queue: QueueId, ids: Vec<MessageId>, span: Span },
     /// Leased, for the time that is its attempt's number; it may come back.
     Leased { id: MessageId, queue: QueueId, attempt: u32, span: Span },
@@ -521,7 +523,8 @@ fn overtaking<'e>(
         *queue == stay.queue
             && [*client, ANYBODY].contains(&message.receiver)
             && span.ended < stay.until
-            && ids.iter().any(|taken| *taken > id && was_there_for(taken))
+            && (ids.iter().any(|taken| *taken > id && was_there_for(taken))
+                || ids.is_empty() && stay.from < span.begun)
             && !events.iter().any(|event| {
                 matches!(event, Event::Hidden { queue: hidden, span: while_ }
                     if hidden == queue && while_.overlaps(span))
