@@ -533,6 +533,18 @@ fn histories_that_cannot_be_are_found_out() {
     assert_eq!(with(&anybodys, &[&in_order[..2], &lost_call(6, 1, 4, 5)]), Ok(()));
     let late = [sent(1, 5, 0, 1), sent(2, 5, 20, 21)];
     assert!(with(&late, &[&in_order[..2], &lost_call(5, 1, 4, 5)]).is_err());
+    // Nor what was seen when it must have ended, nor what was overtaken by who asked before or after it.
+    let seen = |begun, ended| read(5, &[1], 1, begun, ended);
+    assert_eq!(with(&both, &[&in_order[2..], &lost, &seen(8, 9)]), Ok(()));
+    assert!(with(&both, &[&in_order[2..], &lost, &seen(11, 12)]).is_err());
+    assert!(with(&both, &[&out_of_order, &lost_call(5, 1, 5, 6)]).is_err());
+    let much_later = [removed(2, 5, 20, 21), removed(1, 5, 22, 23)].concat();
+    assert!(with(&both, &[&much_later, &lost]).is_err());
+    assert_eq!(with(&both, &[&much_later, &lost_call(5, 1, 4, 16)]), Ok(()));
+    let three = [sent(1, 5, 0, 1), sent(2, 5, 2, 3), sent(3, 5, 2, 3)];
+    let twice = [removed(2, 5, 4, 5), removed(3, 5, 20, 21), removed(1, 5, 22, 23)].concat();
+    assert!(with(&three, &[&twice, &lost]).is_err());
+    assert_eq!(with(&three, &[&twice, &lost_call(5, 1, 4, 16)]), Ok(()));
     // Each as many as it asked for, whichever of them may be explained by others as well.
     let two_lost = [lost_call(5, 1, 4, 5), lost_call(6, 1, 4, 5)].concat();
     assert_eq!(with(&anybodys, &[&two_lost]), Ok(()));
@@ -577,6 +589,16 @@ fn leases_that_cannot_be_are_found_out() {
     assert_eq!(with(&[&one, &again, &had, &lost(1, true)]), Ok(()));
     assert!(with(&[&one, &leased(1, 1, 1, 4, 5), &lost(1, true)]).is_err());
     assert_eq!(with(&[&one, &leased(1, 1, 1, 4, 5), &[Event::Unsure { id: 1 }]]), Ok(()));
+    // Nor by one that came later, or had ended before an earlier attempt.
+    assert!(with(&[&one, &leased(1, 1, 2, 2, 3), &had, &lost(1, true)]).is_err());
+    let third = [leased(1, 1, 1, 11, 12), leased(1, 1, 3, 13, 14), removed(1, 1, 15, 16)].concat();
+    assert!(with(&[&one, &third, &lost(1, true)]).is_err());
+    let third = [leased(1, 1, 1, 8, 9), leased(1, 1, 3, 13, 14), removed(1, 1, 15, 16)].concat();
+    assert_eq!(with(&[&one, &third, &lost(1, true)]), Ok(()));
+    // It hides its message until that is put back, however late.
+    let late = [&one[..], &two, &removed(2, 1, 30, 31), &removed(1, 1, 32, 33)].concat();
+    assert!(with(&[&late, &lost(1, false)]).is_err());
+    assert_eq!(with(&[&late, &lost(1, true)]), Ok(()));
     // Overtaken or not seen once it was put back, but not before.
     let back = [&one[..], &two, &leased(1, 1, 1, 4, 5), &had].concat();
     assert_eq!(with(&[&back, &removed(2, 1, 8, 9)]), Ok(()));

@@ -19,9 +19,9 @@
 //! may have been undone, after it had hidden as many messages as it asked for, and it ended some time after
 //! it was given up. Such a call has either taken a message along, which is missing then, or hidden it. So each
 //! one explains as many of those that are missing or overtaken as it asked for, among those that it could have
-//! had: of its queue, its client's or nobody's, and sent before it can have ended. A lease comes back, so that one of
-//! which there is no answer explains nothing that is missing. A call that was refused explains no more than what is
-//! overtaken.
+//! had: of its queue, its client's or nobody's, sent before it can have ended, and not seen by anybody who asked
+//! after that; overtaken while it can have gone on. A lease comes back, so that one of which there is no answer
+//! explains nothing that is missing. A call that was refused explains only what is overtaken.
 //!
 //! Who looks for messages follows each to where it is by then, and has it locked until his call ends, also where it is
 //! not for him any more. So what was put back may be passed over as long as a call lasts that began before.
@@ -169,23 +169,36 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             return Err(why);
         }
         let unseen = unseen_attempts(sightings, message);
-        for _ in 0..unseen {
-            if !explained.find(Gap { message, kind: Kind::Attempt }, &mut HashSet::new()) {
+        for &number in &unseen {
+            let (after, before) = around(sightings, message, number);
+            let gap = Gap { message, kind: Kind::Attempt, after, before };
+            if !explained.find(gap, &mut HashSet::new()) {
                 return Err(format!("{message:?} has attempts that nobody has seen"));
             }
         }
         let is_unsure = message.id.is_some_and(|id| unsure.contains(&id));
         if message.had.is_none() {
             let is_missing = message.is_acknowledged && !is_unsure;
-            let gap = Gap { message, kind: Kind::Missing };
+            let after = sightings.iter().map(|sighting| sighting.span.begun).max();
+            let gap = Gap { message, kind: Kind::Missing, after, before: None };
             if is_missing && !explained.find(gap, &mut HashSet::new()) {
                 return Err(format!("{message:?} is missing"));
             }
-        } else if unseen == 0
-            && let Some(why) = passed_over(events, sightings, &sent, message)
-            && !explained.find(Gap { message, kind: Kind::Hidden }, &mut HashSet::new())
-        {
-            return Err(why);
+        } else if unseen.is_empty() {
+            for (n, (why, by)) in
+                passed_over(events, sightings, &sent, message).into_iter().enumerate()
+            {
+                let (after, before) = (Some(by.begun), Some(by.ended));
+                let gap = Gap { message, kind: Kind::Hidden, after, before };
+                // One call may explain all of them, which is one message for it.
+                let is_explained = match n {
+                    0 => explained.find(gap, &mut HashSet::new()),
+                    _ => (0..explained.lost.len()).any(|call| explained.could_be(call, gap)),
+                };
+                if !is_explained {
+                    return Err(why);
+                }
+            }
         }
     }
     Ok(())
@@ -196,6 +209,10 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
 struct Gap<'e> {
     message: &'e Message<'e>,
     kind: Kind,
+    /// It has not happened before, or has still been so then.
+    after: Option<Instant>,
+    /// It has happened before.
+    before: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,24 +265,28 @@ impl<'e> Explained<'e> {
     }
 
     /// Whether the call could have had the message, and done that to it.
-    fn could_be(&self, call: usize, Gap { message, kind }: Gap<'_>) -> bool {
-        let (client, queue, span, does) = match self.lost[call] {
+    fn could_be(&self, call: usize, gap: Gap<'_>) -> bool {
+        let Gap { message, kind, after, before } = gap;
+        // What was leased is hidden until somebody puts it back, whenever that is.
+        let (client, queue, span, does, hides_on) = match self.lost[call] {
             Event::Lost { client, queue, is_lease, span, .. } => {
                 let does = match kind {
                     Kind::Missing => !is_lease,
                     Kind::Attempt => *is_lease,
                     Kind::Hidden => true,
                 };
-                (client, queue, span, does)
+                (client, queue, span, does, *is_lease && kind == Kind::Hidden)
             }
             Event::Undone { client, queue, span, .. } => {
-                (client, queue, span, kind == Kind::Hidden)
+                (client, queue, span, kind == Kind::Hidden, false)
             }
             _ => return false,
         };
         does && (*queue == message.queue || self.could_be_dead(message, *queue))
             && [*client, ANYBODY].contains(&message.receiver)
             && message.sent.begun < span.ended + GOES_ON
+            && (hides_on || after.is_none_or(|after| after < span.ended + GOES_ON))
+            && before.is_none_or(|before| span.begun < before)
     }
 
     /// Whether the message could have come to this queue after all its attempts, seen or lost.
@@ -419,15 +440,33 @@ fn misplaced(sightings: &[Sighting], message: &Message<'_>) -> Option<String> {
     Some(format!("{message:?} is elsewhere: {elsewhere:?}"))
 }
 
-/// How often somebody must have leased the message, beside the leases that were seen.
-fn unseen_attempts(sightings: &[Sighting], message: &Message<'_>) -> usize {
+/// The attempts in which somebody must have leased the message, but for those that were seen.
+fn unseen_attempts(sightings: &[Sighting], message: &Message<'_>) -> Vec<u32> {
     let highest = message.attempts.last().map_or(0, |attempt| attempt.number);
     let is_dead = |sighting: &Sighting| Some(sighting.queue) == message.dead_letters();
     let needed = match message.limit {
         Some(limit) if sightings.iter().any(is_dead) => limit.attempts_max.max(highest),
         _ => highest,
     };
-    needed as usize - message.attempts.len()
+    let seen: HashSet<u32> = message.attempts.iter().map(|attempt| attempt.number).collect();
+    (1..=needed).filter(|number| !seen.contains(number)).collect()
+}
+
+/// After and before when an attempt was that nobody has seen: between those that were, and before it was dead.
+fn around(
+    sightings: &[Sighting],
+    message: &Message<'_>,
+    number: u32,
+) -> (Option<Instant>, Option<Instant>) {
+    let (earlier, later): (Vec<&Attempt>, Vec<_>) =
+        message.attempts.iter().partition(|attempt| attempt.number < number);
+    let is_alive = message.limit.is_some_and(|limit| number <= limit.attempts_max);
+    let dead = sightings
+        .iter()
+        .filter(|sighting| is_alive && Some(sighting.queue) == message.dead_letters())
+        .map(|sighting| sighting.span.ended);
+    let before = later.first().map(|attempt| attempt.span.ended).into_iter().chain(dead).min();
+    (earlier.last().map(|attempt| attempt.span.begun), before)
 }
 
 /// When and where the message was there, as far as that is sure.
@@ -459,52 +498,60 @@ fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec
     stays
 }
 
-/// Why somebody should have had or seen the message who has not.
+/// Why somebody should have had or seen the message who has not, for each such call.
 fn passed_over(
     events: &[Event],
     sightings: &[Sighting],
     sent: &HashMap<MessageId, Span>,
     message: &Message<'_>,
-) -> Option<String> {
-    stays(events, sightings, message).into_iter().find_map(|stay| {
-        if let Some(by) = overtaking(events, sent, message, stay) {
-            return Some(format!("{message:?} is overtaken in {stay:?} by {by:?}"));
+) -> Vec<(String, Span)> {
+    let mut calls = Vec::new();
+    for stay in stays(events, sightings, message) {
+        for (by, span) in overtaking(events, sent, message, stay) {
+            calls.push((format!("{message:?} is overtaken in {stay:?} by {by:?}"), span));
         }
-        let by = overlooking(events, message, stay)?;
-        Some(format!("{message:?} is not seen in {stay:?} by {by:?}"))
-    })
+        for (by, span) in overlooking(events, message, stay) {
+            calls.push((format!("{message:?} is not seen in {stay:?} by {by:?}"), span));
+        }
+    }
+    calls
 }
 
-/// The call that should have seen the message, which was there.
-fn overlooking<'e>(events: &'e [Event], message: &Message<'_>, stay: Stay) -> Option<&'e Event> {
-    let id = message.id?;
+/// The calls that should have seen the message, which was there.
+fn overlooking<'e>(
+    events: &'e [Event],
+    message: &Message<'_>,
+    stay: Stay,
+) -> Vec<(&'e Event, Span)> {
+    let Some(id) = message.id else { return Vec::new() };
     let may_have = |client: &ClientId| [*client, ANYBODY].contains(&message.receiver);
     let was_there = |span: &Span| stay.from < span.begun && span.ended < stay.until;
-    events.iter().find(|event| match event {
-        Event::Read { client, queue, ids, through, span } => {
-            *queue == stay.queue
-                && id <= *through
-                && may_have(client)
-                && was_there(span)
-                && !ids.contains(&id)
-        }
+    let overlooks = |event: &'e Event| match event {
+        Event::Read { client, queue, ids, through, span } => (*queue == stay.queue
+            && id <= *through
+            && may_have(client)
+            && was_there(span)
+            && !ids.contains(&id))
+        .then_some((event, *span)),
         Event::Listed { client, queues, span } => {
-            may_have(client) && was_there(span) && !queues.contains(&stay.queue)
+            (may_have(client) && was_there(span) && !queues.contains(&stay.queue))
+                .then_some((event, *span))
         }
-        _ => false,
-    })
+        _ => None,
+    };
+    events.iter().filter_map(overlooks).collect()
 }
 
-/// The call that should have had the message, which was there.
+/// The calls that should have had the message, which was there.
 fn overtaking<'e>(
     events: &'e [Event],
     sent: &HashMap<MessageId, Span>,
     message: &Message<'_>,
     stay: Stay,
-) -> Option<&'e Event> {
-    let id = message.id?;
-    events.iter().find(|event| {
-        let Event::Taken { client, queue, ids, span } = event else { return false };
+) -> Vec<(&'e Event, Span)> {
+    let Some(id) = message.id else { return Vec::new() };
+    let overtakes = |event: &'e Event| {
+        let Event::Taken { client, queue, ids, span } = event else { return None };
         let was_there_for = |taken: &MessageId| {
             stay.from < span.begun || sent.get(taken).is_some_and(|sent| stay.from < sent.begun)
         };
@@ -517,10 +564,10 @@ fn overtaking<'e>(
                             && [*client, ANYBODY].contains(&message.receiver)
                             && follower.begun < stay.from
                             && span.begun < follower.ended
-                            && !std::ptr::eq(*event, other))
+                            && !std::ptr::eq(event, other))
                 })
         };
-        *queue == stay.queue
+        let is_overtaken = *queue == stay.queue
             && [*client, ANYBODY].contains(&message.receiver)
             && span.ended < stay.until
             && (ids.iter().any(|taken| *taken > id && was_there_for(taken))
@@ -529,6 +576,8 @@ fn overtaking<'e>(
                 matches!(event, Event::Hidden { queue: hidden, span: while_ }
                     if hidden == queue && while_.overlaps(span))
             })
-            && !is_followed()
-    })
+            && !is_followed();
+        is_overtaken.then_some((event, *span))
+    };
+    events.iter().filter_map(overtakes).collect()
 }
