@@ -528,6 +528,10 @@ fn histories_that_cannot_be_are_found_out() {
     // Or seen though it was had.
     assert!(with(&both, &[&later, &read(5, &[1], u64::MAX, 12, 13)]).is_err());
     assert_eq!(with(&both, &[&later, &read(5, &[1], u64::MAX, 8, 13)]), Ok(()));
+    // Or by whom it is not for; what is nobody's is for everybody.
+    assert!(with(&both, &[&in_order[..2], &removed(2, 6, 6, 7)]).is_err());
+    assert!(with(&both, &[&in_order, &read(6, &[1], 1, 2, 3)]).is_err());
+    assert_eq!(with(&anybodys, &[&in_order[..2], &removed(2, 6, 6, 7)]), Ok(()));
     // One explains what it could have had: neither another's, nor what was sent long after it.
     assert!(with(&both, &[&in_order[2..], &lost_call(6, 1, 4, 5)]).is_err());
     assert_eq!(with(&anybodys, &[&in_order[..2], &lost_call(6, 1, 4, 5)]), Ok(()));

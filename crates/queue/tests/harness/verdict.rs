@@ -389,6 +389,7 @@ fn numbers_grow(messages: &[Message<'_>]) -> Result<(), String> {
 /// A call that took the message, or read it.
 #[derive(Debug, Clone, Copy)]
 struct Sighting {
+    client: ClientId,
     queue: QueueId,
     is_read: bool,
     span: Span,
@@ -398,13 +399,13 @@ struct Sighting {
 fn sightings(events: &[Event]) -> HashMap<MessageId, Vec<Sighting>> {
     let mut seen: HashMap<MessageId, Vec<Sighting>> = HashMap::new();
     for event in events {
-        let (is_read, queue, ids, span) = match event {
-            Event::Taken { queue, ids, span, .. } => (false, *queue, ids, *span),
-            Event::Read { queue, ids, span, .. } => (true, *queue, ids, *span),
+        let (is_read, client, queue, ids, span) = match event {
+            Event::Taken { client, queue, ids, span } => (false, *client, *queue, ids, *span),
+            Event::Read { client, queue, ids, span, .. } => (true, *client, *queue, ids, *span),
             _ => continue,
         };
         for id in ids {
-            seen.entry(*id).or_default().push(Sighting { queue, is_read, span });
+            seen.entry(*id).or_default().push(Sighting { client, queue, is_read, span });
         }
     }
     seen
@@ -416,8 +417,12 @@ fn outlived<'s>(sightings: &'s [Sighting], message: &Message<'_>) -> Option<&'s 
     sightings.iter().find(|sighting| sighting.is_read && had.ended < sighting.span.begun)
 }
 
-/// Why the message cannot be where it was taken or read.
+/// Why the message cannot be where it was taken or read, or not for who did.
 fn misplaced(sightings: &[Sighting], message: &Message<'_>) -> Option<String> {
+    let is_for = |client| [client, ANYBODY].contains(&message.receiver);
+    if let Some(another) = sightings.iter().find(|sighting| !is_for(sighting.client)) {
+        return Some(format!("{message:?} is not for whom it came to: {another:?}"));
+    }
     let limit = message.limit;
     for attempt in &message.attempts {
         let is_over = limit.is_some_and(|limit| attempt.number > limit.attempts_max);
