@@ -451,6 +451,22 @@ fn histories_that_cannot_be_are_found_out() {
     let unknown = Event::Had { content: "2".into(), id: 7, span: span(6, 7) };
     assert!(with(&both, &[&in_order[..2], &[unknown]]).is_err());
     assert!(with(&both[..1], &[&in_order]).is_err());
+    // Without an answer, but sent together with one that was had.
+    let unanswered = ["1", "2"].map(|content| Event::Sent {
+        content: content.into(),
+        queue: 1,
+        receiver: 5,
+        id: None,
+        span: span(0, 1),
+    });
+    let together = [Event::Batch { contents: vec!["1".into(), "2".into()] }];
+    assert_eq!(with(&unanswered, &[&together]), Ok(()));
+    assert_eq!(with(&unanswered, &[&in_order[..2]]), Ok(()));
+    assert!(with(&unanswered, &[&together, &in_order[..2]]).is_err());
+    assert_eq!(with(&unanswered, &[&together, &in_order]), Ok(()));
+    assert_eq!(with(&unanswered, &[&together, &in_order[..2], &lost]), Ok(()));
+    let unsure = [Event::Unsure { content: "2".into() }];
+    assert_eq!(with(&unanswered, &[&together, &in_order[..2], &unsure]), Ok(()));
     // Numbers that do not grow.
     let later_is_lower = [sent(2, 5, 0, 1), sent(1, 5, 2, 3)];
     assert!(with(&later_is_lower, &[&in_order]).is_err());
@@ -592,7 +608,10 @@ fn leases_that_cannot_be_are_found_out() {
     assert!(with(&[&one, &again, &had, &lost(1, false)]).is_err());
     assert_eq!(with(&[&one, &again, &had, &lost(1, true)]), Ok(()));
     assert!(with(&[&one, &leased(1, 1, 1, 4, 5), &lost(1, true)]).is_err());
-    assert_eq!(with(&[&one, &leased(1, 1, 1, 4, 5), &[Event::Unsure { id: 1 }]]), Ok(()));
+    assert_eq!(
+        with(&[&one, &leased(1, 1, 1, 4, 5), &[Event::Unsure { content: "1".into() }]]),
+        Ok(())
+    );
     // Nor by one that came later, or had ended before an earlier attempt.
     assert!(with(&[&one, &leased(1, 1, 2, 2, 3), &had, &lost(1, true)]).is_err());
     let third = [leased(1, 1, 1, 11, 12), leased(1, 1, 3, 13, 14), removed(1, 1, 15, 16)].concat();

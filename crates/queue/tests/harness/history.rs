@@ -325,7 +325,11 @@ impl<D: Server> Turn<'_, D> {
                 (ids.into_iter().map(Some).collect(), Ok(()))
             }
             Err(failure) if nothing_done(&failure) => return Err(failure),
-            Err(failure) => (vec![None; messages.len()], Err(failure)),
+            Err(failure) => {
+                let contents = messages.iter().map(|message| message.content.clone()).collect();
+                self.events.push(Event::Batch { contents });
+                (vec![None; messages.len()], Err(failure))
+            }
         };
         for (message, id) in messages.into_iter().zip(ids) {
             let (content, receiver) = (message.content, message.receiver);
@@ -530,7 +534,7 @@ impl<D: Server> Turn<'_, D> {
         if is_ended {
             self.events.push(Event::Had { content, id, span });
         } else if is_unsure {
-            self.events.push(Event::Unsure { id });
+            self.events.push(Event::Unsure { content });
         }
     }
 

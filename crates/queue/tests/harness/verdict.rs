@@ -53,6 +53,8 @@ pub(crate) enum Event {
     Limited { queue: QueueId, attempts_max: u32, dead_letters: QueueId },
     /// Of a send that failed it is not known whether it happened; it has no number then.
     Sent { content: String, queue: QueueId, receiver: ClientId, id: Option<MessageId>, span: Span },
+    /// One call sent all of these or none.
+    Batch { contents: Vec<String> },
     /// Removed, or leased, by one call, which may have found nothing.
     Taken { client: ClientId, queue: QueueId, ids: Vec<MessageId>, span: Span },
     /// Leased, for the time that is its attempt's number; it may come back.
@@ -62,7 +64,7 @@ pub(crate) enum Event {
     /// For good: removed, or acknowledged in time.
     Had { content: String, id: MessageId, span: Span },
     /// Of an acknowledgement that failed it is not known whether it happened.
-    Unsure { id: MessageId },
+    Unsure { content: String },
     /// A call that came to nothing may have locked so many messages meanwhile.
     Undone { client: ClientId, queue: QueueId, count: u32, span: Span },
     /// There was no answer, which may have had so many messages, or leased one.
@@ -101,6 +103,8 @@ struct Message<'e> {
     receiver: ClientId,
     id: Option<MessageId>,
     is_acknowledged: bool,
+    /// It has no answer, but one that was sent with it was had.
+    is_there: bool,
     sent: Span,
     had: Option<Span>,
     /// The limit of its queue.
@@ -154,9 +158,11 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
     numbers_grow(&messages)?;
     let sent: HashMap<MessageId, Span> =
         messages.iter().filter_map(|message| Some((message.id?, message.sent))).collect();
-    let unsure: HashSet<MessageId> = events
+    let unsure: HashSet<&str> = events
         .iter()
-        .filter_map(|event| if let Event::Unsure { id } = event { Some(*id) } else { None })
+        .filter_map(|event| {
+            if let Event::Unsure { content } = event { Some(content.as_str()) } else { None }
+        })
         .collect();
     let seen = sightings(events);
     let mut explained = Explained::by(events);
@@ -176,9 +182,9 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
                 return Err(format!("{message:?} has attempts that nobody has seen"));
             }
         }
-        let is_unsure = message.id.is_some_and(|id| unsure.contains(&id));
+        let is_unsure = unsure.contains(message.content);
         if message.had.is_none() {
-            let is_missing = message.is_acknowledged && !is_unsure;
+            let is_missing = (message.is_acknowledged || message.is_there) && !is_unsure;
             let after = sightings.iter().map(|sighting| sighting.span.begun).max();
             let gap = Gap { message, kind: Kind::Missing, after, before: None };
             if is_missing && !explained.find(gap, &mut HashSet::new()) {
@@ -296,7 +302,8 @@ impl<'e> Explained<'e> {
         };
         let of_its_own = |lost: &&&Event| matches!(lost, Event::Lost { queue, is_lease: true, .. } if *queue == message.queue);
         let lost = self.lost.iter().filter(of_its_own).count();
-        message.attempts.len() + lost >= limit.attempts_max as usize
+        // Nobody knows how often one was leased whose number nobody knows.
+        message.id.is_none() || message.attempts.len() + lost >= limit.attempts_max as usize
     }
 }
 
@@ -320,6 +327,7 @@ fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
                 receiver,
                 id,
                 is_acknowledged,
+                is_there: false,
                 sent,
                 had,
                 limit,
@@ -336,6 +344,17 @@ fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
         }
         if *message.id.get_or_insert(*id) != *id {
             return Err(format!("{message:?} was had as {id}"));
+        }
+    }
+    for event in events {
+        let Event::Batch { contents } = event else { continue };
+        let is_had =
+            |content: &String| messages.get(content.as_str()).is_some_and(|m| m.had.is_some());
+        if contents.iter().any(is_had) {
+            for content in contents {
+                let message = messages.get_mut(content.as_str());
+                message.ok_or(format!("nobody sent {content}"))?.is_there = true;
+            }
         }
     }
     let mut attempts: HashMap<MessageId, BTreeMap<u32, Attempt>> = HashMap::new();
