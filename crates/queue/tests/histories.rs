@@ -675,4 +675,7 @@ fn leases_that_cannot_be_are_found_out() {
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]).is_err());
     // Unless somebody has followed it there.
     assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &follower(5, 1, 8, 11)]), Ok(()));
+    let hidden = |queue| [Event::Hidden { queue, span: span(8, 11) }];
+    assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(1)]), Ok(()));
+    assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(4)]).is_err());
 }

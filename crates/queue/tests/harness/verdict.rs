@@ -73,7 +73,7 @@ pub(crate) enum Event {
     Read { client: ClientId, queue: QueueId, ids: Vec<MessageId>, through: MessageId, span: Span },
     /// All queues that have messages for a client.
     Listed { client: ClientId, queues: Vec<QueueId>, span: Span },
-    /// Messages of the queue were hidden, and put back.
+    /// Messages of the queue were hidden, also where they were dead by then, and put back.
     Hidden { queue: QueueId, span: Span },
 }
 
@@ -598,7 +598,7 @@ fn overtaking<'e>(
                 || ids.is_empty() && stay.from < span.begun)
             && !events.iter().any(|event| {
                 matches!(event, Event::Hidden { queue: hidden, span: while_ }
-                    if hidden == queue && while_.overlaps(span))
+                    if [queue, &message.queue].contains(&hidden) && while_.overlaps(span))
             })
             && !is_followed();
         is_overtaken.then_some((event, *span))
