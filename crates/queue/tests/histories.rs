@@ -310,7 +310,7 @@ async fn what_an_earlier_copy_of_the_database_has_is_found_in_its_order() {
 struct Broken {
     database: Sqlite,
     breaks: Breaks,
-    limited: Mutex<Limited>,
+    limited: Arc<Mutex<Limited>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -333,7 +333,8 @@ struct Limited {
     sent: Vec<MessageId>,
     /// The one that is lost, or had again.
     broken: Option<Stored>,
-    is_doubled: bool,
+    /// It was done to one of them.
+    is_broken: bool,
 }
 
 impl Database for Broken {
@@ -385,13 +386,17 @@ impl Limited {
     fn remove(&mut self, breaks: Breaks, messages: &mut Vec<Stored>) {
         let letter = messages.iter().position(|message| self.sent.contains(&message.id));
         match (breaks, letter, &self.broken) {
-            (Breaks::Loses, Some(letter), None) => self.broken = Some(messages.remove(letter)),
+            (Breaks::Loses, Some(letter), None) => {
+                self.broken = Some(messages.remove(letter));
+                self.is_broken = true;
+            }
             (Breaks::Doubles, Some(letter), None) => self.broken = Some(messages[letter].clone()),
-            (Breaks::Doubles, _, Some(broken)) if !self.is_doubled => {
+            (Breaks::Doubles, _, Some(broken)) if !self.is_broken => {
                 messages.push(broken.clone());
                 messages.sort_by_key(|message| message.id);
-                self.is_doubled = true;
+                self.is_broken = true;
             }
+            (Breaks::Early | Breaks::Late, Some(_), _) => self.is_broken = true,
             _ => {}
         }
     }
@@ -408,9 +413,12 @@ async fn who_breaks_the_promises_of_dead_letters_is_found_out() {
         (Breaks::Late, &["is leased elsewhere", "is elsewhere"]),
     ] {
         let database = Sqlite::open(&options).unwrap();
-        let broken = Broken { database, breaks, limited: Mutex::default() };
+        let limited = Arc::new(Mutex::new(Limited::default()));
+        let broken = Broken { database, breaks, limited: Arc::clone(&limited) };
         let history = History::new([broken], Mix::All).await;
-        let why = verify(&history.events(1, 120, nothing_happens).await).unwrap_err();
+        let others = Arc::clone(&history);
+        let until_broken = async || others.give_up(|| limited.lock().unwrap().is_broken).await;
+        let why = verify(&history.events(1, 120, until_broken).await).unwrap_err();
         assert!(found.iter().any(|found| why.contains(found)), "{breaks:?}: {why}");
     }
 }

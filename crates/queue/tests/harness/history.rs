@@ -266,6 +266,22 @@ impl<D: Server> History<D> {
         events.extend(done);
     }
 
+    /// Sends to the queue that has a limit and has dead letters of it, until that is enough.
+    pub(crate) async fn give_up(&self, is_enough: impl Fn() -> bool) -> Vec<Event> {
+        let (mut events, begun) = (Vec::new(), Instant::now());
+        while !is_enough() {
+            assert!(begun.elapsed() < PATIENCE, "no dead letters come");
+            let mut turn = self.turn(self.desk(0), 0, self.queues[LIMITED], &mut events);
+            turn.send_at_last().await;
+            if let Ok(Some(held)) = turn.begin_lease(LONG, Duration::ZERO).await {
+                turn.release(held).await;
+            }
+            turn.queue = self.queues[DEAD];
+            let _ = turn.remove(1, Duration::ZERO).await;
+        }
+        events
+    }
+
     /// What a server does not see of what is there, unless that is too much to be looked at.
     async fn disagreement(&self) -> Option<String> {
         const MANY: u32 = 1000;
