@@ -244,16 +244,23 @@ impl<D: Server> History<D> {
         let ways = if self.mix == Mix::All { &[0, 1, ATTEMPTS_MAX][..] } else { &[0] };
         for &attempts in ways {
             let from = if attempts == 0 { 0 } else { LIMITED };
-            let to = if attempts == ATTEMPTS_MAX { DEAD } else { from };
             let mut turn = self.turn(self.desk(other), other, self.queues[from], &mut done);
             let mut held = None;
             for _ in 0..attempts {
                 match held.take() {
+                    // There was an attempt before it that has no answer.
+                    Some(last) if is_last(&last) => {
+                        held = Some(last);
+                        break;
+                    }
                     Some(held) => turn.release(held).await,
                     None => turn.send_at_last().await,
                 }
                 held = turn.lease_at_last().await;
             }
+            // Without a lease, all attempts are over, or a message is sent.
+            let is_dead = held.as_ref().map_or(attempts == ATTEMPTS_MAX, is_last);
+            let to = if is_dead { DEAD } else { from };
             let waits = self.turn(self.desk(number), number, self.queues[to], events).hear();
             tokio::join!(waits, async {
                 sleep(WAIT).await;
@@ -589,6 +596,11 @@ struct Held {
     until: Instant,
     /// Whether it does not end by itself for as long as a history takes.
     is_extended: bool,
+}
+
+/// Whether it is its message's last one in the queue that has a limit.
+fn is_last(held: &Held) -> bool {
+    held.leased.1 >= ATTEMPTS_MAX
 }
 
 /// How long somebody waits for a message who may not wait at all.
