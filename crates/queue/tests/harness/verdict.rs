@@ -38,10 +38,14 @@
 //! whoever was just removing it, he sees; unless it was leased by a call of which there is no answer. What was had
 //! before it is not there any more.
 
+mod explained;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
+
+use self::explained::{Explained, Gap, Kind};
 
 /// How long the database may go on with a call that was given up.
 const GOES_ON: Duration = Duration::from_secs(5);
@@ -208,103 +212,6 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// What a lost call has to explain.
-#[derive(Debug, Clone, Copy)]
-struct Gap<'e> {
-    message: &'e Message<'e>,
-    kind: Kind,
-    /// It has not happened before, or has still been so then.
-    after: Option<Instant>,
-    /// It has happened before.
-    before: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// It was removed.
-    Missing,
-    /// It was leased.
-    Attempt,
-    /// Either, or it was hidden in vain.
-    Hidden,
-}
-
-/// What is missing, overtaken or not seen, by the lost calls of which each one may be.
-struct Explained<'e> {
-    lost: Vec<&'e Event>,
-    /// Of each call.
-    gaps: Vec<Vec<Gap<'e>>>,
-}
-
-impl<'e> Explained<'e> {
-    fn by(events: &'e [Event]) -> Explained<'e> {
-        let is_lost = |event: &&Event| matches!(event, Event::Lost { .. } | Event::Undone { .. });
-        let lost: Vec<_> = events.iter().filter(is_lost).collect();
-        let gaps = vec![Vec::new(); lost.len()];
-        Explained { lost, gaps }
-    }
-
-    /// Finds a call for a gap, be it that those it has go to others: an augmenting path of a matching (Kuhn
-    /// 1955). Calls that were `tried` are of no use.
-    fn find(&mut self, gap: Gap<'e>, tried: &mut HashSet<usize>) -> bool {
-        for call in 0..self.lost.len() {
-            let (Event::Lost { count, .. } | Event::Undone { count, .. }) = self.lost[call] else {
-                continue;
-            };
-            if !self.could_be(call, gap) || !tried.insert(call) {
-                continue;
-            }
-            if self.gaps[call].len() < *count as usize {
-                self.gaps[call].push(gap);
-                return true;
-            }
-            for place in 0..self.gaps[call].len() {
-                if self.find(self.gaps[call][place], tried) {
-                    self.gaps[call][place] = gap;
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// Whether the call could have had the message, and done that to it.
-    fn could_be(&self, call: usize, gap: Gap<'_>) -> bool {
-        let Gap { message, kind, after, before } = gap;
-        // What was leased is hidden until somebody puts it back, whenever that is.
-        let (client, queue, span, does, hides_on) = match self.lost[call] {
-            Event::Lost { client, queue, is_lease, span, .. } => {
-                let does = match kind {
-                    Kind::Missing => !is_lease,
-                    Kind::Attempt => *is_lease,
-                    Kind::Hidden => true,
-                };
-                (client, queue, span, does, *is_lease && kind == Kind::Hidden)
-            }
-            Event::Undone { client, queue, span, .. } => {
-                (client, queue, span, kind == Kind::Hidden, false)
-            }
-            _ => return false,
-        };
-        does && (*queue == message.queue || self.could_be_dead(message, *queue))
-            && [*client, ANYBODY].contains(&message.receiver)
-            && message.sent.begun < span.ended + GOES_ON
-            && (hides_on || after.is_none_or(|after| after < span.ended + GOES_ON))
-            && before.is_none_or(|before| span.begun < before)
-    }
-
-    /// Whether the message could have come to this queue after all its attempts, seen or lost.
-    fn could_be_dead(&self, message: &Message<'_>, queue: QueueId) -> bool {
-        let Some(limit) = message.limit.filter(|limit| limit.dead_letters == queue) else {
-            return false;
-        };
-        let of_its_own = |lost: &&&Event| matches!(lost, Event::Lost { queue, is_lease: true, .. } if *queue == message.queue);
-        let lost = self.lost.iter().filter(of_its_own).count();
-        // Nobody knows how often one was leased whose number nobody knows.
-        message.id.is_none() || message.attempts.len() + lost >= limit.attempts_max as usize
-    }
 }
 
 /// All messages, each of which was had once at most.

@@ -1,0 +1,108 @@
+//! What may have come of calls that have no answer.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use knee_queue::operation::{ANYBODY, QueueId};
+
+use super::{Event, GOES_ON, Message};
+
+/// What a lost call has to explain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap<'e> {
+    pub(super) message: &'e Message<'e>,
+    pub(super) kind: Kind,
+    /// It has not happened before, or has still been so then.
+    pub(super) after: Option<Instant>,
+    /// It has happened before.
+    pub(super) before: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It was removed.
+    Missing,
+    /// It was leased.
+    Attempt,
+    /// Either, or it was hidden in vain.
+    Hidden,
+}
+
+/// What is missing, overtaken or not seen, by the lost calls of which each one may be.
+pub(super) struct Explained<'e> {
+    pub(super) lost: Vec<&'e Event>,
+    /// Of each call.
+    gaps: Vec<Vec<Gap<'e>>>,
+}
+
+impl<'e> Explained<'e> {
+    pub(super) fn by(events: &'e [Event]) -> Explained<'e> {
+        let is_lost = |event: &&Event| matches!(event, Event::Lost { .. } | Event::Undone { .. });
+        let lost: Vec<_> = events.iter().filter(is_lost).collect();
+        let gaps = vec![Vec::new(); lost.len()];
+        Explained { lost, gaps }
+    }
+
+    /// Finds a call for a gap, be it that those it has go to others: an augmenting path of a matching (Kuhn
+    /// 1955). Calls that were `tried` are of no use.
+    pub(super) fn find(&mut self, gap: Gap<'e>, tried: &mut HashSet<usize>) -> bool {
+        for call in 0..self.lost.len() {
+            let (Event::Lost { count, .. } | Event::Undone { count, .. }) = self.lost[call] else {
+                continue;
+            };
+            if !self.could_be(call, gap) || !tried.insert(call) {
+                continue;
+            }
+            if self.gaps[call].len() < *count as usize {
+                self.gaps[call].push(gap);
+                return true;
+            }
+            for place in 0..self.gaps[call].len() {
+                if self.find(self.gaps[call][place], tried) {
+                    self.gaps[call][place] = gap;
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether the call could have had the message, and done that to it.
+    pub(super) fn could_be(&self, call: usize, gap: Gap<'_>) -> bool {
+        let Gap { message, kind, after, before } = gap;
+        // What was leased is hidden until somebody puts it back, whenever that is.
+        let (client, queue, span, does, hides_on) = match self.lost[call] {
+            Event::Lost { client, queue, is_lease, span, .. } => {
+                let does = match kind {
+                    Kind::Missing => !is_lease,
+                    Kind::Attempt => *is_lease,
+                    Kind::Hidden => true,
+                };
+                (client, queue, span, does, *is_lease && kind == Kind::Hidden)
+            }
+            Event::Undone { client, queue, span, .. } => {
+                (client, queue, span, kind == Kind::Hidden, false)
+            }
+            _ => return false,
+        };
+        does && (*queue == message.queue || self.could_be_dead(message, *queue))
+            && [*client, ANYBODY].contains(&message.receiver)
+            && message.sent.begun < span.ended + GOES_ON
+            && (hides_on || after.is_none_or(|after| after < span.ended + GOES_ON))
+            && before.is_none_or(|before| span.begun < before)
+    }
+
+    /// Whether the message could have come to this queue after all its attempts, seen or lost.
+    fn could_be_dead(&self, message: &Message<'_>, queue: QueueId) -> bool {
+        let Some(limit) = message.limit.filter(|limit| limit.dead_letters == queue) else {
+            return false;
+        };
+        let is_of_its_own = |lost: &&&Event| match lost {
+            Event::Lost { queue, is_lease, .. } => *is_lease && *queue == message.queue,
+            _ => false,
+        };
+        let lost = self.lost.iter().filter(is_of_its_own).count();
+        // Nobody knows how often one was leased whose number nobody knows.
+        message.id.is_none() || message.attempts.len() + lost >= limit.attempts_max as usize
+    }
+}

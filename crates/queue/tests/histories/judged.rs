@@ -1,0 +1,272 @@
+//! Whoever judges histories has to be judged, too: by those that can be, and by those that cannot.
+
+use std::time::{Duration, Instant};
+
+use knee_queue::operation::ANYBODY;
+
+use crate::harness::verdict::{Event, Span, verify};
+
+#[test]
+fn histories_that_cannot_be_are_found_out() {
+    let start = Instant::now();
+    let span = |begun: u64, ended: u64| Span {
+        begun: start + Duration::from_secs(begun),
+        ended: start + Duration::from_secs(ended),
+    };
+    let sent = |id: u64, receiver: u32, begun, ended| {
+        let (content, queue, id) = (id.to_string(), 1, Some(id));
+        Event::Sent { content, queue, receiver, id, span: span(begun, ended) }
+    };
+    let removed = |id: u64, client, begun, ended| {
+        let (content, queue, ids, span) = (id.to_string(), 1, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Had { content, id, span }]
+    };
+    let leased = |id: u64, queue, attempt, begun, ended| {
+        let (client, ids, span) = (5, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Leased { id, queue, attempt, span }]
+    };
+    let lost_call = |client, queue, begun, ended| {
+        [Event::Lost { client, queue, count: 1, is_lease: false, span: span(begun, ended) }]
+    };
+    let lost = lost_call(5, 1, 4, 5);
+    let with = |sent: &[Event], more: &[&[Event]]| {
+        verify(&sent.iter().chain(more.iter().copied().flatten()).cloned().collect::<Vec<_>>())
+    };
+    let both = [sent(1, 5, 0, 1), sent(2, 5, 2, 3)];
+    let in_order = [removed(1, 5, 4, 5), removed(2, 5, 6, 7)].concat();
+    assert_eq!(with(&both, &[&in_order]), Ok(()));
+    // Missing, but for an answer that is; had twice; had as another one; not sent at all.
+    assert!(with(&both, &[&in_order[2..]]).is_err());
+    assert_eq!(with(&both, &[&in_order[2..], &lost]), Ok(()));
+    assert!(with(&both, &[&in_order, &in_order[..2]]).is_err());
+    let unknown = Event::Had { content: "2".into(), id: 7, span: span(6, 7) };
+    assert!(with(&both, &[&in_order[..2], &[unknown]]).is_err());
+    assert!(with(&both[..1], &[&in_order]).is_err());
+    // Without an answer, but sent together with one that was had.
+    let unanswered = ["1", "2"].map(|content| Event::Sent {
+        content: content.into(),
+        queue: 1,
+        receiver: 5,
+        id: None,
+        span: span(0, 1),
+    });
+    let together = [Event::Batch { contents: vec!["1".into(), "2".into()] }];
+    assert_eq!(with(&unanswered, &[&together]), Ok(()));
+    assert_eq!(with(&unanswered, &[&in_order[..2]]), Ok(()));
+    assert!(with(&unanswered, &[&together, &in_order[..2]]).is_err());
+    assert_eq!(with(&unanswered, &[&together, &in_order]), Ok(()));
+    assert_eq!(with(&unanswered, &[&together, &in_order[..2], &lost]), Ok(()));
+    let unsure = [Event::Unsure { content: "2".into() }];
+    assert_eq!(with(&unanswered, &[&together, &in_order[..2], &unsure]), Ok(()));
+    // Numbers that do not grow.
+    let later_is_lower = [sent(2, 5, 0, 1), sent(1, 5, 2, 3)];
+    assert!(with(&later_is_lower, &[&in_order]).is_err());
+    let at_once = [sent(2, 5, 0, 2), sent(1, 5, 1, 3)];
+    assert_eq!(with(&at_once, &[&in_order]), Ok(()));
+    // Overtaken.
+    let out_of_order = [removed(2, 5, 4, 5), removed(1, 5, 6, 7)].concat();
+    assert!(with(&both, &[&out_of_order]).is_err());
+    // Its own and nobody's alike, also where the call had begun before either was sent.
+    for whose in [[5, ANYBODY], [ANYBODY, 5]] {
+        let mixed = [sent(1, whose[0], 0, 1), sent(2, whose[1], 2, 3)];
+        assert!(with(&mixed, &[&out_of_order]).is_err());
+        let meanwhile = [removed(2, 5, 0, 5), removed(1, 5, 6, 7)].concat();
+        assert!(with(&mixed, &[&meanwhile]).is_err());
+    }
+    // But not by two calls at once, nor by one that may have begun too early, nor by who may not have it.
+    let at_once = [removed(2, 5, 4, 6), removed(1, 5, 5, 7)].concat();
+    assert_eq!(with(&both, &[&at_once]), Ok(()));
+    let sent_at_once = [sent(1, 5, 0, 2), sent(2, 5, 1, 3)];
+    let early = [removed(2, 5, 0, 5), removed(1, 5, 6, 7)].concat();
+    assert_eq!(with(&sent_at_once, &[&early]), Ok(()));
+    let anybodys = [sent(1, 5, 0, 1), sent(2, ANYBODY, 2, 3)];
+    let by_another = [removed(2, 6, 4, 5), removed(1, 5, 6, 7)].concat();
+    assert_eq!(with(&anybodys, &[&by_another]), Ok(()));
+    // Nor where it was hidden: by a lease, by somebody who was undone, or by an answer that is missing.
+    assert_eq!(with(&both, &[&out_of_order, &leased(1, 1, 1, 3, 4)]), Ok(()));
+    let hidden = |begun, ended| Event::Hidden { queue: 1, span: span(begun, ended) };
+    assert_eq!(with(&both, &[&out_of_order, &[hidden(3, 5)]]), Ok(()));
+    assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
+    assert_eq!(with(&both, &[&out_of_order, &lost]), Ok(()));
+    assert!(with(&both, &[&out_of_order, &lost_call(5, 2, 4, 5)]).is_err());
+    let undone = [Event::Undone { client: 5, queue: 1, count: 1, span: span(4, 5) }];
+    assert_eq!(with(&both, &[&out_of_order, &undone]), Ok(()));
+    assert!(with(&both, &[&in_order[2..], &undone]).is_err());
+    // Nor by who takes nothing though it is there, unless it came or went meanwhile.
+    let nothing = |client, queue, begun, ended| {
+        [Event::Taken { client, queue, ids: vec![], span: span(begun, ended) }]
+    };
+    let one = [sent(1, 5, 0, 1)];
+    let there = removed(1, 5, 6, 7);
+    assert!(with(&one, &[&there, &nothing(5, 1, 2, 5)]).is_err());
+    for not_there in [nothing(5, 1, 0, 5), nothing(5, 1, 2, 7), nothing(6, 1, 2, 5)] {
+        assert_eq!(with(&one, &[&there, &not_there]), Ok(()));
+    }
+    assert_eq!(with(&one, &[&there, &nothing(5, 2, 2, 5)]), Ok(()));
+    assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &[hidden(3, 5)]]), Ok(()));
+    assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &lost]), Ok(()));
+    assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &undone]), Ok(()));
+    // Looked at, and not seen though it was there: whoever else was just sending or removing it, or had leased it.
+    let read = |client, ids: &[u64], through, begun, ended| {
+        let (queue, ids, span) = (1, ids.to_vec(), span(begun, ended));
+        [Event::Read { client, queue, ids, through, span }]
+    };
+    let listed = |client, queues: &[u32], begun, ended| {
+        [Event::Listed { client, queues: queues.to_vec(), span: span(begun, ended) }]
+    };
+    let later = [removed(1, 5, 8, 9), removed(2, 5, 10, 11)].concat();
+    assert_eq!(with(&both, &[&later, &read(5, &[1, 2], u64::MAX, 4, 5)]), Ok(()));
+    assert!(with(&both, &[&later, &read(5, &[2], u64::MAX, 4, 5)]).is_err());
+    assert!(with(&both, &[&later, &read(5, &[1], u64::MAX, 4, 5)]).is_err());
+    assert_eq!(with(&both, &[&later, &read(5, &[1], 1, 4, 5)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &read(5, &[1], u64::MAX, 2, 5)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &read(5, &[2], u64::MAX, 4, 8)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &read(6, &[], u64::MAX, 4, 5)]), Ok(()));
+    assert_eq!(with(&both, &[&later, &listed(5, &[1], 4, 5)]), Ok(()));
+    assert!(with(&both, &[&later, &listed(5, &[], 4, 5)]).is_err());
+    assert_eq!(with(&both, &[&later, &listed(6, &[], 4, 5)]), Ok(()));
+    for unseen in [read(5, &[2], u64::MAX, 4, 5), listed(5, &[], 6, 7)] {
+        let one = [sent(1, 5, 0, 1)];
+        let later = removed(1, 5, 8, 9);
+        assert!(with(&one, &[&later, &unseen, &[hidden(3, 8)]]).is_err());
+        assert_eq!(with(&one, &[&later, &unseen, &leased(1, 1, 1, 3, 4)]), Ok(()));
+        assert_eq!(with(&one, &[&later, &unseen, &lost_call(5, 1, 3, 4)]), Ok(()));
+    }
+    // Or seen though it was had.
+    assert!(with(&both, &[&later, &read(5, &[1], u64::MAX, 12, 13)]).is_err());
+    assert_eq!(with(&both, &[&later, &read(5, &[1], u64::MAX, 8, 13)]), Ok(()));
+    // Or by whom it is not for; what is nobody's is for everybody.
+    assert!(with(&both, &[&in_order[..2], &removed(2, 6, 6, 7)]).is_err());
+    assert!(with(&both, &[&in_order, &read(6, &[1], 1, 2, 3)]).is_err());
+    assert_eq!(with(&anybodys, &[&in_order[..2], &removed(2, 6, 6, 7)]), Ok(()));
+    // One explains what it could have had: neither another's, nor what was sent long after it.
+    assert!(with(&both, &[&in_order[2..], &lost_call(6, 1, 4, 5)]).is_err());
+    assert_eq!(with(&anybodys, &[&in_order[..2], &lost_call(6, 1, 4, 5)]), Ok(()));
+    let late = [sent(1, 5, 0, 1), sent(2, 5, 20, 21)];
+    assert!(with(&late, &[&in_order[..2], &lost_call(5, 1, 4, 5)]).is_err());
+    // Nor what was seen when it must have ended, nor what was overtaken by who asked before or after it.
+    let seen = |begun, ended| read(5, &[1], 1, begun, ended);
+    assert_eq!(with(&both, &[&in_order[2..], &lost, &seen(8, 9)]), Ok(()));
+    assert!(with(&both, &[&in_order[2..], &lost, &seen(11, 12)]).is_err());
+    assert!(with(&both, &[&out_of_order, &lost_call(5, 1, 5, 6)]).is_err());
+    let much_later = [removed(2, 5, 20, 21), removed(1, 5, 22, 23)].concat();
+    assert!(with(&both, &[&much_later, &lost]).is_err());
+    assert_eq!(with(&both, &[&much_later, &lost_call(5, 1, 4, 16)]), Ok(()));
+    let three = [sent(1, 5, 0, 1), sent(2, 5, 2, 3), sent(3, 5, 2, 3)];
+    let twice = [removed(2, 5, 4, 5), removed(3, 5, 20, 21), removed(1, 5, 22, 23)].concat();
+    assert!(with(&three, &[&twice, &lost]).is_err());
+    assert_eq!(with(&three, &[&twice, &lost_call(5, 1, 4, 16)]), Ok(()));
+    // Each as many as it asked for, whichever of them may be explained by others as well.
+    let two_lost = [lost_call(5, 1, 4, 5), lost_call(6, 1, 4, 5)].concat();
+    assert_eq!(with(&anybodys, &[&two_lost]), Ok(()));
+    assert!(with(&both, &[&two_lost]).is_err());
+}
+
+/// The same, of leases.
+#[test]
+fn leases_that_cannot_be_are_found_out() {
+    const DEAD: u32 = 3;
+    let start = Instant::now();
+    let span = |begun: u64, ended: u64| Span {
+        begun: start + Duration::from_secs(begun),
+        ended: start + Duration::from_secs(ended),
+    };
+    let sent = |id: u64, queue, begun, ended| {
+        let (content, id, span) = (id.to_string(), Some(id), span(begun, ended));
+        [Event::Sent { content, queue, receiver: 5, id, span }]
+    };
+    let removed = |id: u64, queue, begun, ended| {
+        let (content, client, ids, span) = (id.to_string(), 5, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Had { content, id, span }]
+    };
+    let leased = |id: u64, queue, attempt, begun, ended| {
+        let (client, ids, span) = (5, vec![id], span(begun, ended));
+        [Event::Taken { client, queue, ids, span }, Event::Leased { id, queue, attempt, span }]
+    };
+    let released = |id: u64, queue, attempt, begun, ended| {
+        [Event::Released { id, queue, attempt, span: span(begun, ended) }]
+    };
+    let lost =
+        |queue, is_lease| [Event::Lost { client: 5, queue, count: 1, is_lease, span: span(4, 5) }];
+    let with = |more: &[&[Event]]| verify(&more.concat());
+    let (one, two) = (sent(1, 1, 0, 1), sent(2, 1, 2, 3));
+    // Leased by two at once; by nobody, but for an answer that is missing; and not had by that.
+    let had = removed(1, 1, 12, 13);
+    let again = leased(1, 1, 2, 6, 7);
+    assert_eq!(with(&[&one, &leased(1, 1, 1, 4, 5), &again, &had]), Ok(()));
+    assert!(with(&[&one, &leased(1, 1, 1, 4, 5), &leased(1, 1, 1, 6, 7), &had]).is_err());
+    assert!(with(&[&one, &again, &had]).is_err());
+    assert!(with(&[&one, &again, &had, &lost(1, false)]).is_err());
+    assert_eq!(with(&[&one, &again, &had, &lost(1, true)]), Ok(()));
+    assert!(with(&[&one, &leased(1, 1, 1, 4, 5), &lost(1, true)]).is_err());
+    assert_eq!(
+        with(&[&one, &leased(1, 1, 1, 4, 5), &[Event::Unsure { content: "1".into() }]]),
+        Ok(())
+    );
+    // Nor by one that came later, or had ended before an earlier attempt.
+    assert!(with(&[&one, &leased(1, 1, 2, 2, 3), &had, &lost(1, true)]).is_err());
+    let third = [leased(1, 1, 1, 11, 12), leased(1, 1, 3, 13, 14), removed(1, 1, 15, 16)].concat();
+    assert!(with(&[&one, &third, &lost(1, true)]).is_err());
+    let third = [leased(1, 1, 1, 8, 9), leased(1, 1, 3, 13, 14), removed(1, 1, 15, 16)].concat();
+    assert_eq!(with(&[&one, &third, &lost(1, true)]), Ok(()));
+    // It hides its message until that is put back, however late.
+    let late = [&one[..], &two, &removed(2, 1, 30, 31), &removed(1, 1, 32, 33)].concat();
+    assert!(with(&[&late, &lost(1, false)]).is_err());
+    assert_eq!(with(&[&late, &lost(1, true)]), Ok(()));
+    // Overtaken or not seen once it was put back, but not before.
+    let back = [&one[..], &two, &leased(1, 1, 1, 4, 5), &had].concat();
+    assert_eq!(with(&[&back, &removed(2, 1, 8, 9)]), Ok(()));
+    assert!(with(&[&back, &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 7)]).is_err());
+    assert_eq!(with(&[&back, &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 8)]), Ok(()));
+    assert_eq!(with(&[&back, &removed(2, 1, 8, 14), &released(1, 1, 1, 6, 7)]), Ok(()));
+    let looks = [
+        Event::Read { client: 5, queue: 1, ids: vec![], through: 1, span: span(8, 9) },
+        Event::Listed { client: 5, queues: vec![], span: span(8, 9) },
+    ];
+    // Nor while somebody has it who was looking for messages when it was put back.
+    let follower = |client, queue, begun, ended| {
+        [Event::Taken { client, queue, ids: vec![], span: span(begun, ended) }]
+    };
+    let put_back = [&back[..], &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 7)].concat();
+    assert_eq!(with(&[&put_back, &follower(5, 1, 6, 9)]), Ok(()));
+    for other in [follower(6, 1, 6, 9), follower(5, 4, 6, 9), follower(5, 1, 6, 8)] {
+        assert!(with(&[&put_back, &other]).is_err());
+    }
+    for look in looks {
+        let back = [&one[..], &leased(1, 1, 1, 4, 5), &had, &[look]].concat();
+        assert_eq!(with(&[&back]), Ok(()));
+        assert!(with(&[&back, &released(1, 1, 1, 6, 7)]).is_err());
+    }
+    // A dead letter comes out of its queue, and only there; what has attempts left does not.
+    let limit = Event::Limited { queue: 1, attempts_max: 2, dead_letters: DEAD };
+    let dead = [&[limit][..], &one, &leased(1, 1, 1, 4, 5), &again].concat();
+    let first = &dead[..4];
+    assert_eq!(with(&[&dead, &removed(1, DEAD, 12, 13)]), Ok(()));
+    assert_eq!(with(&[&dead, &leased(1, DEAD, 3, 8, 9), &removed(1, DEAD, 12, 13)]), Ok(()));
+    assert!(with(&[&dead]).is_err());
+    assert!(with(&[&dead, &removed(1, DEAD, 12, 13), &removed(1, DEAD, 14, 15)]).is_err());
+    assert!(with(&[&dead, &had]).is_err());
+    assert!(with(&[&dead, &removed(1, 4, 12, 13)]).is_err());
+    assert!(with(&[&dead, &leased(1, 1, 3, 8, 9), &removed(1, DEAD, 12, 13)]).is_err());
+    assert_eq!(with(&[first, &had]), Ok(()));
+    assert!(with(&[first, &removed(1, DEAD, 12, 13)]).is_err());
+    assert!(with(&[first, &leased(1, DEAD, 2, 8, 9), &removed(1, DEAD, 12, 13)]).is_err());
+    assert_eq!(with(&[first, &removed(1, DEAD, 12, 13), &lost(1, true)]), Ok(()));
+    let seen = Event::Read { client: 5, queue: 1, ids: vec![1], through: 1, span: span(8, 9) };
+    assert!(with(&[&dead, &removed(1, DEAD, 12, 13), &[seen]]).is_err());
+    // It is missing where the call could not have had it.
+    assert_eq!(with(&[&dead, &lost(DEAD, false)]), Ok(()));
+    assert!(with(&[first, &lost(DEAD, false)]).is_err());
+    assert!(with(&[&dead, &lost(4, false)]).is_err());
+    // It is there once the last of those who had it has put it back.
+    let overtaken =
+        [&dead[..], &sent(2, DEAD, 2, 3), &removed(2, DEAD, 10, 11), &removed(1, DEAD, 12, 13)];
+    let overtaken = overtaken.concat();
+    assert_eq!(with(&[&overtaken, &released(1, 1, 1, 5, 6)]), Ok(()));
+    assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]).is_err());
+    // Unless somebody has followed it there.
+    assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &follower(5, 1, 8, 11)]), Ok(()));
+    let hidden = |queue| [Event::Hidden { queue, span: span(8, 11) }];
+    assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(1)]), Ok(()));
+    assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(4)]).is_err());
+}
