@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use knee_rpc::kv::StatsRequest;
 use knee_rpc::kv::key_value_client::KeyValueClient;
@@ -43,8 +43,6 @@ pub(super) struct Link {
     pub(super) standing: RefCell<Option<Standing>>,
     /// How often it was lost.
     pub(super) losses: Cell<u64>,
-    /// When it was last tried to open it, and how long after that it may be again.
-    pub(super) tried: Cell<Instant>,
     pub(super) backoff: Cell<Duration>,
     pub(super) in_flight: Cell<usize>,
     /// Writes that were in flight when it was lost.
@@ -60,7 +58,6 @@ impl Link {
             address,
             standing: RefCell::default(),
             losses: Cell::default(),
-            tried: Cell::new(Instant::now()),
             backoff: Cell::new(BACKOFF_MIN),
             in_flight: Cell::default(),
             again: RefCell::default(),

@@ -228,22 +228,17 @@ impl Thread {
             if self.next_due(server) != Some(due) {
                 continue;
             }
-            let via = self.room(server);
-            let mut later = None;
-            if via.is_none_or(|via| self.links[via].in_flight.get() > 0) {
-                later = self.open_wanted(server);
-            }
-            let Some(via) = via else {
-                // The next answer makes room, or a connection that stands again.
-                match later {
-                    None => self.freed[server].notified().await,
-                    Some(later) => tokio::select! {
-                        () = self.freed[server].notified() => {}
-                        () = self.alarms.until(later) => {}
-                    },
-                }
+            let Some(via) = self.room(server) else {
+                // The next answer makes room.
+                self.freed[server].notified().await;
                 continue;
             };
+            if self.links[via].standing.borrow_mut().as_mut().is_some_and(Standing::is_lost) {
+                let thread = Rc::clone(&self);
+                self.lost(&self.links[via], IDLE_LOSS);
+                spawn_local(async move { thread.open_again(via).await });
+                continue;
+            }
             let (client, room_since) = {
                 let destination = &mut self.destinations.borrow_mut()[server];
                 let Some((_, client)) = destination.arrivals.pop() else { return };
@@ -261,26 +256,8 @@ impl Thread {
         next.map(|due| self.start.get() + due)
     }
 
-    /// Open loop: the connection for the next request to a server. Those that were lost meanwhile are found out.
-    fn room(self: &Rc<Self>, server: usize) -> Option<usize> {
-        loop {
-            let via = self.room_unless_lost(server)?;
-            let link = &self.links[via];
-            if !link.standing.borrow_mut().as_mut().is_some_and(Standing::is_lost) {
-                return Some(via);
-            }
-            self.lost(link, IDLE_LOSS);
-            if link.in_flight.get() == 0 {
-                self.destinations.borrow_mut()[server].lost.push_back(via as u32);
-            } else {
-                // What is on its way may be sent again.
-                let thread = Rc::clone(self);
-                spawn_local(async move { thread.open_again(via).await });
-            }
-        }
-    }
-
-    fn room_unless_lost(&self, server: usize) -> Option<usize> {
+    /// Open loop: the connection for the next request to a server.
+    fn room(&self, server: usize) -> Option<usize> {
         let pipeline = self.run.plan.pipeline;
         let stands = |link: &Link| link.standing.borrow().is_some();
         let idle = |client: u32| {
@@ -342,20 +319,6 @@ impl Thread {
                 }
             }
         });
-    }
-
-    /// Open loop: opens lost connections for what is due and has none; when more may be wanted.
-    fn open_wanted(self: &Rc<Self>, server: usize) -> Option<Instant> {
-        let now = Instant::now().saturating_duration_since(self.start.get());
-        let (wanted, later) = self.destinations.borrow_mut()[server].open_again(now);
-        for via in wanted {
-            let thread = Rc::clone(self);
-            spawn_local(async move {
-                thread.open_again(via as usize).await;
-                thread.destinations.borrow_mut()[server].opening -= 1;
-            });
-        }
-        later.map(|later| self.start.get() + later)
     }
 
     /// Open loop: opens a connection that was lost, and sends again what was on its way.
@@ -527,30 +490,20 @@ impl Thread {
         self.run.complaints.tell(format!("lost a connection to {server}: {why}"));
     }
 
-    /// Whether anything may still be asked of a server, also after the end.
-    fn is_wanted(&self, server: usize) -> bool {
-        let is_due = |server: &Destination| server.arrivals.next_due().is_some();
-        self.phase.get() == Phase::Running
-            || self.destinations.borrow().get(server).is_some_and(is_due)
-    }
-
-    /// Opens a connection again; `None` when nothing is left to be asked before it stands.
+    /// Opens a connection again; `None` when it does not stand before the end.
     async fn reconnect(&self, link: &Link) -> Option<Standing> {
-        while self.is_wanted(link.server) {
-            // At once, where it has stood for longer: what is due waits for it.
+        while self.phase.get() == Phase::Running {
             let backoff = link.backoff.get();
             link.backoff.set((backoff * 2).min(BACKOFF_MAX));
-            self.alarms.until(link.tried.get() + backoff).await;
-            let connected = connect(link.address).await;
-            link.tried.set(Instant::now());
-            match connected {
+            self.alarms.until(Instant::now() + backoff).await;
+            match connect(link.address).await {
                 Ok(standing) => {
                     *link.standing.borrow_mut() = Some(standing.clone());
                     self.record(|recorder| {
                         recorder.connections += 1;
                         recorder.gauges.reconnects += 1;
                     });
-                    return self.is_wanted(link.server).then_some(standing);
+                    return (self.phase.get() == Phase::Running).then_some(standing);
                 }
                 Err(why) => self.complain_of_loss(link, &why),
             }
