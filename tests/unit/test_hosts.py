@@ -20,7 +20,7 @@ from systems import is_gone, wait_until
 from knee import commands
 from knee.commands import Command
 from knee.errors import ProcessError, StorageError, UnendedError
-from knee.hosts.local import LocalHost, LocalProcess
+from knee.hosts.local import LocalHost, LocalProcess, _writing
 from knee.hosts.ports import Ports, leasable
 from knee.spec import Store
 
@@ -284,6 +284,19 @@ def test_whoever_can_still_print_takes_nobody_elses_grace_and_is_waited_for_once
             leaver.wait_printed(math.inf)
     finally:
         os.kill(left, signal.SIGKILL)
+
+
+def test_the_lab_is_never_among_those_whom_a_process_left() -> None:
+    """As where it opens something under the number of a pipe that it has just closed."""
+    reading, writing = os.pipe()
+    try:
+        pipe = Path(f"/proc/self/fd/{writing}").readlink().name
+        assert not list(_writing({pipe}))
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=writing) as left:
+            assert [process.pid for process in _writing({pipe})] == [left.pid]
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @pytest.mark.parametrize(

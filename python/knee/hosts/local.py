@@ -356,6 +356,9 @@ def _environment(command: Command) -> dict[str, str]:
 def _writing(pipes: set[str]) -> Iterator[psutil.Process]:
     """Who can write to one of some pipes, by their names in /proc; not who reads from one, as the lab does."""
     for pid in psutil.pids():
+        # Whatever is opened and closed here meanwhile, the lab is none of them.
+        if pid == os.getpid():
+            continue
         # One that ends meanwhile, or is somebody else's, is none.
         with suppress(OSError, psutil.Error):
             # Before a look at what it has open: should another get its number meanwhile, this one is told from it.
@@ -367,7 +370,9 @@ def _writing(pipes: set[str]) -> Iterator[psutil.Process]:
 def _is_writing(file: Path, pipes: set[str]) -> bool:
     """Whether a descriptor in /proc is of one of some pipes, and opened to be written to: see proc_pid_fd(5)."""
     try:
-        return file.readlink().name in pipes and bool(file.lstat().st_mode & stat.S_IWUSR)
+        is_written = bool(file.lstat().st_mode & stat.S_IWUSR)
+        # Last, so that it is the pipe of which that is so, and no file that was opened under its number meanwhile.
+        return is_written and file.readlink().name in pipes and bool(file.lstat().st_mode & stat.S_IWUSR)
     except OSError:
         # Closed meanwhile, as others of the same process need not be.
         return False
