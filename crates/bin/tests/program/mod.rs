@@ -51,7 +51,11 @@ impl Program {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = read(child.stdout.take().unwrap(), |_| true);
         let errors = read(child.stderr.take().unwrap(), |line| !is_progress(line));
-        let Ok(ready) = lines.recv_timeout(PATIENCE) else {
+        let ready = lines.recv_timeout(PATIENCE);
+        if ready == Err(RecvTimeoutError::Timeout) {
+            child.kill().unwrap();
+        }
+        let Ok(ready) = ready else {
             let (code, errors) = (wait(&mut child), errors.iter().collect::<String>());
             panic!("{command:?} ended with {code:?} before its ready line: {errors}");
         };
