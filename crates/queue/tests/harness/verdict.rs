@@ -48,7 +48,7 @@ use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
 use self::explained::{Explained, Gap, Kind};
 
 /// How long the database may go on with a call that was given up.
-const GOES_ON: Duration = Duration::from_secs(5);
+pub(crate) const GOES_ON: Duration = Duration::from_secs(20);
 
 /// What somebody has seen.
 #[derive(Debug, Clone)]
@@ -486,16 +486,25 @@ fn overtaking<'e>(
         let was_there_for = |taken: &MessageId| {
             stay.from < span.begun || sent.get(taken).is_some_and(|sent| stay.from < sent.begun)
         };
-        // Somebody else may have it locked who had seen it before it was put back.
+        // Somebody else may have it locked who had seen it before it was put back, whatever came of his call.
         let is_followed = || {
             stay.is_back
                 && events.iter().any(|other| {
-                    matches!(other, Event::Taken { client, queue, span: follower, .. }
-                        if [stay.queue, message.queue].contains(queue)
-                            && [*client, ANYBODY].contains(&message.receiver)
-                            && follower.begun < stay.from
-                            && span.begun < follower.ended
-                            && !std::ptr::eq(event, other))
+                    let (client, queue, follower, goes_on) = match other {
+                        Event::Taken { client, queue, span, .. } => {
+                            (client, queue, span, Duration::ZERO)
+                        }
+                        Event::Lost { client, queue, span, .. }
+                        | Event::Undone { client, queue, span, .. } => {
+                            (client, queue, span, GOES_ON)
+                        }
+                        _ => return false,
+                    };
+                    [stay.queue, message.queue].contains(queue)
+                        && [*client, ANYBODY].contains(&message.receiver)
+                        && follower.begun < stay.from
+                        && span.begun < follower.ended + goes_on
+                        && !std::ptr::eq(event, other)
                 })
         };
         let is_overtaken = *queue == stay.queue

@@ -4,15 +4,17 @@ use std::time::{Duration, Instant};
 
 use knee_queue::operation::ANYBODY;
 
-use crate::harness::verdict::{Event, Span, verify};
+use crate::harness::verdict::{Event, GOES_ON, Span, verify};
+
+/// Times are in fifths of what a database may go on with a call.
+fn at(time: u64) -> Duration {
+    GOES_ON / 5 * time as u32
+}
 
 #[test]
 fn histories_that_cannot_be_are_found_out() {
     let start = Instant::now();
-    let span = |begun: u64, ended: u64| Span {
-        begun: start + Duration::from_secs(begun),
-        ended: start + Duration::from_secs(ended),
-    };
+    let span = |begun: u64, ended: u64| Span { begun: start + at(begun), ended: start + at(ended) };
     let sent = |id: u64, receiver: u32, begun, ended| {
         let (content, queue, id) = (id.to_string(), 1, Some(id));
         Event::Sent { content, queue, receiver, id, span: span(begun, ended) }
@@ -167,10 +169,7 @@ fn histories_that_cannot_be_are_found_out() {
 fn leases_that_cannot_be_are_found_out() {
     const DEAD: u32 = 3;
     let start = Instant::now();
-    let span = |begun: u64, ended: u64| Span {
-        begun: start + Duration::from_secs(begun),
-        ended: start + Duration::from_secs(ended),
-    };
+    let span = |begun: u64, ended: u64| Span { begun: start + at(begun), ended: start + at(ended) };
     let sent = |id: u64, queue, begun, ended| {
         let (content, id, span) = (id.to_string(), Some(id), span(begun, ended));
         [Event::Sent { content, queue, receiver: 5, id, span }]
@@ -231,6 +230,19 @@ fn leases_that_cannot_be_are_found_out() {
     assert_eq!(with(&[&put_back, &follower(5, 1, 6, 9)]), Ok(()));
     for other in [follower(6, 1, 6, 9), follower(5, 4, 6, 9), follower(5, 1, 6, 8)] {
         assert!(with(&[&put_back, &other]).is_err());
+    }
+    // Nor while one may who has no answer, or came to nothing, however many others he has.
+    let gone = |client, begun, ended| {
+        let (queue, count, is_lease, span) = (1, 0, false, span(begun, ended));
+        let lost = Event::Lost { client, queue, count, is_lease, span };
+        [lost, Event::Undone { client, queue, count, span }].map(|gone| [gone])
+    };
+    for (follows, other) in gone(5, 6, 7).iter().zip(&gone(6, 6, 7)) {
+        assert_eq!(with(&[&put_back, follows]), Ok(()));
+        assert!(with(&[&put_back, other]).is_err());
+    }
+    for late in gone(5, 7, 8) {
+        assert!(with(&[&put_back, &late]).is_err());
     }
     for look in looks {
         let back = [&one[..], &leased(1, 1, 1, 4, 5), &had, &[look]].concat();
