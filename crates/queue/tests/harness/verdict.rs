@@ -337,10 +337,10 @@ fn sightings(events: &[Event]) -> HashMap<MessageId, Vec<Sighting>> {
     seen
 }
 
-/// The call that saw the message when it had been had.
+/// The call that saw the message, or took it, when it had been had.
 fn outlived<'s>(sightings: &'s [Sighting], message: &Message<'_>) -> Option<&'s Sighting> {
     let had = message.had?;
-    sightings.iter().find(|sighting| sighting.is_read && had.ended < sighting.span.begun)
+    sightings.iter().find(|sighting| had.ended < sighting.span.begun)
 }
 
 /// Why the message cannot be where it was taken or read, or not for who did.

@@ -212,6 +212,9 @@ fn leases_that_cannot_be_are_found_out() {
     let late = [&one[..], &two, &removed(2, 1, 30, 31), &removed(1, 1, 32, 33)].concat();
     assert!(with(&[&late, &lost(1, false)]).is_err());
     assert_eq!(with(&[&late, &lost(1, true)]), Ok(()));
+    // Nobody leases it once it was had.
+    assert!(with(&[&one, &removed(1, 1, 4, 5), &leased(1, 1, 1, 6, 7)]).is_err());
+    assert_eq!(with(&[&one, &leased(1, 1, 1, 4, 5), &removed(1, 1, 6, 7)]), Ok(()));
     // Overtaken or not seen once it was put back, but not before.
     let back = [&one[..], &two, &leased(1, 1, 1, 4, 5), &had].concat();
     assert_eq!(with(&[&back, &removed(2, 1, 8, 9)]), Ok(()));
