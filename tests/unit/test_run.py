@@ -727,6 +727,17 @@ class Claiming(QueueDeployment):
         return Outcome("done", start_unix_s=1_700_000_000)
 
 
+def claiming(folder: Path, monkeypatch: pytest.MonkeyPatch, psql: str) -> tuple[spec.Spec, RunFolder]:
+    """An experiment that claims a schema elsewhere, by a psql that does this, and its run folder."""
+    (folder / "psql").write_text(f"#!/bin/sh\n{psql}\n")
+    (folder / "psql").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
+    run_folder = RunFolder.create(folder, "x", DATABASE)
+    run_folder.write_manifest({})
+    return spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]}), run_folder
+
+
 @pytest.mark.parametrize(
     ("claims", "removes"),
     [
@@ -743,13 +754,7 @@ class Claiming(QueueDeployment):
 def test_only_what_may_have_been_made_elsewhere_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: str, removes: bool
 ) -> None:
-    (tmp_path / "psql").write_text(f"#!/bin/sh\ncase $* in *'CREATE SCHEMA'*) {claims};; esac\n")
-    (tmp_path / "psql").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
-    experiment = spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]})
-    folder = RunFolder.create(tmp_path, "x", DATABASE)
-    folder.write_manifest({})
+    experiment, folder = claiming(tmp_path, monkeypatch, f"case $* in *'CREATE SCHEMA'*) {claims};; esac")
     told: list[str] = []
     lab = Lab(experiment, 1, folder, LocalHost(), Progress())
     lab.make(runs(experiment, seed=1)[:1], lambda _, started: told.extend(one.process for one in started))
@@ -766,13 +771,8 @@ def test_what_could_not_be_removed_elsewhere_is_told_whatever_does_not_end(
             if not grace_s and not ends:
                 raise UnendedError("release did not end within 10 s")
 
-    (tmp_path / "psql").write_text("#!/bin/sh\ncase $* in *'CREATE SCHEMA'*);; *) echo refused >&2; exit 1;; esac\n")
-    (tmp_path / "psql").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
-    experiment = spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]})
-    folder = RunFolder.create(tmp_path, "x", DATABASE)
-    folder.write_manifest({})
+    refuses = "case $* in *'CREATE SCHEMA'*);; *) echo refused >&2; exit 1;; esac"
+    experiment, folder = claiming(tmp_path, monkeypatch, refuses)
     with nullcontext() if ends else pytest.raises(UnendedError, match="the schema knee_queue may be left in "):
         Lab(experiment, 1, folder, Host(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
     (reason,) = Dataset.open(folder.path).points["reason"]
