@@ -136,6 +136,9 @@ def test_who_asks_a_database_elsewhere_is_named_and_has_his_password_elsewhere()
     assert refused.startswith(
         "store.user: should be letters, digits, dots, dashes and underscores, at most 63; no password"
     )
+    (refused,) = reasons('store.address="postgresql://bench:secret@h:5432/messages"')
+    assert "store.user and store.database" in refused
+    assert refused.endswith("not 'postgresql://bench:…@h:5432/messages'")
     with pytest.raises(SpecError, match=r"store\.database: no such factor|store\.database: no such name"):
         read(MESSAGES, at, 'store.database=["a", "b"]')
 

@@ -211,6 +211,14 @@ impl Refusal {
     fn database(failure: &Failure) -> Refusal {
         Refusal { message: format!("cannot use --database: {failure}"), code: 1 }
     }
+
+    /// Of a database at an address, whose password is nobody's business.
+    fn postgres(address: &str, failure: &Failure) -> Refusal {
+        match postgres::database_name(address) {
+            Some(name) => Refusal { message: format!("cannot use {name}: {failure}"), code: 1 },
+            None => Refusal::database(failure),
+        }
+    }
 }
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
@@ -286,7 +294,7 @@ fn run(flags: &Serve) -> Result<(), Refusal> {
         Target::Postgres(address) => {
             let options = flags.postgres(address);
             let opened = front.runtime.block_on(Postgres::open(&options));
-            front.serve(opened.map_err(|failure| Refusal::database(&failure))?)
+            front.serve(opened.map_err(|failure| Refusal::postgres(address, &failure))?)
         }
     }?;
     let shutdown = serving.shutdown();
@@ -338,7 +346,7 @@ impl Migrate {
             .build()
             .map_err(|error| Refusal::start("cannot start", &error))?;
         let installed = runtime.block_on(postgres::migrate(&options));
-        let installed = installed.map_err(|failure| Refusal::database(&failure))?;
+        let installed = installed.map_err(|failure| Refusal::postgres(address, &failure))?;
         for name in &installed {
             tell(PROGRAM, format_args!("installed {name}"));
         }

@@ -37,6 +37,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinError;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+pub use self::address::database_name;
 use self::calls::{Done, Told, change};
 use self::combine::Combiner;
 use self::floors::Floors;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -326,6 +327,9 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return "; there are: " + ", ".join(known) if len(known) <= 16 else ""
 
 
+_PASSWORD = re.compile(r"(?<=://)(?P<user>[^/@:\s]*):[^@\s]*(?=@)")
+"""In a database's address, with the user before it."""
+
 _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
     ("workload", "set_get"): 'sets to gets, such as "1:9"',
@@ -338,7 +342,7 @@ _EXPECTED: dict[tuple[str, str], str] = {
     ("middleware", "address"): 'a list of "HOST:PORT"',
     ("store", "durability"): '"memory", "always", "interval:MS" or "none"',
     ("store", "history_s"): 'seconds, or "all"',
-    ("store", "address"): 'a list of "HOST:PORT"',
+    ("store", "address"): 'a list of "HOST:PORT", and whom a database lets in are store.user and store.database',
     (
         "store",
         "user",
@@ -357,7 +361,7 @@ def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
     names = [table.__name__.lower(), *loc]
     for place, expected in _EXPECTED.items():
         if any(tuple(names[i : i + 2]) == place for i in range(len(names) - 1)):
-            return f"should be {expected}, not {detail['input']!r}"
+            return f"should be {expected}, not {_shown(detail['input'])}"
     message = detail["msg"].replace("Input should be", "should be")
     if detail["type"] == "literal_error" and isinstance(detail["input"], str):
         choices = [choice.strip("'") for choice in detail["ctx"]["expected"].split(" or ")]
@@ -365,6 +369,11 @@ def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
         near = difflib.get_close_matches(detail["input"], choices, n=1)
         return f"{message}, not {detail['input']!r}" + (f'; did you mean "{near[0]}"?' if near else "")
     return f"{message}, not {detail['input']!r}"
+
+
+def _shown(value: object) -> str:
+    """What was found, but for a password of a database, where one was written that belongs elsewhere."""
+    return _PASSWORD.sub(r"\g<user>:…", repr(value))
 
 
 def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:

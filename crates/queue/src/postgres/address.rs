@@ -99,7 +99,7 @@ impl Address {
 /// When it cannot be read, or has a password; when there is not what it names for TLS.
 pub(super) fn address(options: &Options) -> Result<Address, Failure> {
     let (text, settings) = Settings::take_from(&options.address);
-    let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
+    let mut config = config(&text).map_err(|error| {
         // Not the address itself: it may have a password.
         Failure::Invalid(format!("the database's address cannot be read: {error}"))
     })?;
@@ -117,10 +117,6 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
              name one host, such as one that follows the primary"
                 .to_owned(),
         ));
-    }
-    if config.get_user().is_none() {
-        let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER"));
-        config.user(user.unwrap_or_else(|_| "postgres".to_owned()));
     }
     if let Some(password) = password(&config, options.password_file.as_deref())? {
         config.password(password);
@@ -147,6 +143,30 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
         hosts.into_iter().for_each(|host| _ = config.host(host));
     }
     Ok(Address { config, tls, connect_max, call_max })
+}
+
+/// What to call the database that an address names, `USER@HOST:PORT/DATABASE`, without whatever else it says, such as a
+/// password. `None` when the address cannot be read.
+#[must_use]
+pub fn database_name(address: &str) -> Option<String> {
+    let (text, _) = Settings::take_from(address);
+    let config = config(&text).ok()?;
+    let [mut host, port, database, user] = wanted(&config);
+    match config.get_hosts().first() {
+        Some(Host::Unix(socket)) => host = socket.display().to_string(),
+        Some(Host::Tcp(name)) if name.contains(':') => host = format!("[{name}]"),
+        _ => {}
+    }
+    Some(format!("{user}@{host}:{port}/{database}"))
+}
+
+fn config(text: &str) -> Result<Config, tokio_postgres::Error> {
+    let mut config: Config = text.parse()?;
+    if config.get_user().is_none() {
+        let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER"));
+        config.user(user.unwrap_or_else(|_| "postgres".to_owned()));
+    }
+    Ok(config)
 }
 
 fn password(config: &Config, file: Option<&Path>) -> Result<Option<String>, Failure> {
@@ -282,6 +302,20 @@ mod tests {
         ] {
             assert_eq!(wanted(&text.parse().unwrap())[0], host, "{text}");
         }
+    }
+
+    #[test]
+    fn a_database_is_called_by_who_asks_and_where_it_is() {
+        for (text, name) in [
+            ("postgresql://me:secret@there:5999/db?sslmode=disable", "me@there:5999/db"),
+            ("host=there hostaddr=10.0.0.5 user=me password=secret", "me@there:5432/me"),
+            ("hostaddr=10.0.0.5 user=me dbname=db", "me@10.0.0.5:5432/db"),
+            ("host=::1 user=me", "me@[::1]:5432/me"),
+            ("host=/run/postgresql user=me", "me@/run/postgresql:5432/me"),
+        ] {
+            assert_eq!(database_name(text).as_deref(), Some(name), "{text}");
+        }
+        assert_eq!(database_name("postgresql://me:secret@there:port/db"), None);
     }
 
     /// What is told of a server that lacks a setting it was asked for.
