@@ -99,6 +99,8 @@ def run_command(
         raise SpecError("--set cannot change a run that has begun: start a new one without --resume")
     host = LocalHost()
     if file is not None:
+        if file.is_dir():
+            raise SpecError(f"{file}: is a folder; a run goes on with `knee run --resume {file}`")
         # Read once: what is kept must be what was measured, also when it comes through a pipe.
         text = spec.read(file)
         experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))

@@ -126,6 +126,10 @@ def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
 
     Raises MeasurementsError naming every problem by its line, at most _PROBLEMS_MAX of them.
     """
+    if path.suffix == ".toml":
+        raise MeasurementsError(
+            f"{path}: is an experiment: `knee run {path}` measures it, into a run folder to be named here"
+        )
     return parse(_text(path), str(path), renames)
 
 
