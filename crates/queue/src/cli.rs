@@ -103,7 +103,8 @@ struct Serve {
     /// Connections to PostgreSQL, for requests. [default: one for each worker]
     #[arg(long, value_name = "C", value_parser = clap::value_parser!(u32).range(1..=65536))]
     connections: Option<u32>,
-    /// How long a request may wait for a connection, in milliseconds.
+    /// How long a request may wait for others to leave it a connection, in milliseconds. Opening one, where
+    /// none is open, may take `connect_timeout` of the address (10 s), and as long again until it can be used.
     #[arg(long, value_name = "MS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     connection_wait_ms: u64,

@@ -72,7 +72,8 @@ pub struct Options {
     /// Connections for requests, at least 1. Beside them there are up to three for upkeep and, while
     /// somebody waits for a message, one that listens and one for who begins to.
     pub connections: usize,
-    /// How long a connection is waited for.
+    /// How long others are waited for to leave a connection; opening one takes its own time, or nobody who does not
+    /// want to wait that long would ever have one.
     pub connection_wait: Duration,
     /// How long a call may take, after which PostgreSQL undoes it. Where it does not even answer within
     /// twice that, the connection is closed.
