@@ -51,17 +51,21 @@ impl Program {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = read(child.stdout.take().unwrap(), |_| true);
         let errors = read(child.stderr.take().unwrap(), |line| !is_progress(line));
-        let ready = lines.recv_timeout(PATIENCE);
-        if ready == Err(RecvTimeoutError::Timeout) {
-            child.kill().unwrap();
+        // From here on whatever is not as it should be ends it.
+        let mut program = Program { child, lines, errors, ready: Value::Null };
+        match program.lines.recv_timeout(PATIENCE) {
+            Ok(ready) => program.ready = value(&ready),
+            Err(RecvTimeoutError::Timeout) => {
+                let errors = program.errors.try_iter().collect::<String>();
+                panic!("{command:?} was not ready within {PATIENCE:?}: {errors}");
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let End { code, errors, .. } = program.end();
+                panic!("{command:?} ended with {code:?} before its ready line: {errors}");
+            }
         }
-        let Ok(ready) = ready else {
-            let (code, errors) = (wait(&mut child), errors.iter().collect::<String>());
-            panic!("{command:?} ended with {code:?} before its ready line: {errors}");
-        };
-        let ready = value(&ready);
-        assert_eq!(ready["type"], "ready");
-        Program { child, lines, errors, ready }
+        assert_eq!(program.ready["type"], "ready");
+        program
     }
 
     pub(crate) fn pid(&self) -> u32 {
