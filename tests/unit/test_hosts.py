@@ -320,6 +320,14 @@ def test_whom_a_process_leaves_is_ended_with_it(
     assert not any(pump.is_alive() for pump in process._pumps)
 
 
+def test_whom_one_that_is_stopped_leaves_is_ended_and_not_waited_for(started: Started) -> None:
+    process = started.shell("""trap "" TERM; setsid sleep 600 & echo "{\\"left\\": $!}"; wait""")
+    wait_until(lambda: bool(started.messages), "it has told whom it leaves", 60)
+    left = psutil.Process(started.messages[0]["left"])
+    assert process.stop(grace_s=0) == -signal.SIGKILL
+    assert is_gone(left)
+
+
 def test_who_has_the_number_of_one_that_has_ended_is_not_taken_for_it(
     host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:

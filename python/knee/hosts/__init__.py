@@ -42,7 +42,11 @@ class Process(Protocol):
         """
 
     def stop(self, grace_s: float) -> int:
-        """Ask the process to finish; end it when it does not within the grace. Return the exit code."""
+        """Ask the process to finish; end it when it does not within the grace, and whom it leaves behind.
+
+        Return the exit code once everything that they printed is on disk. Raises ProcessError when somebody does not
+        end in time, or the disk stalls.
+        """
 
     def describe(self) -> str:
         """How the process ended and the last lines it wrote to standard error, for a message."""

@@ -150,7 +150,12 @@ class LocalProcess:
     def stop(self, grace_s: float) -> int:
         """See Process."""
         self.end(grace_s)
-        return self.wait(_KILLED_S)
+        code = self.wait_ended(_KILLED_S)
+        self.close_share()
+        # Who was not in its share, and can print for as long as nobody ends them.
+        self.end_left(time.monotonic() + _KILLED_S)
+        self.wait_printed(time.monotonic() + _PRINTED_S)
+        return code
 
     def end(self, grace_s: float) -> None:
         """Ask the process to finish, and kill it when it does not within the grace."""
