@@ -286,6 +286,38 @@ def test_whoever_can_still_print_takes_nobody_elses_grace_and_is_waited_for_once
         os.kill(left, signal.SIGKILL)
 
 
+def test_whom_one_leaves_and_nobody_can_end_is_no_reason_to_tell_the_same_of_others(
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stubborn", "other"):
+        script = f"""setsid sleep 600 & echo "{{\\"{name}\\": $!}}"; wait"""
+        started.start(Command(name, "store", ("/bin/sh", "-c", script)))
+    wait_until(lambda: len(started.messages) == 2, "both have told whom they leave", 60)
+    left = {name: pid for message in started.messages for name, pid in message.items()}
+    kill, killed = psutil.Process.kill, list[int]()
+
+    def kill_others(process: psutil.Process) -> None:
+        killed.append(process.pid)
+        if process.pid != left["stubborn"]:
+            kill(process)
+            wait_until(lambda: is_gone(process), "it has ended", 60)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("knee.hosts.local._KILLED_S", 0)
+            patched.setattr("knee.hosts.local._PRINTED_S", 0)
+            patched.setattr(LocalProcess, "wait_ended", lambda process, _: process._popen.wait(60))
+            patched.setattr(psutil.Process, "kill", kill_others)
+            with pytest.raises(UnendedError) as ended:
+                host.close(grace_s=0)
+        assert f"stubborn ended, but what it started goes on (process {left['stubborn']})" in str(ended.value)
+        assert "other ended, but what it started goes on" not in str(ended.value)
+        # Before anybody is waited for.
+        assert killed[:2] == [left["stubborn"], left["other"]]
+    finally:
+        os.kill(left["stubborn"], signal.SIGKILL)
+
+
 def test_the_lab_is_never_among_those_whom_a_process_left() -> None:
     """As where it opens something under the number of a pipe that it has just closed."""
     reading, writing = os.pipe()

@@ -406,6 +406,9 @@ class Served:
     def wait_ended(self, _timeout_s: float) -> int:
         return 0
 
+    def kill_left(self) -> bool:
+        return False
+
     def end_left(self, _deadline_s: float) -> None:
         pass
 

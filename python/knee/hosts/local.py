@@ -176,16 +176,24 @@ class LocalProcess:
 
         Raises ProcessError when somebody goes on by then (of the monotonic clock).
         """
-        while left := self._left():
-            for one in left:
-                with suppress(psutil.Error):
-                    one.kill()
-            # What they had printed has its time from now on.
-            self._printed_by = math.inf
-            if time.monotonic() > deadline_s:
+        while self.kill_left():
+            is_last = time.monotonic() > deadline_s
+            time.sleep(_POLL_S)
+            # Who was killed after the deadline has not had the time to end.
+            if is_last and (left := self._left()):
                 pids = ", ".join(str(one.pid) for one in left)
                 raise ProcessError(f"{self.command.process} ended, but what it started goes on (process {pids})")
-            time.sleep(_POLL_S)
+
+    def kill_left(self) -> bool:
+        """End whom the process has left behind at once, without waiting until they have; whether there was anybody."""
+        left = self._left()
+        for one in left:
+            with suppress(psutil.Error):
+                one.kill()
+        if left:
+            # What they had printed has its time from now on.
+            self._printed_by = math.inf
+        return bool(left)
 
     def _note_descendants(self) -> None:
         """Whose children they are can be told only until the process ends."""
@@ -332,6 +340,10 @@ class LocalHost:
                 with ending.gathering():
                     process.close_share()
             ended = [process for process in self._processes if process.poll() is not None]
+            # All of them first: whom one has left, and nobody can end, takes the time of the others.
+            for process in ended:
+                with unended.gathering():
+                    process.kill_left()
             deadline_s = time.monotonic() + _KILLED_S
             for process in ended:
                 with unended.gathering():
