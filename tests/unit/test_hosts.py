@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -316,6 +317,38 @@ def test_whom_one_leaves_and_nobody_can_end_is_no_reason_to_tell_the_same_of_oth
         assert killed[:2] == [left["stubborn"], left["other"]]
     finally:
         os.kill(left["stubborn"], signal.SIGKILL)
+
+
+def test_a_disk_that_stalls_is_nobody_who_goes_on(
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works_again = threading.Event()
+    monkeypatch.setattr(LocalProcess, "_store", lambda *_: works_again.wait())
+    process = started.shell("echo '{}'")
+    try:
+        assert process.wait_ended(timeout_s=60) == 0
+        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
+        with pytest.raises(ProcessError, match="could be written down within 0 s") as ended:
+            host.close(grace_s=0)
+        assert not isinstance(ended.value, UnendedError)
+    finally:
+        works_again.set()
+
+
+def test_who_can_print_and_is_not_seen_goes_on(
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started.shell("""sleep 600 & echo "{\\"left\\": $!}\"""")
+    wait_until(lambda: bool(started.messages), "it has told whom it leaves", 60)
+    try:
+        assert process.wait_ended(timeout_s=60) == 0
+        # As of another user's.
+        monkeypatch.setattr("knee.hosts.local._writing", lambda *_: ())
+        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
+        with pytest.raises(UnendedError, match="could be written down within 0 s"):
+            host.close(grace_s=0)
+    finally:
+        os.kill(started.messages[0]["left"], signal.SIGKILL)
 
 
 def test_the_lab_is_never_among_those_whom_a_process_left() -> None:

@@ -85,6 +85,6 @@ class Host(Protocol):
 
         Who interrupts the grace ends them at once.
 
-        Raises UnendedError when somebody does not end, or what one printed is not written down, after all others are
-        done.
+        Raises UnendedError when somebody does not end, ProcessError when the disk stalls and what one printed is not
+        written down, after all others are done.
         """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import select
 import signal
 import socket
 import stat
@@ -141,6 +142,10 @@ class LocalProcess:
                     f"{self.command.process} ended, but not all of what it printed could be written down within "
                     f"{_PRINTED_S} s"
                 )
+
+    def can_print(self) -> bool:
+        """Whether somebody can still print where the process did, even one whom nobody sees: another user's."""
+        return any(_has_writers(pipe) for pipe in (self._popen.stdout, self._popen.stderr) if pipe is not None)
 
     def close_share(self) -> None:
         """Give back its share of the processors, once it has ended, and end what it has left there."""
@@ -350,8 +355,13 @@ class LocalHost:
                     process.end_left(deadline_s)
             deadline_s = time.monotonic() + _PRINTED_S
             for process in ended:
-                with unended.gathering():
+                printed = Ending()
+                with printed.gathering():
                     process.wait_printed(deadline_s)
+                # Where nobody can print any more it is the disk that stalls: no reason to make no other run, as each
+                # has files of its own.
+                with (unended if process.can_print() else ending).gathering():
+                    printed.raise_any()
             if isinstance(unended.by, ProcessError):
                 unended = Ending(UnendedError(str(unended.by)))
             with ending.gathering():
@@ -368,6 +378,19 @@ def _environment(command: Command) -> dict[str, str]:
         if not (command.own_database and name.startswith(_POSTGRESQL_PREFIX)) or name in command.keeps
     }
     return {**inherited, **dict(command.environment)}
+
+
+def _has_writers(pipe: IO[bytes]) -> bool:
+    """Whether anybody can write to a pipe of which this is the end that is read, and may be closed meanwhile."""
+    poll = select.poll()
+    try:
+        # That nobody can write any more is told unasked.
+        poll.register(pipe, 0)
+    except ValueError:
+        return False
+    has_none = bool(poll.poll(0))
+    # Last, so that it is the pipe that was asked, and nothing that was opened under its number meanwhile.
+    return not (pipe.closed or has_none)
 
 
 def _writing(pipes: set[str]) -> Iterator[psutil.Process]:
