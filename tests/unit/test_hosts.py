@@ -21,7 +21,7 @@ from systems import is_gone, wait_until
 from knee import commands
 from knee.commands import Command
 from knee.errors import ProcessError, StorageError, UnendedError
-from knee.hosts.local import LocalHost, LocalProcess, _writing
+from knee.hosts.local import LocalHost, LocalProcess, _began_ticks, _writing
 from knee.hosts.ports import Ports, leasable
 from knee.spec import Store
 
@@ -351,14 +351,18 @@ def test_who_can_print_and_is_not_seen_goes_on(
         os.kill(started.messages[0]["left"], signal.SIGKILL)
 
 
-def test_the_lab_is_never_among_those_whom_a_process_left() -> None:
-    """As where it opens something under the number of a pipe that it has just closed."""
+def test_neither_the_lab_nor_anybody_before_a_process_was_left_by_it() -> None:
+    # The lab can be taken for one where it opens something under the number of a pipe that it has just closed.
     reading, writing = os.pipe()
     try:
         pipe = Path(f"/proc/self/fd/{writing}").readlink().name
-        assert not list(_writing({pipe}))
+        assert not list(_writing({pipe}, since_ticks=0))
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=writing) as left:
-            assert [process.pid for process in _writing({pipe})] == [left.pid]
+            began = _began_ticks(left.pid)
+            # Two can begin within a tick.
+            assert [process.pid for process in _writing({pipe}, since_ticks=began)] == [left.pid]
+            # Who was there before a process was not left by it.
+            assert not list(_writing({pipe}, since_ticks=began + 1))
     finally:
         os.close(reading)
         os.close(writing)

@@ -44,6 +44,9 @@ _KILLED_S = 10
 _PRINTED_S = 60
 """For what a process has printed to be written down, once it has ended."""
 
+_BEGAN_AFTER_NAME = 19
+"""Which field of /proc/pid/stat, of those after the name, says when a process began: see proc_pid_stat(5)."""
+
 _POSTGRESQL_PREFIX = "PG"
 """What the names of libpq's environment variables begin with, and no others' that matter to what the lab starts."""
 
@@ -79,6 +82,7 @@ class LocalProcess:
             raise ProcessError(f"{command.process}: {command.argv[0]} cannot be started: {error.strerror}") from error
         assert self._popen.stdout is not None and self._popen.stderr is not None
         self.pid = self._popen.pid
+        self._began_ticks = _began_ticks(self.pid)
         self._pipes = [f"pipe:[{os.fstat(pipe.fileno()).st_ino}]" for pipe in (self._popen.stdout, self._popen.stderr)]
         self._pumps = [
             threading.Thread(target=self._pump_lines, args=(self._popen.stdout, lines_file), daemon=True),
@@ -212,7 +216,8 @@ class LocalProcess:
         print where it did.
         """
         pipes = {name for name, pump in zip(self._pipes, self._pumps, strict=True) if pump.is_alive()}
-        return [one for one in {*self._descendants, *(_writing(pipes) if pipes else ())} if _goes_on(one)]
+        printing = _writing(pipes, self._began_ticks) if pipes else ()
+        return [one for one in {*self._descendants, *printing} if _goes_on(one)]
 
     def describe(self) -> str:
         """See Process."""
@@ -393,8 +398,18 @@ def _has_writers(pipe: IO[bytes]) -> bool:
     return not (pipe.closed or has_none)
 
 
-def _writing(pipes: set[str]) -> Iterator[psutil.Process]:
-    """Who can write to one of some pipes, by their names in /proc; not who reads from one, as the lab does."""
+def _began_ticks(pid: int) -> int:
+    """When a process began, in clock ticks since the machine was booted: nobody sets these, as the time of day."""
+    # Its name can have any characters, also what ends it.
+    after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2]
+    return int(after_name.split()[_BEGAN_AFTER_NAME])
+
+
+def _writing(pipes: set[str], since_ticks: int) -> Iterator[psutil.Process]:
+    """Who can write to one of some pipes, by their names in /proc; not who reads from one, as the lab does.
+
+    Nor who began before a time, in ticks: whoever was there before a process was not left by it.
+    """
     for pid in psutil.pids():
         # Whatever is opened and closed here meanwhile, the lab is none of them.
         if pid == os.getpid():
@@ -403,7 +418,8 @@ def _writing(pipes: set[str]) -> Iterator[psutil.Process]:
         with suppress(OSError, psutil.Error):
             # Before a look at what it has open: should another get its number meanwhile, this one is told from it.
             process = psutil.Process(pid)
-            if any(_is_writing(file, pipes) for file in Path(f"/proc/{pid}/fd").iterdir()):
+            may_be_left = _began_ticks(pid) >= since_ticks
+            if may_be_left and any(_is_writing(file, pipes) for file in Path(f"/proc/{pid}/fd").iterdir()):
                 yield process
 
 
