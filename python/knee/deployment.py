@@ -310,24 +310,28 @@ class QueueDeployment(Deployment):
             return None
         url, mark = self._claimed
         asking: Process | None = None
-        try:
+        ending = Ending()
+        with ending.gathering():
             asking = self._start(commands_queue.ask_elsewhere("release", url, schema.release(mark)))
             self._finished(asking, _DATABASE_MADE_S)
-        except (ProcessError, StorageError) as error:
-            ending = Ending(error)
+        if ending.by is None:
+            return None
+        with ending.gathering():
+            self._host.close(0)
+        # What went wrong after psql had removed it leaves nothing, and is told alone.
+        if asking is not None and asking.poll() == 0:
+            ending.raise_any()
+        left = f"the schema knee_queue may be left in {url}"
+        remedy = f'if the comment on knee_queue there is "{mark}", remove it with DROP SCHEMA knee_queue CASCADE'
+        if not isinstance(ending.by, KneeError):
+            # A fault stays one, and says that beside itself.
             with ending.gathering():
-                self._host.close(0)
-            # What went wrong after psql had removed it leaves nothing, and is told alone.
-            if (asking is not None and asking.poll() == 0) or not isinstance(ending.by, KneeError):
-                ending.raise_any()
-            left = (
-                f"the schema knee_queue may be left in {url} and could not be removed: {ending.by}; "
-                f'if the comment on knee_queue there is "{mark}", remove it with DROP SCHEMA knee_queue CASCADE'
-            )
-            if isinstance(ending.by, (StorageError, UnendedError)):
-                raise type(ending.by)(left) from None
-            return left
-        return None
+                Ending(ProcessError(f"{left}; {remedy}")).raise_any()
+            ending.raise_any()
+        left = f"{left} and could not be removed: {ending.by}; {remedy}"
+        if isinstance(ending.by, (StorageError, UnendedError)):
+            raise type(ending.by)(left) from None
+        return left
 
     def _note(self, command: Command, message: dict[str, Any]) -> None:
         super()._note(command, message)

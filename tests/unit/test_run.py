@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import traceback
 from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
@@ -17,10 +18,12 @@ import typer
 from rich.console import Console
 
 from knee import cli, spec
+from knee.commands import Command
 from knee.dataset import Dataset, Outcome, RunFolder
 from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, populating_s
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError, UnendedError
+from knee.hosts import OnLine
 from knee.hosts.local import LocalHost, LocalProcess
 from knee.interrupts import interrupts_deferred
 from knee.progress import LiveProgress, PlainProgress, duration, name_of
@@ -784,6 +787,27 @@ def test_what_could_not_be_removed_elsewhere_is_told_whatever_does_not_end(
     (reason,) = Dataset.open(folder.path).points["reason"]
     assert reason.startswith("the schema knee_queue may be left in postgresql://bench@h:5432/messages and could not be")
     assert "refused" in reason and ("release did not end" in reason) != ends
+
+
+@pytest.mark.parametrize("fails_at", ["start", "close"])
+def test_beside_a_fault_it_is_told_what_may_be_left_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
+) -> None:
+    class Host(LocalHost):
+        def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
+            assert command.process != "release" or fails_at != "start"
+            return super().start(command, lines, log, on_line)
+
+        def close(self, grace_s: float) -> None:
+            super().close(grace_s)
+            assert grace_s or fails_at != "close"
+
+    refuses = "case $* in *'CREATE SCHEMA'*);; *) echo refused >&2; exit 1;; esac"
+    experiment, folder = claiming(tmp_path, monkeypatch, refuses)
+    with pytest.raises(AssertionError) as ended:
+        Lab(experiment, 1, folder, Host(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    told = "".join(traceback.format_exception(ended.value))
+    assert "the schema knee_queue may be left in postgresql://bench@h:5432/messages; if the comment on " in told
 
 
 def test_what_was_removed_elsewhere_is_not_told_to_be_left_whatever_fails_after_that(
