@@ -86,7 +86,14 @@ class LiveProgress(Progress):
             ending.raise_any()
 
     def _give_back(self, ending: Ending) -> None:
-        """The standard streams, which would go on to be wrapped, with the live line below them, and the cursor."""
+        """The standard streams, which would go on to be wrapped, with the live line below them, and the cursor.
+
+        The console keeps its hook for the line: nothing is printed through it any more, and whoever removed the hook
+        would wait for a line that is being drawn.
+        """
+        # Where the bar could not be stopped this goes on to draw it, whatever is told below.
+        if (drawing := self._bar.live._refresh_thread) is not None:
+            drawing.stop()
         if isinstance(sys.stdout, FileProxy):
             sys.stdout = cast(TextIO, sys.stdout.rich_proxied_file)
         if isinstance(sys.stderr, FileProxy):

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import traceback
 from contextlib import nullcontext
 from io import StringIO
@@ -578,6 +579,22 @@ def test_an_interrupt_at_the_end_of_the_live_line_takes_nothing_back(monkeypatch
         raise KeyboardInterrupt("something may be left")
     assert ended.value.args == ("something may be left",)
     assert not goes_on
+
+
+def test_a_live_line_that_cannot_be_ended_is_drawn_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> None:
+        # As it waits for whoever draws the line on a terminal that is stopped.
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(sys, "stdout", StringIO())
+    monkeypatch.setattr(sys, "stderr", StringIO())
+    progress = LiveProgress(Console(file=StringIO(), force_terminal=True, width=40), seconds=1)
+    monkeypatch.setattr(progress._bar, "stop", stop)
+    threads = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred(), progress:
+        (draws,) = set(threading.enumerate()) - threads
+    draws.join(60)
+    assert not draws.is_alive()
 
 
 def test_why_it_ended_is_told_to_whoever_may_read_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
