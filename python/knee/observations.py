@@ -32,6 +32,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     clients                N, virtual clients over all load hosts
     pipeline               requests that each client keeps in flight: N · pipeline wait or think at any time
     think_ms               Z, mean of the think times taken; null in an open loop
+    declared_think_ms      the think time that the experiment asked for, of which those taken may be a random sample
     rate                   requests per second asked for; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
     connections            those of all middlewares to a database, null where requests share them or nobody knows
@@ -79,6 +80,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         table = table.join(part, on=RUN, how="left")
     return (
         table.with_columns(
+            pl.col("think_ms").alias("declared_think_ms"),
             pl.coalesce("_think_ms", "think_ms").alias("think_ms"),
             pl.coalesce("_load_s", "observed_s").alias("observed_s"),
             pl.coalesce("_middleware_s", "observed_s").alias("_middleware_s"),

@@ -213,6 +213,18 @@ def test_random_think_times_that_scatter_are_one() -> None:
     assert "universal scalability law" not in {model.name for model in candidates(curve_of(apart))}
 
 
+def test_who_was_asked_to_think_alike_does_however_far_random_times_scatter() -> None:
+    taken = (1.8, 2.0, 2.2)
+    rows = table(ClosedNetwork(slots=False), (5.0, 0.4))
+    rows = rows.with_columns(think_ms=pl.Series([taken[n % 3] for n in range(rows.height)]))
+    assert len(curve_of(rows).alike) == 3
+    (alike,) = curve_of(rows.with_columns(declared_think_ms=2.0)).alike
+    assert alike[0] == pytest.approx(rows["think_ms"].mean())
+    declared = pl.when(pl.col("think_ms") < 2.1).then(1.0).otherwise(3.0)
+    asked = sorted(think_ms for think_ms, _, _ in curve_of(rows.with_columns(declared_think_ms=declared)).alike)
+    assert asked == pytest.approx([1.9, 2.2], abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [

@@ -18,7 +18,12 @@ CLIENTS_MIN = 3
 """Client counts below which none lies between two others, to be left out and predicted from them."""
 
 THINK_SCATTER = 0.05
-"""Relative range of measured mean think times within which they are the same one: random ones scatter."""
+"""Relative range of measured mean think times within which they are the same one where nobody says what was asked for:
+random ones scatter.
+"""
+
+DECLARED = "declared_think_ms"
+"""The column that says what was asked for."""
 
 LAW_FACTOR = 1.5
 """How far the interactive law may be off in the median before measurements are not of one loop. Seeds: within 1 %."""
@@ -182,7 +187,11 @@ def same_think(asked_ms: float, measured_ms: Floats) -> bool:
 
 
 def _think_ms(rows: pl.DataFrame) -> Floats:
-    """Z of every row; their mean where they scatter about one."""
+    """Z of every row: the mean of all that were asked to think alike, or where nobody says that, of all that scatter
+    about one.
+    """
+    if DECLARED in rows.columns and not rows[DECLARED].is_null().any():
+        return rows.select(pl.col("think_ms").cast(pl.Float64).mean().over(DECLARED))["think_ms"].to_numpy()
     each = rows["think_ms"].cast(pl.Float64).to_numpy()
     if each.size and np.ptp(each) <= THINK_SCATTER * each.mean():
         return np.full(each.size, each.mean())
