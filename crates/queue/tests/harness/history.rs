@@ -290,6 +290,23 @@ impl<D: Server> History<D> {
         events
     }
 
+    /// Leases, and removes what there is while it has that, until it gets the same.
+    pub(crate) async fn have_what_is_leased(&self) -> Vec<Event> {
+        let (mut events, begun) = (Vec::new(), Instant::now());
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "what is leased is hidden");
+            let mut turn = self.turn(self.desk(0), 0, self.queues[0], &mut events);
+            turn.send_at_last().await;
+            let Ok(Some(held)) = turn.begin_lease(LONG, Duration::ZERO).await else { continue };
+            let leased = held.leased.0.id;
+            let _ = turn.remove(1, Duration::ZERO).await;
+            turn.release(held).await;
+            if events.iter().any(|event| matches!(event, Event::Had { id, .. } if *id == leased)) {
+                return events;
+            }
+        }
+    }
+
     /// What a server does not see of what is there, unless that is too much to be looked at.
     async fn disagreement(&self) -> Option<String> {
         const MANY: u32 = 1000;

@@ -32,6 +32,10 @@
 //! is had no more, but from the queue of dead letters, where none comes that was leased less often. An attempt
 //! that nobody has seen is that of a lease of which there is no answer.
 //!
+//! A lease hides its message for as long as it was asked for, or extended for by an answered call: from the beginning
+//! of that call on at least, and until its client asks for the message to be put back. Whoever is answered before has
+//! not got it, by another lease or for good, nor seen it.
+//!
 //! # What is promised of looking
 //!
 //! Whoever reads a queue, or lists queues, sees what there is at one moment of his call. What was there as above,
@@ -39,6 +43,7 @@
 //! before it is not there any more.
 
 mod explained;
+mod hidden;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -46,6 +51,7 @@ use std::time::{Duration, Instant};
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
 
 use self::explained::{Explained, Gap, Kind};
+use self::hidden::Hidden;
 
 /// How long the database may go on with a call that was given up.
 pub(crate) const GOES_ON: Duration = Duration::from_secs(20);
@@ -61,10 +67,12 @@ pub(crate) enum Event {
     Batch { contents: Vec<String> },
     /// Removed, or leased, by one call, which may have found nothing.
     Taken { client: ClientId, queue: QueueId, ids: Vec<MessageId>, span: Span },
-    /// Leased, for the time that is its attempt's number; it may come back.
-    Leased { id: MessageId, queue: QueueId, attempt: u32, span: Span },
-    /// Put back, by who had leased it there for that time.
-    Released { id: MessageId, queue: QueueId, attempt: u32, span: Span },
+    /// Leased, for the time that is its attempt's number; it may come back after its visibility.
+    Leased { id: MessageId, queue: QueueId, attempt: u32, visibility: Duration, span: Span },
+    /// That lease ends so long after this. An extension without an answer is none: all of them are longer ones.
+    Extended { id: MessageId, attempt: u32, visibility: Duration, span: Span },
+    /// Put back, by who had leased it there for that time; it is not always sure that it was he who did it.
+    Released { id: MessageId, queue: QueueId, attempt: u32, is_sure: bool, span: Span },
     /// For good: removed, or acknowledged in time.
     Had { content: String, id: MessageId, span: Span },
     /// Of an acknowledgement that failed it is not known whether it happened.
@@ -82,7 +90,7 @@ pub(crate) enum Event {
 }
 
 /// When something happened: between these times.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) begun: Instant,
     pub(crate) ended: Instant,
@@ -168,7 +176,7 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             if let Event::Unsure { content } = event { Some(content.as_str()) } else { None }
         })
         .collect();
-    let seen = sightings(events);
+    let (seen, hidden) = (sightings(events), Hidden::by(events));
     let mut explained = Explained::by(events);
     for message in &messages {
         let sightings = message.id.and_then(|id| seen.get(&id)).map_or(&[][..], Vec::as_slice);
@@ -176,6 +184,9 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             return Err(format!("{message:?} is seen by {by:?}"));
         }
         if let Some(why) = misplaced(sightings, message) {
+            return Err(why);
+        }
+        if let Some(why) = hidden.broken(sightings, message) {
             return Err(why);
         }
         let unseen = unseen_attempts(sightings, message);
@@ -266,7 +277,7 @@ fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
     }
     let mut attempts: HashMap<MessageId, BTreeMap<u32, Attempt>> = HashMap::new();
     for event in events {
-        let Event::Leased { id, queue, attempt, span } = *event else { continue };
+        let Event::Leased { id, queue, attempt, span, .. } = *event else { continue };
         let seen = Attempt { number: attempt, queue, span };
         if attempts.entry(id).or_default().insert(attempt, seen).is_some() {
             return Err(format!("two have leased {id} in its attempt {attempt}"));
@@ -418,8 +429,9 @@ fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec
         return stays;
     }
     for event in events {
-        let Event::Released { id, queue, attempt, span } = *event else { continue };
-        if message.id == Some(id)
+        let Event::Released { id, queue, attempt, is_sure, span } = *event else { continue };
+        if is_sure
+            && message.id == Some(id)
             && let Some(until) = until(Some(span.begun))
         {
             let queue = message.queue_after(Attempt { number: attempt, queue, span });

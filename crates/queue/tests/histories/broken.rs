@@ -7,6 +7,7 @@ use knee_queue::operation::{Answer, MessageId, QueueId, Request, Stored};
 use knee_queue::sqlite::{self, Sqlite};
 use tokio::sync::broadcast;
 
+use crate::harness::desk::{LONG, lease_of};
 use crate::harness::history::{History, Mix};
 use crate::harness::server::Server;
 use crate::harness::verdict::verify;
@@ -126,4 +127,41 @@ async fn who_breaks_the_promises_of_dead_letters_is_found_out() {
         let why = verify(&history.events(1, 120, until_broken).await).unwrap_err();
         assert!(found.iter().any(|found| why.contains(found)), "{breaks:?}: {why}");
     }
+}
+
+/// A database that puts back at once what is leased for long.
+struct Hasty(Sqlite);
+
+impl Database for Hasty {
+    async fn call(&self, request: Request, stages: &mut Stages) -> Result<Answer, Failure> {
+        let is_long = matches!(request, Request::Lease { visibility, .. } if visibility == LONG);
+        let answer = self.0.call(request, stages).await?;
+        if let Answer::Leased(leased) = &answer
+            && is_long
+        {
+            let leases = leased.iter().map(lease_of).collect();
+            self.0.call(Request::Release { leases }, stages).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
+        self.0.arrivals().await
+    }
+
+    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
+        self.0.watch(queue).await
+    }
+}
+
+impl Server for Hasty {}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_hide_what_is_leased_is_found_out() {
+    let options = sqlite::Options { file: None, durable: true, tell: |_| {} };
+    let history = History::new([Hasty(Sqlite::open(&options).unwrap())], Mix::All).await;
+    let others = Arc::clone(&history);
+    let until_had = async || others.have_what_is_leased().await;
+    let why = verify(&history.events(1, 120, until_had).await).unwrap_err();
+    assert!(why.contains("is hidden by"), "{why}");
 }

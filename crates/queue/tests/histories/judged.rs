@@ -25,7 +25,9 @@ fn histories_that_cannot_be_are_found_out() {
     };
     let leased = |id: u64, queue, attempt, begun, ended| {
         let (client, ids, span) = (5, vec![id], span(begun, ended));
-        [Event::Taken { client, queue, ids, span }, Event::Leased { id, queue, attempt, span }]
+        let visibility = Duration::ZERO;
+        let leased = Event::Leased { id, queue, attempt, visibility, span };
+        [Event::Taken { client, queue, ids, span }, leased]
     };
     let lost_call = |client, queue, begun, ended| {
         [Event::Lost { client, queue, count: 1, is_lease: false, span: span(begun, ended) }]
@@ -180,10 +182,12 @@ fn leases_that_cannot_be_are_found_out() {
     };
     let leased = |id: u64, queue, attempt, begun, ended| {
         let (client, ids, span) = (5, vec![id], span(begun, ended));
-        [Event::Taken { client, queue, ids, span }, Event::Leased { id, queue, attempt, span }]
+        let visibility = Duration::ZERO;
+        let leased = Event::Leased { id, queue, attempt, visibility, span };
+        [Event::Taken { client, queue, ids, span }, leased]
     };
     let released = |id: u64, queue, attempt, begun, ended| {
-        [Event::Released { id, queue, attempt, span: span(begun, ended) }]
+        [Event::Released { id, queue, attempt, is_sure: true, span: span(begun, ended) }]
     };
     let lost =
         |queue, is_lease| [Event::Lost { client: 5, queue, count: 1, is_lease, span: span(4, 5) }];
@@ -284,4 +288,78 @@ fn leases_that_cannot_be_are_found_out() {
     let hidden = |queue| [Event::Hidden { queue, span: span(8, 11) }];
     assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(1)]), Ok(()));
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(4)]).is_err());
+}
+
+/// And of how long they hide their messages.
+#[test]
+fn messages_that_come_back_before_their_leases_are_over_are_found_out() {
+    const DEAD: u32 = 3;
+    let start = Instant::now();
+    let span = |begun: u64, ended: u64| Span { begun: start + at(begun), ended: start + at(ended) };
+    let sent = {
+        let (content, id, span) = ("1".to_owned(), Some(1), span(0, 1));
+        [Event::Sent { content, queue: 1, receiver: 5, id, span }]
+    };
+    let removed = |queue, begun, ended| {
+        let (content, id, span) = ("1".to_owned(), 1, span(begun, ended));
+        [Event::Taken { client: 5, queue, ids: vec![id], span }, Event::Had { content, id, span }]
+    };
+    let leased = |queue, attempt, length, begun, ended| {
+        let (id, visibility, span) = (1, at(length), span(begun, ended));
+        let leased = Event::Leased { id, queue, attempt, visibility, span };
+        [Event::Taken { client: 5, queue, ids: vec![id], span }, leased]
+    };
+    let read = |begun, ended| {
+        [Event::Read { client: 5, queue: 1, ids: vec![1], through: 1, span: span(begun, ended) }]
+    };
+    let extended = |length, begun, ended| {
+        let (visibility, span) = (at(length), span(begun, ended));
+        [Event::Extended { id: 1, attempt: 1, visibility, span }]
+    };
+    let released = |is_sure, begun, ended| {
+        [Event::Released { id: 1, queue: 1, attempt: 1, is_sure, span: span(begun, ended) }]
+    };
+    let with = |more: &[&[Event]]| verify(&[&sent[..], &more.concat()].concat());
+    let is_hidden = |more: &[&[Event]]| {
+        let why = with(more).unwrap_err();
+        assert!(why.contains("is hidden by"), "{why}");
+    };
+    let (first, last) = (leased(1, 1, 10, 2, 4), removed(1, 20, 21));
+    // Until the twelfth: neither to who removes it nor to who leases it, also at the same time, nor to who looks.
+    is_hidden(&[&first, &removed(1, 5, 11)]);
+    is_hidden(&[&first, &removed(1, 3, 5)]);
+    is_hidden(&[&first, &leased(1, 2, 0, 5, 11), &last]);
+    is_hidden(&[&first, &leased(1, 2, 0, 1, 3), &last]);
+    is_hidden(&[&first, &read(5, 11), &last]);
+    // But to who may have come later, or has looked before.
+    assert_eq!(with(&[&first, &removed(1, 5, 12)]), Ok(()));
+    assert_eq!(with(&[&first, &leased(1, 2, 0, 5, 12), &last]), Ok(()));
+    assert_eq!(with(&[&first, &read(5, 12), &last]), Ok(()));
+    assert_eq!(with(&[&first, &read(1, 3), &last]), Ok(()));
+    let mut acknowledged = removed(1, 2, 6);
+    acknowledged[0] = first[0].clone();
+    assert_eq!(with(&[&acknowledged, &first[1..]]), Ok(()));
+    // Though an attempt is missing in between, of which there is no answer; and in the queue of dead letters.
+    let (queue, is_lease, count) = (1, true, 1);
+    let lost = [Event::Lost { client: 5, queue, count, is_lease, span: span(5, 6) }];
+    is_hidden(&[&first, &lost, &leased(1, 3, 0, 7, 11), &last]);
+    assert_eq!(with(&[&first, &lost, &leased(1, 3, 0, 7, 12), &last]), Ok(()));
+    let limit = [Event::Limited { queue: 1, attempts_max: 1, dead_letters: DEAD }];
+    is_hidden(&[&limit, &first, &removed(DEAD, 5, 11)]);
+    assert_eq!(with(&[&limit, &first, &removed(DEAD, 5, 12)]), Ok(()));
+    // Whoever has asked for it to be put back may have had that at once, whatever he was told.
+    for is_sure in [true, false] {
+        let back = released(is_sure, 6, 15);
+        assert_eq!(with(&[&first, &back, &removed(1, 5, 7)]), Ok(()));
+        assert_eq!(with(&[&first, &back, &leased(1, 2, 0, 5, 7), &last]), Ok(()));
+        is_hidden(&[&first, &back, &removed(1, 5, 6)]);
+    }
+    // Its end is where it was extended to, to those who come behind that; to others it may be either.
+    is_hidden(&[&first, &extended(10, 8, 9), &removed(1, 13, 17)]);
+    assert_eq!(with(&[&first, &extended(10, 8, 9), &removed(1, 13, 18)]), Ok(()));
+    assert_eq!(with(&[&first, &extended(10, 8, 14), &removed(1, 13, 17)]), Ok(()));
+    is_hidden(&[&first, &extended(10, 8, 14), &removed(1, 7, 11)]);
+    assert_eq!(with(&[&first, &extended(1, 5, 6), &removed(1, 7, 8)]), Ok(()));
+    is_hidden(&[&first, &extended(1, 9, 10), &removed(1, 7, 8)]);
+    assert_eq!(with(&[&first, &extended(10, 5, 6), &released(false, 8, 9), &last]), Ok(()));
 }

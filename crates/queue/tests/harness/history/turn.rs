@@ -211,7 +211,7 @@ impl<D: Server> Turn<'_, D> {
         self.events.push(Event::Taken { client, queue, ids, span });
         let Some(leased) = leased.pop() else { return Ok(None) };
         let Lease { message: id, attempt } = lease_of(&leased);
-        self.events.push(Event::Leased { id, queue, attempt, span });
+        self.events.push(Event::Leased { id, queue, attempt, visibility, span });
         Ok(Some(Held { leased, begun, until: begun + visibility, is_extended: false }))
     }
 
@@ -221,16 +221,18 @@ impl<D: Server> Turn<'_, D> {
         random: &mut Random,
         held: &mut Held,
     ) -> Result<bool, Failure> {
-        let (leases, begun) = (vec![lease_of(&held.leased)], Instant::now());
-        let answer = self.desk.ask(Request::Extend { leases, visibility: LONG }).await;
+        let (lease, visibility, begun) = (lease_of(&held.leased), LONG, Instant::now());
+        let answer = self.desk.ask(Request::Extend { leases: vec![lease], visibility }).await;
         if !matches!(&answer, Ok(Answer::Ended(ended)) if ended.is_empty()) {
             self.hide(begun);
         }
         match answer {
             Ok(Answer::Ended(ended)) if ended.is_empty() => {
                 held.is_extended = true;
+                let (id, attempt, span) = (lease.message, lease.attempt, Span::since(begun));
+                self.events.push(Event::Extended { id, attempt, visibility, span });
                 if Instant::now() < held.until {
-                    held.until = begun + LONG;
+                    held.until = begun + visibility;
                 }
             }
             Ok(Answer::Ended(_)) => return Ok(false),
@@ -250,7 +252,7 @@ impl<D: Server> Turn<'_, D> {
         let (id, attempt, span) = (lease.message, lease.attempt, Span::since(begun));
         // Who puts back what was leased for too long may have just locked it.
         let is_sure = is_ended && span.ended < held.until;
-        self.events.extend(is_sure.then_some(Event::Released { id, queue, attempt, span }));
+        self.events.push(Event::Released { id, queue, attempt, is_sure, span });
     }
 
     pub(super) async fn acknowledge(&mut self, held: Held) {
