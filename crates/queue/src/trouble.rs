@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +16,8 @@ const QUIET: Duration = Duration::from_secs(2);
 const SAID_MAX: usize = 8;
 /// What waits to be told, at most: what comes then, while nobody reads it, is lost.
 const WAITING_MAX: usize = 32;
+/// For how long the last words are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What is done though nobody asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,8 +42,10 @@ impl fmt::Display for Job {
 /// What is the matter, if anything is.
 #[derive(Debug)]
 pub(crate) struct Trouble {
-    /// To the thread that tells, so that nobody waits for whoever reads it.
-    teller: SyncSender<String>,
+    /// To the thread that tells, so that nobody waits for whoever reads it; there until this is dropped.
+    teller: Option<SyncSender<String>>,
+    /// Of that thread, which says nothing: it has ended when its sender is gone.
+    ended: Mutex<Receiver<()>>,
     spell: Mutex<Option<Spell>>,
 }
 
@@ -60,11 +64,16 @@ impl Trouble {
     /// The thread that tells ends with this.
     pub(crate) fn new(tell: fn(&str)) -> Result<Trouble, Failure> {
         let (teller, told) = mpsc::sync_channel::<String>(WAITING_MAX);
+        let (ends, ended) = mpsc::channel();
         thread::Builder::new()
             .name("trouble".to_owned())
-            .spawn(move || told.iter().for_each(|text| tell(&text)))
+            .spawn(move || {
+                let _ends = ends;
+                told.iter().for_each(|text| tell(&text));
+            })
             .map_err(|error| Failure::Unavailable(format!("cannot start a thread: {error}")))?;
-        Ok(Trouble { teller, spell: Mutex::default() })
+        let (teller, ended) = (Some(teller), Mutex::new(ended));
+        Ok(Trouble { teller, ended, spell: Mutex::default() })
     }
 
     /// Says what is new about it.
@@ -77,7 +86,18 @@ impl Trouble {
 
     /// Says something else. Where nobody reads what was told before, it is lost.
     pub(crate) fn say(&self, text: String) {
-        let _ = self.teller.try_send(text);
+        if let Some(teller) = &self.teller {
+            let _ = teller.try_send(text);
+        }
+    }
+}
+
+/// Who ends has told what there was, unless nobody reads it.
+impl Drop for Trouble {
+    fn drop(&mut self) {
+        self.teller = None;
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = ended.recv_timeout(LAST_WORDS);
     }
 }
 
@@ -163,6 +183,22 @@ mod tests {
             *trouble.spell.lock().unwrap() = None;
             trouble.after(Job::Leases, failed(&n.to_string()));
         }
+    }
+
+    #[test]
+    fn who_ends_has_told_what_there_was() {
+        static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let trouble = Trouble::new(|text| {
+            // As whoever reads it takes his time.
+            thread::sleep(Duration::from_millis(10));
+            TOLD.lock().unwrap().push(text.to_owned());
+        })
+        .unwrap();
+        for text in ["first", "last"] {
+            trouble.say(text.to_owned());
+        }
+        drop(trouble);
+        assert_eq!(*TOLD.lock().unwrap(), ["first", "last"]);
     }
 
     #[test]
