@@ -139,7 +139,8 @@ impl Postgres {
         let watching = Watching::new(watching, options.sending_max);
         let (listener, relay) = Listener::new(address);
         let trouble = Arc::new(Trouble::new(options.tell)?);
-        let others = tell_others(Arc::clone(&upkeep), relay, Arc::clone(&trouble));
+        let untold = Untold { relay, trouble: Arc::clone(&trouble) };
+        let others = tell_others(Arc::clone(&upkeep), untold);
         let pool = requests;
         let inner = Arc::new(Inner { pool, upkeep, watching, floors, listener, trouble });
         tokio::spawn(keeper::end_leases(Arc::downgrade(&inner)));
@@ -174,30 +175,26 @@ impl Database for Postgres {
 
     async fn is_told(&self) {
         let mut told = pin!(self.inner.listener.is_told());
-        let trouble = &self.inner.trouble;
-        let mut unsaid = Unsaid(Some(trouble));
         // It is not given up at once where the database is known to be lost: it may just be restarting.
-        let is_told = timeout(TELLING, told.as_mut()).await.is_ok();
-        unsaid.0 = None;
-        if !is_told {
-            trouble.say(format!(
-                "it ends later, as others have yet to be told of what was sent here: where the database does not tell \
-                 them in time, who waits at another knee-queue finds it when he looks again, within {:?}",
-                WATCHED / 2
-            ));
+        if timeout(TELLING, told.as_mut()).await.is_err() {
+            let text = "it ends later, as others have yet to be told of what was sent here";
+            self.inner.trouble.say(text.to_owned());
             told.await;
         }
     }
 }
 
-/// That others have yet to be told, of which nothing was said: where it is given up by then, as whoever ends has no more
-/// time, it is said.
-struct Unsaid<'a>(Option<&'a Trouble>);
+/// What others have yet to be told when nobody tells them any more: as where whoever ends has no more time, be it that
+/// all of it went to calls.
+struct Untold {
+    relay: Relay,
+    trouble: Arc<Trouble>,
+}
 
-impl Drop for Unsaid<'_> {
+impl Drop for Untold {
     fn drop(&mut self) {
-        if let Some(trouble) = self.0 {
-            trouble.say(format!(
+        if self.relay.has_more() {
+            self.trouble.say(format!(
                 "it ends though others have yet to be told of what was sent here: who waits at another knee-queue finds \
                  it when he looks again, within {:?}",
                 WATCHED / 2
@@ -261,18 +258,18 @@ impl Inner {
 
 /// Tells other servers, as long as the database is open. Those may hear though nobody can be told just now:
 /// what could not be told is told later, once for all that arrived meanwhile.
-async fn tell_others(pool: Arc<Pool>, mut relay: Relay, trouble: Arc<Trouble>) {
+async fn tell_others(pool: Arc<Pool>, mut untold: Untold) {
     let mut tries = interval(TELL_AGAIN);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while let Some(text) = relay.next().await {
+    while let Some(text) = untold.relay.next().await {
         let told = tell(&pool, &text).await;
         let is_told = told.is_ok();
-        if !is_told && relay.is_over() {
+        if !is_told && untold.relay.is_over() {
             return;
         }
-        trouble.after(Job::Arrivals, told);
+        untold.trouble.after(Job::Arrivals, told);
         if is_told {
-            relay.told();
+            untold.relay.told();
         } else {
             tries.reset();
             tries.tick().await;

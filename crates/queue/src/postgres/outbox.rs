@@ -121,6 +121,11 @@ impl Relay {
         self.taken.len().saturating_sub(TOLD_MAX)
     }
 
+    /// Whether something has not been told.
+    pub(super) fn has_more(&self) -> bool {
+        !self.taken.is_empty() || !self.outbox.lock().arrivals.is_empty()
+    }
+
     /// Whether nothing more comes.
     pub(super) fn is_over(&self) -> bool {
         self.outbox.lock().is_over

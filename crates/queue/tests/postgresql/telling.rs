@@ -76,12 +76,20 @@ async fn what_others_could_not_be_told_is_told_later() {
     assert_eq!(told, Arrival { queue, receiver: client });
 }
 
+/// Lets the function of that name, which connections have prepared, do this instead.
+async fn tells(database: &Client, body: &str) {
+    let replace = format!(
+        "CREATE OR REPLACE FUNCTION knee_queue.tell(p_arrivals text) RETURNS void LANGUAGE plpgsql
+            AS $$ BEGIN {body}; END $$"
+    );
+    database.batch_execute(&replace).await.unwrap();
+}
+
 /// As whoever ends a server does, which would take its time without a word.
 #[tokio::test]
-async fn who_waits_long_until_others_are_told_hears_what_for_and_also_who_may_not() {
+async fn who_waits_long_until_others_are_told_hears_what_for() {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let said =
-        || SAID.lock().unwrap().iter().filter(|text| text.contains("yet to be told")).count();
+    let said = || SAID.lock().unwrap().iter().filter(|text| text.contains("ends later")).count();
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let tell = |text: &str| SAID.lock().unwrap().push(text.to_owned());
@@ -91,30 +99,55 @@ async fn who_waits_long_until_others_are_told_hears_what_for_and_also_who_may_no
     let mut arrivals = other.0.arrivals().await.unwrap();
     other.0.watch(queue).await.unwrap();
     let database = cluster.connect(name(&options)).await;
-    // Of the same function, which connections have prepared.
-    let tells = async |body: &str| {
-        let replace = format!(
-            "CREATE OR REPLACE FUNCTION knee_queue.tell(p_arrivals text) RETURNS void LANGUAGE plpgsql
-                AS $$ BEGIN {body}; END $$"
-        );
-        database.batch_execute(&replace).await.unwrap();
-    };
-    tells("RAISE 'not now'").await;
+    tells(&database, "RAISE 'not now'").await;
     desk.send(client, client, queue, "x").await;
-    // As where calls took nearly all the time that there was.
-    timeout(Duration::ZERO, desk.0.is_told()).await.expect_err("it is not told");
-    desk.at_last(async || (said() == 1).then_some(())).await;
     let waiting = Arc::clone(&desk);
     let waits = tokio::spawn(async move { waiting.0.is_told().await });
-    desk.at_last(async || (said() == 2).then_some(())).await;
+    desk.at_last(async || (said() == 1).then_some(())).await;
     assert!(!waits.is_finished());
-    tells("PERFORM pg_notify('knee_queue', p_arrivals)").await;
+    tells(&database, "PERFORM pg_notify('knee_queue', p_arrivals)").await;
     timeout(PATIENCE, waits).await.expect("it is told").unwrap();
     let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
     assert_eq!(told, Arrival { queue, receiver: client });
     // Nothing is left.
     desk.0.is_told().await;
-    assert_eq!(said(), 2);
+    assert_eq!(said(), 1);
+}
+
+/// However little time was left for that, be it none.
+#[tokio::test]
+async fn who_ends_says_of_what_others_were_not_told_and_not_of_what_they_were() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let said = || SAID.lock().unwrap().iter().filter(|text| text.contains("ends though")).count();
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let tell = |text: &str| SAID.lock().unwrap().push(text.to_owned());
+    let other = Desk::open(&options).await;
+    let (client, queue) = other.begin().await;
+    let mut arrivals = other.0.arrivals().await.unwrap();
+    other.0.watch(queue).await.unwrap();
+    let database = cluster.connect(name(&options)).await;
+    let runs = async |lasts: bool| {
+        let options = Options { tell, ..options.clone() };
+        // Each on threads of its own, as a server has.
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let sends = async move {
+            let desk = Desk::open(&options).await;
+            desk.send(client, client, queue, "x").await;
+            if lasts {
+                desk.0.is_told().await;
+            }
+        };
+        runtime.spawn(sends).await.unwrap();
+        // All of it has ended then.
+        tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+    };
+    runs(true).await;
+    let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
+    assert_eq!((told, said()), (Arrival { queue, receiver: client }, 0));
+    tells(&database, "PERFORM pg_sleep(600)").await;
+    runs(false).await;
+    assert_eq!(said(), 1);
 }
 
 #[tokio::test]
