@@ -42,6 +42,7 @@
 //! whoever was just removing it, he sees; unless it was leased by a call of which there is no answer. What was had
 //! before it is not there any more.
 
+mod calls;
 mod explained;
 mod hidden;
 
@@ -50,6 +51,7 @@ use std::time::{Duration, Instant};
 
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
 
+use self::calls::Calls;
 use self::explained::{Explained, Gap, Kind};
 use self::hidden::Hidden;
 
@@ -176,7 +178,7 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             if let Event::Unsure { content } = event { Some(content.as_str()) } else { None }
         })
         .collect();
-    let (seen, hidden) = (sightings(events), Hidden::by(events));
+    let (seen, hidden, calls) = (sightings(events), Hidden::by(events), Calls::of(events));
     let mut explained = Explained::by(events);
     for message in &messages {
         let sightings = message.id.and_then(|id| seen.get(&id)).map_or(&[][..], Vec::as_slice);
@@ -207,7 +209,7 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             }
         } else if unseen.is_empty() {
             for (n, (why, by)) in
-                passed_over(events, sightings, &sent, message).into_iter().enumerate()
+                passed_over((events, &calls), sightings, &sent, message).into_iter().enumerate()
             {
                 let (after, before) = (Some(by.begun), Some(by.ended));
                 let gap = Gap { message, kind: Kind::Hidden, after, before };
@@ -412,7 +414,7 @@ fn around(
 }
 
 /// When and where the message was there, as far as that is sure.
-fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec<Stay> {
+fn stays(calls: &Calls<'_>, sightings: &[Sighting], message: &Message<'_>) -> Vec<Stay> {
     let mut stays = Vec::new();
     // Until somebody begins to take it whose answer comes later.
     let until = |from: Option<Instant>| {
@@ -428,12 +430,9 @@ fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec
     if message.attempts.is_empty() {
         return stays;
     }
-    for event in events {
-        let Event::Released { id, queue, attempt, is_sure, span } = *event else { continue };
-        if is_sure
-            && message.id == Some(id)
-            && let Some(until) = until(Some(span.begun))
-        {
+    for released in calls.released(message.id) {
+        let Event::Released { queue, attempt, is_sure, span, .. } = **released else { continue };
+        if is_sure && let Some(until) = until(Some(span.begun)) {
             let queue = message.queue_after(Attempt { number: attempt, queue, span });
             stays.push(Stay { queue, from: span.ended, until, is_back: true });
         }
@@ -443,58 +442,50 @@ fn stays(events: &[Event], sightings: &[Sighting], message: &Message<'_>) -> Vec
 
 /// Why somebody should have had or seen the message who has not, for each such call.
 fn passed_over(
-    events: &[Event],
+    (events, calls): (&[Event], &Calls<'_>),
     sightings: &[Sighting],
     sent: &HashMap<MessageId, Span>,
     message: &Message<'_>,
 ) -> Vec<(String, Span)> {
-    let mut calls = Vec::new();
-    for stay in stays(events, sightings, message) {
-        for (by, span) in overtaking(events, sent, message, stay) {
-            calls.push((format!("{message:?} is overtaken in {stay:?} by {by:?}"), span));
+    let mut found = Vec::new();
+    for stay in stays(calls, sightings, message) {
+        for (by, span) in overtaking((events, calls), sent, message, stay) {
+            found.push((format!("{message:?} is overtaken in {stay:?} by {by:?}"), span));
         }
-        for (by, span) in overlooking(events, message, stay) {
-            calls.push((format!("{message:?} is not seen in {stay:?} by {by:?}"), span));
+        for (by, span) in overlooking(calls, message, stay) {
+            found.push((format!("{message:?} is not seen in {stay:?} by {by:?}"), span));
         }
     }
-    calls
+    found
 }
 
 /// The calls that should have seen the message, which was there.
-fn overlooking<'e>(
-    events: &'e [Event],
-    message: &Message<'_>,
-    stay: Stay,
-) -> Vec<(&'e Event, Span)> {
+fn overlooking<'e>(calls: &Calls<'e>, message: &Message<'_>, stay: Stay) -> Vec<(&'e Event, Span)> {
     let Some(id) = message.id else { return Vec::new() };
     let may_have = |client: &ClientId| [*client, ANYBODY].contains(&message.receiver);
     let was_there = |span: &Span| stay.from < span.begun && span.ended < stay.until;
-    let overlooks = |event: &'e Event| match event {
-        Event::Read { client, queue, ids, through, span } => (*queue == stay.queue
-            && id <= *through
-            && may_have(client)
-            && was_there(span)
-            && !ids.contains(&id))
-        .then_some((event, *span)),
-        Event::Listed { client, queues, span } => {
-            (may_have(client) && was_there(span) && !queues.contains(&stay.queue))
-                .then_some((event, *span))
+    let overlooks = |event: &Event| match event {
+        Event::Read { client, ids, through, span, .. } => {
+            id <= *through && may_have(client) && was_there(span) && !ids.contains(&id)
         }
-        _ => None,
+        Event::Listed { client, queues, span } => {
+            may_have(client) && was_there(span) && !queues.contains(&stay.queue)
+        }
+        _ => false,
     };
-    events.iter().filter_map(overlooks).collect()
+    calls.looked(stay).filter(|(event, _)| overlooks(event)).copied().collect()
 }
 
 /// The calls that should have had the message, which was there.
 fn overtaking<'e>(
-    events: &'e [Event],
+    (events, calls): (&[Event], &Calls<'e>),
     sent: &HashMap<MessageId, Span>,
     message: &Message<'_>,
     stay: Stay,
 ) -> Vec<(&'e Event, Span)> {
     let Some(id) = message.id else { return Vec::new() };
-    let overtakes = |event: &'e Event| {
-        let Event::Taken { client, queue, ids, span } = event else { return None };
+    let overtakes = |event: &Event| {
+        let Event::Taken { client, queue, ids, span } = event else { return false };
         let was_there_for = |taken: &MessageId| {
             stay.from < span.begun || sent.get(taken).is_some_and(|sent| stay.from < sent.begun)
         };
@@ -519,17 +510,14 @@ fn overtaking<'e>(
                         && !std::ptr::eq(event, other)
                 })
         };
-        let is_overtaken = *queue == stay.queue
-            && [*client, ANYBODY].contains(&message.receiver)
-            && span.ended < stay.until
+        [*client, ANYBODY].contains(&message.receiver)
             && (ids.iter().any(|taken| *taken > id && was_there_for(taken))
                 || ids.is_empty() && stay.from < span.begun)
             && !events.iter().any(|event| {
                 matches!(event, Event::Hidden { queue: hidden, span: while_ }
                     if [queue, &message.queue].contains(&hidden) && while_.overlaps(span))
             })
-            && !is_followed();
-        is_overtaken.then_some((event, *span))
+            && !is_followed()
     };
-    events.iter().filter_map(overtakes).collect()
+    calls.taken(stay).iter().filter(|(event, _)| overtakes(event)).copied().collect()
 }
