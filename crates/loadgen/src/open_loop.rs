@@ -1,6 +1,7 @@
 //! The open loop: requests become due by a schedule, whether or not earlier ones are answered.
 
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -35,8 +36,12 @@ impl Rate {
 /// Requests that are due and cannot be sent yet cost no memory: they stay in the schedules.
 pub(crate) struct Arrivals {
     streams: Vec<Stream>,
-    /// The next request of each stream, and the stream.
-    next: BinaryHeap<Reverse<(Duration, u32)>>,
+    /// The next request of each stream, and the stream: where it is due by `seen`,
+    due: BinaryHeap<Reverse<(Duration, u32)>>,
+    /// and where it is due later.
+    later: BinaryHeap<Reverse<(Duration, u32)>>,
+    /// Until when it was last asked what is due.
+    seen: Duration,
     /// Nothing is due from here on.
     end: Duration,
 }
@@ -50,7 +55,8 @@ struct Stream {
 impl Arrivals {
     /// No clients yet; nothing is due from `end` on, an offset from the start.
     pub(crate) fn new(end: Duration) -> Arrivals {
-        Arrivals { streams: Vec::new(), next: BinaryHeap::new(), end }
+        let (due, later) = (BinaryHeap::new(), BinaryHeap::new());
+        Arrivals { streams: Vec::new(), due, later, seen: Duration::ZERO, end }
     }
 
     /// Adds a client's requests. It is known as `client` here; `number` of `clients` is its place
@@ -62,38 +68,48 @@ impl Arrivals {
             schedule: rate.schedule(number, clients),
         };
         let due = stream.schedule.next(&mut stream.random);
-        if due < self.end {
-            self.next.push(Reverse((due, self.streams.len() as u32)));
-        }
+        let index = self.streams.len() as u32;
         self.streams.push(stream);
+        self.put(due, index);
+    }
+
+    fn put(&mut self, due: Duration, index: u32) {
+        if due < self.end {
+            let heap = if due <= self.seen { &mut self.due } else { &mut self.later };
+            heap.push(Reverse((due, index)));
+        }
     }
 
     /// When the next request is due.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        self.next.peek().map(|Reverse((due, _))| *due)
+        self.due.peek().or(self.later.peek()).map(|Reverse((due, _))| *due)
     }
 
-    /// How many clients have a request that is due by `now`, and when the next of another is.
-    fn due_by(&self, now: Duration) -> (usize, Option<Duration>) {
-        let dues = || self.next.iter().map(|Reverse((due, _))| *due);
-        (dues().filter(|due| *due <= now).count(), dues().filter(|due| *due > now).min())
+    /// How many clients have a request that is due by `now`, and when the next of another is. From one time to the
+    /// next it goes through those only that have become due.
+    fn due_by(&mut self, now: Duration) -> (usize, Option<Duration>) {
+        self.seen = self.seen.max(now);
+        while let Some(next) = self.later.peek_mut().filter(|next| next.0.0 <= self.seen) {
+            self.due.push(PeekMut::pop(next));
+        }
+        (self.due.len(), self.later.peek().map(|Reverse((due, _))| *due))
     }
 
     /// Takes the next request out: when it is due, and whose it is.
     pub(crate) fn pop(&mut self) -> Option<(Duration, u32)> {
-        let Reverse((due, index)) = self.next.pop()?;
+        let Reverse((due, index)) = self.due.pop().or_else(|| self.later.pop())?;
         let stream = &mut self.streams[index as usize];
-        let after = stream.schedule.next(&mut stream.random);
-        if after < self.end {
-            self.next.push(Reverse((after, index)));
-        }
-        Some((due, stream.client))
+        let (client, after) = (stream.client, stream.schedule.next(&mut stream.random));
+        self.put(after, index);
+        Some((due, client))
     }
 
     /// Nothing is due from `end` on, if that is earlier than what was said before.
     pub(crate) fn stop_at(&mut self, end: Duration) {
         self.end = self.end.min(end);
-        self.next.retain(|Reverse((due, _))| *due < end);
+        for heap in [&mut self.due, &mut self.later] {
+            heap.retain(|Reverse((due, _))| *due < end);
+        }
     }
 
     /// Gives up on everything that is left, and tells how much that was.
@@ -218,6 +234,7 @@ impl Destination {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::collections::BTreeSet;
 
     fn arrivals(rate: Rate, clients: std::ops::Range<u64>, of: u64, end_s: u64) -> Arrivals {
         let mut arrivals = Arrivals::new(Duration::from_secs(end_s));
@@ -266,6 +283,31 @@ mod tests {
         stopped.stop_at(Duration::from_secs(2));
         assert_eq!(stopped.abandon(), 170);
         assert_eq!(stopped.next_due(), None);
+    }
+
+    #[test]
+    fn what_is_due_is_counted_by_client_and_taken_out_in_order() {
+        let length = Duration::from_secs(10);
+        let mut every = all(arrivals(Rate::Poisson(50.0), 0..20, 20, 10)).into_iter().peekable();
+        let mut arrivals = arrivals(Rate::Poisson(50.0), 0..20, 20, 10);
+        for number in 0..50 {
+            let now = length * number / 100;
+            let left: Vec<_> = every.clone().collect();
+            let due = left.iter().filter(|(due, _)| *due <= now);
+            let clients: BTreeSet<_> = due.map(|(_, client)| *client).collect();
+            let of_another =
+                left.iter().find(|(due, client)| *due > now && !clients.contains(client));
+            let later = of_another.map(|(due, _)| *due);
+            assert_eq!(arrivals.due_by(now), (clients.len(), later), "after {now:?}");
+            // Of what is due some is left, and some is taken out that is not.
+            for _ in 0..number % 11 {
+                assert_eq!(arrivals.next_due(), every.peek().map(|(due, _)| *due));
+                assert_eq!(arrivals.pop(), every.next());
+            }
+        }
+        let end = length * 3 / 4;
+        arrivals.stop_at(end);
+        assert_eq!(arrivals.abandon(), every.filter(|(due, _)| *due < end).count() as u64);
     }
 
     #[test]
