@@ -1,9 +1,7 @@
 //! Timers on the runtime of a thread, as exact as those of the event loop.
 
-use std::cell::RefCell;
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -15,13 +13,15 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub(crate) struct Alarms {
     alarm: AsyncFd<knee_reactor::Alarm>,
-    waiting: RefCell<BinaryHeap<Reverse<Waiting>>>,
+    /// Who waits, by when and by the number of the wait.
+    waiting: RefCell<BTreeMap<(Instant, u64), Waker>>,
+    waits: Cell<u64>,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    at: Instant,
-    waker: Waker,
+/// A wait, which nobody is woken from any more once it is over or given up.
+struct Wait<'a> {
+    alarms: &'a Alarms,
+    key: (Instant, u64),
 }
 
 impl Alarms {
@@ -30,28 +30,32 @@ impl Alarms {
         let alarm = knee_reactor::Alarm::new()?;
         // SAFETY: an alarm owns its one descriptor, which is open as long as it lives.
         let alarm = unsafe { AsyncFd::register_with_interest(alarm, Interest::READABLE)? };
-        Ok(Alarms { alarm, waiting: RefCell::default() })
+        Ok(Alarms { alarm, waiting: RefCell::default(), waits: Cell::default() })
     }
 
     /// Waits until `at`.
     pub(crate) async fn until(&self, at: Instant) {
-        let mut waits = false;
+        let mut wait = None;
         std::future::poll_fn(|context| {
             if at <= Instant::now() {
                 return Poll::Ready(());
             }
             // Once is enough: a task keeps its waker.
-            if !std::mem::replace(&mut waits, true) {
-                let mut waiting = self.waiting.borrow_mut();
-                let first = waiting.peek().is_none_or(|Reverse(first)| at < first.at);
-                waiting.push(Reverse(Waiting { at, waker: context.waker().clone() }));
-                if first {
-                    self.set(at);
-                }
-            }
+            wait.get_or_insert_with(|| self.wait(at, context.waker().clone()));
             Poll::Pending
         })
         .await;
+    }
+
+    fn wait(&self, at: Instant, waker: Waker) -> Wait<'_> {
+        let key = (at, self.waits.get());
+        self.waits.set(key.1 + 1);
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.insert(key, waker);
+        if waiting.first_key_value().is_some_and(|(first, _)| *first == key) {
+            self.set(at);
+        }
+        Wait { alarms: self, key }
     }
 
     /// Wakes whoever's time has come, for ever.
@@ -61,11 +65,11 @@ impl Alarms {
             self.alarm.readable().await?.clear_ready();
             let now = Instant::now();
             let mut waiting = self.waiting.borrow_mut();
-            while let Some(due) = waiting.peek_mut().filter(|first| first.0.at <= now) {
-                PeekMut::pop(due).0.waker.wake();
+            while let Some(first) = waiting.first_entry().filter(|first| first.key().0 <= now) {
+                first.remove().wake();
             }
-            if let Some(Reverse(next)) = waiting.peek() {
-                self.set(next.at);
+            if let Some(((next, _), _)) = waiting.first_key_value() {
+                self.set(*next);
             }
         }
     }
@@ -76,23 +80,9 @@ impl Alarms {
     }
 }
 
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Waiting) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Waiting) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Waiting) -> Ordering {
-        self.at.cmp(&other.at)
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.alarms.waiting.borrow_mut().remove(&self.key);
     }
 }
 
@@ -103,13 +93,17 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
-    #[test]
-    fn tasks_wake_in_the_order_of_their_times_and_not_before() {
+    fn run(test: impl AsyncFnOnce()) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build_local(Default::default())
             .unwrap();
-        runtime.block_on(async {
+        runtime.block_on(test());
+    }
+
+    #[test]
+    fn tasks_wake_in_the_order_of_their_times_and_not_before() {
+        run(async || {
             let alarms = Rc::new(Alarms::new().unwrap());
             let ringing = Rc::clone(&alarms);
             tokio::task::spawn_local(async move { ringing.ring().await });
@@ -126,6 +120,25 @@ mod tests {
             alarms.until(start + Duration::from_millis(40)).await;
             assert_eq!(*woken.borrow(), [0, 5, 10, 20]);
             assert!(!tasks[2].is_finished());
+        });
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_wait_that_is_over_or_given_up() {
+        run(async || {
+            let alarms = Rc::new(Alarms::new().unwrap());
+            let ringing = Rc::clone(&alarms);
+            tokio::task::spawn_local(async move { ringing.ring().await });
+            let soon = Instant::now() + Duration::from_millis(5);
+            for _ in 0..3 {
+                tokio::select! {
+                    biased;
+                    () = alarms.until(soon + Duration::from_secs(3600)) => unreachable!(),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+            alarms.until(soon).await;
+            assert_eq!(alarms.waiting.borrow().len(), 0);
         });
     }
 }
