@@ -3,9 +3,10 @@
 
 mod program;
 
-use std::net::TcpListener;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use knee_ports::free_address;
@@ -358,6 +359,73 @@ fn who_is_turned_away_again_and_again_waits_longer_each_time() {
         let waits = (0..reconnects).map(|times| (10 << times.min(7)).min(1000));
         let waited = Duration::from_millis(waits.sum());
         assert!(waited <= took, "{pace}: {reconnects} within {took:?}: {told}");
+    }
+}
+
+#[test]
+fn who_was_cut_off_comes_back_for_what_is_due_and_with_nothing_else() {
+    let server = Silent::new();
+    // Each has asked within 3 s, and from then on one asks every half second.
+    let mut load = server.load("--as 1:1,2:2,3:3,4:4,5:5,6:6 --clients 6 --rate 2");
+    load.line_when("each waits for an answer", |line| line["in_flight"].as_u64().unwrap() >= 6);
+    server.cut();
+    let (mut failed, mut reconnects) = (0, 0);
+    load.line_when("they are cut off, and one has come back", |line| {
+        failed += errors(line);
+        reconnects += line["reconnects"].as_u64().unwrap();
+        failed >= 6 && reconnects > 0
+    });
+    load.signal(libc::SIGTERM);
+    let End { lines, errors: told, .. } = load.end();
+    let summary = lines.last().unwrap();
+    let due = errors(summary) + summary["unsent"].as_u64().unwrap();
+    assert!(summary["reconnects"].as_u64().unwrap() <= due - 6, "{summary}: {told}");
+}
+
+#[test]
+fn what_waits_for_room_has_a_connection_again_that_was_cut_while_it_was_full() {
+    let server = Silent::new();
+    let mut load = server.load("--as 1:1 --clients 1 --rate 1000");
+    load.line_when("as many are in flight as may be", |line| line["in_flight"] == 256);
+    server.cut();
+    load.line_when("it has come back", |line| line["reconnects"] == 1);
+    load.signal(libc::SIGTERM);
+    load.end();
+}
+
+/// What takes any connection, and never answers.
+struct Silent {
+    address: SocketAddr,
+    clients: Arc<Mutex<Vec<std::net::TcpStream>>>,
+}
+
+impl Silent {
+    fn new() -> Silent {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let clients = Arc::<Mutex<Vec<std::net::TcpStream>>>::default();
+        let taken = Arc::clone(&clients);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                taken.lock().unwrap().push(client.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut &client, &mut std::io::sink()));
+            }
+        });
+        Silent { address, clients }
+    }
+
+    /// Loads it with who is registered already: others would ask before the start.
+    fn load(&self, flags: &str) -> Program {
+        let flags = format!("queue --server {} --seconds 60 --drain-s 0.1 {flags}", self.address);
+        let flags = format!("{flags} --arrivals constant");
+        Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>())
+    }
+
+    fn cut(&self) {
+        for client in &*self.clients.lock().unwrap() {
+            // It may have left.
+            let _ = client.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -177,7 +177,7 @@ pub(crate) struct Destination {
     pub(crate) armed: Option<Instant>,
     /// Since when requests could be sent; `None` while every connection is full or lost.
     pub(crate) room_since: Option<Instant>,
-    /// Connections that were lost while nobody waited for an answer: opened again when they are wanted.
+    /// Connections that are lost and not being opened: opened again when they are wanted.
     pub(crate) lost: VecDeque<u32>,
     /// How many of those are being opened again.
     pub(crate) opening: usize,

@@ -319,9 +319,7 @@ impl Thread {
                 thread.ask(via, speaker, request, asked).await;
                 let in_flight = &thread.speakers[via].in_flight;
                 in_flight.set(in_flight.get() - 1);
-                if thread.stands(via).await {
-                    thread.has_room(via, Instant::now());
-                }
+                thread.is_answered(via);
             });
         }
     }
@@ -336,10 +334,9 @@ impl Thread {
     fn room(&self, server: usize) -> Option<usize> {
         loop {
             let via = self.room_unless_lost(server)?;
-            if !self.loses(via) {
+            if !self.leaves_lost(via) {
                 return Some(via);
             }
-            self.destinations.borrow_mut()[server].lost.push_back(via as u32);
         }
     }
 
@@ -357,6 +354,17 @@ impl Thread {
         via.map(|via| via as usize)
     }
 
+    /// Open loop: something was answered on a connection, or will not be.
+    fn is_answered(&self, via: usize) {
+        let speaker = &self.speakers[via];
+        if self.leaves_lost(via) {
+            // What waits for room may want it opened again.
+            self.freed[speaker.server].notify_one();
+        } else if speaker.standing.borrow().is_some() {
+            self.has_room(via, Instant::now());
+        }
+    }
+
     /// Open loop: something of a connection has become free, or it stands again.
     fn has_room(&self, via: usize, now: Instant) {
         let speaker = &self.speakers[via];
@@ -370,7 +378,7 @@ impl Thread {
         }
     }
 
-    /// Whether a connection stands; one that was lost is opened again first, unless nothing
+    /// Closed loop: whether a connection stands; one that was lost is opened again first, unless nothing
     /// is left to be asked.
     async fn stands(&self, via: usize) -> bool {
         if self.loses(via) {
@@ -388,6 +396,16 @@ impl Thread {
             self.record(|recorder| recorder.connections -= 1);
             let address = speaker.address;
             self.run.complaints.tell(format!("lost a connection to {address}"));
+        }
+        is_lost
+    }
+
+    /// Open loop: whether a connection is lost, which was not known before; it is left so until it is wanted.
+    fn leaves_lost(&self, via: usize) -> bool {
+        let is_lost = self.loses(via);
+        if is_lost {
+            let server = self.speakers[via].server;
+            self.destinations.borrow_mut()[server].lost.push_back(via as u32);
         }
         is_lost
     }
