@@ -32,10 +32,11 @@ use knee_random::Random;
 use knee_reactor::{ConnId, Io};
 use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
 
+use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN};
 use crate::complaints::{SHOWN_BYTES_MAX, WrongValue};
 use crate::error::Error;
 use crate::open_loop::{self, Destination};
-use crate::run::{BACKOFF_MAX, BACKOFF_MIN, Pace, Run};
+use crate::run::{Pace, Run};
 use crate::schedule;
 use crate::traffic::Traffic;
 

@@ -17,8 +17,10 @@
 //! * `run`: connect everything, start together, sum up (with `bottleneck`).
 //! * `clients`: the clients of one thread, and what exactly is measured; `traffic`: what they say.
 //! * `open_loop`: which requests are due, and on which connection they go.
+//! * `backoff`: when a connection may be opened again.
 //! * `populate`: the phase that only fills the stores.
 
+mod backoff;
 mod bottleneck;
 #[cfg(test)]
 mod chi_square;

@@ -24,10 +24,6 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// By how much an agreed start may have passed when the connections stand.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
 
-/// Waits between two tries to open a connection: the first, and the longest.
-pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
-pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
-
 /// Descriptors besides the connections: standard streams, polls, timers, logs, admin.
 const DESCRIPTORS_SPARE: u64 = 64;
 

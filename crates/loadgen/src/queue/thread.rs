@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use knee_random::Random;
 use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
@@ -20,11 +20,12 @@ use tokio::task::spawn_local;
 use super::call::{self, Answer, Failure, Standing, connect, introduce};
 use super::talk::{Request, Talk};
 use super::{Everybody, Workload};
+use crate::backoff::Backoff;
 use crate::error::Error;
 use crate::kv::grpc::Told;
 use crate::kv::grpc::alarm::Alarms;
 use crate::open_loop::{self, Destination};
-use crate::run::{BACKOFF_MAX, BACKOFF_MIN, Pace, Run};
+use crate::run::{Pace, Run};
 use crate::schedule::{self, Think};
 
 /// Streams of what clients draw, apart from those of when they ask.
@@ -37,9 +38,7 @@ struct Speaker {
     talk: RefCell<Talk>,
     /// `None` while it is known to be lost.
     standing: RefCell<Option<Standing>>,
-    /// When it was last tried to open it, and how long after that it may be again.
-    tried: Cell<Instant>,
-    backoff: Cell<Duration>,
+    backoff: Backoff,
     in_flight: Cell<usize>,
 }
 
@@ -183,8 +182,7 @@ async fn meet(
             address,
             talk: RefCell::new(Talk::new(workload, identity, random)),
             standing: RefCell::new(Some(standing)),
-            tried: Cell::new(Instant::now()),
-            backoff: Cell::new(BACKOFF_MIN),
+            backoff: Backoff::new(Instant::now()),
             in_flight: Cell::default(),
         });
     }
@@ -439,13 +437,10 @@ impl Thread {
 
     async fn reconnect(&self, speaker: &Speaker) {
         while self.is_wanted(speaker.server) {
-            // At once, where it has stood for longer: what is due waits for it.
-            let backoff = speaker.backoff.get();
-            speaker.backoff.set((backoff * 2).min(BACKOFF_MAX));
-            self.alarms.until(speaker.tried.get() + backoff).await;
+            self.alarms.until(speaker.backoff.next()).await;
             let address = speaker.address;
             let connected = connect(address).await;
-            speaker.tried.set(Instant::now());
+            speaker.backoff.tried(Instant::now());
             match connected {
                 Ok(standing) => {
                     *speaker.standing.borrow_mut() = Some(standing);
@@ -485,8 +480,7 @@ impl Thread {
         let Some(asked) = self.in_flight.borrow_mut().remove(&number) else { return };
         match outcome {
             Ok(answer) => {
-                // Not when it stands: a server may accept, and close at once.
-                self.speakers[via].backoff.set(BACKOFF_MIN);
+                self.speakers[via].backoff.answered();
                 self.record_answer(&asked, now, Some(&answer));
                 self.heard(via, speaker, &request, &answer);
             }

@@ -14,8 +14,9 @@ use tonic::codegen::http::uri::InvalidUri;
 use super::ANSWER_BYTES_MAX;
 use super::connection::Connection;
 use super::message::Request;
+use crate::backoff::BACKOFF_MIN;
 use crate::kv::sightings::Sightings;
-use crate::run::{BACKOFF_MIN, CONNECT_TIMEOUT};
+use crate::run::CONNECT_TIMEOUT;
 
 pub(super) type Client = KeyValueClient<Connection>;
 

@@ -24,12 +24,13 @@ pub(super) use life::run;
 use super::alarm::Alarms;
 use super::link::{Client, Link, Standing, connect};
 use super::message::{Answer, Failure, Message, Request};
+use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN};
 use crate::complaints::WrongValue;
 use crate::kv::draws::Draws;
 use crate::kv::sightings::Asked;
 use crate::kv::workload::Workload;
 use crate::open_loop::{self, Destination};
-use crate::run::{BACKOFF_MAX, BACKOFF_MIN, Pace, Run};
+use crate::run::{Pace, Run};
 use crate::schedule::{self, Think};
 use crate::traffic::Fault;
 
