@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::Instant;
 
 use knee_rpc::kv::StatsRequest;
 use knee_rpc::kv::key_value_client::KeyValueClient;
@@ -14,7 +14,7 @@ use tonic::codegen::http::uri::InvalidUri;
 use super::ANSWER_BYTES_MAX;
 use super::connection::Connection;
 use super::message::Request;
-use crate::backoff::BACKOFF_MIN;
+use crate::backoff::Backoff;
 use crate::kv::sightings::Sightings;
 use crate::run::CONNECT_TIMEOUT;
 
@@ -44,7 +44,7 @@ pub(super) struct Link {
     pub(super) standing: RefCell<Option<Standing>>,
     /// How often it was lost.
     pub(super) losses: Cell<u64>,
-    pub(super) backoff: Cell<Duration>,
+    pub(super) backoff: Backoff,
     pub(super) in_flight: Cell<usize>,
     /// Writes that were in flight when it was lost.
     pub(super) again: RefCell<Vec<Request>>,
@@ -59,7 +59,7 @@ impl Link {
             address,
             standing: RefCell::default(),
             losses: Cell::default(),
-            backoff: Cell::new(BACKOFF_MIN),
+            backoff: Backoff::new(Instant::now()),
             in_flight: Cell::default(),
             again: RefCell::default(),
             sightings: RefCell::default(),

@@ -24,7 +24,6 @@ pub(super) use life::run;
 use super::alarm::Alarms;
 use super::link::{Client, Link, Standing, connect};
 use super::message::{Answer, Failure, Message, Request};
-use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN};
 use crate::complaints::WrongValue;
 use crate::kv::draws::Draws;
 use crate::kv::sightings::Asked;
@@ -361,8 +360,7 @@ impl Thread {
         let Some(sent) = self.in_flight.borrow_mut().remove(&number) else { return Ok(()) };
         let outcome = match outcome {
             Ok(answer) => {
-                // Not when it stands: a server may accept, and close at once.
-                link.backoff.set(BACKOFF_MIN);
+                link.backoff.answered();
                 self.answered(&sent, &answer, now);
                 if verify {
                     // It is in nobody's time.
@@ -494,10 +492,10 @@ impl Thread {
     /// Opens a connection again; `None` when it does not stand before the end.
     async fn reconnect(&self, link: &Link) -> Option<Standing> {
         while self.phase.get() == Phase::Running {
-            let backoff = link.backoff.get();
-            link.backoff.set((backoff * 2).min(BACKOFF_MAX));
-            self.alarms.until(Instant::now() + backoff).await;
-            match connect(link.address).await {
+            self.alarms.until(link.backoff.next()).await;
+            let connected = connect(link.address).await;
+            link.backoff.tried(Instant::now());
+            match connected {
                 Ok(standing) => {
                     *link.standing.borrow_mut() = Some(standing.clone());
                     self.record(|recorder| {

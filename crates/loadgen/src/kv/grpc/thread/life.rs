@@ -95,6 +95,7 @@ impl Thread {
             let opened = opened.await.unwrap_or_else(|error| Err(error.to_string()));
             let stands = opened.map_err(|why| Error::Connect { server: link.address, why })?;
             *link.standing.borrow_mut() = Some(stands);
+            link.backoff.tried(Instant::now());
             self.record(|recorder| recorder.connections += 1);
         }
         Ok(())
