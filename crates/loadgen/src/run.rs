@@ -81,6 +81,19 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    pub(crate) fn new(plan: Plan, standing: Sender<Result<(), Error>>) -> Run {
+        Run {
+            plan,
+            start: OnceLock::new(),
+            standing,
+            complaints: Complaints::default(),
+            interrupted: AtomicBool::new(false),
+            unsent: AtomicU64::new(0),
+            timed_sends: AtomicU64::new(0),
+            own_late_sends: AtomicU64::new(0),
+        }
+    }
+
     /// Tells how many requests had no answer when the time for that was over, if there are any.
     pub(crate) fn complain_of_unanswered(&self, in_flight: u64) {
         if in_flight > 0 {
@@ -150,16 +163,7 @@ pub(crate) fn run(
     }
 
     let (standing, told) = channel();
-    let run = Arc::new(Run {
-        plan,
-        start: OnceLock::new(),
-        standing,
-        complaints: Complaints::default(),
-        interrupted: AtomicBool::new(false),
-        unsent: AtomicU64::new(0),
-        timed_sends: AtomicU64::new(0),
-        own_late_sends: AtomicU64::new(0),
-    });
+    let run = Arc::new(Run::new(plan, standing));
     let driving = driver.start(&run, &mut reporter, parent)?;
     let start = wait_until_standing(&told, run.plan.threads)
         .and_then(|()| start_instant(run.plan.start_at_unix_s));

@@ -259,7 +259,8 @@ impl Thread {
                 let late_ns = elapsed_ns(due, Instant::now());
                 self.sent_late(late_ns, late_ns);
             }
-            if !self.runs.get() || !self.stands(speaker).await {
+            // The end may come while the connection is opened again.
+            if !self.runs.get() || !self.stands(speaker).await || !self.runs.get() {
                 return;
             }
             let asked = self.asks(&request, due);
@@ -606,3 +607,6 @@ impl Thread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
