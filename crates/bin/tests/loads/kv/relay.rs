@@ -1,6 +1,7 @@
 //! What stands between a load and its store, frame by frame (RFC 9113, section 4.1): it holds the
 //! store's answers back, says in its place that a connection or a request ends, and cuts.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,7 @@ use std::thread::spawn;
 
 const PREFACE_BYTES: usize = 24;
 const HEAD_BYTES: usize = 9;
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
@@ -31,9 +33,17 @@ struct Passage {
 struct State {
     /// What the store has answered since answers are held back.
     held: Option<Vec<Vec<u8>>>,
-    /// How many requests were made, and the stream of the last one.
+    /// How many requests were made.
     asked: usize,
-    stream: u32,
+}
+
+impl State {
+    /// The streams of the requests of whose answers something is held back, be it the rest.
+    fn held_back(&self) -> BTreeSet<u32> {
+        let answers =
+            self.held.iter().flatten().filter(|frame| [DATA, HEADERS].contains(&frame[3]));
+        answers.map(|frame| stream_of(frame)).collect()
+    }
 }
 
 impl Relay {
@@ -66,8 +76,7 @@ impl Relay {
 
     /// How many answers are held back.
     pub(crate) fn held(&self) -> usize {
-        let first = |frame: &&Vec<u8>| frame[3] == HEADERS && frame[4] & 1 == 0;
-        self.sum(|state| state.held.iter().flatten().filter(first).count())
+        self.sum(|state| state.held_back().len())
     }
 
     /// How many requests were made, on the connections from the `first` on.
@@ -93,11 +102,12 @@ impl Relay {
         self.each(|passage| passage.say(&frame(GOAWAY, 0, &payload)));
     }
 
-    /// Says on every connection that its last request is not answered.
+    /// Says on every connection that the last request of those whose answers are held back is not answered: one that
+    /// was made later may have been answered before.
     pub(crate) fn reset(&self) {
         self.each(|passage| {
-            let stream = passage.state.lock().unwrap().stream;
-            passage.say(&frame(RST_STREAM, stream, &CANCEL.to_be_bytes()));
+            let last = passage.state.lock().unwrap().held_back().last().copied();
+            passage.say(&frame(RST_STREAM, last.unwrap(), &CANCEL.to_be_bytes()));
         });
     }
 
@@ -125,9 +135,7 @@ impl Passage {
                 let _ = (&self.server).write_all(&preface);
                 while let Some(frame) = next(&self.client) {
                     if frame[3] == HEADERS {
-                        let mut state = self.state.lock().unwrap();
-                        state.asked += 1;
-                        state.stream = u32::from_be_bytes(frame[5..HEAD_BYTES].try_into().unwrap());
+                        self.state.lock().unwrap().asked += 1;
                     }
                     let _ = (&self.server).write_all(&frame);
                 }
@@ -168,6 +176,10 @@ fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     let head = [length[1], length[2], length[3], kind, 0];
     [&head[..], &stream.to_be_bytes(), payload].concat()
+}
+
+fn stream_of(frame: &[u8]) -> u32 {
+    u32::from_be_bytes(frame[5..HEAD_BYTES].try_into().unwrap())
 }
 
 /// The next frame; `None` when there is none any more.
