@@ -69,6 +69,27 @@ fn a_connection_that_is_lost_while_nothing_is_waited_for_costs_no_error() {
 }
 
 #[test]
+fn what_was_due_before_the_end_is_sent_over_connections_that_stand_after_it() {
+    let store = Store::start(&[]);
+    let flags = "--mix read:1 --rate 50 --clients 2 --seconds 60";
+    let mut load = load(&format!("--server {} {flags}", store.grpc));
+    until("it has read", || store.stats().reads > 0);
+    let Store { program, grpc } = store;
+    program.signal(libc::SIGKILL);
+    program.end();
+    load.line_when("it has lost its connections", |line| line["connections"] == 0);
+    load.signal(libc::SIGTERM);
+    // By then also those have tried in vain who were about to when the end came.
+    for _ in 0..4 {
+        load.line();
+    }
+    let store = Store::at(grpc, &[]);
+    let end = load.end();
+    assert_eq!(summary(&end)["unsent"], 0, "{}", end.errors);
+    assert!(store.stats().reads > 0);
+}
+
+#[test]
 fn a_server_that_goes_away_answers_what_it_has_and_is_asked_again_elsewhere() {
     for (pace, clients) in [("--think-ms 1", 3), ("--rate 200", 1)] {
         let store = Store::start(&[]);

@@ -184,13 +184,15 @@ impl Thread {
                 let late_ns = elapsed_ns(due, Instant::now());
                 self.sent_late(late_ns, late_ns);
             }
-            if self.phase.get() != Phase::Running {
+            if !self.runs() {
                 return;
             }
             // While nobody waited for an answer: what is due now waits until it stands again.
             if standing.is_lost() {
                 self.lost(link, IDLE_LOSS);
-                let Some(stands) = self.reconnect(link).await else { return };
+                let stands = self.reconnect(link).await;
+                // The end may come meanwhile.
+                let Some(stands) = stands.filter(|_| self.runs()) else { return };
                 standing = stands;
             }
             let request = again.take().unwrap_or_else(|| self.next_request(client));
@@ -198,11 +200,12 @@ impl Thread {
             let outcome = self.finish_call(link, &mut standing.client, call).await;
             due = Instant::now();
             match outcome {
-                Ok(()) if self.phase.get() != Phase::Running => return,
+                Ok(()) if !self.runs() => return,
                 Ok(()) => thought = self.think(think, &mut random),
                 Err(Lost { request, why }) => {
                     self.lost(link, &why);
-                    let Some(stands) = self.reconnect(link).await else { return };
+                    let stands = self.reconnect(link).await;
+                    let Some(stands) = stands.filter(|_| self.runs()) else { return };
                     standing = stands;
                     due = Instant::now();
                     thought = Duration::ZERO;
@@ -321,16 +324,27 @@ impl Thread {
         });
     }
 
-    /// Open loop: opens a connection that was lost, and sends again what was on its way.
+    /// Open loop: opens a connection that was lost, and sends again what was on its way, but not after the end.
     async fn open_again(self: &Rc<Self>, via: usize) {
         let link = &self.links[via];
         if self.reconnect(link).await.is_some() {
             let now = Instant::now();
-            for request in link.again.take() {
+            let again = link.again.take();
+            for request in again.into_iter().filter(|_| self.runs()) {
                 self.ask_once(via, request, now);
             }
             self.has_room(via, now);
         }
+    }
+
+    fn runs(&self) -> bool {
+        self.phase.get() == Phase::Running
+    }
+
+    /// Whether anything may still be asked of a server, also after the end.
+    fn is_wanted(&self, server: usize) -> bool {
+        let is_due = |server: &Destination| server.arrivals.next_due().is_some();
+        self.runs() || self.destinations.borrow().get(server).is_some_and(is_due)
     }
 
     /// Makes a request a call that is in flight.
@@ -489,9 +503,9 @@ impl Thread {
         self.run.complaints.tell(format!("lost a connection to {server}: {why}"));
     }
 
-    /// Opens a connection again; `None` when it does not stand before the end.
+    /// Opens a connection again; `None` when nothing is left to be asked before it stands.
     async fn reconnect(&self, link: &Link) -> Option<Standing> {
-        while self.phase.get() == Phase::Running {
+        while self.is_wanted(link.server) {
             self.alarms.until(link.backoff.next()).await;
             let connected = connect(link.address).await;
             link.backoff.tried(Instant::now());
@@ -502,7 +516,7 @@ impl Thread {
                         recorder.connections += 1;
                         recorder.gauges.reconnects += 1;
                     });
-                    return (self.phase.get() == Phase::Running).then_some(standing);
+                    return Some(standing);
                 }
                 Err(why) => self.complain_of_loss(link, &why),
             }
