@@ -132,13 +132,20 @@ def test_who_asks_a_database_elsewhere_is_named_and_has_his_password_elsewhere()
     assert not keeps_data(read(MESSAGES, at))
     elsewhere = 'is of a "postgresql" that runs elsewhere (address = …)'
     assert f"store.user: {elsewhere}" in reasons("store.user=bench")
-    (refused,) = reasons(at, "store.user=bench:secret")
-    assert refused.startswith(
-        "store.user: should be letters, digits, dots, dashes and underscores, at most 63; no password"
+    (refused,) = problems(MESSAGES, at, "store.user=bench:secret")
+    assert refused == (
+        "--set store.user=…: store.user: should be letters, digits, dots, dashes and underscores, at most 63; "
+        "no password, which belongs in ~/.pgpass"
     )
-    (refused,) = reasons('store.address="postgresql://bench:secret@h:5432/messages"')
-    assert "store.user and store.database" in refused
-    assert refused.endswith("not 'postgresql://bench:…@h:5432/messages'")
+    url = '"postgresql://bench:secret@h:5432/messages"'
+    (refused,) = problems(MESSAGES, f"store.address={url}")
+    assert "store.user and store.database" in refused and "secret" not in refused
+    (refused,) = problems(MESSAGES, f"store.adress={url}")
+    assert "did you mean" in refused and "secret" not in refused
+    stored = 'kind = "postgresql"'
+    for field in ("address", "user", "database"):
+        told = problems(changed(MESSAGES, stored, f"{stored}, {field} = {url}"))
+        assert told and "secret" not in "".join(told), told
     with pytest.raises(SpecError, match=r"store\.database: no such factor|store\.database: no such name"):
         read(MESSAGES, at, 'store.database=["a", "b"]')
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -162,9 +161,11 @@ class _Reader:
         seconds_in_file = measure.get("seconds", usual.seconds)
         known = self._override_names()
         for name, value in self._overrides.items():
-            flag = f"--set {name}={value}"
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
+            # In an address of a database there may be a password, whatever it was meant to set.
+            is_told = path[-1] not in _OF_A_DATABASE and "@" not in str(value)
+            flag = f"--set {name}={value if is_told else '…'}"
             if short not in known:
                 self._problems.setdefault(f"{flag}: no such name{_nearest(short, known)}", 0)
             elif isinstance(value, list) and path[-1] != "address":
@@ -327,8 +328,8 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return "; there are: " + ", ".join(known) if len(known) <= 16 else ""
 
 
-_PASSWORD = re.compile(r"(?<=://)(?P<user>[^/@:\s]*):[^@\s]*(?=@)")
-"""In a database's address, with the user before it."""
+_OF_A_DATABASE = ("address", "user", "database")
+"""Where somebody may write a password that belongs elsewhere: what he wrote is not repeated."""
 
 _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
@@ -361,7 +362,8 @@ def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
     names = [table.__name__.lower(), *loc]
     for place, expected in _EXPECTED.items():
         if any(tuple(names[i : i + 2]) == place for i in range(len(names) - 1)):
-            return f"should be {expected}, not {_shown(detail['input'])}"
+            is_told = place[-1] not in _OF_A_DATABASE
+            return f"should be {expected}" + (f", not {detail['input']!r}" if is_told else "")
     message = detail["msg"].replace("Input should be", "should be")
     if detail["type"] == "literal_error" and isinstance(detail["input"], str):
         choices = [choice.strip("'") for choice in detail["ctx"]["expected"].split(" or ")]
@@ -369,11 +371,6 @@ def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
         near = difflib.get_close_matches(detail["input"], choices, n=1)
         return f"{message}, not {detail['input']!r}" + (f'; did you mean "{near[0]}"?' if near else "")
     return f"{message}, not {detail['input']!r}"
-
-
-def _shown(value: object) -> str:
-    """What was found, but for a password of a database, where one was written that belongs elsewhere."""
-    return _PASSWORD.sub(r"\g<user>:…", repr(value))
 
 
 def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:
