@@ -225,6 +225,23 @@ def test_who_was_asked_to_think_alike_does_however_far_random_times_scatter() ->
     assert asked == pytest.approx([1.9, 2.2], abs=0.02)
 
 
+def test_the_think_time_that_a_run_was_asked_for_is_the_one_that_was_taken() -> None:
+    dataset = synthetic_dataset(System(think_ms=3.0), (4, 8, 16, 32, 64))
+    # Random times, of which each run drew few: a tenth apart, and 7 % short together.
+    taken_ns = pl.when(pl.col("repetition") == 1).then(400 * 2_600_000).otherwise(400 * 2_890_000).cast(pl.Int64)
+    load = pl.col("role") == "load"
+    dataset.stations = dataset.stations.with_columns(
+        pl.when(load).then(pl.lit(400, pl.Int64)).alias("thinks"), pl.when(load).then(taken_ns).alias("think_sum_ns")
+    )
+    found = measurements.of_run(dataset)
+    ((system, scenario),) = fit_systems(found.table, found.factors, {"clients": 32}, resamples=2)
+    ((same, asked),) = fit_systems(found.table, found.factors, {"clients": 32, "think_ms": 3}, resamples=2)
+    assert scenario is not None and asked is not None
+    assert [scenario.think_ms, asked.think_ms] == pytest.approx([(2.6 + 2 * 2.89) / 3] * 2)
+    assert [trial.model.name for trial in system.selection.trials] == [t.model.name for t in same.selection.trials]
+    assert "think time" not in render_text(same, same.forecast(asked))
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [

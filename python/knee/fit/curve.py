@@ -186,6 +186,15 @@ def same_think(asked_ms: float, measured_ms: Floats) -> bool:
     return bool(abs(asked_ms - measured_ms.mean()) <= THINK_SCATTER * measured_ms.mean())
 
 
+def taken_ms(asked_ms: float, rows: pl.DataFrame, curve: Curve) -> float:
+    """The think time of a curve that is meant by one that its experiment asked for; any other means itself."""
+    if DECLARED in rows.columns:
+        taken = rows.filter(pl.col(DECLARED) == asked_ms)["think_ms"].mean()
+        if isinstance(taken, float):
+            return float(curve.think_ms[np.argmin(np.abs(curve.think_ms - taken))])
+    return asked_ms
+
+
 def _think_ms(rows: pl.DataFrame) -> Floats:
     """Z of every row: the mean of all that were asked to think alike, or where nobody says that, of all that scatter
     about one.

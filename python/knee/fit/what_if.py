@@ -23,6 +23,7 @@ from knee.fit.curve import (
     middlewares_of,
     same_think,
     servers_in_words,
+    taken_ms,
     worker_slots_of,
 )
 from knee.fit.models import candidates
@@ -335,7 +336,9 @@ def _scenario(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) ->
             pool = slots
         elif np.ptp(pools):
             raise FitError("the number of connections was a factor: say for how many, with --set connections=…")
-    if think_ms is None and np.ptp(curve.think_ms):
+    if think_ms is not None:
+        think_ms = taken_ms(think_ms, rows, curve)
+    elif np.ptp(curve.think_ms):
         raise FitError("the think time was a factor: say for which, with --set think_ms=…")
     scenario = Scenario(
         clients=float(rows.filter(pl.col("throughput") > 0)["clients"].max()) if clients is None else clients,  # type: ignore[arg-type]
