@@ -84,6 +84,7 @@ _RESERVED = (
     "clients_connected",
     "completed_share",
     "connections_follow",
+    "declared_think_ms",
     "load_total",
     "middleware_total",
     "observed_s",
@@ -126,7 +127,9 @@ def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
 
     Raises MeasurementsError naming every problem by its line, at most _PROBLEMS_MAX of them.
     """
-    if path.suffix == ".toml":
+    if path.suffix == ".toml" and path.is_file():
+        if (path.parent / "manifest.json").is_file():
+            raise MeasurementsError(f"{path}: is what a run folder was measured by: name the folder, {path.parent}")
         raise MeasurementsError(
             f"{path}: is an experiment: `knee run {path}` measures it, into a run folder to be named here"
         )
