@@ -209,16 +209,14 @@ impl Refusal {
         Refusal { message: format!("{what}: {error}"), code: 1 }
     }
 
-    fn database(failure: &Failure) -> Refusal {
-        Refusal { message: format!("cannot use --database: {failure}"), code: 1 }
-    }
-
-    /// Of a database at an address, whose password is nobody's business.
-    fn postgres(address: &str, failure: &Failure) -> Refusal {
-        match postgres::database_name(address) {
-            Some(name) => Refusal { message: format!("cannot use {name}: {failure}"), code: 1 },
-            None => Refusal::database(failure),
-        }
+    /// Of the database that a command line names, whose password is nobody's business.
+    fn database(target: &Target, failure: &Failure) -> Refusal {
+        let name = match target {
+            Target::Postgres(address) => postgres::database_name(address),
+            Target::Sqlite(_) | Target::Null => None,
+        };
+        let name = name.as_deref().unwrap_or("--database");
+        Refusal { message: format!("cannot use {name}: {failure}"), code: 1 }
     }
 }
 
@@ -285,17 +283,19 @@ fn run(flags: &Serve) -> Result<(), Refusal> {
     let telemetry = Telemetry { shards, trace: trace.clone() };
     let front = Front { settings, runtime, listener, telemetry };
     let serving = match &flags.database {
-        Target::Null => front.serve(Null::default()),
+        Target::Null => front.serve(&flags.database, Null::default()),
         Target::Sqlite(file) => {
             let durable = flags.durability == Durability::Always;
             let options = sqlite::Options { file: file.clone(), durable, tell: say };
             let opened = Sqlite::open(&options);
-            front.serve(opened.map_err(|failure| Refusal::database(&failure))?)
+            let opened = opened.map_err(|failure| Refusal::database(&flags.database, &failure));
+            front.serve(&flags.database, opened?)
         }
         Target::Postgres(address) => {
             let options = flags.postgres(address);
             let opened = front.runtime.block_on(Postgres::open(&options));
-            front.serve(opened.map_err(|failure| Refusal::postgres(address, &failure))?)
+            let opened = opened.map_err(|failure| Refusal::database(&flags.database, &failure));
+            front.serve(&flags.database, opened?)
         }
     }?;
     let shutdown = serving.shutdown();
@@ -347,7 +347,7 @@ impl Migrate {
             .build()
             .map_err(|error| Refusal::start("cannot start", &error))?;
         let installed = runtime.block_on(postgres::migrate(&options));
-        let installed = installed.map_err(|failure| Refusal::postgres(address, &failure))?;
+        let installed = installed.map_err(|failure| Refusal::database(&self.database, &failure))?;
         for name in &installed {
             tell(PROGRAM, format_args!("installed {name}"));
         }
@@ -367,11 +367,11 @@ struct Front {
 }
 
 impl Front {
-    fn serve<D: Database>(self, database: D) -> Result<Serving, Refusal> {
+    fn serve<D: Database>(self, target: &Target, database: D) -> Result<Serving, Refusal> {
         let Front { settings, runtime, listener, telemetry } = self;
         let started = Serving::start(&settings, runtime, database, listener, telemetry);
         started.map_err(|error| match error {
-            StartError::Database(failure) => Refusal::database(&failure),
+            StartError::Database(failure) => Refusal::database(target, &failure),
             StartError::Tls(why) => {
                 let message =
                     format!("cannot use --tls-certificate, --tls-key or --tls-client-ca: {why}");

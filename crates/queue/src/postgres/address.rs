@@ -145,13 +145,16 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
     Ok(Address { config, tls, connect_max, call_max })
 }
 
-/// What to call the database that an address names, `USER@HOST:PORT/DATABASE`, without whatever else it says, such as a
-/// password. `None` when the address cannot be read.
+/// What to call the database that an address names, `USER@HOST:PORT/DATABASE`. `None` when the address cannot be read, or
+/// where some of that may be of a password: it ends at the first `@`.
 #[must_use]
 pub fn database_name(address: &str) -> Option<String> {
     let (text, _) = Settings::take_from(address);
     let config = config(&text).ok()?;
     let [mut host, port, database, user] = wanted(&config);
+    if config.get_password().is_some() || host.contains('@') {
+        return None;
+    }
     match config.get_hosts().first() {
         Some(Host::Unix(socket)) => host = socket.display().to_string(),
         Some(Host::Tcp(name)) if name.contains(':') => host = format!("[{name}]"),
@@ -307,15 +310,22 @@ mod tests {
     #[test]
     fn a_database_is_called_by_who_asks_and_where_it_is() {
         for (text, name) in [
-            ("postgresql://me:secret@there:5999/db?sslmode=disable", "me@there:5999/db"),
-            ("host=there hostaddr=10.0.0.5 user=me password=secret", "me@there:5432/me"),
+            ("postgresql://me@there:5999/db?sslmode=disable", "me@there:5999/db"),
+            ("host=there hostaddr=10.0.0.5 user=me", "me@there:5432/me"),
             ("hostaddr=10.0.0.5 user=me dbname=db", "me@10.0.0.5:5432/db"),
             ("host=::1 user=me", "me@[::1]:5432/me"),
             ("host=/run/postgresql user=me", "me@/run/postgresql:5432/me"),
         ] {
             assert_eq!(database_name(text).as_deref(), Some(name), "{text}");
         }
-        assert_eq!(database_name("postgresql://me:secret@there:port/db"), None);
+        for text in [
+            "postgresql://me@there:port/db",
+            "postgresql://me:se@cret@there/db",
+            "postgresql://me@cret@there/db",
+            "host=there user=me password=secret",
+        ] {
+            assert_eq!(database_name(text), None, "{text}");
+        }
     }
 
     /// What is told of a server that lacks a setting it was asked for.
