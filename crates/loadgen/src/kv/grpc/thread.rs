@@ -307,7 +307,7 @@ impl Thread {
                     if link.standing.borrow().is_some() && link.losses.get() != losses {
                         // It stands again already.
                         let now = Instant::now();
-                        match again {
+                        match again.filter(|_| thread.runs()) {
                             Some(request) => thread.ask_once(via, request, now),
                             None => thread.has_room(via, now),
                         }
