@@ -60,6 +60,7 @@ class LocalProcess:
         self._stderr = b""
         self._ready = threading.Event()
         self._listen: str | None = None
+        self._folder = lines.parent
         self._storage_error: StorageError | None = None
         self._printed_by = math.inf
         self._descendants: set[psutil.Process] = set()
@@ -142,9 +143,14 @@ class LocalProcess:
         for pump in self._pumps:
             pump.join(max(0.0, self._printed_by - time.monotonic()))
             if pump.is_alive():
+                why = (
+                    "somebody whom the lab cannot see, as another user's process, can still print there"
+                    if self.can_print()
+                    else f"the disk below {self._folder} stalls"
+                )
                 raise ProcessError(
                     f"{self.command.process} ended, but not all of what it printed could be written down within "
-                    f"{_PRINTED_S} s"
+                    f"{_PRINTED_S} s: {why}"
                 )
 
     def can_print(self) -> bool:
