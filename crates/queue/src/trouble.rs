@@ -90,14 +90,18 @@ impl Trouble {
             let _ = teller.try_send(text);
         }
     }
-}
 
-/// Who ends has told what there was, unless nobody reads it.
-impl Drop for Trouble {
-    fn drop(&mut self) {
+    /// Has told what there was, unless nobody reads it for so long.
+    fn end(&mut self, patience: Duration) {
         self.teller = None;
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ = ended.recv_timeout(LAST_WORDS);
+        let _ = ended.recv_timeout(patience);
+    }
+}
+
+impl Drop for Trouble {
+    fn drop(&mut self) {
+        self.end(LAST_WORDS);
     }
 }
 
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn who_ends_has_told_what_there_was() {
         static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
-        let trouble = Trouble::new(|text| {
+        let mut trouble = Trouble::new(|text| {
             // As whoever reads it takes his time.
             thread::sleep(Duration::from_millis(10));
             TOLD.lock().unwrap().push(text.to_owned());
@@ -197,7 +201,7 @@ mod tests {
         for text in ["first", "last"] {
             trouble.say(text.to_owned());
         }
-        drop(trouble);
+        trouble.end(Duration::from_secs(60));
         assert_eq!(*TOLD.lock().unwrap(), ["first", "last"]);
     }
 
