@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use knee_queue::operation::{MessageId, QueueId};
 
-use super::{Event, Span, Stay};
+use super::passed::Stay;
+use super::{Event, Span};
 
 /// An event, and when it happened.
 type Call<'e> = (&'e Event, Span);
