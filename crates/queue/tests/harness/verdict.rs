@@ -55,7 +55,7 @@ use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
 use self::calls::Calls;
 use self::explained::{Explained, Gap, Kind};
 use self::hidden::Hidden;
-use self::passed::passed_over;
+use self::passed::{Passed, passed_over};
 
 /// How long the database may go on with a call that was given up.
 pub(crate) const GOES_ON: Duration = Duration::from_secs(20);
@@ -200,11 +200,11 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
                 return Err(format!("{message:?} is missing"));
             }
         } else if unseen.is_empty() {
-            for (n, (why, by)) in
+            for (n, Passed { why, kind, by }) in
                 passed_over((events, &calls), sightings, &sent, message).into_iter().enumerate()
             {
                 let (after, before) = (Some(by.begun), Some(by.ended));
-                let gap = Gap { message, kind: Kind::Hidden, after, before };
+                let gap = Gap { message, kind, after, before };
                 // One call may explain all of them, which is one message for it.
                 let is_explained = match n {
                     0 => explained.find(gap, &mut HashSet::new()),

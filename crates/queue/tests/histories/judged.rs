@@ -134,7 +134,11 @@ fn histories_that_cannot_be_are_found_out() {
         let later = removed(1, 5, 8, 9);
         assert!(with(&one, &[&later, &unseen, &[hidden(3, 8)]]).is_err());
         assert_eq!(with(&one, &[&later, &unseen, &leased(1, 1, 1, 3, 4)]), Ok(()));
-        assert_eq!(with(&one, &[&later, &unseen, &lost_call(5, 1, 3, 4)]), Ok(()));
+        let gone =
+            |is_lease| Event::Lost { client: 5, queue: 1, count: 1, is_lease, span: span(3, 4) };
+        assert_eq!(with(&one, &[&later, &unseen, &[gone(true)]]), Ok(()));
+        assert!(with(&one, &[&later, &unseen, &[gone(false)]]).is_err());
+        assert!(with(&one, &[&later, &unseen, &undone]).is_err());
     }
     // Or seen though it was had.
     assert!(with(&both, &[&later, &read(5, &[1], u64::MAX, 12, 13)]).is_err());

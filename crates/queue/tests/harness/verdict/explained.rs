@@ -26,6 +26,8 @@ pub(super) enum Kind {
     Attempt,
     /// Either, or it was hidden in vain.
     Hidden,
+    /// It was leased, and nobody sees it: what is only locked is there for who looks.
+    Unseen,
 }
 
 /// What is missing, overtaken or not seen, by the lost calls of which each one may be.
@@ -75,10 +77,11 @@ impl<'e> Explained<'e> {
             Event::Lost { client, queue, is_lease, span, .. } => {
                 let does = match kind {
                     Kind::Missing => !is_lease,
-                    Kind::Attempt => *is_lease,
+                    Kind::Attempt | Kind::Unseen => *is_lease,
                     Kind::Hidden => true,
                 };
-                (client, queue, span, does, *is_lease && kind == Kind::Hidden)
+                let is_passed = matches!(kind, Kind::Hidden | Kind::Unseen);
+                (client, queue, span, does, *is_lease && is_passed)
             }
             Event::Undone { client, queue, span, .. } => {
                 (client, queue, span, kind == Kind::Hidden, false)

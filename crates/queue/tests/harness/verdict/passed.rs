@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
 
 use super::calls::Calls;
+use super::explained::Kind;
 use super::{Attempt, Event, GOES_ON, Message, Sighting, Span};
 
 /// A message was ready in a queue, for the whole of this time.
@@ -16,6 +17,15 @@ pub(super) struct Stay {
     pub(super) until: Instant,
     /// It was put back there.
     is_back: bool,
+}
+
+/// What a call should have had or seen, and has not.
+pub(super) struct Passed {
+    pub(super) why: String,
+    /// What somebody else may have done to it.
+    pub(super) kind: Kind,
+    /// When that call was.
+    pub(super) by: Span,
 }
 
 /// When and where the message was there, as far as that is sure.
@@ -51,14 +61,16 @@ pub(super) fn passed_over(
     sightings: &[Sighting],
     sent: &HashMap<MessageId, Span>,
     message: &Message<'_>,
-) -> Vec<(String, Span)> {
+) -> Vec<Passed> {
     let mut found = Vec::new();
     for stay in stays(calls, sightings, message) {
-        for (by, span) in overtaking((events, calls), sent, message, stay) {
-            found.push((format!("{message:?} is overtaken in {stay:?} by {by:?}"), span));
+        for (event, by) in overtaking((events, calls), sent, message, stay) {
+            let why = format!("{message:?} is overtaken in {stay:?} by {event:?}");
+            found.push(Passed { why, kind: Kind::Hidden, by });
         }
-        for (by, span) in overlooking(calls, message, stay) {
-            found.push((format!("{message:?} is not seen in {stay:?} by {by:?}"), span));
+        for (event, by) in overlooking(calls, message, stay) {
+            let why = format!("{message:?} is not seen in {stay:?} by {event:?}");
+            found.push(Passed { why, kind: Kind::Unseen, by });
         }
     }
     found
