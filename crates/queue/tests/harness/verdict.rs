@@ -79,8 +79,8 @@ pub(crate) enum Event {
     Released { id: MessageId, queue: QueueId, attempt: u32, is_sure: bool, span: Span },
     /// For good: removed, or acknowledged in time.
     Had { content: String, id: MessageId, span: Span },
-    /// Of an acknowledgement that failed it is not known whether it happened.
-    Unsure { content: String },
+    /// Of an acknowledgement that failed it is not known whether it happened; it has not if it had not at the end.
+    Unsure { content: String, attempt: u32, span: Span },
     /// A call that came to nothing may have locked so many messages meanwhile.
     Undone { client: ClientId, queue: QueueId, count: u32, span: Span },
     /// There was no answer, which may have had so many messages, or leased one.
@@ -164,12 +164,7 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
     numbers_grow(&messages)?;
     let sent: HashMap<MessageId, Span> =
         messages.iter().filter_map(|message| Some((message.id?, message.sent))).collect();
-    let unsure: HashSet<&str> = events
-        .iter()
-        .filter_map(|event| {
-            if let Event::Unsure { content } = event { Some(content.as_str()) } else { None }
-        })
-        .collect();
+    let unsure = unsure(events);
     let (seen, hidden, calls) = (sightings(events), Hidden::by(events), Calls::of(events));
     let mut explained = Explained::by(events);
     for message in &messages {
@@ -191,9 +186,10 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
                 return Err(format!("{message:?} has attempts that nobody has seen"));
             }
         }
-        let is_unsure = unsure.contains(message.content);
         if message.had.is_none() {
-            let is_missing = (message.is_acknowledged || message.is_there) && !is_unsure;
+            let acknowledged = unsure.get(message.content).map_or(&[][..], Vec::as_slice);
+            let may_be_had = acknowledged.iter().any(|last| is_last(*last, sightings, message));
+            let is_missing = (message.is_acknowledged || message.is_there) && !may_be_had;
             let after = sightings.iter().map(|sighting| sighting.span.begun).max();
             let gap = Gap { message, kind: Kind::Missing, after, before: None };
             if is_missing && !explained.find(gap, &mut HashSet::new()) {
@@ -374,6 +370,27 @@ fn misplaced(sightings: &[Sighting], message: &Message<'_>) -> Option<String> {
     };
     let elsewhere = sightings.iter().find(|sighting| !may_be(sighting))?;
     Some(format!("{message:?} is elsewhere: {elsewhere:?}"))
+}
+
+/// The attempts of each message that may have been acknowledged, and when that was asked for.
+fn unsure(events: &[Event]) -> HashMap<&str, Vec<(u32, Span)>> {
+    let mut unsure: HashMap<&str, Vec<_>> = HashMap::new();
+    for event in events {
+        if let Event::Unsure { content, attempt, span } = event {
+            unsure.entry(content).or_default().push((*attempt, *span));
+        }
+    }
+    unsure
+}
+
+/// Whether nobody has seen the message again after this attempt.
+fn is_last((attempt, asked): (u32, Span), sightings: &[Sighting], message: &Message<'_>) -> bool {
+    let is_alive = message.limit.is_some_and(|limit| attempt <= limit.attempts_max);
+    let is_back = |sighting: &Sighting| {
+        asked.ended < sighting.span.begun
+            || is_alive && Some(sighting.queue) == message.dead_letters()
+    };
+    !sightings.iter().any(is_back) && message.attempts.iter().all(|later| later.number <= attempt)
 }
 
 /// The attempts in which somebody must have leased the message, but for those that were seen.

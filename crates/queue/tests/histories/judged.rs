@@ -60,7 +60,7 @@ fn histories_that_cannot_be_are_found_out() {
     assert!(with(&unanswered, &[&together, &in_order[..2]]).is_err());
     assert_eq!(with(&unanswered, &[&together, &in_order]), Ok(()));
     assert_eq!(with(&unanswered, &[&together, &in_order[..2], &lost]), Ok(()));
-    let unsure = [Event::Unsure { content: "2".into() }];
+    let unsure = [Event::Unsure { content: "2".into(), attempt: 1, span: span(4, 5) }];
     assert_eq!(with(&unanswered, &[&together, &in_order[..2], &unsure]), Ok(()));
     // Numbers that do not grow.
     let later_is_lower = [sent(2, 5, 0, 1), sent(1, 5, 2, 3)];
@@ -195,6 +195,9 @@ fn leases_that_cannot_be_are_found_out() {
     };
     let lost =
         |queue, is_lease| [Event::Lost { client: 5, queue, count: 1, is_lease, span: span(4, 5) }];
+    let looked = |queue, begun, ended| {
+        [Event::Read { client: 5, queue, ids: vec![1], through: 1, span: span(begun, ended) }]
+    };
     let with = |more: &[&[Event]]| verify(&more.concat());
     let (one, two) = (sent(1, 1, 0, 1), sent(2, 1, 2, 3));
     // Leased by two at once; by nobody, but for an answer that is missing; and not had by that.
@@ -206,10 +209,18 @@ fn leases_that_cannot_be_are_found_out() {
     assert!(with(&[&one, &again, &had, &lost(1, false)]).is_err());
     assert_eq!(with(&[&one, &again, &had, &lost(1, true)]), Ok(()));
     assert!(with(&[&one, &leased(1, 1, 1, 4, 5), &lost(1, true)]).is_err());
-    assert_eq!(
-        with(&[&one, &leased(1, 1, 1, 4, 5), &[Event::Unsure { content: "1".into() }]]),
-        Ok(())
-    );
+    // Nor without a lease; it may have been acknowledged, unless it was there afterwards.
+    let unsure = |attempt, begun, ended| {
+        [Event::Unsure { content: "1".into(), attempt, span: span(begun, ended) }]
+    };
+    let first = [&one[..], &leased(1, 1, 1, 4, 5)].concat();
+    assert_eq!(with(&[&first, &unsure(1, 5, 6)]), Ok(()));
+    let second = [&first[..], &leased(1, 1, 2, 20, 21)].concat();
+    assert!(with(&[&second, &unsure(1, 5, 6)]).is_err());
+    assert!(with(&[&second, &unsure(1, 5, 22)]).is_err());
+    assert_eq!(with(&[&second, &unsure(1, 5, 6), &unsure(2, 21, 22)]), Ok(()));
+    assert_eq!(with(&[&first, &unsure(1, 5, 6), &looked(1, 6, 7)]), Ok(()));
+    assert!(with(&[&first, &unsure(1, 5, 6), &looked(1, 7, 8)]).is_err());
     // Nor by one that came later, or had ended before an earlier attempt.
     assert!(with(&[&one, &leased(1, 1, 2, 2, 3), &had, &lost(1, true)]).is_err());
     let third = [leased(1, 1, 1, 11, 12), leased(1, 1, 3, 13, 14), removed(1, 1, 15, 16)].concat();
@@ -277,6 +288,8 @@ fn leases_that_cannot_be_are_found_out() {
     assert_eq!(with(&[first, &removed(1, DEAD, 12, 13), &lost(1, true)]), Ok(()));
     let seen = Event::Read { client: 5, queue: 1, ids: vec![1], through: 1, span: span(8, 9) };
     assert!(with(&[&dead, &removed(1, DEAD, 12, 13), &[seen]]).is_err());
+    assert!(with(&[&dead, &unsure(2, 7, 14), &looked(DEAD, 12, 13)]).is_err());
+    assert_eq!(with(&[&dead, &unsure(2, 7, 14), &looked(1, 5, 6)]), Ok(()));
     // It is missing where the call could not have had it.
     assert_eq!(with(&[&dead, &lost(DEAD, false)]), Ok(()));
     assert!(with(&[first, &lost(DEAD, false)]).is_err());

@@ -256,14 +256,15 @@ impl<D: Server> Turn<'_, D> {
     }
 
     pub(super) async fn acknowledge(&mut self, held: Held) {
-        let lease = lease_of(&held.leased);
+        let (lease, begun) = (lease_of(&held.leased), Instant::now());
         let (is_ended, is_unsure) =
             self.end(&held, Request::Acknowledge { leases: vec![lease] }).await;
-        let (content, id, span) = (held.leased.0.content, lease.message, Span::since(held.begun));
+        let Lease { message: id, attempt } = lease;
+        let content = held.leased.0.content;
         if is_ended {
-            self.events.push(Event::Had { content, id, span });
+            self.events.push(Event::Had { content, id, span: Span::since(held.begun) });
         } else if is_unsure {
-            self.events.push(Event::Unsure { content });
+            self.events.push(Event::Unsure { content, attempt, span: Span::since(begun) });
         }
     }
 
