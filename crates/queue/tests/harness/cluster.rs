@@ -17,6 +17,9 @@ use tokio_postgres::{Client, NoTls};
 
 use super::desk::PATIENCE;
 
+/// How long a call may take; that is what `knee-queue` gives it, too.
+pub(crate) const CALL_MAX: Duration = Duration::from_secs(30);
+
 /// How a cluster is ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stop {
@@ -151,7 +154,7 @@ impl Cluster {
             password_file: None,
             connections: 4,
             connection_wait: Duration::from_secs(10),
-            call_max: Duration::from_secs(30),
+            call_max: CALL_MAX,
             sending_max: Duration::MAX,
             idle_max: None,
             combine_max: 1,

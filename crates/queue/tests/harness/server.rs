@@ -67,8 +67,8 @@ async fn look_when_told(
         });
         match told.await {
             Ok(Ok(())) => {}
-            // It has taken nothing.
-            Ok(Err(failure)) => return Err(Failure::Unavailable(failure.to_string())),
+            // It has taken nothing, and was answered so.
+            Ok(Err(failure)) => return Err(Failure::TooLate(failure.to_string())),
             Err(_) => return Ok(answer),
         }
     }

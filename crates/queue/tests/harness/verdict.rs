@@ -23,8 +23,9 @@
 //! after that; overtaken while it can have gone on. A lease comes back, so that one of which there is no answer
 //! explains nothing that is missing. A call that was refused explains only what is overtaken.
 //!
-//! Who looks for messages follows each to where it is by then, and has it locked until his call ends, also where it is
-//! not for him any more. So what was put back may be passed over as long as a call lasts that began before.
+//! Who looks for messages follows each that he has seen to where it is by then, and has it locked until his call ends,
+//! also where it is not for him any more. So what was leased and put back may be passed over as long as a call lasts
+//! that began before it was leased, or that is about its lease and began before it was put back.
 //!
 //! # What is promised of leases
 //!
@@ -43,6 +44,7 @@
 //! before it is not there any more.
 
 mod calls;
+mod ends;
 mod explained;
 mod hidden;
 mod passed;
@@ -53,12 +55,14 @@ use std::time::{Duration, Instant};
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
 
 use self::calls::Calls;
+use self::ends::Ends;
 use self::explained::{Explained, Gap, Kind};
 use self::hidden::Hidden;
-use self::passed::{Passed, passed_over};
+use self::passed::{Passed, Scene};
+use super::cluster::CALL_MAX;
 
 /// How long the database may go on with a call that was given up.
-pub(crate) const GOES_ON: Duration = Duration::from_secs(20);
+pub(crate) const GOES_ON: Duration = CALL_MAX;
 
 /// What somebody has seen.
 #[derive(Debug, Clone)]
@@ -81,8 +85,12 @@ pub(crate) enum Event {
     Had { content: String, id: MessageId, span: Span },
     /// Of an acknowledgement that failed it is not known whether it happened; it has not if it had not at the end.
     Unsure { content: String, attempt: u32, span: Span },
-    /// A call that came to nothing may have locked so many messages meanwhile.
-    Undone { client: ClientId, queue: QueueId, count: u32, span: Span },
+    /// A call that came to nothing may have locked so many messages meanwhile, until it was answered or longer.
+    Undone { client: ClientId, queue: QueueId, count: u32, goes_on: bool, span: Span },
+    /// So may one that was about a lease of this message.
+    Locked { id: MessageId, goes_on: bool, span: Span },
+    /// At the end of it nothing goes on any more that its client had given up at the beginning.
+    Over { span: Span },
     /// There was no answer, which may have had so many messages, or leased one.
     Lost { client: ClientId, queue: QueueId, count: u32, is_lease: bool, span: Span },
     /// The first messages that a client may have, all of them up to a number.
@@ -166,7 +174,9 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
         messages.iter().filter_map(|message| Some((message.id?, message.sent))).collect();
     let unsure = unsure(events);
     let (seen, hidden, calls) = (sightings(events), Hidden::by(events), Calls::of(events));
-    let mut explained = Explained::by(events);
+    let ends = Ends::of(events);
+    let scene = Scene { events, calls: &calls, sent: &sent, ends: &ends };
+    let mut explained = Explained::by(events, &ends);
     for message in &messages {
         let sightings = message.id.and_then(|id| seen.get(&id)).map_or(&[][..], Vec::as_slice);
         if let Some(by) = outlived(sightings, message) {
@@ -197,7 +207,7 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             }
         } else if unseen.is_empty() {
             for (n, Passed { why, kind, by }) in
-                passed_over((events, &calls), sightings, &sent, message).into_iter().enumerate()
+                scene.passed_over(sightings, message).into_iter().enumerate()
             {
                 let (after, before) = (Some(by.begun), Some(by.ended));
                 let gap = Gap { message, kind, after, before };

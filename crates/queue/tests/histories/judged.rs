@@ -93,7 +93,10 @@ fn histories_that_cannot_be_are_found_out() {
     assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
     assert_eq!(with(&both, &[&out_of_order, &lost]), Ok(()));
     assert!(with(&both, &[&out_of_order, &lost_call(5, 2, 4, 5)]).is_err());
-    let undone = [Event::Undone { client: 5, queue: 1, count: 1, span: span(4, 5) }];
+    let undone_call = |goes_on, begun, ended| {
+        [Event::Undone { client: 5, queue: 1, count: 1, goes_on, span: span(begun, ended) }]
+    };
+    let undone = undone_call(true, 4, 5);
     assert_eq!(with(&both, &[&out_of_order, &undone]), Ok(()));
     assert!(with(&both, &[&in_order[2..], &undone]).is_err());
     // Nor by who takes nothing though it is there, unless it came or went meanwhile.
@@ -159,6 +162,15 @@ fn histories_that_cannot_be_are_found_out() {
     assert!(with(&both, &[&out_of_order, &lost_call(5, 1, 5, 6)]).is_err());
     let much_later = [removed(2, 5, 20, 21), removed(1, 5, 22, 23)].concat();
     assert!(with(&both, &[&much_later, &lost]).is_err());
+    let later = [removed(2, 5, 7, 8), removed(1, 5, 9, 10)].concat();
+    let over = |begun, ended| [Event::Over { span: span(begun, ended) }];
+    for gone in [&lost, &undone] {
+        assert_eq!(with(&both, &[&later, gone]), Ok(()));
+        assert_eq!(with(&both, &[&later, gone, &over(4, 6)]), Ok(()));
+        assert!(with(&both, &[&later, gone, &over(5, 6)]).is_err());
+    }
+    assert!(with(&both, &[&later, &undone_call(false, 4, 5)]).is_err());
+    assert_eq!(with(&both, &[&later, &undone_call(false, 6, 8)]), Ok(()));
     assert_eq!(with(&both, &[&much_later, &lost_call(5, 1, 4, 16)]), Ok(()));
     let three = [sent(1, 5, 0, 1), sent(2, 5, 2, 3), sent(3, 5, 2, 3)];
     let twice = [removed(2, 5, 4, 5), removed(3, 5, 20, 21), removed(1, 5, 22, 23)].concat();
@@ -249,22 +261,46 @@ fn leases_that_cannot_be_are_found_out() {
         [Event::Taken { client, queue, ids: vec![], span: span(begun, ended) }]
     };
     let put_back = [&back[..], &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 7)].concat();
-    assert_eq!(with(&[&put_back, &follower(5, 1, 6, 9)]), Ok(()));
-    for other in [follower(6, 1, 6, 9), follower(5, 4, 6, 9), follower(5, 1, 6, 8)] {
+    assert_eq!(with(&[&put_back, &follower(5, 1, 4, 9)]), Ok(()));
+    let others = [(6, 1, 4, 9), (5, 4, 4, 9), (5, 1, 4, 8), (5, 1, 6, 9)];
+    for (client, queue, begun, ended) in others {
+        let other = follower(client, queue, begun, ended);
         assert!(with(&[&put_back, &other]).is_err());
     }
     // Nor while one may who has no answer, or came to nothing, however many others he has.
     let gone = |client, begun, ended| {
         let (queue, count, is_lease, span) = (1, 0, false, span(begun, ended));
         let lost = Event::Lost { client, queue, count, is_lease, span };
-        [lost, Event::Undone { client, queue, count, span }].map(|gone| [gone])
+        [lost, Event::Undone { client, queue, count, goes_on: true, span }].map(|gone| [gone])
     };
-    for (follows, other) in gone(5, 6, 7).iter().zip(&gone(6, 6, 7)) {
+    for (follows, other) in gone(5, 4, 5).iter().zip(&gone(6, 4, 5)) {
         assert_eq!(with(&[&put_back, follows]), Ok(()));
         assert!(with(&[&put_back, other]).is_err());
     }
-    for late in gone(5, 7, 8) {
-        assert!(with(&[&put_back, &late]).is_err());
+    // But not where he came too late to see it before it was leased, nor when he must have ended.
+    for other in [gone(5, 6, 7), gone(5, 1, 2)].concat() {
+        assert!(with(&[&put_back, &other]).is_err());
+    }
+    let over = |begun, ended| [Event::Over { span: span(begun, ended) }];
+    for follows in gone(5, 4, 5) {
+        assert!(with(&[&put_back, &follows, &over(6, 7)]).is_err());
+        assert_eq!(with(&[&put_back, &follows, &over(4, 7)]), Ok(()));
+        assert_eq!(with(&[&put_back, &follows, &over(6, 9)]), Ok(()));
+    }
+    let refused = |begun, ended| {
+        let (client, queue, count, span) = (5, 1, 0, span(begun, ended));
+        [Event::Undone { client, queue, count, goes_on: false, span }]
+    };
+    assert_eq!(with(&[&put_back, &refused(4, 9)]), Ok(()));
+    assert!(with(&[&put_back, &refused(3, 4)]).is_err());
+    // Nor while its last lease is asked for by who has another answer, or none.
+    let locked =
+        |id, goes_on, begun, ended| [Event::Locked { id, goes_on, span: span(begun, ended) }];
+    assert_eq!(with(&[&put_back, &locked(1, true, 5, 6)]), Ok(()));
+    assert_eq!(with(&[&put_back, &locked(1, false, 5, 9)]), Ok(()));
+    let others = [(2, true, 5, 9), (1, true, 1, 2), (1, false, 5, 6), (1, true, 7, 9)];
+    for (id, goes_on, begun, ended) in others {
+        assert!(with(&[&put_back, &locked(id, goes_on, begun, ended)]).is_err());
     }
     for look in looks {
         let back = [&one[..], &leased(1, 1, 1, 4, 5), &had, &[look]].concat();
@@ -301,7 +337,7 @@ fn leases_that_cannot_be_are_found_out() {
     assert_eq!(with(&[&overtaken, &released(1, 1, 1, 5, 6)]), Ok(()));
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]).is_err());
     // Unless somebody has followed it there.
-    assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &follower(5, 1, 8, 11)]), Ok(()));
+    assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &follower(5, 1, 6, 11)]), Ok(()));
     let hidden = |queue| [Event::Hidden { queue, span: span(8, 11) }];
     assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(1)]), Ok(()));
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(4)]).is_err());

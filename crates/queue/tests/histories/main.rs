@@ -8,6 +8,7 @@ mod broken;
 mod harness;
 mod judged;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use crate::harness::cluster::{Cluster, Stop};
-use crate::harness::desk::Desk;
+use crate::harness::desk::{Desk, PATIENCE};
 use crate::harness::history::{CLIENTS, History, Mix, QUEUES, seeds};
 use crate::harness::server::Server;
 use crate::harness::verdict::{Event, Span};
@@ -203,6 +204,22 @@ async fn commit(sender: &Client, content: String, queue: u32, receiver: u32) -> 
     Event::Sent { content, queue, receiver, id, span: Span::since(begun) }
 }
 
+/// Waits until all that goes on now has ended.
+async fn all_end(client: &Client) -> Event {
+    let begun = Instant::now();
+    let transactions = async || -> HashSet<String> {
+        let of = "SELECT pid || ' ' || xact_start FROM pg_stat_activity
+                  WHERE application_name = 'knee-queue' AND datname = current_database()
+                      AND xact_start IS NOT NULL";
+        client.query(of, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    let before = transactions().await;
+    while !before.is_disjoint(&transactions().await) {
+        assert!(begun.elapsed() < PATIENCE, "a transaction does not end");
+    }
+    Event::Over { span: Span::since(begun) }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
     let cluster = Cluster::start(false);
@@ -217,6 +234,7 @@ async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
             let killer = cluster.connect(database).await;
             let faulty = Arc::clone(&history);
             let faults = async || {
+                let mut events = Vec::new();
                 for n in 0..12 {
                     // Once in a while, when floors are up again.
                     if n % 4 == 0 {
@@ -228,9 +246,10 @@ async fn nothing_acknowledged_is_lost_when_connections_are_cut() {
                                ORDER BY random() LIMIT 2";
                     killer.query(cut, &[]).await.unwrap();
                     sleep(Duration::from_millis(30)).await;
+                    events.push(all_end(&killer).await);
                 }
                 faulty.stop();
-                Vec::new()
+                events
             };
             history.check(seed, u32::MAX, faults).await;
         }
@@ -246,14 +265,16 @@ async fn nothing_acknowledged_is_lost_when_the_server_restarts() {
         let history = History::new(two(&options).await, Mix::All).await;
         let faulty = Arc::clone(&history);
         let faults = async || {
+            let mut events = Vec::new();
             for how in [Stop::Fast, Stop::Immediate, Stop::Immediate] {
                 cluster.floors_are_up(0).await;
                 cluster.stop(how);
+                events.push(Event::Over { span: Span::since(Instant::now()) });
                 cluster.restart();
             }
             cluster.floors_are_up(0).await;
             faulty.stop();
-            Vec::new()
+            events
         };
         history.check(seed, u32::MAX, faults).await;
     }

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use knee_queue::database::Failure;
-use knee_queue::operation::{ANYBODY, Answer, ClientId, Lease, QueueId, Request, Stored};
+use knee_queue::operation::{
+    ANYBODY, Answer, ClientId, Lease, MessageId, QueueId, Request, Stored,
+};
 use knee_random::Random;
 use tokio::time::sleep;
 
@@ -116,17 +118,20 @@ impl<D: Server> Turn<'_, D> {
     /// A call has failed that was to take so many messages.
     pub(super) fn lose(&mut self, failure: &Failure, count: u32, is_lease: bool, begun: Instant) {
         let (client, queue, span) = (self.client, self.queue, Span::since(begun));
-        self.events.push(if nothing_done(failure) {
-            Event::Undone { client, queue, count, span }
-        } else {
-            Event::Lost { client, queue, count, is_lease, span }
+        self.events.push(match failure {
+            // It has looked before, at most, when there was nothing.
+            Failure::TooLate(_) => Event::Undone { client, queue, count: 0, goes_on: false, span },
+            // That it is undone is said before that is done.
+            failure if nothing_done(failure) => {
+                Event::Undone { client, queue, count, goes_on: true, span }
+            }
+            _ => Event::Lost { client, queue, count, is_lease, span },
         });
     }
 
-    /// A call has not ended a lease, but may have locked its message, wherever that is by now.
-    pub(super) fn hide(&mut self, begun: Instant) {
-        let (client, queue, count, span) = (self.client, self.queue, 1, Span::since(begun));
-        self.events.push(Event::Undone { client, queue, count, span });
+    /// A call has not ended a lease, or nobody knows, but it may have locked its message, wherever that is by now.
+    pub(super) fn hide(&mut self, id: MessageId, goes_on: bool, begun: Instant) {
+        self.events.push(Event::Locked { id, goes_on, span: Span::since(begun) });
     }
 
     /// Sends a message that everybody may have.
@@ -224,7 +229,7 @@ impl<D: Server> Turn<'_, D> {
         let (lease, visibility, begun) = (lease_of(&held.leased), LONG, Instant::now());
         let answer = self.desk.ask(Request::Extend { leases: vec![lease], visibility }).await;
         if !matches!(&answer, Ok(Answer::Ended(ended)) if ended.is_empty()) {
-            self.hide(begun);
+            self.hide(lease.message, answer.is_err(), begun);
         }
         match answer {
             Ok(Answer::Ended(ended)) if ended.is_empty() => {
@@ -276,7 +281,7 @@ impl<D: Server> Turn<'_, D> {
             let asked = Instant::now();
             let answer = self.desk.ask(request.clone()).await;
             if !matches!(&answer, Ok(Answer::Ended(ended)) if ended.is_empty()) {
-                self.hide(asked);
+                self.hide(held.leased.0.id, answer.is_err(), asked);
             }
             match answer {
                 Ok(Answer::Ended(ended)) => {

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use knee_queue::operation::{ANYBODY, QueueId};
 
-use super::{Event, GOES_ON, Message};
+use super::ends::Ends;
+use super::{Event, Message};
 
 /// What a lost call has to explain.
 #[derive(Debug, Clone, Copy)]
@@ -33,16 +34,17 @@ pub(super) enum Kind {
 /// What is missing, overtaken or not seen, by the lost calls of which each one may be.
 pub(super) struct Explained<'e> {
     pub(super) lost: Vec<&'e Event>,
+    ends: &'e Ends,
     /// Of each call.
     gaps: Vec<Vec<Gap<'e>>>,
 }
 
 impl<'e> Explained<'e> {
-    pub(super) fn by(events: &'e [Event]) -> Explained<'e> {
+    pub(super) fn by(events: &'e [Event], ends: &'e Ends) -> Explained<'e> {
         let is_lost = |event: &&Event| matches!(event, Event::Lost { .. } | Event::Undone { .. });
         let lost: Vec<_> = events.iter().filter(is_lost).collect();
         let gaps = vec![Vec::new(); lost.len()];
-        Explained { lost, gaps }
+        Explained { lost, ends, gaps }
     }
 
     /// Finds a call for a gap, be it that those it has go to others: an augmenting path of a matching (Kuhn
@@ -73,7 +75,7 @@ impl<'e> Explained<'e> {
     pub(super) fn could_be(&self, call: usize, gap: Gap<'_>) -> bool {
         let Gap { message, kind, after, before } = gap;
         // What was leased is hidden until somebody puts it back, whenever that is.
-        let (client, queue, span, does, hides_on) = match self.lost[call] {
+        let (client, queue, span, goes_on, does, hides_on) = match self.lost[call] {
             Event::Lost { client, queue, is_lease, span, .. } => {
                 let does = match kind {
                     Kind::Missing => !is_lease,
@@ -81,17 +83,18 @@ impl<'e> Explained<'e> {
                     Kind::Hidden => true,
                 };
                 let is_passed = matches!(kind, Kind::Hidden | Kind::Unseen);
-                (client, queue, span, does, *is_lease && is_passed)
+                (client, queue, span, true, does, *is_lease && is_passed)
             }
-            Event::Undone { client, queue, span, .. } => {
-                (client, queue, span, kind == Kind::Hidden, false)
+            Event::Undone { client, queue, goes_on, span, .. } => {
+                (client, queue, span, *goes_on, kind == Kind::Hidden, false)
             }
             _ => return false,
         };
+        let ended = self.ends.end(span, goes_on);
         does && (*queue == message.queue || self.could_be_dead(message, *queue))
             && [*client, ANYBODY].contains(&message.receiver)
-            && message.sent.begun < span.ended + GOES_ON
-            && (hides_on || after.is_none_or(|after| after < span.ended + GOES_ON))
+            && message.sent.begun < ended
+            && (hides_on || after.is_none_or(|after| after < ended))
             && before.is_none_or(|before| span.begun < before)
     }
 

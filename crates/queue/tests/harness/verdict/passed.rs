@@ -1,13 +1,14 @@
 //! Who should have had or seen a message that was there, and has not.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use knee_queue::operation::{ANYBODY, ClientId, MessageId, QueueId};
 
 use super::calls::Calls;
+use super::ends::Ends;
 use super::explained::Kind;
-use super::{Attempt, Event, GOES_ON, Message, Sighting, Span};
+use super::{Attempt, Event, Message, Sighting, Span};
 
 /// A message was ready in a queue, for the whole of this time.
 #[derive(Debug, Clone, Copy)]
@@ -15,8 +16,8 @@ pub(super) struct Stay {
     pub(super) queue: QueueId,
     pub(super) from: Instant,
     pub(super) until: Instant,
-    /// It was put back there.
-    is_back: bool,
+    /// The lease after which it was put back there.
+    leased: Option<Attempt>,
 }
 
 /// What a call should have had or seen, and has not.
@@ -40,40 +41,95 @@ fn stays(calls: &Calls<'_>, sightings: &[Sighting], message: &Message<'_>) -> Ve
         && let Some(until) = until(None)
     {
         let (queue, from) = (message.queue, message.sent.ended);
-        stays.push(Stay { queue, from, until, is_back: false });
+        stays.push(Stay { queue, from, until, leased: None });
     }
     if message.attempts.is_empty() {
         return stays;
     }
     for released in calls.released(message.id) {
-        let Event::Released { queue, attempt, is_sure, span, .. } = **released else { continue };
-        if is_sure && let Some(until) = until(Some(span.begun)) {
-            let queue = message.queue_after(Attempt { number: attempt, queue, span });
-            stays.push(Stay { queue, from: span.ended, until, is_back: true });
+        let Event::Released { attempt, is_sure: true, span, .. } = **released else { continue };
+        let leased = message.attempts.iter().find(|leased| leased.number == attempt).copied();
+        if let (Some(leased), Some(until)) = (leased, until(Some(span.begun))) {
+            let (queue, from) = (message.queue_after(leased), span.ended);
+            stays.push(Stay { queue, from, until, leased: Some(leased) });
         }
     }
     stays
 }
 
-/// Why somebody should have had or seen the message who has not, for each such call.
-pub(super) fn passed_over(
-    (events, calls): (&[Event], &Calls<'_>),
-    sightings: &[Sighting],
-    sent: &HashMap<MessageId, Span>,
-    message: &Message<'_>,
-) -> Vec<Passed> {
-    let mut found = Vec::new();
-    for stay in stays(calls, sightings, message) {
-        for (event, by) in overtaking((events, calls), sent, message, stay) {
-            let why = format!("{message:?} is overtaken in {stay:?} by {event:?}");
-            found.push(Passed { why, kind: Kind::Hidden, by });
+/// What was done, as far as it has to do with who passes a message over.
+pub(super) struct Scene<'s, 'e> {
+    pub(super) events: &'e [Event],
+    pub(super) calls: &'s Calls<'e>,
+    pub(super) sent: &'s HashMap<MessageId, Span>,
+    pub(super) ends: &'s Ends,
+}
+
+impl<'e> Scene<'_, 'e> {
+    /// Who should have had or seen the message, and has not.
+    pub(super) fn passed_over(&self, sightings: &[Sighting], message: &Message<'_>) -> Vec<Passed> {
+        let mut found = Vec::new();
+        for stay in stays(self.calls, sightings, message) {
+            for (event, by) in self.overtaking(message, stay) {
+                let why = format!("{message:?} is overtaken in {stay:?} by {event:?}");
+                found.push(Passed { why, kind: Kind::Hidden, by });
+            }
+            for (event, by) in overlooking(self.calls, message, stay) {
+                let why = format!("{message:?} is not seen in {stay:?} by {event:?}");
+                found.push(Passed { why, kind: Kind::Unseen, by });
+            }
         }
-        for (event, by) in overlooking(calls, message, stay) {
-            let why = format!("{message:?} is not seen in {stay:?} by {event:?}");
-            found.push(Passed { why, kind: Kind::Unseen, by });
-        }
+        found
     }
-    found
+
+    /// The calls that should have had the message, which was there.
+    fn overtaking(&self, message: &Message<'_>, stay: Stay) -> Vec<(&'e Event, Span)> {
+        let Some(id) = message.id else { return Vec::new() };
+        let overtakes = |event: &Event| {
+            let Event::Taken { client, queue, ids, span } = event else { return false };
+            let was_there_for = |taken: &MessageId| {
+                stay.from < span.begun
+                    || self.sent.get(taken).is_some_and(|sent| stay.from < sent.begun)
+            };
+            [*client, ANYBODY].contains(&message.receiver)
+                && (ids.iter().any(|taken| *taken > id && was_there_for(taken))
+                    || ids.is_empty() && stay.from < span.begun)
+                && !self.events.iter().any(|event| {
+                    matches!(event, Event::Hidden { queue: hidden, span: while_ }
+                        if [queue, &message.queue].contains(&hidden) && while_.overlaps(span))
+                })
+                && !self.is_followed(message, stay, (event, span))
+        };
+        self.calls.taken(stay).iter().filter(|(event, _)| overtakes(event)).copied().collect()
+    }
+
+    /// Whether somebody else may have had it locked during the call, who had seen it before it was put back, whatever
+    /// came of his.
+    fn is_followed(&self, message: &Message<'_>, stay: Stay, (by, span): (&Event, &Span)) -> bool {
+        let Some(leased) = stay.leased else { return false };
+        let follows = |other: &Event| {
+            let (client, queue, follower, goes_on) = match other {
+                Event::Taken { client, queue, span, .. } => (client, queue, span, false),
+                Event::Lost { client, queue, span, .. } => (client, queue, span, true),
+                Event::Undone { client, queue, goes_on, span, .. } => {
+                    (client, queue, span, *goes_on)
+                }
+                Event::Locked { id, goes_on, span: follower } => {
+                    return Some(*id) == message.id
+                        && follower.begun < stay.from
+                        && span.begun < self.ends.end(follower, *goes_on);
+                }
+                _ => return false,
+            };
+            // It was ready when he saw it, which it was not from its lease on.
+            [stay.queue, message.queue].contains(queue)
+                && [*client, ANYBODY].contains(&message.receiver)
+                && follower.begun < leased.span.ended
+                && span.begun < self.ends.end(follower, goes_on)
+                && !std::ptr::eq(by, other)
+        };
+        self.events.iter().any(follows)
+    }
 }
 
 /// The calls that should have seen the message, which was there.
@@ -91,50 +147,4 @@ fn overlooking<'e>(calls: &Calls<'e>, message: &Message<'_>, stay: Stay) -> Vec<
         _ => false,
     };
     calls.looked(stay).filter(|(event, _)| overlooks(event)).copied().collect()
-}
-
-/// The calls that should have had the message, which was there.
-fn overtaking<'e>(
-    (events, calls): (&[Event], &Calls<'e>),
-    sent: &HashMap<MessageId, Span>,
-    message: &Message<'_>,
-    stay: Stay,
-) -> Vec<(&'e Event, Span)> {
-    let Some(id) = message.id else { return Vec::new() };
-    let overtakes = |event: &Event| {
-        let Event::Taken { client, queue, ids, span } = event else { return false };
-        let was_there_for = |taken: &MessageId| {
-            stay.from < span.begun || sent.get(taken).is_some_and(|sent| stay.from < sent.begun)
-        };
-        // Somebody else may have it locked who had seen it before it was put back, whatever came of his call.
-        let is_followed = || {
-            stay.is_back
-                && events.iter().any(|other| {
-                    let (client, queue, follower, goes_on) = match other {
-                        Event::Taken { client, queue, span, .. } => {
-                            (client, queue, span, Duration::ZERO)
-                        }
-                        Event::Lost { client, queue, span, .. }
-                        | Event::Undone { client, queue, span, .. } => {
-                            (client, queue, span, GOES_ON)
-                        }
-                        _ => return false,
-                    };
-                    [stay.queue, message.queue].contains(queue)
-                        && [*client, ANYBODY].contains(&message.receiver)
-                        && follower.begun < stay.from
-                        && span.begun < follower.ended + goes_on
-                        && !std::ptr::eq(event, other)
-                })
-        };
-        [*client, ANYBODY].contains(&message.receiver)
-            && (ids.iter().any(|taken| *taken > id && was_there_for(taken))
-                || ids.is_empty() && stay.from < span.begun)
-            && !events.iter().any(|event| {
-                matches!(event, Event::Hidden { queue: hidden, span: while_ }
-                    if [queue, &message.queue].contains(&hidden) && while_.overlaps(span))
-            })
-            && !is_followed()
-    };
-    calls.taken(stay).iter().filter(|(event, _)| overtakes(event)).copied().collect()
 }
