@@ -239,6 +239,17 @@ fn leases_that_cannot_be_are_found_out() {
     assert!(with(&[&one, &third, &lost(1, true)]).is_err());
     let third = [leased(1, 1, 1, 8, 9), leased(1, 1, 3, 13, 14), removed(1, 1, 15, 16)].concat();
     assert_eq!(with(&[&one, &third, &lost(1, true)]), Ok(()));
+    // Nor by one that came after it was overtaken, or not seen.
+    let later = Event::Lost { client: 5, queue: 1, count: 1, is_lease: true, span: span(10, 11) };
+    let second = [&one[..], &[later], &leased(1, 1, 2, 20, 21), &removed(1, 1, 30, 31)].concat();
+    assert_eq!(with(&[&second]), Ok(()));
+    for (begun, is_explained) in [(4, false), (11, true)] {
+        let overtaken = [&two[..], &removed(2, 1, begun, begun + 1)].concat();
+        assert_eq!(with(&[&second, &overtaken]).is_ok(), is_explained);
+        let queues = Vec::new();
+        let unseen = [Event::Listed { client: 5, queues, span: span(begun, begun + 1) }];
+        assert_eq!(with(&[&second, &unseen]).is_ok(), is_explained);
+    }
     // It hides its message until that is put back, however late.
     let late = [&one[..], &two, &removed(2, 1, 30, 31), &removed(1, 1, 32, 33)].concat();
     assert!(with(&[&late, &lost(1, false)]).is_err());
