@@ -39,6 +39,8 @@
 //!
 //! # What is promised of looking
 //!
+//! What somebody has seen was sent, and is had or explained like what was acknowledged. It always has the same number.
+//!
 //! Whoever reads a queue, or lists queues, sees what there is at one moment of his call. What was there as above,
 //! whoever was just removing it, he sees; unless it was leased by a call of which there is no answer. What was had
 //! before it is not there any more.
@@ -76,7 +78,14 @@ pub(crate) enum Event {
     /// Removed, or leased, by one call, which may have found nothing.
     Taken { client: ClientId, queue: QueueId, ids: Vec<MessageId>, span: Span },
     /// Leased, for the time that is its attempt's number; it may come back after its visibility.
-    Leased { id: MessageId, queue: QueueId, attempt: u32, visibility: Duration, span: Span },
+    Leased {
+        content: String,
+        id: MessageId,
+        queue: QueueId,
+        attempt: u32,
+        visibility: Duration,
+        span: Span,
+    },
     /// That lease ends so long after this. An extension without an answer is none: all of them are longer ones.
     Extended { id: MessageId, attempt: u32, visibility: Duration, span: Span },
     /// Put back, by who had leased it there for that time; it is not always sure that it was he who did it.
@@ -94,7 +103,13 @@ pub(crate) enum Event {
     /// There was no answer, which may have had so many messages, or leased one.
     Lost { client: ClientId, queue: QueueId, count: u32, is_lease: bool, span: Span },
     /// The first messages that a client may have, all of them up to a number.
-    Read { client: ClientId, queue: QueueId, ids: Vec<MessageId>, through: MessageId, span: Span },
+    Read {
+        client: ClientId,
+        queue: QueueId,
+        messages: Vec<(MessageId, String)>,
+        through: MessageId,
+        span: Span,
+    },
     /// All queues that have messages for a client.
     Listed { client: ClientId, queues: Vec<QueueId>, span: Span },
     /// Messages of the queue were hidden, also where they were dead by then, and put back.
@@ -127,7 +142,7 @@ struct Message<'e> {
     receiver: ClientId,
     id: Option<MessageId>,
     is_acknowledged: bool,
-    /// It has no answer, but one that was sent with it was had.
+    /// Somebody has seen it, or one that was sent with it: so it was sent, also if that has no answer.
     is_there: bool,
     sent: Span,
     had: Option<Span>,
@@ -255,20 +270,31 @@ fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
         }
     }
     for event in events {
-        let Event::Had { content, id, span } = event else { continue };
+        let Event::Had { content, span, .. } = event else { continue };
         let message = messages.get_mut(content.as_str()).ok_or(format!("nobody sent {content}"))?;
         if message.had.replace(*span).is_some() {
             return Err(format!("{content} was had twice"));
         }
-        if *message.id.get_or_insert(*id) != *id {
-            return Err(format!("{message:?} was had as {id}"));
+    }
+    for (id, content) in events.iter().flat_map(named) {
+        let message = messages.get_mut(content).ok_or(format!("nobody sent {content}"))?;
+        message.is_there = true;
+        if *message.id.get_or_insert(id) != id {
+            return Err(format!("{message:?} is seen as {id}"));
+        }
+    }
+    let mut numbers = HashMap::new();
+    for message in messages.values() {
+        let other = message.id.and_then(|id| numbers.insert(id, message.content));
+        if let Some(other) = other {
+            return Err(format!("{message:?} has the number of {other}"));
         }
     }
     for event in events {
         let Event::Batch { contents } = event else { continue };
-        let is_had =
-            |content: &String| messages.get(content.as_str()).is_some_and(|m| m.had.is_some());
-        if contents.iter().any(is_had) {
+        let is_there =
+            |content: &String| messages.get(content.as_str()).is_some_and(|m| m.is_there);
+        if contents.iter().any(is_there) {
             for content in contents {
                 let message = messages.get_mut(content.as_str());
                 message.ok_or(format!("nobody sent {content}"))?.is_there = true;
@@ -289,6 +315,17 @@ fn messages(events: &[Event]) -> Result<Vec<Message<'_>>, String> {
         message.attempts = attempts.into_values().collect();
     }
     Ok(messages)
+}
+
+/// The messages that somebody has seen, by their numbers.
+fn named(event: &Event) -> Vec<(MessageId, &str)> {
+    match event {
+        Event::Had { content, id, .. } | Event::Leased { content, id, .. } => vec![(*id, content)],
+        Event::Read { messages, .. } => {
+            messages.iter().map(|(id, content)| (*id, content.as_str())).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// In each queue, numbers grow from those whose send was answered to those whose send began later.
@@ -335,14 +372,18 @@ struct Sighting {
 /// Those of each message.
 fn sightings(events: &[Event]) -> HashMap<MessageId, Vec<Sighting>> {
     let mut seen: HashMap<MessageId, Vec<Sighting>> = HashMap::new();
+    let mut see = |id, sighting| seen.entry(id).or_default().push(sighting);
     for event in events {
-        let (is_read, client, queue, ids, span) = match event {
-            Event::Taken { client, queue, ids, span } => (false, *client, *queue, ids, *span),
-            Event::Read { client, queue, ids, span, .. } => (true, *client, *queue, ids, *span),
-            _ => continue,
-        };
-        for id in ids {
-            seen.entry(*id).or_default().push(Sighting { client, queue, is_read, span });
+        match *event {
+            Event::Taken { client, queue, ref ids, span } => {
+                ids.iter()
+                    .for_each(|id| see(*id, Sighting { client, queue, is_read: false, span }));
+            }
+            Event::Read { client, queue, ref messages, span, .. } => {
+                let sighting = Sighting { client, queue, is_read: true, span };
+                messages.iter().for_each(|(id, _)| see(*id, sighting));
+            }
+            _ => {}
         }
     }
     seen

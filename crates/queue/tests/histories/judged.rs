@@ -11,6 +11,11 @@ fn at(time: u64) -> Duration {
     GOES_ON / 5 * time as u32
 }
 
+/// What somebody saw, each with its number as its content.
+fn named(ids: &[u64]) -> Vec<(u64, String)> {
+    ids.iter().map(|id| (*id, id.to_string())).collect()
+}
+
 #[test]
 fn histories_that_cannot_be_are_found_out() {
     let start = Instant::now();
@@ -26,8 +31,13 @@ fn histories_that_cannot_be_are_found_out() {
     let leased = |id: u64, queue, attempt, begun, ended| {
         let (client, ids, span) = (5, vec![id], span(begun, ended));
         let visibility = Duration::ZERO;
-        let leased = Event::Leased { id, queue, attempt, visibility, span };
+        let content = id.to_string();
+        let leased = Event::Leased { content, id, queue, attempt, visibility, span };
         [Event::Taken { client, queue, ids, span }, leased]
+    };
+    let read = |client, ids: &[u64], through, begun, ended| {
+        let (queue, messages, span) = (1, named(ids), span(begun, ended));
+        [Event::Read { client, queue, messages, through, span }]
     };
     let lost_call = |client, queue, begun, ended| {
         [Event::Lost { client, queue, count: 1, is_lease: false, span: span(begun, ended) }]
@@ -62,6 +72,37 @@ fn histories_that_cannot_be_are_found_out() {
     assert_eq!(with(&unanswered, &[&together, &in_order[..2], &lost]), Ok(()));
     let unsure = [Event::Unsure { content: "2".into(), attempt: 1, span: span(4, 5) }];
     assert_eq!(with(&unanswered, &[&together, &in_order[..2], &unsure]), Ok(()));
+    // Without an answer, but somebody has seen it, as what it is and for whom it is.
+    let one = &unanswered[..1];
+    let had = &in_order[..2];
+    for seen in [leased(1, 1, 1, 2, 3).to_vec(), read(5, &[1], 1, 2, 3).to_vec()] {
+        assert!(with(one, &[&seen]).is_err());
+        assert_eq!(with(one, &[&seen, had]), Ok(()));
+        assert_eq!(with(one, &[&seen, &lost]), Ok(()));
+        assert!(with(&unanswered, &[&together, &seen, had]).is_err());
+        assert_eq!(with(&unanswered, &[&seen, had]), Ok(()));
+        let mut another = seen.clone();
+        for event in &mut another {
+            if let Event::Taken { client, .. } | Event::Read { client, .. } = event {
+                *client = 6;
+            }
+        }
+        assert!(with(one, &[&another, had]).is_err());
+        // Or not sent at all, or as another one.
+        assert!(with(&[], &[&seen]).is_err());
+        let mut renamed = seen.clone();
+        for event in &mut renamed {
+            match event {
+                Event::Leased { content, .. } => *content = "2".into(),
+                Event::Read { messages, .. } => messages[0].1 = "2".into(),
+                _ => {}
+            }
+        }
+        assert!(with(&both, &[&renamed, &in_order]).is_err());
+        assert!(with(&unanswered, &[&renamed, had]).is_err());
+        assert_eq!(with(&both, &[&seen, &in_order]), Ok(()));
+    }
+    assert!(with(&both, &[&in_order, &read(5, &[1, 77], u64::MAX, 2, 5)]).is_err());
     // Numbers that do not grow.
     let later_is_lower = [sent(2, 5, 0, 1), sent(1, 5, 2, 3)];
     assert!(with(&later_is_lower, &[&in_order]).is_err());
@@ -114,10 +155,6 @@ fn histories_that_cannot_be_are_found_out() {
     assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &lost]), Ok(()));
     assert_eq!(with(&one, &[&there, &nothing(5, 1, 2, 5), &undone]), Ok(()));
     // Looked at, and not seen though it was there: whoever else was just sending or removing it, or had leased it.
-    let read = |client, ids: &[u64], through, begun, ended| {
-        let (queue, ids, span) = (1, ids.to_vec(), span(begun, ended));
-        [Event::Read { client, queue, ids, through, span }]
-    };
     let listed = |client, queues: &[u32], begun, ended| {
         [Event::Listed { client, queues: queues.to_vec(), span: span(begun, ended) }]
     };
@@ -132,7 +169,7 @@ fn histories_that_cannot_be_are_found_out() {
     assert_eq!(with(&both, &[&later, &listed(5, &[1], 4, 5)]), Ok(()));
     assert!(with(&both, &[&later, &listed(5, &[], 4, 5)]).is_err());
     assert_eq!(with(&both, &[&later, &listed(6, &[], 4, 5)]), Ok(()));
-    for unseen in [read(5, &[2], u64::MAX, 4, 5), listed(5, &[], 6, 7)] {
+    for unseen in [read(5, &[], u64::MAX, 4, 5), listed(5, &[], 6, 7)] {
         let one = [sent(1, 5, 0, 1)];
         let later = removed(1, 5, 8, 9);
         assert!(with(&one, &[&later, &unseen, &[hidden(3, 8)]]).is_err());
@@ -199,7 +236,8 @@ fn leases_that_cannot_be_are_found_out() {
     let leased = |id: u64, queue, attempt, begun, ended| {
         let (client, ids, span) = (5, vec![id], span(begun, ended));
         let visibility = Duration::ZERO;
-        let leased = Event::Leased { id, queue, attempt, visibility, span };
+        let content = id.to_string();
+        let leased = Event::Leased { content, id, queue, attempt, visibility, span };
         [Event::Taken { client, queue, ids, span }, leased]
     };
     let released = |id: u64, queue, attempt, begun, ended| {
@@ -208,7 +246,13 @@ fn leases_that_cannot_be_are_found_out() {
     let lost =
         |queue, is_lease| [Event::Lost { client: 5, queue, count: 1, is_lease, span: span(4, 5) }];
     let looked = |queue, begun, ended| {
-        [Event::Read { client: 5, queue, ids: vec![1], through: 1, span: span(begun, ended) }]
+        [Event::Read {
+            client: 5,
+            queue,
+            messages: named(&[1]),
+            through: 1,
+            span: span(begun, ended),
+        }]
     };
     let with = |more: &[&[Event]]| verify(&more.concat());
     let (one, two) = (sent(1, 1, 0, 1), sent(2, 1, 2, 3));
@@ -264,7 +308,7 @@ fn leases_that_cannot_be_are_found_out() {
     assert_eq!(with(&[&back, &removed(2, 1, 8, 9), &released(1, 1, 1, 6, 8)]), Ok(()));
     assert_eq!(with(&[&back, &removed(2, 1, 8, 14), &released(1, 1, 1, 6, 7)]), Ok(()));
     let looks = [
-        Event::Read { client: 5, queue: 1, ids: vec![], through: 1, span: span(8, 9) },
+        Event::Read { client: 5, queue: 1, messages: vec![], through: 1, span: span(8, 9) },
         Event::Listed { client: 5, queues: vec![], span: span(8, 9) },
     ];
     // Nor while somebody has it who was looking for messages when it was put back.
@@ -333,7 +377,8 @@ fn leases_that_cannot_be_are_found_out() {
     assert!(with(&[first, &removed(1, DEAD, 12, 13)]).is_err());
     assert!(with(&[first, &leased(1, DEAD, 2, 8, 9), &removed(1, DEAD, 12, 13)]).is_err());
     assert_eq!(with(&[first, &removed(1, DEAD, 12, 13), &lost(1, true)]), Ok(()));
-    let seen = Event::Read { client: 5, queue: 1, ids: vec![1], through: 1, span: span(8, 9) };
+    let seen =
+        Event::Read { client: 5, queue: 1, messages: named(&[1]), through: 1, span: span(8, 9) };
     assert!(with(&[&dead, &removed(1, DEAD, 12, 13), &[seen]]).is_err());
     assert!(with(&[&dead, &unsure(2, 7, 14), &looked(DEAD, 12, 13)]).is_err());
     assert_eq!(with(&[&dead, &unsure(2, 7, 14), &looked(1, 5, 6)]), Ok(()));
@@ -370,11 +415,18 @@ fn messages_that_come_back_before_their_leases_are_over_are_found_out() {
     };
     let leased = |queue, attempt, length, begun, ended| {
         let (id, visibility, span) = (1, at(length), span(begun, ended));
-        let leased = Event::Leased { id, queue, attempt, visibility, span };
+        let content = "1".to_owned();
+        let leased = Event::Leased { content, id, queue, attempt, visibility, span };
         [Event::Taken { client: 5, queue, ids: vec![id], span }, leased]
     };
     let read = |begun, ended| {
-        [Event::Read { client: 5, queue: 1, ids: vec![1], through: 1, span: span(begun, ended) }]
+        [Event::Read {
+            client: 5,
+            queue: 1,
+            messages: named(&[1]),
+            through: 1,
+            span: span(begun, ended),
+        }]
     };
     let extended = |length, begun, ended| {
         let (visibility, span) = (at(length), span(begun, ended));

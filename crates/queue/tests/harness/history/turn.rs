@@ -80,11 +80,11 @@ impl<D: Server> Turn<'_, D> {
         self.events.push(match answer {
             Answer::Queues(queues) => Event::Listed { client, queues, span },
             Answer::Messages(messages) => {
-                let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
-                assert!(ids.is_sorted());
-                let is_full = ids.len() >= READ as usize;
-                let through = ids.last().copied().filter(|_| is_full).unwrap_or(u64::MAX);
-                Event::Read { client, queue, ids, through, span }
+                assert!(messages.is_sorted_by_key(|message| message.id));
+                let last = messages.last().filter(|_| messages.len() >= READ as usize);
+                let through = last.map_or(u64::MAX, |last| last.id);
+                let messages = messages.into_iter().map(|m| (m.id, m.content)).collect();
+                Event::Read { client, queue, messages, through, span }
             }
             other => panic!("{other:?}"),
         });
@@ -216,7 +216,8 @@ impl<D: Server> Turn<'_, D> {
         self.events.push(Event::Taken { client, queue, ids, span });
         let Some(leased) = leased.pop() else { return Ok(None) };
         let Lease { message: id, attempt } = lease_of(&leased);
-        self.events.push(Event::Leased { id, queue, attempt, visibility, span });
+        let content = leased.0.content.clone();
+        self.events.push(Event::Leased { content, id, queue, attempt, visibility, span });
         Ok(Some(Held { leased, begun, until: begun + visibility, is_extended: false }))
     }
 

@@ -138,8 +138,9 @@ fn overlooking<'e>(calls: &Calls<'e>, message: &Message<'_>, stay: Stay) -> Vec<
     let may_have = |client: &ClientId| [*client, ANYBODY].contains(&message.receiver);
     let was_there = |span: &Span| stay.from < span.begun && span.ended < stay.until;
     let overlooks = |event: &Event| match event {
-        Event::Read { client, ids, through, span, .. } => {
-            id <= *through && may_have(client) && was_there(span) && !ids.contains(&id)
+        Event::Read { client, messages, through, span, .. } => {
+            let is_seen = messages.iter().any(|(seen, _)| *seen == id);
+            id <= *through && may_have(client) && was_there(span) && !is_seen
         }
         Event::Listed { client, queues, span } => {
             may_have(client) && was_there(span) && !queues.contains(&stay.queue)
