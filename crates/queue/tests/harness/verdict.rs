@@ -402,21 +402,29 @@ fn misplaced(sightings: &[Sighting], message: &Message<'_>) -> Option<String> {
         return Some(format!("{message:?} is not for whom it came to: {another:?}"));
     }
     let limit = message.limit;
+    let is_over =
+        |attempt: &&Attempt| limit.is_some_and(|limit| attempt.number > limit.attempts_max);
+    let is_last =
+        |attempt: &&Attempt| limit.is_some_and(|limit| attempt.number >= limit.attempts_max);
     for attempt in &message.attempts {
-        let is_over = limit.is_some_and(|limit| attempt.number > limit.attempts_max);
-        let place = limit.filter(|_| is_over).map_or(message.queue, |limit| limit.dead_letters);
+        let place = message.dead_letters().filter(|_| is_over(&attempt)).unwrap_or(message.queue);
         if attempt.queue != place {
             return Some(format!("{message:?} is leased elsewhere: {attempt:?}"));
         }
     }
-    let last = limit.and_then(|limit| {
-        message.attempts.iter().find(|attempt| attempt.number == limit.attempts_max)
-    });
+    let is_dead = |sighting: &Sighting| Some(sighting.queue) == message.dead_letters();
+    // Nobody sees it in its queue once it had its last lease there, nor among the dead letters while it had not.
+    let dead = sightings.iter().filter(|sighting| is_dead(sighting)).map(|seen| seen.span.ended);
+    let last =
+        message.attempts.iter().filter(|attempt| is_last(attempt)).map(|last| last.span.ended);
+    let dead_from = dead.chain(last).min();
+    let alive_until =
+        message.attempts.iter().filter(|attempt| !is_over(attempt)).map(|a| a.span.begun).max();
     let may_be = |sighting: &&Sighting| {
         if sighting.queue == message.queue {
-            last.is_none_or(|last| sighting.span.begun <= last.span.ended)
+            dead_from.is_none_or(|dead_from| sighting.span.begun <= dead_from)
         } else {
-            message.dead_letters() == Some(sighting.queue)
+            is_dead(sighting) && alive_until.is_none_or(|alive| alive <= sighting.span.ended)
         }
     };
     let elsewhere = sightings.iter().find(|sighting| !may_be(sighting))?;

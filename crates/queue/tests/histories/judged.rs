@@ -382,6 +382,19 @@ fn leases_that_cannot_be_are_found_out() {
     assert!(with(&[&dead, &removed(1, DEAD, 12, 13), &[seen]]).is_err());
     assert!(with(&[&dead, &unsure(2, 7, 14), &looked(DEAD, 12, 13)]).is_err());
     assert_eq!(with(&[&dead, &unsure(2, 7, 14), &looked(1, 5, 6)]), Ok(()));
+    // Not before its last attempt, nor back from there.
+    let last = removed(1, DEAD, 12, 13);
+    for (begun, ended) in [(2, 3), (4, 5)] {
+        assert!(with(&[&dead, &last, &looked(DEAD, begun, ended)]).is_err());
+    }
+    assert_eq!(with(&[&dead, &last, &looked(DEAD, 4, 8)]), Ok(()));
+    let lately = [first, &lost(1, true), &leased(1, DEAD, 3, 8, 9), &last].concat();
+    assert_eq!(with(&[&lately, &looked(1, 6, 7)]), Ok(()));
+    assert_eq!(with(&[&lately, &looked(1, 9, 14)]), Ok(()));
+    assert!(with(&[&lately, &looked(1, 10, 11)]).is_err());
+    let seen = [first, &lost(1, true), &looked(DEAD, 8, 9), &last].concat();
+    assert_eq!(with(&[&seen, &looked(1, 9, 11)]), Ok(()));
+    assert!(with(&[&seen, &looked(1, 10, 11)]).is_err());
     // It is missing where the call could not have had it.
     assert_eq!(with(&[&dead, &lost(DEAD, false)]), Ok(()));
     assert!(with(&[first, &lost(DEAD, false)]).is_err());
