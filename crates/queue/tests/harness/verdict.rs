@@ -112,8 +112,8 @@ pub(crate) enum Event {
     },
     /// All queues that have messages for a client.
     Listed { client: ClientId, queues: Vec<QueueId>, span: Span },
-    /// Messages of the queue were hidden, also where they were dead by then, and put back.
-    Hidden { queue: QueueId, span: Span },
+    /// Messages of the queue that this client may have were hidden, also where they were dead by then, and put back.
+    Hidden { client: ClientId, queue: QueueId, span: Span },
 }
 
 /// When something happened: between these times.

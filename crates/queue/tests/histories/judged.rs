@@ -112,8 +112,9 @@ fn histories_that_cannot_be_are_found_out() {
     let out_of_order = [removed(2, 5, 4, 5), removed(1, 5, 6, 7)].concat();
     assert!(with(&both, &[&out_of_order]).is_err());
     // Its own and nobody's alike, also where the call had begun before either was sent.
-    for whose in [[5, ANYBODY], [ANYBODY, 5]] {
-        let mixed = [sent(1, whose[0], 0, 1), sent(2, whose[1], 2, 3)];
+    let mixed = |first, second| [sent(1, first, 0, 1), sent(2, second, 2, 3)];
+    for (first, second) in [(5, ANYBODY), (ANYBODY, 5)] {
+        let mixed = mixed(first, second);
         assert!(with(&mixed, &[&out_of_order]).is_err());
         let meanwhile = [removed(2, 5, 0, 5), removed(1, 5, 6, 7)].concat();
         assert!(with(&mixed, &[&meanwhile]).is_err());
@@ -129,9 +130,13 @@ fn histories_that_cannot_be_are_found_out() {
     assert_eq!(with(&anybodys, &[&by_another]), Ok(()));
     // Nor where it was hidden: by a lease, by somebody who was undone, or by an answer that is missing.
     assert_eq!(with(&both, &[&out_of_order, &leased(1, 1, 1, 3, 4)]), Ok(()));
-    let hidden = |begun, ended| Event::Hidden { queue: 1, span: span(begun, ended) };
+    let hidden_by =
+        |client, begun, ended| Event::Hidden { client, queue: 1, span: span(begun, ended) };
+    let hidden = |begun, ended| hidden_by(5, begun, ended);
     assert_eq!(with(&both, &[&out_of_order, &[hidden(3, 5)]]), Ok(()));
     assert!(with(&both, &[&out_of_order, &[hidden(5, 6)]]).is_err());
+    assert!(with(&both, &[&out_of_order, &[hidden_by(6, 3, 5)]]).is_err());
+    assert_eq!(with(&mixed(ANYBODY, 5), &[&out_of_order, &[hidden_by(6, 3, 5)]]), Ok(()));
     assert_eq!(with(&both, &[&out_of_order, &lost]), Ok(()));
     assert!(with(&both, &[&out_of_order, &lost_call(5, 2, 4, 5)]).is_err());
     let undone_call = |goes_on, begun, ended| {
@@ -407,7 +412,7 @@ fn leases_that_cannot_be_are_found_out() {
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]).is_err());
     // Unless somebody has followed it there.
     assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &follower(5, 1, 6, 11)]), Ok(()));
-    let hidden = |queue| [Event::Hidden { queue, span: span(8, 11) }];
+    let hidden = |queue| [Event::Hidden { client: 5, queue, span: span(8, 11) }];
     assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(1)]), Ok(()));
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &hidden(4)]).is_err());
 }

@@ -104,7 +104,9 @@ async fn undo<D: Server>(history: &History<D>, undone: &Client, mut random: Rand
         undone.batch_execute(&format!("BEGIN; {call}")).await.unwrap();
         sleep(Duration::from_millis(random.below(40))).await;
         undone.batch_execute(end).await.unwrap();
-        events.push(Event::Hidden { queue, span: Span::since(begun) });
+        if end == "ROLLBACK" {
+            events.push(Event::Hidden { client, queue, span: Span::since(begun) });
+        }
     }
     events
 }

@@ -94,13 +94,21 @@ impl<'e> Scene<'_, 'e> {
             [*client, ANYBODY].contains(&message.receiver)
                 && (ids.iter().any(|taken| *taken > id && was_there_for(taken))
                     || ids.is_empty() && stay.from < span.begun)
-                && !self.events.iter().any(|event| {
-                    matches!(event, Event::Hidden { queue: hidden, span: while_ }
-                        if [queue, &message.queue].contains(&hidden) && while_.overlaps(span))
-                })
+                && !self.is_hidden(message, (queue, span))
                 && !self.is_followed(message, stay, (event, span))
         };
         self.calls.taken(stay).iter().filter(|(event, _)| overtakes(event)).copied().collect()
+    }
+
+    /// Whether the message was hidden during a call, which was in this queue, to be put back.
+    fn is_hidden(&self, message: &Message<'_>, (queue, span): (&QueueId, &Span)) -> bool {
+        let hides = |event: &Event| {
+            let Event::Hidden { client, queue: hidden, span: while_ } = event else { return false };
+            [queue, &message.queue].contains(&hidden)
+                && [*client, ANYBODY].contains(&message.receiver)
+                && while_.overlaps(span)
+        };
+        self.events.iter().any(hides)
     }
 
     /// Whether somebody else may have had it locked during the call, who had seen it before it was put back, whatever
