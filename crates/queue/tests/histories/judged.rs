@@ -404,6 +404,19 @@ fn leases_that_cannot_be_are_found_out() {
     assert_eq!(with(&[&dead, &lost(DEAD, false)]), Ok(()));
     assert!(with(&[first, &lost(DEAD, false)]).is_err());
     assert!(with(&[&dead, &lost(4, false)]).is_err());
+    let lease = |client, begun, ended| {
+        let (queue, count, is_lease, span) = (1, 1, true, span(begun, ended));
+        Event::Lost { client, queue, count, is_lease, span }
+    };
+    let unseen = [&dead[..1], &one, &lost(DEAD, false)].concat();
+    assert_eq!(with(&[&unseen, &[lease(5, 2, 3), lease(5, 3, 4)]]), Ok(()));
+    assert_eq!(with(&[&unseen, &[lease(5, 2, 3)], &leased(1, 1, 1, 3, 4)]), Ok(()));
+    assert!(with(&[&unseen, &[lease(5, 2, 3)]]).is_err());
+    assert!(with(&[&unseen, &[lease(5, 2, 3), lease(6, 3, 4)]]).is_err());
+    assert!(with(&[&unseen, &[lease(5, 2, 3), lease(5, 10, 11)]]).is_err());
+    let late = [&dead[..1], &sent(1, 1, 8, 9), &lost(DEAD, false)].concat();
+    assert_eq!(with(&[&late, &[lease(5, 4, 5), lease(5, 4, 5)]]), Ok(()));
+    assert!(with(&[&late, &[lease(5, 2, 3), lease(5, 4, 5)]]).is_err());
     // It is there once the last of those who had it has put it back.
     let overtaken =
         [&dead[..], &sent(2, DEAD, 2, 3), &removed(2, DEAD, 10, 11), &removed(1, DEAD, 12, 13)];

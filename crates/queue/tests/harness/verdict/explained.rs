@@ -91,24 +91,28 @@ impl<'e> Explained<'e> {
             _ => return false,
         };
         let ended = self.ends.end(span, goes_on);
-        does && (*queue == message.queue || self.could_be_dead(message, *queue))
+        does && (*queue == message.queue || self.could_be_dead(message, *queue, ended))
             && [*client, ANYBODY].contains(&message.receiver)
             && message.sent.begun < ended
             && (hides_on || after.is_none_or(|after| after < ended))
             && before.is_none_or(|before| span.begun < before)
     }
 
-    /// Whether the message could have come to this queue after all its attempts, seen or lost.
-    fn could_be_dead(&self, message: &Message<'_>, queue: QueueId) -> bool {
+    /// Whether the message could have come to this queue after all its attempts, seen or lost, before a call had ended.
+    fn could_be_dead(&self, message: &Message<'_>, queue: QueueId, ended: Instant) -> bool {
         let Some(limit) = message.limit.filter(|limit| limit.dead_letters == queue) else {
             return false;
         };
-        let is_of_its_own = |lost: &&&Event| match lost {
-            Event::Lost { queue, is_lease, .. } => *is_lease && *queue == message.queue,
+        let may_have_leased = |lost: &&&Event| match lost {
+            Event::Lost { client, queue, is_lease: true, span, .. } => {
+                *queue == message.queue
+                    && [*client, ANYBODY].contains(&message.receiver)
+                    && message.sent.begun < self.ends.end(span, true)
+                    && span.begun < ended
+            }
             _ => false,
         };
-        let lost = self.lost.iter().filter(is_of_its_own).count();
-        // Nobody knows how often one was leased whose number nobody knows.
-        message.id.is_none() || message.attempts.len() + lost >= limit.attempts_max as usize
+        let needed = (limit.attempts_max as usize).saturating_sub(message.attempts.len());
+        self.lost.iter().filter(may_have_leased).take(needed).count() == needed
     }
 }
