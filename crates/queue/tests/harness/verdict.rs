@@ -203,13 +203,13 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
         if let Some(why) = hidden.broken(sightings, message) {
             return Err(why);
         }
-        let unseen = unseen_attempts(sightings, message);
-        for &number in &unseen {
+        let attempts = unseen_attempts(sightings, message).into_iter().map(|number| {
             let (after, before) = around(sightings, message, number);
-            let gap = Gap { message, kind: Kind::Attempt, after, before };
-            if !explained.find(gap, &mut HashSet::new()) {
-                return Err(format!("{message:?} has attempts that nobody has seen"));
-            }
+            Gap { message, kind: Kind::Attempt, after, before }
+        });
+        let attempts: Vec<_> = attempts.collect();
+        if !explained.find_each(&attempts) {
+            return Err(format!("{message:?} has attempts that nobody has seen"));
         }
         if message.had.is_none() {
             let acknowledged = unsure.get(message.content).map_or(&[][..], Vec::as_slice);
@@ -217,24 +217,16 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
             let is_missing = (message.is_acknowledged || message.is_there) && !may_be_had;
             let after = sightings.iter().map(|sighting| sighting.span.begun).max();
             let gap = Gap { message, kind: Kind::Missing, after, before: None };
-            if is_missing && !explained.find(gap, &mut HashSet::new()) {
+            if is_missing && !explained.find_each(&[gap]) {
                 return Err(format!("{message:?} is missing"));
             }
         } else {
-            for (n, Passed { why, kind, by }) in
-                scene.passed_over(sightings, message).into_iter().enumerate()
-            {
+            let passed = scene.passed_over(sightings, message).into_iter();
+            let passed = passed.map(|Passed { why, kind, by }| {
                 let (after, before) = (Some(by.begun), Some(by.ended));
-                let gap = Gap { message, kind, after, before };
-                // One call may explain all of them, which is one message for it; also one that explains an attempt.
-                let is_explained = match n {
-                    0 if unseen.is_empty() => explained.find(gap, &mut HashSet::new()),
-                    _ => (0..explained.lost.len()).any(|call| explained.could_be(call, gap)),
-                };
-                if !is_explained {
-                    return Err(why);
-                }
-            }
+                (Gap { message, kind, after, before }, why)
+            });
+            explained.find_also(&attempts, passed.collect())?;
         }
     }
     Ok(())

@@ -218,6 +218,14 @@ fn histories_that_cannot_be_are_found_out() {
     let twice = [removed(2, 5, 4, 5), removed(3, 5, 20, 21), removed(1, 5, 22, 23)].concat();
     assert!(with(&three, &[&twice, &lost]).is_err());
     assert_eq!(with(&three, &[&twice, &lost_call(5, 1, 4, 16)]), Ok(()));
+    // Where no one call can have hidden it each time, there were two of them, which have taken no others.
+    let fourth = [&three[..], &[sent(4, 5, 2, 3)]].concat();
+    let passed = [&twice[..4], &removed(1, 5, 30, 31)].concat();
+    let each = [lost_call(5, 1, 4, 5), lost_call(5, 1, 20, 21)].concat();
+    assert_eq!(with(&three, &[&passed, &each]), Ok(()));
+    assert!(with(&fourth, &[&passed, &each]).is_err());
+    assert_eq!(with(&fourth, &[&passed, &each, &lost_call(5, 1, 20, 21)]), Ok(()));
+    assert_eq!(with(&fourth, &[&passed, &lost_call(5, 1, 4, 16), &each[1..]]), Ok(()));
     // Each as many as it asked for, whichever of them may be explained by others as well.
     let two_lost = [lost_call(5, 1, 4, 5), lost_call(6, 1, 4, 5)].concat();
     assert_eq!(with(&anybodys, &[&two_lost]), Ok(()));

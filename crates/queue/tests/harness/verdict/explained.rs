@@ -33,7 +33,7 @@ pub(super) enum Kind {
 
 /// What is missing, overtaken or not seen, by the lost calls of which each one may be.
 pub(super) struct Explained<'e> {
-    pub(super) lost: Vec<&'e Event>,
+    lost: Vec<&'e Event>,
     ends: &'e Ends,
     /// Of each call.
     gaps: Vec<Vec<Gap<'e>>>,
@@ -47,17 +47,44 @@ impl<'e> Explained<'e> {
         Explained { lost, ends, gaps }
     }
 
+    /// Finds a call for each of these gaps.
+    pub(super) fn find_each(&mut self, gaps: &[Gap<'e>]) -> bool {
+        gaps.iter().all(|&gap| self.find(gap, &mut HashSet::new()))
+    }
+
+    /// Finds calls for more gaps of a message, with why there must be one, beside those that have been `found`. One
+    /// call may be that for many of them, which is one message for it: but where no two can have the same, there are
+    /// as many calls as gaps.
+    pub(super) fn find_also(
+        &mut self,
+        found: &[Gap<'e>],
+        more: Vec<(Gap<'e>, String)>,
+    ) -> Result<(), String> {
+        let mut found: HashSet<usize> = found.iter().flat_map(|&gap| self.calls(gap)).collect();
+        let mut more: Vec<_> =
+            more.into_iter().map(|(gap, why)| (self.calls(gap), gap, why)).collect();
+        // Those first that have the least choice.
+        more.sort_by_key(|(calls, ..)| calls.len());
+        for (calls, gap, why) in more {
+            if calls.iter().any(|call| found.contains(call)) {
+                continue;
+            }
+            if !self.find(gap, &mut HashSet::new()) {
+                return Err(why);
+            }
+            found.extend(calls);
+        }
+        Ok(())
+    }
+
     /// Finds a call for a gap, be it that those it has go to others: an augmenting path of a matching (Kuhn
     /// 1955). Calls that were `tried` are of no use.
-    pub(super) fn find(&mut self, gap: Gap<'e>, tried: &mut HashSet<usize>) -> bool {
+    fn find(&mut self, gap: Gap<'e>, tried: &mut HashSet<usize>) -> bool {
         for call in 0..self.lost.len() {
-            let (Event::Lost { count, .. } | Event::Undone { count, .. }) = self.lost[call] else {
-                continue;
-            };
             if !self.could_be(call, gap) || !tried.insert(call) {
                 continue;
             }
-            if self.gaps[call].len() < *count as usize {
+            if self.gaps[call].len() < self.count(call) {
                 self.gaps[call].push(gap);
                 return true;
             }
@@ -71,8 +98,23 @@ impl<'e> Explained<'e> {
         false
     }
 
+    /// The calls that could be the one for a gap.
+    fn calls(&self, gap: Gap<'_>) -> Vec<usize> {
+        (0..self.lost.len())
+            .filter(|&call| self.count(call) > 0 && self.could_be(call, gap))
+            .collect()
+    }
+
+    /// How many messages it may have had.
+    fn count(&self, call: usize) -> usize {
+        match self.lost[call] {
+            Event::Lost { count, .. } | Event::Undone { count, .. } => *count as usize,
+            _ => 0,
+        }
+    }
+
     /// Whether the call could have had the message, and done that to it.
-    pub(super) fn could_be(&self, call: usize, gap: Gap<'_>) -> bool {
+    fn could_be(&self, call: usize, gap: Gap<'_>) -> bool {
         let Gap { message, kind, after, before } = gap;
         // What was leased is hidden until somebody puts it back, whenever that is.
         let (client, queue, span, goes_on, does, hides_on) = match self.lost[call] {
