@@ -25,7 +25,8 @@
 //!
 //! Who looks for messages follows each that he has seen to where it is by then, and has it locked until his call ends,
 //! also where it is not for him any more. So what was leased and put back may be passed over as long as a call lasts
-//! that began before it was leased, or that is about its lease and began before it was put back.
+//! that began before it was leased, or that is about its lease and began before it was put back. Where an earlier lease
+//! may have been over, whoever puts back what was leased for too long may be among those.
 //!
 //! # What is promised of leases
 //!
@@ -98,7 +99,7 @@ pub(crate) enum Event {
     Undone { client: ClientId, queue: QueueId, count: u32, goes_on: bool, span: Span },
     /// So may one that was about a lease of this message.
     Locked { id: MessageId, goes_on: bool, span: Span },
-    /// At the end of it nothing goes on any more that its client had given up at the beginning.
+    /// What goes on at the end of it had not begun at its beginning, but for calls for which their clients wait.
     Over { span: Span },
     /// There was no answer, which may have had so many messages, or leased one.
     Lost { client: ClientId, queue: QueueId, count: u32, is_lease: bool, span: Span },

@@ -370,6 +370,15 @@ fn leases_that_cannot_be_are_found_out() {
     for (id, goes_on, begun, ended) in others {
         assert!(with(&[&put_back, &locked(id, goes_on, begun, ended)]).is_err());
     }
+    // Nor while he may who puts back what was leased for too long: he has found that an earlier lease was over.
+    let kept = [&one[..], &two, &leased(1, 1, 1, 4, 5), &leased(1, 1, 2, 6, 7)].concat();
+    let kept = [&kept[..], &released(1, 1, 2, 8, 9)].concat();
+    for (begun, may_be_followed) in [(10, true), (13, false)] {
+        let [passed, had] = [(2, begun), (1, begun + 2)].map(|(id, at)| removed(id, 1, at, at + 1));
+        assert_eq!(with(&[&kept, &passed, &had]).is_ok(), may_be_followed);
+        assert!(with(&[&kept, &passed, &had, &over(7, 9)]).is_err());
+        assert!(with(&[&kept, &passed, &had, &released(1, 1, 1, 5, 6)]).is_err());
+    }
     for look in looks {
         let back = [&one[..], &leased(1, 1, 1, 4, 5), &had, &[look]].concat();
         assert_eq!(with(&[&back]), Ok(()));
@@ -430,6 +439,8 @@ fn leases_that_cannot_be_are_found_out() {
         [&dead[..], &sent(2, DEAD, 2, 3), &removed(2, DEAD, 10, 11), &removed(1, DEAD, 12, 13)];
     let overtaken = overtaken.concat();
     assert_eq!(with(&[&overtaken, &released(1, 1, 1, 5, 6)]), Ok(()));
+    assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]), Ok(()));
+    let overtaken = [&overtaken[..], &released(1, 1, 1, 5, 6)].concat();
     assert!(with(&[&overtaken, &released(1, 1, 2, 8, 9)]).is_err());
     // Unless somebody has followed it there.
     assert_eq!(with(&[&overtaken, &released(1, 1, 2, 8, 9), &follower(5, 1, 6, 11)]), Ok(()));

@@ -115,6 +115,15 @@ impl<'e> Scene<'_, 'e> {
     /// came of his.
     fn is_followed(&self, message: &Message<'_>, stay: Stay, (by, span): (&Event, &Span)) -> bool {
         let Some(leased) = stay.leased else { return false };
+        // As whoever puts back what was leased for too long: an earlier lease that may have been over.
+        let is_over = |number| {
+            !self.calls.released(message.id).iter().any(|released| {
+            matches!(released, Event::Released { attempt, is_sure: true, .. } if *attempt == number)
+        })
+        };
+        if (1..leased.number).any(is_over) && span.begun < self.ends.end(&leased.span, true) {
+            return true;
+        }
         let follows = |other: &Event| {
             let (client, queue, follower, goes_on) = match other {
                 Event::Taken { client, queue, span, .. } => (client, queue, span, false),
