@@ -21,7 +21,8 @@
 //! one explains as many of those that are missing or overtaken as it asked for, among those that it could have
 //! had: of its queue, its client's or nobody's, sent before it can have ended, and not seen by anybody who asked
 //! after that; overtaken while it can have gone on. A lease comes back, so that one of which there is no answer
-//! explains nothing that is missing. A call that was refused explains only what is overtaken.
+//! explains nothing that is missing. A call that was refused explains only what is overtaken. One may have hidden a
+//! message from many; where no one can have, there were more of them.
 //!
 //! Who looks for messages follows each that he has seen to where it is by then, and has it locked until his call ends,
 //! also where it is not for him any more. So what was leased and put back may be passed over as long as a call lasts
@@ -214,7 +215,8 @@ pub(crate) fn verify(events: &[Event]) -> Result<(), String> {
         }
         if message.had.is_none() {
             let acknowledged = unsure.get(message.content).map_or(&[][..], Vec::as_slice);
-            let may_be_had = acknowledged.iter().any(|last| is_last(*last, sightings, message));
+            let may_be_had =
+                acknowledged.iter().any(|last| is_last_seen(*last, sightings, message));
             let is_missing = (message.is_acknowledged || message.is_there) && !may_be_had;
             let after = sightings.iter().map(|sighting| sighting.span.begun).max();
             let gap = Gap { message, kind: Kind::Missing, after, before: None };
@@ -436,7 +438,11 @@ fn unsure(events: &[Event]) -> HashMap<&str, Vec<(u32, Span)>> {
 }
 
 /// Whether nobody has seen the message again after this attempt.
-fn is_last((attempt, asked): (u32, Span), sightings: &[Sighting], message: &Message<'_>) -> bool {
+fn is_last_seen(
+    (attempt, asked): (u32, Span),
+    sightings: &[Sighting],
+    message: &Message<'_>,
+) -> bool {
     let is_alive = message.limit.is_some_and(|limit| attempt <= limit.attempts_max);
     let is_back = |sighting: &Sighting| {
         asked.ended < sighting.span.begun

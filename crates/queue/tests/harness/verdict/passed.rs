@@ -111,17 +111,20 @@ impl<'e> Scene<'_, 'e> {
         self.events.iter().any(hides)
     }
 
+    /// Whether a lease was ended by its client, before it was over.
+    fn is_put_back(&self, message: &Message<'_>, number: u32) -> bool {
+        self.calls.released(message.id).iter().any(|released| {
+            matches!(**released, Event::Released { attempt, is_sure: true, .. } if attempt == number)
+        })
+    }
+
     /// Whether somebody else may have had it locked during the call, who had seen it before it was put back, whatever
     /// came of his.
     fn is_followed(&self, message: &Message<'_>, stay: Stay, (by, span): (&Event, &Span)) -> bool {
         let Some(leased) = stay.leased else { return false };
-        // As whoever puts back what was leased for too long: an earlier lease that may have been over.
-        let is_over = |number| {
-            !self.calls.released(message.id).iter().any(|released| {
-            matches!(released, Event::Released { attempt, is_sure: true, .. } if *attempt == number)
-        })
-        };
-        if (1..leased.number).any(is_over) && span.begun < self.ends.end(&leased.span, true) {
+        let may_be_over = |number| !self.is_put_back(message, number);
+        // The keeper, who has found such a lease to be over before this one began.
+        if (1..leased.number).any(may_be_over) && span.begun < self.ends.end(&leased.span, true) {
             return true;
         }
         let follows = |other: &Event| {
