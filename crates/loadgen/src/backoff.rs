@@ -1,9 +1,9 @@
-//! The wait between two tries to open a connection.
+//! The wait between two tries to open a connection, where clients ask over gRPC.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The first wait, and the longest.
+/// The first wait, and the longest, whatever clients ask over.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 

@@ -186,8 +186,21 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
+    /// Whether anything may still be sent to a client's server, also after the end.
+    fn is_wanted(&self, client: usize) -> bool {
+        let server = self.connections[client].server;
+        let is_due = |server: &Destination| server.arrivals.next_due().is_some();
+        match self.phase {
+            Phase::Running => true,
+            Phase::Draining => self.destinations.get(server).is_some_and(is_due),
+            Phase::Waiting | Phase::Done => false,
+        }
+    }
+
+    /// Not at once, as over gRPC: a server that is just ending may still accept, and nothing else is asked of it
+    /// before it counts as there.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
-        if self.phase == Phase::Running {
+        if self.is_wanted(client) {
             let connection = &mut self.connections[client];
             io.timer(Instant::now() + connection.backoff, RECONNECT | client as u64);
             connection.backoff = (connection.backoff * 2).min(BACKOFF_MAX);

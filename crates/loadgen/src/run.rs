@@ -210,6 +210,8 @@ impl<T: Traffic> Driver for OnReactor<T> {
         let traffic = Arc::new(self.0);
         let config = Config {
             input_bytes_max: traffic.response_bytes_max() + Config::default().read_bytes,
+            // It ends by itself when what is outstanding has been waited for.
+            shutdown_grace: run.plan.drain + Config::default().shutdown_grace,
             ..Config::default()
         };
         let now = Moment::now();

@@ -211,6 +211,26 @@ fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
 }
 
 #[test]
+fn what_was_due_before_the_end_is_sent_over_connections_that_stand_after_it() {
+    let mut server = Memcached::start(&[]);
+    let mut load =
+        Load::start(&[&server], "--clients 2 --rate 50 --seconds 60 --set-get 0:1 --drain-s 60");
+    load.expect("ready");
+    eventually("a first request", || (server.stats()["cmd_get"] > 0).then_some(()));
+    server.kill();
+    while load.expect("window")["connections"] != 0 {}
+    load.signal(libc::SIGTERM);
+    // By then also those have tried in vain who were about to when the end came.
+    for _ in 0..4 {
+        load.expect("window");
+    }
+    server.restart();
+    let outcome = load.finish();
+    assert_eq!(outcome.summary()["unsent"], 0, "{}", outcome.errors);
+    assert!(server.stats()["cmd_get"] > 0);
+}
+
+#[test]
 fn error_answers_are_counted_and_told_once() {
     // With its key and header, a value of 1 MiB exceeds memcached's limit of 1 MiB.
     let server = Memcached::start(&[]);

@@ -162,7 +162,7 @@ impl<T: Traffic> Handler for Clients<T> {
             }
             (END, Phase::Running) => self.drain(io, self.end),
             (DRAIN_OVER, Phase::Draining) => self.give_up_waiting(io),
-            (RECONNECT, Phase::Running) => self.connect(io, which),
+            (RECONNECT, _) if self.is_wanted(which) => self.connect(io, which),
             (THOUGHT, Phase::Running) => self.thought(io, which),
             (ARRIVAL, Phase::Running | Phase::Draining) => self.send_due(io, which),
             _ => {}
