@@ -328,7 +328,7 @@ def test_a_disk_that_stalls_is_nobody_who_goes_on(
     try:
         assert process.wait_ended(timeout_s=60) == 0
         monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
-        with pytest.raises(ProcessError, match="within 0 s: the disk below .* stalls") as ended:
+        with pytest.raises(ProcessError, match=r"within 0 s: the disk below .* stalls") as ended:
             host.close(grace_s=0)
         assert not isinstance(ended.value, UnendedError)
     finally:

@@ -124,7 +124,8 @@ STATIONS = pl.Schema(
 )
 """One row per process and wall-clock second: the state of the process as a service station.
 
-threads_cpu_s is the sum over the process's threads within the window, thread_cpu_max_s the busiest one's.
+threads are those of one kind that serve requests, without what runs beside them, threads_cpu_s is the sum over them
+within the window; thread_cpu_max_s is the busiest one's of all threads.
 Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
 
 Of a store that keeps versions only:
