@@ -400,13 +400,18 @@ class QueueDeployment(Deployment):
             self._claimed = (url, mark)
             try:
                 self._finished(asking, _DATABASE_MADE_S)
-            except ProcessError:
+            except ProcessError as error:
                 # Of a connection that was lost, or somebody who does not end, nobody knows what was made.
-                if asking.poll() == commands_queue.REFUSED or (
-                    asking.poll() == commands_queue.UNCONNECTED and not self._connected
-                ):
-                    self._claimed = None
-                raise
+                is_refused = asking.poll() == commands_queue.REFUSED
+                if not is_refused and (asking.poll() != commands_queue.UNCONNECTED or self._connected):
+                    raise
+                self._claimed = None
+                what, takes = (
+                    ("makes no schema for the messages", "it takes GRANT CREATE ON DATABASE, and that there is none")
+                    if is_refused
+                    else ("lets nobody in", "a password is looked for in PGPASSWORD, PGPASSFILE and ~/.pgpass")
+                )
+                raise ProcessError(f"{url} {what}: {asking.describe()}; {takes}") from error
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Have psql run a script in a database that the lab has started."""
