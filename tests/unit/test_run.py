@@ -806,6 +806,16 @@ def test_what_could_not_be_removed_elsewhere_is_told_whatever_does_not_end(
     assert "refused" in reason and ("release did not end" in reason) != ends
 
 
+def test_it_is_removed_elsewhere_though_an_interrupt_meets_the_first_to_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = tmp_path / "tried"
+    meets = f"case $* in *'CREATE SCHEMA'*);; *) test -e {tried} && exit 0; touch {tried}; kill -INT $$;; esac"
+    experiment, folder = claiming(tmp_path, monkeypatch, meets)
+    Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1)[:1], lambda *_: None)
+    assert Dataset.open(folder.path).points["status"].to_list() == ["done"]
+
+
 @pytest.mark.parametrize("fails_at", ["start", "close"])
 def test_beside_a_fault_it_is_told_what_may_be_left_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
