@@ -170,8 +170,10 @@ fn a_file_that_is_read_only_is_not_served_and_loses_nothing() {
         let refused = serving(&file).output().unwrap();
         let told = String::from_utf8(refused.stderr).unwrap();
         assert_eq!(refused.status.code(), Some(1), "{told}");
-        let expected =
-            "knee-queue: cannot use --database: SQLite: attempt to write a readonly database\n";
+        let expected = format!(
+            "knee-queue: cannot use sqlite:{}: SQLite: attempt to write a readonly database\n",
+            file.display()
+        );
         assert_eq!(told, expected);
         disk.allow_writes(FILE);
         let server = Program::spawn(&mut serving(&file));

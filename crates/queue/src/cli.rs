@@ -213,7 +213,10 @@ impl Refusal {
     fn database(target: &Target, failure: &Failure) -> Refusal {
         let name = match target {
             Target::Postgres(address) => postgres::database_name(address),
-            Target::Sqlite(_) | Target::Null => None,
+            Target::Sqlite(file) => {
+                file.as_deref().map(|file| format!("sqlite:{}", file.display()))
+            }
+            Target::Null => None,
         };
         let name = name.as_deref().unwrap_or("--database");
         Refusal { message: format!("cannot use {name}: {failure}"), code: 1 }

@@ -145,14 +145,15 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
     Ok(Address { config, tls, connect_max, call_max })
 }
 
-/// What to call the database that an address names, `USER@HOST:PORT/DATABASE`. `None` when the address cannot be read, or
-/// where some of that may be of a password: it ends at the first `@`.
+/// What to call the database that an address names, `USER@HOST:PORT/DATABASE`. `None` when the address cannot be read or
+/// has no host, or where some of that may be of a password: it ends at the first `@`.
 #[must_use]
 pub fn database_name(address: &str) -> Option<String> {
     let (text, _) = Settings::take_from(address);
     let config = config(&text).ok()?;
     let [mut host, port, database, user] = wanted(&config);
-    if config.get_password().is_some() || host.contains('@') {
+    let has_none = config.get_hosts().is_empty() && config.get_hostaddrs().is_empty();
+    if has_none || config.get_password().is_some() || host.contains('@') {
         return None;
     }
     match config.get_hosts().first() {
@@ -322,6 +323,7 @@ mod tests {
             "postgresql://me@there:port/db",
             "postgresql://me:se@cret@there/db",
             "postgresql://me@cret@there/db",
+            "postgresql:///db",
             "host=there user=me password=secret",
         ] {
             assert_eq!(database_name(text), None, "{text}");

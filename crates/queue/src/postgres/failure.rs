@@ -17,7 +17,12 @@ pub(super) fn connecting(error: &Error, clear: Option<&Error>) -> Failure {
     let (why, clear) = (text(error), clear.map(text));
     let clear = clear.filter(|clear| *clear != why);
     let clear = clear.map_or(String::new(), |clear| format!("; nor in the clear: {clear}"));
-    let text = format!("cannot connect to the database: {why}{clear}");
+    let lacks = if why.ends_with("password missing") || clear.ends_with("password missing") {
+        "; it is looked for in --database-password-file, PGPASSWORD, PGPASSFILE and ~/.pgpass"
+    } else {
+        ""
+    };
+    let text = format!("cannot connect to the database: {why}{clear}{lacks}");
     match error.code() {
         Some(code) if is_for_the_administrator(code.code()) => Failure::NotAllowed(text),
         _ => Failure::Unavailable(text),
