@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.outages import outages
 from knee.trim import COVERED_S, RUN, trim
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ def observations(dataset: Dataset) -> pl.DataFrame:
                            end, answered or failed; null in a closed loop, and where the load generators do not tell
     late_sends, reconnects, clients_connected
                            what the load generators said of themselves
+    connections_lost       by the clients over the whole run, whether or not made again; null where nobody tells of it
+    connections_missing, outage_s, outage_share
+                           of the clients' connections to whom they ask (:func:`knee.outages.outages`)
     ====================== =====================================================================
     """
     points = dataset.points.filter(pl.col("status") == "done")
@@ -74,6 +78,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         _queues(stations),
         _totals(dataset.windows, points),
         _load_notes(dataset),
+        outages(dataset).select(*RUN, "connections_missing", "outage_s", "outage_share"),
         _think_times(stations),
         _covered(stations),
     ):
@@ -224,6 +229,7 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _load_notes(dataset: Dataset) -> pl.DataFrame:
+    lost = pl.when(pl.col("losses").is_not_null().all()).then(pl.col("losses").sum())
     return (
         dataset.summaries.filter(pl.col("role") == "load")
         .group_by(RUN)
@@ -231,6 +237,7 @@ def _load_notes(dataset: Dataset) -> pl.DataFrame:
             pl.col("clients").sum().alias("clients_connected"),
             pl.col("late_sends").sum(),
             pl.col("reconnects").sum(),
+            (lost if "losses" in dataset.summaries.columns else pl.lit(None, pl.Int64)).alias("connections_lost"),
             pl.when(pl.col("unsent").is_not_null().all()).then(pl.col("unsent").sum()).alias("_unsent"),
         )
     )

@@ -98,13 +98,14 @@ def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
     [
         # A tenth of the clients never started: too few requests for the response time they saw.
         ({"throughput": pl.col("throughput") * 0.9, "clients_connected": pl.col("clients") - 1}, "clients started"),
-        ({"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(1)}, "3 reconnects: requests were lost"),
+        ({"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(1)}, "3 lost connections: requests were lost"),
         # Requests across the ends of a short observation are many where each of them is long.
         ({"throughput": pl.col("throughput") * 0.9, "observed_s": pl.lit(0.05)}, "0.05 s are short beside response"),
         # Late sends are no cause: a response time begins when its request is due.
         ({"throughput": pl.col("throughput") * 0.9, "late_sends": pl.lit(5)}, "not all clients were running"),
         # Without evidence, the direction of the residual decides what to suspect.
         ({"throughput": pl.col("throughput") * 0.9}, "not all clients were running"),
+        ({"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(0)}, "requests that were lost"),
         ({"throughput": pl.col("throughput") * 1.2}, "more requests in flight"),
         ({"middleware_response_ms": pl.col("response_ms") * 1.5}, "clocks that disagree"),
     ],
@@ -123,11 +124,16 @@ def test_a_violation_names_its_likely_cause(table: pl.DataFrame, spoil: dict[str
         # An error is an answer: it counts, with its time.
         ({"throughput": pl.col("throughput") * 0.9, "errors": pl.lit(17)}, "error"),
         # Losses make requests fewer, never more.
-        ({"throughput": pl.col("throughput") * 1.2, "reconnects": pl.lit(3)}, "reconnect"),
+        ({"throughput": pl.col("throughput") * 1.2, "reconnects": pl.lit(3)}, "lost connection"),
         ({"throughput": pl.col("throughput") * 1.2, "clients_connected": pl.col("clients") - 1}, "clients started"),
         ({"throughput": pl.col("throughput") * 0.9, "unsteady": pl.lit(value=False)}, "steady"),
         ({"throughput": pl.col("throughput") * 1.2, "pipeline": pl.lit(1)}, "pipelining"),
-        ({"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(0)}, "requests that were lost"),
+        # Nobody reconnects to a server that stays away.
+        (
+            {"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(0), "connections_missing": pl.lit(0)},
+            "requests that were lost",
+        ),
+        ({"throughput": pl.col("throughput") * 0.9, "connections_lost": pl.lit(0)}, "requests that were lost"),
     ],
 )
 def test_what_the_measurement_excludes_is_no_cause(

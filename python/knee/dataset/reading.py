@@ -12,6 +12,7 @@ import polars as pl
 
 from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WINDOWS, factor_type
 from knee.errors import DatasetError
+from knee.outages import outage_warnings
 from knee.spec import Spec, parse
 from knee.spec.tables import field_path
 
@@ -117,6 +118,7 @@ class Dataset:
         done = self.points.filter(pl.col("status") == "done").height
         if done < planned:
             found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
+        found += outage_warnings(self)
         summaries = self.summaries
         if unsent := summaries["unsent"].sum():
             found.append(f"{unsent} requests of the open loop were due and never sent; give it more clients")

@@ -22,8 +22,11 @@ class Traces:
     """What the repetitions of a point have to say of why they break the law; None where not all of them say it.
 
     runs          how many repetitions there are
-    reconnects    of all of them, as far as they say
-    never_lost    whether all of them say how often their clients reconnected
+    lost          connections of all of them, as far as they say: where they only say how many were made again, those
+    losses_told   whether all of them say how many connections were lost, or how many were made again and missing
+    missing       the most connections that were missing at once
+    outage_s      for how long some were, in all of them
+    unserved      the share by which that makes throughput seem too low, on average
     connected     the fewest clients that started
     declared      clients
     drifted       repetitions that were not steady, as far as that was tested
@@ -35,8 +38,11 @@ class Traces:
     """
 
     runs: int
-    reconnects: int
-    never_lost: bool
+    lost: int
+    losses_told: bool
+    missing: int
+    outage_s: float
+    unserved: float
     connected: int | None
     declared: int
     drifted: int
@@ -59,8 +65,11 @@ def traces(runs: pl.DataFrame) -> dict[int, Traces]:
     cycle_ms = 1000 * pl.col("clients") * column("pipeline").fill_null(1) / pl.col("throughput")
     found = runs.group_by("point").agg(
         pl.len().alias("runs"),
-        column("reconnects").sum().fill_null(0).cast(pl.Int64).alias("reconnects"),
-        known("reconnects").alias("never_lost"),
+        pl.coalesce(column("connections_lost"), column("reconnects")).sum().fill_null(0).cast(pl.Int64).alias("lost"),
+        (known("connections_lost") | (known("reconnects") & known("connections_missing"))).alias("losses_told"),
+        column("connections_missing").max().fill_null(0).cast(pl.Int64).alias("missing"),
+        column("outage_s").sum().fill_null(0).cast(pl.Float64).alias("outage_s"),
+        (1 / (1 - column("outage_share").fill_null(0)) - 1).mean().cast(pl.Float64).alias("unserved"),
         pl.when(known("clients_connected")).then(column("clients_connected").min()).alias("connected"),
         pl.col("clients").max().alias("declared"),
         column("unsteady").sum().fill_null(0).cast(pl.Int64).alias("drifted"),
@@ -82,6 +91,9 @@ def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
     Errors are no cause: an error is an answer, and counts with its time like every other.
     """
     few = throughput_residual > 0
+    # As with requests across the ends, half of what is to be explained: a drift, too, is the outage's then.
+    if few and left.missing > 0 and left.unserved >= throughput_residual / 2:
+        return tuple(_losses(left))
     found = (*(_losses(left) if few else ()), *_drift(left), *_straddling(left, throughput_residual))
     suspects = (*(_too_few(left) if few else _too_many(left)),)
     untested = () if left.steadiness else ("the run is not steady: warm-up was not cut off",)
@@ -98,8 +110,13 @@ def slower_middleware(excess: float) -> str:
 
 def _losses(left: Traces) -> Iterator[str]:
     """Traces of clients that did less than they should have."""
-    if left.reconnects > 0:
-        yield f"{counted(left.reconnects, 'reconnect')}: requests were lost, their time was not counted"
+    if left.missing > 0:
+        yield (
+            f"connections were missing, at the worst {left.missing} of {left.declared}, for {left.outage_s:.3g} s in "
+            f"{counted(left.runs, 'run')}: the server at the other end was gone, and its clients had nobody to ask"
+        )
+    if left.lost > 0:
+        yield f"{counted(left.lost, 'lost connection')}: requests were lost, their time was not counted"
     if left.connected is not None and left.connected < left.declared:
         yield f"only {left.connected} of {left.declared} clients started"
 
@@ -119,8 +136,8 @@ def _straddling(left: Traces, residual: float) -> Iterator[str]:
 
 
 def _too_few(left: Traces) -> Iterator[str]:
-    # Without a reconnect no request was lost for good: its client would have waited for it.
-    lost = "" if left.never_lost else "requests that were lost; "
+    # On a connection that was not lost no request was: its client would have waited for it.
+    lost = "" if left.losses_told else "requests that were lost; "
     yield (
         f"clients spent time ({left.missing_ms:.3g} ms a request) that is in neither response nor think time: "
         f"coordinated omission, where the clock starts when a late request is sent and not when it is due; {lost}or a "

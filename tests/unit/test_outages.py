@@ -1,0 +1,129 @@
+"""Connections that clients lost while they were measured: what is known of them, and what it makes of the laws."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from synthetic import System, synthetic_dataset
+
+from knee.dataset import Dataset
+from knee.laws import laws_of_run
+from knee.observations import observations
+from knee.outages import outage_warnings, outages
+
+ON_LOAD = pl.col("role") == "load"
+
+
+def standing(connections: pl.Expr, reconnects: pl.Expr | None = None, *, clients: int = 8) -> Dataset:
+    """Runs of 30 s, of which 5 to 25 count, whose load generator tells of so many connections in every second."""
+    dataset = synthetic_dataset(System(), (clients,), noise=0.0)
+    reconnects = pl.lit(0) if reconnects is None else reconnects
+    dataset.stations = dataset.stations.with_columns(
+        pl.when(ON_LOAD).then(connections).cast(pl.Int64).alias("connections"),
+        pl.when(ON_LOAD).then(reconnects).cast(pl.Int64).alias("reconnects"),
+    )
+    return dataset
+
+
+def gone(first_s: int, until_s: int, *, repetition: int = 2, left: int = 0, clients: int = 8) -> pl.Expr:
+    """The connections of a repetition in which all but some are missing for so long."""
+    away = (pl.col("elapsed_s") >= first_s) & (pl.col("elapsed_s") < until_s) & (pl.col("repetition") == repetition)
+    return pl.when(away).then(left).otherwise(clients)
+
+
+def cut_off(dataset: Dataset) -> Dataset:
+    """The same where clients without a connection ask nothing."""
+    counted = ["count", "response_sum_ns", "queueing_sum_ns", "service_sum_ns"]
+    missing = dataset.stations.filter(ON_LOAD, pl.col("connections") == 0).select("repetition", "second")
+    there = dataset.windows.join(missing, on=["repetition", "second"], how="anti")
+    assert there.height < dataset.windows.height and set(counted) <= set(there.columns)
+    dataset.windows = there
+    return dataset
+
+
+def test_connections_that_are_missing_in_the_measured_seconds_are_told() -> None:
+    dataset = standing(gone(20, 30))
+    told = outages(dataset).filter(repetition=2).row(0, named=True)
+    assert (told["connections_missing"], told["connections_wanted"], told["outage_s"]) == (8, 8, 5.0)
+    assert told["outage_share"] == pytest.approx(5 / 20)
+    (warning,) = (said for said in dataset.warnings if "connections" in said)
+    assert warning.startswith("In 1 of 3 runs connections were missing, at the worst 8 of 8 for 5 s: the server at the")
+    assert "(points/000-r2/load-0.log names it)" in warning
+
+
+@pytest.mark.parametrize(
+    "connections",
+    [
+        pl.lit(8),
+        # Warm-up and cool-down, and before the start.
+        gone(0, 5),
+        gone(25, 30),
+        # Of a version that did not tell, and of one that tells of more than clients have.
+        pl.lit(None),
+        pl.lit(9),
+    ],
+)
+def test_what_nobody_measured_is_no_outage(connections: pl.Expr) -> None:
+    assert outage_warnings(standing(connections)) == []
+
+
+def test_where_nobody_says_how_many_connections_there_are_nothing_is_known() -> None:
+    dataset = standing(pl.lit(None))
+    assert outages(dataset).is_empty()
+    assert observations(dataset)["connections_missing"].to_list() == [None] * 3
+    dataset = standing(gone(10, 11))
+    dataset.summaries = dataset.summaries.clear()
+    assert outages(dataset).is_empty() and outage_warnings(dataset) == []
+
+
+def test_a_server_that_was_back_within_a_second_is_told_by_its_reconnects() -> None:
+    again = (
+        pl.when((pl.col("elapsed_s") == 12) & (pl.col("repetition") > 1)).then(4 + pl.col("repetition")).otherwise(0)
+    )
+    (warning,) = outage_warnings(standing(pl.lit(8), again))
+    assert warning.startswith("In 2 of 3 runs connections were lost and made again, at the worst 7 by 8 clients: the ")
+    assert "points/000-r3/load-0.log" in warning
+    during_warm_up = pl.when(pl.col("elapsed_s") == 2).then(8).otherwise(0)
+    assert outage_warnings(standing(pl.lit(8), during_warm_up)) == []
+
+
+def test_the_connections_of_several_load_generators_count_together() -> None:
+    dataset = standing(gone(10, 12, left=3))
+    for name in ("stations", "summaries"):
+        frame = getattr(dataset, name)
+        other = frame.filter(ON_LOAD).with_columns(process=pl.lit("load-1"))
+        setattr(dataset, name, pl.concat([frame, other]))
+    # Of the second one all stand.
+    steady = pl.when(pl.col("process") == "load-1").then(8).otherwise(pl.col("connections"))
+    dataset.stations = dataset.stations.with_columns(connections=steady)
+    (warning,) = outage_warnings(dataset)
+    assert "at the worst 5 of 16 for 2 s" in warning and "load-0.log" in warning
+
+
+def test_a_server_that_was_gone_is_the_likely_cause_and_the_only_one_where_it_explains_enough() -> None:
+    dataset = cut_off(standing(gone(15, 30)))
+    violated = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
+    assert violated == [], "of three repetitions one alone shows nothing surely"
+    dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
+    (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
+    assert client.causes == (
+        "connections were missing, at the worst 8 of 8, for 30 s in 3 runs: the server at the other end was gone, and "
+        "its clients had nobody to ask",
+    )
+
+
+def test_a_server_that_was_gone_for_too_short_is_named_first_among_others() -> None:
+    dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
+    once = pl.when(pl.col("elapsed_s") == 20).then(7).otherwise(8)
+    dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(once).cast(pl.Int64).alias("connections"))
+    (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
+    assert client.causes[0].startswith("connections were missing, at the worst 1 of 8, for 3 s in 3 runs")
+    assert len(client.causes) > 1
+
+
+def test_where_summaries_tell_of_lost_connections_they_count() -> None:
+    dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
+    dataset.summaries = dataset.summaries.with_columns(losses=pl.lit(2, pl.Int64))
+    assert observations(dataset)["connections_lost"].to_list() == [2] * 3
+    (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
+    assert client.causes[1:] == ("6 lost connections: requests were lost, their time was not counted",)
