@@ -139,7 +139,8 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
     done = folder.done()
     plan = [run for run in runs(experiment, seed) if (run.point, run.repetition) not in done]
     console = Console(stderr=True)
-    progress = LiveProgress(console, experiment.measure.seconds) if console.is_terminal else PlainProgress(console)
+    measure = experiment.measure
+    progress = LiveProgress(console, measure.seconds) if console.is_terminal else PlainProgress(console, measure)
     resume = f"`knee run --resume {folder.path}`"
 
     def keep_commands(run: Run, started: list[Command]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import suppress
+from statistics import fmean
 from typing import TextIO, cast
 
 from rich.console import Console
@@ -17,33 +18,42 @@ from knee.deployment import Progress
 from knee.design import Run
 from knee.endings import Ending
 from knee.interrupts import interruptible, interruptible_anew
+from knee.spec import Measure
+
+_TOLD_LATE_S = 2, 3
+"""How much later than it began the latest second is told whose requests are all known, at the least and at the most."""
 
 
 class PlainProgress(Progress):
     """A line when a measurement is over: for logs and pipes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, measure: Measure) -> None:
         self._console = console
         self._place = ""
         self._remaining = ""
-        self._latest: int | None = None
+        self._rates: list[int] = []
+        least, most = _TOLD_LATE_S
+        self._from_s = measure.warmup_s + most
+        # Once the clients are done the latest second is the last one, whenever that is told.
+        self._until_s = min(measure.seconds - measure.cooldown_s + least, measure.seconds)
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
         """See Progress."""
         self._place = f"{index}/{total}"
         self._remaining = f"{duration(remaining_s)} left"
-        self._latest = None
+        self._rates = []
 
     def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
         """See Progress."""
-        self._latest = requests_per_s
+        if requests_per_s is not None and self._from_s <= elapsed_s < self._until_s:
+            self._rates.append(requests_per_s)
 
     def end(self, run: Run, outcome: Outcome) -> None:
         """See Progress."""
         if outcome.status != "done":
             how = f"{outcome.status}: {outcome.reason}"
         else:
-            how = "done" if self._latest is None else f"{self._latest:,} requests/s"
+            how = f"about {fmean(self._rates):,.0f} requests/s" if self._rates else "done"
         line = f"{self._place}  {name_of(run)}  {how}  ({self._remaining} when it began)"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 

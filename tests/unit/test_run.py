@@ -232,17 +232,41 @@ def test_populating_large_values_may_take_longer(value_bytes: int | str, expecte
 
 
 @pytest.mark.parametrize(
-    ("rates", "expected"), [((None, 1234), "1,234 requests/s"), ((None,), "done"), ((0,), "0 requests")]
+    ("rates", "expected"),
+    [
+        # By the second in which it is told: 5 s of warm-up are known at 7 s or 8 s, and of the cool-down from 16 s on.
+        ({7.05: 10, 8.02: 1000, 15.04: 2000, 16.01: 10, 19.9: 0}, "about 1,500 requests/s"),
+        ({8.0: 0}, "about 0 requests/s"),
+        ({8.0: None}, "done"),
+        ({3.0: 7, 20: 6904}, "done"),
+        ({}, "done"),
+    ],
 )
-def test_a_rate_that_nobody_knows_is_not_told(rates: tuple[int | None, ...], expected: str) -> None:
+def test_a_finished_line_has_the_rate_of_the_measured_seconds_or_none(
+    rates: dict[float, int | None], expected: str
+) -> None:
     (run, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
     said = StringIO()
-    progress = PlainProgress(Console(file=said))
+    progress = PlainProgress(Console(file=said), spec.Measure(seconds=20, warmup_s=5, cooldown_s=6))
+    for _ in range(2):
+        progress.begin(run, 1, 2, remaining_s=9)
+        for elapsed_s, rate in rates.items():
+            progress.second(elapsed_s, rate)
+        progress.end(run, Outcome("done", start_unix_s=1_700_000_000))
+        progress.begin(run, 1, 2, remaining_s=9)
+        progress.second(10, 77)
+    assert said.getvalue().count(f"repetition 1  {expected}  (0:09 left") == 2
+
+
+def test_without_a_cool_down_what_is_told_at_the_end_is_not_a_rate_of_its_own() -> None:
+    (run, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
+    said = StringIO()
+    progress = PlainProgress(Console(file=said), spec.Measure(seconds=4, warmup_s=0, cooldown_s=0))
     progress.begin(run, 1, 2, remaining_s=9)
-    for rate in rates:
-        progress.second(1.0, rate)
+    for elapsed_s, rate in ((3.0, 100), (4.01, 300), (4, 500)):
+        progress.second(elapsed_s, rate)
     progress.end(run, Outcome("done", start_unix_s=1_700_000_000))
-    assert f"repetition 1  {expected}" in said.getvalue()
+    assert "about 100 requests/s" in said.getvalue()
 
 
 @pytest.mark.parametrize(("took_s", "leads_s"), [(0.1, [0.5002]), (3.0, [0.5002, 6.0])])
@@ -733,7 +757,7 @@ def test_what_was_left_is_told_where_the_manifest_cannot_be_written_either(
     experiment = spec.parse(TEXT, "x.toml")
     folder = RunFolder.create(tmp_path, "x", TEXT)
     said = StringIO()
-    lab = Lab(experiment, 1, folder, LocalHost(), PlainProgress(Console(file=said)))
+    lab = Lab(experiment, 1, folder, LocalHost(), PlainProgress(Console(file=said), experiment.measure))
     monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt) as ended:
         lab.make(runs(experiment, seed=1)[:1], is_full)
