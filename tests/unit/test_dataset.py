@@ -266,6 +266,16 @@ def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolde
     assert wrong.startswith("2 values")
 
 
+def test_requests_never_sent_are_no_reason_for_more_clients_alone(folder: RunFolder, experiment: spec.Spec) -> None:
+    run = runs(experiment, seed=1)[0]
+    folder.point_folder(run)
+    folder.lines_path(run, "load-0").write_text(json.dumps({"type": "summary", "seconds": 3.0, "unsent": 7}) + "\n")
+    folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
+    warning = Dataset.open(folder.path).warnings[-1]
+    assert warning.startswith("7 requests of the open loop were due and never sent, as every connection was full: the ")
+    assert "the rate is more than the system serves, or, where nothing in it was full, takes more clients" in warning
+
+
 def test_what_clients_read_wrongly_of_a_queue_is_messages(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("{ hosts = 2 }", '{ kind = "null" }\n[workload]\nprotocol = "queue"\nverify = true')
     experiment = spec.parse(text, "x.toml")

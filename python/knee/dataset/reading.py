@@ -121,7 +121,10 @@ class Dataset:
         found += outage_warnings(self)
         summaries = self.summaries
         if unsent := summaries["unsent"].sum():
-            found.append(f"{unsent} requests of the open loop were due and never sent; give it more clients")
+            found.append(
+                f"{unsent} requests of the open loop were due and never sent, as every connection was full: the rate "
+                "is more than the system serves, or, where nothing in it was full, takes more clients"
+            )
         if wrong := summaries["wrong_values"].sum():
             is_queue = self.spec.base.workload.protocol == "queue"
             found.append(f"{wrong} {_WRONG_MESSAGES if is_queue else _WRONG_VALUES}")
