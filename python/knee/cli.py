@@ -21,9 +21,10 @@ from knee.commands import Command
 from knee.dataset import Dataset, RunFolder, writing
 from knee.design import Run, runs
 from knee.endings import Ending
-from knee.errors import KneeError, MeasurementsError, SpecError, StorageError
+from knee.errors import DatasetError, KneeError, MeasurementsError, SpecError, StorageError
 from knee.hosts.local import LocalHost
 from knee.interrupts import interruptible_anew, interrupts_deferred, raise_deferred
+from knee.intervals import counted
 from knee.progress import LiveProgress, PlainProgress, duration
 from knee.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
 
@@ -148,7 +149,10 @@ def _measure(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, objec
         folder.write_manifest(manifest)
 
     least = duration(len(plan) * (experiment.measure.seconds + 2))
-    print(f"{experiment.experiment.name}: {len(plan)} measurements, {least} at least, into {folder.path}", flush=True)
+    print(
+        f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, {least} at least, into {folder.path}",
+        flush=True,
+    )
     # Until it is told why it ended, whoever interrupts once more does not take that back.
     with interrupts_deferred():
         try:
@@ -182,8 +186,11 @@ def _tell_failures(tally: Tally, resume: str) -> None:
     reasons = list(dict.fromkeys(reason for _, reason in tally.failed))
     for reason in reasons[:5]:
         print(f"knee: {reason}", file=sys.stderr)
+    them = "it" if len(tally.failed) == 1 else "them"
     total = tally.done + len(tally.failed)
-    print(f"knee: {len(tally.failed)} of {total} measurements failed; {resume} repeats them", file=sys.stderr)
+    print(
+        f"knee: {len(tally.failed)} of {counted(total, 'measurement')} failed; {resume} repeats {them}", file=sys.stderr
+    )
 
 
 # The analyses load scipy and vl-convert, which a command that does not need them should not wait for.
@@ -203,13 +210,21 @@ def _conclude(path: Path) -> None:
     print(f"report: {dataset.report_path}")
 
 
-def _opened(path: Path, renames: list[str] | None) -> Dataset | Measurements:
-    """A run folder, or a table from a file; what was assumed of it is told."""
+def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False) -> Dataset | Measurements:
+    """A run folder, or a table from a file; what was assumed of it is told.
+
+    Raises DatasetError for a folder without a complete run; where such a one will do, `maybe_empty`, it is told.
+    """
     from knee import measurements
 
     if path.is_dir() or not (path.exists() or path.suffix == ".csv"):
         _refuse_renames(renames)
-        return Dataset.open(path)
+        dataset = Dataset.open(path)
+        if (why := dataset.why_empty) is not None:
+            if not maybe_empty:
+                raise DatasetError(f"{path}: {why}")
+            _tell(f"{path}: {why}")
+        return dataset
     found = measurements.read(path, renames or [])
     _tell(*found.notes)
     return found
@@ -234,7 +249,7 @@ def report_command(
     ] = None,
 ) -> None:
     """Write the report of a run or of a CSV, one page that opens without a network."""
-    source = _opened(path, renames)
+    source = _opened(path, renames, maybe_empty=True)
     page = out or (source.report_path if isinstance(source, Dataset) else Path(path.with_suffix(".html").name))
     _write_report(source, page)
     print(page)
@@ -293,12 +308,12 @@ def factorial_command(
     """Say which factor matters, how much and how surely; or audit published effects."""
     from knee import factorial, measurements
 
-    if path.is_dir():
-        _refuse_renames(renames)
-        found = measurements.of_run(Dataset.open(path))
+    source = _opened(path, renames)
+    if isinstance(source, Dataset):
+        found = measurements.of_run(source)
+        _tell(*found.notes)
     else:
-        found = measurements.read(path, renames or [])
-    _tell(*found.notes)
+        found = source
     chosen = factors or list(found.factors)
     if effects is not None:
         if model is not None or responses:
@@ -351,7 +366,7 @@ def diagnose_command(path: _TablePath, renames: _Renames = None) -> None:
     """Say where the knee of a run or of a CSV is and what the bottleneck, with the evidence."""
     from knee import diagnose
 
-    found = diagnose.diagnose(_opened(path, renames))
+    found = diagnose.diagnose(_opened(path, renames, maybe_empty=True))
     _tell(*found.laws.notes)
     print(diagnose.render_text(found))
 

@@ -344,7 +344,7 @@ def test_what_failed_does_not_keep_the_rest_from_being_reported(
     (lab.folder / "bin" / "knee-kv").symlink_to("/bin/false")
     code, said = lab.run("--resume", str(folder), report=True, **environment)
     assert code == 1
-    assert "1 of 1 measurements failed" in said
+    assert "1 of 1 measurement failed" in said
     assert "resumed at" in said and "another programs than it began with" in said
     assert (folder / "report.html").is_file()
 

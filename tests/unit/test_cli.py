@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from knee import cli
+from knee import cli, spec
+from knee.dataset import Outcome, RunFolder
+from knee.design import runs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICKSTART = str(REPOSITORY / "experiments" / "quickstart.toml")
@@ -276,3 +278,49 @@ def test_a_page_in_no_directory_says_to_make_it(knee: Knee, tmp_path: Path) -> N
     done = knee("report", str(DATA / "seed001_figure4.csv"), "--out", str(tmp_path / "absent" / "page.html"))
     assert done.returncode == 1
     assert "make its directory first" in done.stderr
+
+
+EMPTY = """\
+[experiment]
+name = "empty"
+[system]
+load = {}
+store = {}
+[factors]
+"load.clients" = [4, 8]
+"""
+
+
+def without_a_complete_run(folder: Path, *outcomes: Outcome) -> Path:
+    """A run folder of which the first runs ended so."""
+    experiment = spec.parse(EMPTY, "x.toml")
+    empty = RunFolder.create(folder, "empty", EMPTY)
+    empty.write_manifest({"seed": 1, "overrides": {}})
+    for run, outcome in zip(
+        sorted(runs(experiment, 1), key=lambda run: (run.point, run.repetition)), outcomes, strict=False
+    ):
+        empty.record(run, experiment, outcome)
+    return empty.path
+
+
+@pytest.mark.parametrize("command", [["laws"], ["factorial"], ["predict", "--set", "load.clients=9"]])
+def test_a_folder_without_a_complete_run_is_refused_with_the_reason(
+    knee: Knee, tmp_path: Path, command: list[str]
+) -> None:
+    path = without_a_complete_run(tmp_path, Outcome("failed", "store-0 ended"), Outcome("failed", "it was late"))
+    done = knee(command[0], str(path), *command[1:])
+    assert (done.returncode, done.stdout) == (2, "")
+    resume = f"`knee run --resume {path}` repeats them"
+    assert done.stderr == f"knee: {path}: no run is complete: the first failed: store-0 ended; {resume}\n"
+
+
+def test_a_folder_without_a_complete_run_is_diagnosed_and_has_a_report_that_say_so(knee: Knee, tmp_path: Path) -> None:
+    path = without_a_complete_run(tmp_path, Outcome("interrupted", "interrupted"))
+    for command in ("diagnose", "report"):
+        done = knee(command, str(path))
+        assert done.returncode == 0
+        assert f"{path}: no run is complete: the first was interrupted; `knee run --resume {path}`" in done.stderr
+    assert "No run is complete: the first was interrupted" in (path / "report.html").read_text()
+    none = without_a_complete_run(tmp_path)
+    done = knee("laws", str(none))
+    assert done.returncode == 2 and "no run is complete, as none has ended" in done.stderr

@@ -100,6 +100,18 @@ class Dataset:
         return self._table("totals", TOTALS)
 
     @property
+    def why_empty(self) -> str | None:
+        """Why there is nothing to analyse, and the remedy; None where there is something."""
+        if (self.points["status"] == "done").any():
+            return None
+        resume = f"`knee run --resume {self.path}`"
+        if self.points.is_empty():
+            return f"no run is complete, as none has ended; {resume} makes them"
+        first = self.points.row(0, named=True)
+        why = f"failed: {first['reason']}" if first["status"] == "failed" else "was interrupted"
+        return f"no run is complete: the first {why}; {resume} repeats them"
+
+    @property
     def experiment_text(self) -> str | None:
         """The experiment file as it was given; None where there is none."""
         file = self.path / EXPERIMENT
@@ -116,7 +128,9 @@ class Dataset:
         found = [str(note) for note in self.manifest.get("notes", [])]
         planned = self.spec.measure.repetitions * math.prod(len(levels) for levels in self.spec.factors.values())
         done = self.points.filter(pl.col("status") == "done").height
-        if done < planned:
+        if (why := self.why_empty) is not None:
+            found.append(why)
+        elif done < planned:
             found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
         found += outage_warnings(self)
         summaries = self.summaries
