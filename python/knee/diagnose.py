@@ -258,10 +258,10 @@ def _with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
     bottleneck = verdict.bottleneck
     if first is None or any(_is_station(c, first) for c in bottleneck.candidates if c.name in bottleneck.names):
         return verdict
-    said = (
-        f"By service demand {first.station} saturates first: it allows at most "
-        f"{quantity(first.capacity, 'requests/s')}."
-    )
+    # Ours are called "middleware-0's connections" or "the stores"; how somebody else's are, says nothing.
+    several = re.fullmatch(r"(.*'s|the) [^']*s", first.station) is not None
+    verb, they = ("saturate", "they allow") if several else ("saturates", "it allows")
+    said = f"By service demand {first.station} {verb} first: {they} at most {quantity(first.capacity, 'requests/s')}."
     evidence = (*bottleneck.evidence, said)
     if not bottleneck.names:
         return replace(verdict, bottleneck=replace(bottleneck, evidence=evidence))

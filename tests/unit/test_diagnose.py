@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +12,7 @@ from synthetic import System, closed_system, elsewhere, open_loop, pooled, repai
 from knee.asymptotes import Knee, find_knee
 from knee.bottleneck import cpu_shares, find_bottleneck_at_rate, utilizations
 from knee.dataset import Dataset
-from knee.diagnose import VERDICTS_MAX, Diagnosis, Verdict, diagnose, law_lines, render_text
+from knee.diagnose import VERDICTS_MAX, Diagnosis, Verdict, _with_demands, diagnose, law_lines, render_text
 from knee.measurements import parse
 from knee.observations import observations
 
@@ -669,6 +671,27 @@ def test_demands_that_name_another_bottleneck_are_told_and_doubted() -> None:
     assert agreed.bottleneck.names == ("station db",)
     assert not any("By service demand" in line for line in agreed.bottleneck.evidence)
     assert len(agreed.bottleneck.reasons) == len(verdict.bottleneck.reasons) - 1
+
+
+@pytest.mark.parametrize(
+    ("station", "says"),
+    [
+        ("middleware-0's connections", "middleware-0's connections saturate first: they allow at most"),
+        ("load-0's threads", "load-0's threads saturate first: they allow at most"),
+        ("the stores", "the stores saturate first: they allow at most"),
+        ("the host's CPU", "the host's CPU saturates first: it allows at most"),
+        ("bus", "bus saturates first: it allows at most"),
+        ("the bus's lock", "the bus's lock saturates first: it allows at most"),
+    ],
+)
+def test_stations_of_several_saturate_and_one_saturates(station: str, says: str) -> None:
+    found = stations_table(db=1.0, cache=1.4)
+    (verdict,) = found.verdicts
+    (demands,) = found.laws.demands
+    assert demands.bottleneck is not None
+    named = replace(demands, bottleneck=replace(demands.bottleneck, station=station))
+    said = _with_demands(verdict, replace(found.laws, demands=(named,))).bottleneck.evidence[-1]
+    assert says in said
 
 
 def test_demands_tell_of_the_bottleneck_where_no_utilisation_does() -> None:
