@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from loops import SLOTS, fitted, table
-from synthetic import System, synthetic_dataset
+from synthetic import System, elsewhere, synthetic_dataset
 
 from knee import measurements
 from knee.errors import FitError
@@ -353,6 +353,13 @@ def test_what_a_table_cannot_tell_of_the_stages_is_said() -> None:
     found = stage_demands(ROWS)
     assert found.found == ()
     assert "Net-threads: only a run folder" in found.missing and "Servers: only a run folder" in found.missing
+
+
+def test_a_run_folder_without_servers_is_not_taken_for_a_table() -> None:
+    dataset = elsewhere(synthetic_dataset(System(), (4, 16, 24, 48), repetitions=3), "store")
+    found = stage_demands(measurements.of_run(dataset).table, stations(dataset))
+    assert "Servers: there are none, or none that tell of the CPU time of their threads." in found.missing
+    assert "run folder" not in found.missing and "Net-threads" not in found.missing
 
 
 def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:

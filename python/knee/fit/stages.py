@@ -85,8 +85,9 @@ def stage_demands(
         if not known.is_empty():
             found.append(_stage(name, known, each_ms(known, columns), servers, level, seed))
     names = {stage.name for stage in found}
-    lacking = [name for name in NEEDS if name not in names]
-    return Stages(tuple(found), " ".join(f"{name[0].upper()}{name[1:]}: {NEEDS[name]}." for name in lacking))
+    needs = NEEDS if stations is None else {**NEEDS, **_NEEDS_OF_RUN}
+    lacking = {name: why for name, why in needs.items() if name not in names}
+    return Stages(tuple(found), " ".join(f"{name[0].upper()}{name[1:]}: {why}." for name, why in lacking.items()))
 
 
 NEEDS = {
@@ -97,6 +98,12 @@ NEEDS = {
     "servers": "only a run folder has the CPU time of the servers' threads",
 }
 """The stages from the client inwards, and what each takes."""
+
+_NEEDS_OF_RUN = {
+    "net-threads": "there is no middleware, or none that tells of the CPU time of its threads",
+    "servers": "there are none, or none that tell of the CPU time of their threads",
+}
+"""The same where a run folder is given, of what can be missing in one."""
 
 _Each = Callable[[pl.DataFrame, Sequence[str]], Floats]
 
