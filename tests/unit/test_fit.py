@@ -298,6 +298,10 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"clients": 4, "load.clients": 5}, "are the same"),
         ({"clients": 1000, "pipeline": 10_000}, "clients × pipeline: expected at most"),
         ({"colour": 4}, "no model knows what colour does.*expected one of clients, workers, think_ms, pipeline, disk"),
+        ({"load.clints": 32}, r"no model knows what load\.clints does.*: did you mean load\.clients\?"),
+        ({"midleware.workers": 8}, r"did you mean middleware\.workers\?"),
+        ({"disc": "ssd"}, r"did you mean disk\?"),
+        ({"load.hosts": 2}, r"expected one of load\.clients, middleware\.workers, workload\.think_ms, .*, disk"),
         ({"disk": "tape"}, "disk = tape was not measured.*measured were hdd, ssd"),
     ],
 )

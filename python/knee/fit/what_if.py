@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,6 +50,9 @@ PIPELINE = ("pipeline", "workload.pipeline")
 
 THINK_MAX_MS = 10**9
 """Eleven days: of far longer cycles the response time would be lost in the rounding."""
+
+_NEAR = 0.7
+"""How alike two names are of which one may be meant by the other: load.hosts is no slip of load.clients."""
 
 Setting = int | float | str | bool
 
@@ -267,8 +271,11 @@ def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str
 
 def _own(table: pl.DataFrame) -> set[str]:
     """What the models themselves know of, under all of its names."""
-    known = (CLIENTS, WORKERS, THINK, PIPELINE, *([CONNECTIONS] if knows_connections(table) else []))
-    return {name for names in known for name in names}
+    return {name for names in _known(table) for name in names}
+
+
+def _known(table: pl.DataFrame) -> tuple[tuple[str, str], ...]:
+    return (CLIENTS, WORKERS, THINK, PIPELINE, *([CONNECTIONS] if knows_connections(table) else []))
 
 
 def _curve(rows: pl.DataFrame, apart: Sequence[str]) -> Curve:
@@ -290,8 +297,12 @@ def _most_slots(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _chosen(table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str]) -> pl.DataFrame:
     if name not in configuration:
-        known = ", ".join([CLIENTS[0], WORKERS[0], THINK[0], PIPELINE[0], *configuration])
-        raise FitError(f"no model knows what {name} does, and it was no factor: expected one of {known}")
+        # Under the experiment file's names where one of these is meant.
+        which = 1 if "." in name else 0
+        known = [*(names[which] for names in _known(table)), *configuration]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+        raise FitError(f"no model knows what {name} does, and it was no factor: {hint}")
     # Of 2 and 2.0, and of the text 2, nobody says which one is meant.
     rows = table.filter(pl.Series([value == level or str(value) == str(level) for value in table[name]]))
     if rows.is_empty():
