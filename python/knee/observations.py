@@ -229,7 +229,6 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _load_notes(dataset: Dataset) -> pl.DataFrame:
-    lost = pl.when(pl.col("losses").is_not_null().all()).then(pl.col("losses").sum())
     return (
         dataset.summaries.filter(pl.col("role") == "load")
         .group_by(RUN)
@@ -237,7 +236,9 @@ def _load_notes(dataset: Dataset) -> pl.DataFrame:
             pl.col("clients").sum().alias("clients_connected"),
             pl.col("late_sends").sum(),
             pl.col("reconnects").sum(),
-            (lost if "losses" in dataset.summaries.columns else pl.lit(None, pl.Int64)).alias("connections_lost"),
-            pl.when(pl.col("unsent").is_not_null().all()).then(pl.col("unsent").sum()).alias("_unsent"),
+            *(
+                pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(alias)
+                for name, alias in (("losses", "connections_lost"), ("unsent", "_unsent"))
+            ),
         )
     )

@@ -253,14 +253,12 @@ def test_a_line_that_is_none_is_named(folder: RunFolder, experiment: spec.Spec) 
 def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolder, experiment: spec.Spec) -> None:
     run = runs(experiment, seed=1)[0]
     folder.point_folder(run)
-    summary = {
-        "type": "summary",
-        "seconds": 3.0,
-        "wrong_values": 2,
-    }
+    summary = {"type": "summary", "seconds": 3.0, "wrong_values": 2, "losses": 3, "reconnects": 1}
     folder.lines_path(run, "load-0").write_text(json.dumps(summary) + "\n")
     folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
-    note, missing, wrong = Dataset.open(folder.path).warnings
+    dataset = Dataset.open(folder.path)
+    assert dataset.summaries.select("losses", "reconnects").row(0) == (3, 1)
+    note, missing, wrong = dataset.warnings
     assert note == "a note"
     assert missing.startswith("1 of 2 runs are complete")
     assert wrong.startswith("2 values")

@@ -101,6 +101,7 @@ STATIONS = pl.Schema(
         "late_sends": pl.Int64(),
         "late_max_ns": pl.Int64(),
         "wrong_values": pl.Int64(),
+        "losses": pl.Int64(),
         "reconnects": pl.Int64(),
         "thinks": pl.Int64(),
         "think_sum_ns": pl.Int64(),
@@ -183,6 +184,7 @@ SUMMARIES = pl.Schema(
         "late_max_ns": pl.Int64(),
         "unsent": pl.Int64(),
         "wrong_values": pl.Int64(),
+        "losses": pl.Int64(),
         "reconnects": pl.Int64(),
         "evictions": pl.Int64(),
         "servers_ejected": pl.Int64(),
@@ -193,6 +195,7 @@ SUMMARIES = pl.Schema(
 """One row per process that printed its summary: the whole life of the process, nothing trimmed.
 
 bottleneck_* load only: why the generator was itself the limit ("cpu" or "late"), null when it was not
+losses       load only: connections that were lost, reconnects of which were opened again
 unsent       load only: requests of an open loop that were due and never sent, as every connection was full
 servers_*    middleware only: how often servers were taken out, and errors on them, over all its servers
 """
