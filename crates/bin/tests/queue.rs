@@ -335,6 +335,37 @@ fn what_was_due_before_the_end_is_sent_over_connections_that_stand_after_it() {
 }
 
 #[test]
+fn connections_to_a_server_that_dies_and_stays_away_are_counted_as_lost() {
+    // Who thinks for so long asks for nothing until the end.
+    for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
+        let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
+        let flags = format!("queue --server {} --clients 3 --threads 2", server.address());
+        let flags = [flags.as_str(), pace, "--seconds 60 --drain-s 0.1"].join(" ");
+        let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        load.line();
+        server.signal(libc::SIGKILL);
+        server.end();
+        if pace.ends_with(" 1") {
+            let mut losses = 0;
+            load.line_when("each has lost its connection", |line| {
+                losses += line["losses"].as_u64().unwrap();
+                losses == 3
+            });
+        } else {
+            // By the second line what was lost before the first is known.
+            load.line();
+            load.line();
+        }
+        load.signal(libc::SIGTERM);
+        let End { code, lines, errors: told } = load.end();
+        let summary = lines.last().unwrap();
+        assert_eq!(code, Some(0), "{pace}: {told}");
+        let counts = ["losses", "reconnects", "connections"].map(|name| &summary[name]);
+        assert_eq!(counts, [3, 0, 0], "{pace}: {summary}: {told}");
+    }
+}
+
+#[test]
 fn who_is_turned_away_again_and_again_waits_longer_each_time() {
     for pace in ["--think-ms 1", "--rate 100"] {
         // As a server at its limit of clients: they are connected, and cut off before any answer.

@@ -297,6 +297,8 @@ pub struct LoadGauges {
     pub late_max_ns: u64,
     /// Values that were not what the key's value must be.
     pub wrong_values: u64,
+    /// Connections that were lost, whether or not they were opened again.
+    pub losses: u64,
     /// Connections opened again after they had been lost.
     pub reconnects: u64,
     /// Requests sent and not yet answered now.
@@ -344,6 +346,7 @@ impl Reading for LoadGauges {
         self.late_sends += other.late_sends;
         self.late_max_ns = self.late_max_ns.max(other.late_max_ns);
         self.wrong_values += other.wrong_values;
+        self.losses += other.losses;
         self.reconnects += other.reconnects;
         self.in_flight += other.in_flight;
         self.thinks += other.thinks;
@@ -361,6 +364,11 @@ impl Reading for LoadGauges {
                 "knee_wrong_values_total",
                 "Values that were not what the key's value must be.",
                 self.wrong_values as f64,
+            ),
+            Metric::counter(
+                "knee_losses_total",
+                "Connections that were lost, whether or not they were opened again.",
+                self.losses as f64,
             ),
             Metric::counter(
                 "knee_reconnects_total",

@@ -201,13 +201,36 @@ fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
     load.signal(libc::SIGTERM);
     let outcome = load.finish();
     let summary = outcome.summary();
-    assert_eq!(summary["reconnects"], 3, "{}", outcome.errors);
+    assert_eq!((&summary["losses"], &summary["reconnects"]), (&3.into(), &3.into()), "{summary}");
     assert_eq!(summary["connections"], 6);
     let errors = count(summary, "set", "errors") + count(summary, "get", "errors");
     // At most what three clients had in flight.
     assert!(errors <= 3, "{errors}");
     assert!(outcome.errors.contains(&mortal.address.to_string()), "{}", outcome.errors);
     assert!(!outcome.errors.contains(&other.address.to_string()), "{}", outcome.errors);
+}
+
+#[test]
+fn connections_to_a_server_that_dies_and_stays_away_are_counted_as_lost() {
+    for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
+        let mut mortal = Memcached::start(&[]);
+        let other = Memcached::start(&[]);
+        let mut load = Load::start(
+            &[&mortal, &other],
+            &format!("--clients 6 --threads 2 --seconds 60 --drain-s 0.1 {pace}"),
+        );
+        load.expect("ready");
+        load.expect("window");
+        mortal.kill();
+        let mut losses = 0;
+        while losses < 3 {
+            losses += load.expect("window")["losses"].as_u64().unwrap();
+        }
+        load.signal(libc::SIGTERM);
+        let outcome = load.finish();
+        let counts = ["losses", "reconnects", "connections"].map(|name| &outcome.summary()[name]);
+        assert_eq!(counts, [3, 0, 3], "{pace}: {}", outcome.errors);
+    }
 }
 
 #[test]

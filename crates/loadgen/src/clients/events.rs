@@ -140,6 +140,7 @@ impl<T: Traffic> Handler for Clients<T> {
             && let Some(recorder) = &mut self.recorder
         {
             recorder.connections -= 1;
+            recorder.gauges.losses += 1;
         }
         if let Pace::Closed(_) = self.run.plan.pace {
             self.connections[client].stranded += failed;

@@ -392,7 +392,10 @@ impl Thread {
         let is_lost = speaker.standing.borrow_mut().as_mut().is_some_and(Standing::is_lost);
         if is_lost {
             *speaker.standing.borrow_mut() = None;
-            self.record(|recorder| recorder.connections -= 1);
+            self.record(|recorder| {
+                recorder.connections -= 1;
+                recorder.gauges.losses += 1;
+            });
             let address = speaker.address;
             self.run.complaints.tell(format!("lost a connection to {address}"));
         }
@@ -596,6 +599,10 @@ impl Thread {
     }
 
     fn finish(&self) {
+        for speaker in 0..self.speakers.len() {
+            // While nothing is asked of it, nobody notices.
+            self.loses(speaker);
+        }
         let mut destinations = self.destinations.borrow_mut();
         let unsent: u64 = destinations.iter_mut().map(|server| server.arrivals.abandon()).sum();
         self.run.unsent.fetch_add(unsent, Ordering::Relaxed);

@@ -217,6 +217,8 @@ fn a_load_generator_says_whether_it_was_the_bottleneck() {
     recorder.gauges.sent(900_000);
     recorder.gauges.sent(5_000_000);
     recorder.gauges.in_flight = 7;
+    recorder.gauges.losses = 2;
+    recorder.gauges.reconnects = 1;
     let times = LoadTimes { response_ns: u64::MAX };
     recorder.record(Op::Get, &Sample { times, items: 1, misses: 1, ..Sample::default() });
     recorder.finish(clock.at(250));
@@ -233,8 +235,10 @@ fn a_load_generator_says_whether_it_was_the_bottleneck() {
     let lines = json_lines(&sink);
     let [ready, window, summary] = lines.as_slice() else { panic!("{lines:?}") };
     assert_eq!((ready.get("listen"), ready.get("admin")), (None, None));
-    let fields = ["late_sends", "late_max_ns", "wrong_values", "reconnects", "in_flight"];
-    assert_eq!(fields.map(|name| window[name].as_u64().unwrap()), [1, 5_000_000, 0, 0, 7]);
+    let fields = ["late_sends", "late_max_ns", "wrong_values", "losses", "reconnects", "in_flight"];
+    for line in [window, summary] {
+        assert_eq!(fields.map(|name| line[name].as_u64().unwrap()), [1, 5_000_000, 0, 2, 1, 7]);
+    }
     assert_eq!(summary["clients"], 12);
     assert_eq!((&summary["interrupted"], &summary["unsent"]), (&true.into(), &3.into()));
     assert_eq!(summary["bottleneck"], serde_json::json!({"reason": "late", "detail": "1 late"}));

@@ -4,6 +4,7 @@ use super::relay::Relay;
 use super::store::{
     Store, WRITES, count, ended_when_reconnected, errors, finished, load, sum, summary, until,
 };
+use crate::program::{LOAD, Program};
 
 #[test]
 fn a_write_whose_answer_was_lost_is_sent_again_and_made_once() {
@@ -52,6 +53,35 @@ fn a_server_that_dies_and_returns_costs_errors_and_nothing_else() {
         end.errors
     );
     assert!(mortal.stats().reads > 0, "it is asked again once it is back");
+}
+
+#[test]
+fn connections_to_a_server_that_dies_and_stays_away_are_counted_as_lost() {
+    // Who thinks for so long asks for nothing until the end.
+    for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
+        let store = Store::start(&[]);
+        let flags = format!("kv --server {} --clients 3 --threads 2 --mix read:1", store.grpc);
+        let flags = [flags.as_str(), pace, "--seconds 60 --drain-s 0.1"].join(" ");
+        let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        load.line();
+        store.program.signal(libc::SIGKILL);
+        store.program.end();
+        if pace.ends_with(" 1") {
+            let mut losses = 0;
+            load.line_when("each has lost its connection", |line| {
+                losses += line["losses"].as_u64().unwrap();
+                losses == 3
+            });
+        } else {
+            // By the second line what was lost before the first is known.
+            load.line();
+            load.line();
+        }
+        load.signal(libc::SIGTERM);
+        let end = finished(load);
+        let counts = ["losses", "reconnects", "connections"].map(|name| &summary(&end)[name]);
+        assert_eq!(counts, [3, 0, 0], "{pace}: {}", end.errors);
+    }
 }
 
 #[test]

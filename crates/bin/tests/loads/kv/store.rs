@@ -106,7 +106,8 @@ pub(crate) fn ended_when_reconnected(mut load: Program, connections: u64) -> End
     }
     load.signal(libc::SIGTERM);
     let end = finished(load);
-    assert_eq!(summary(&end)["reconnects"], connections, "{}", end.errors);
+    let counts = ["losses", "reconnects"].map(|name| &summary(&end)[name]);
+    assert_eq!(counts, [connections; 2], "{}", end.errors);
     end
 }
 

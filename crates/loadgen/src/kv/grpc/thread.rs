@@ -494,7 +494,10 @@ impl Thread {
     fn lost(&self, link: &Link, why: &str) {
         *link.standing.borrow_mut() = None;
         link.losses.set(link.losses.get() + 1);
-        self.record(|recorder| recorder.connections -= 1);
+        self.record(|recorder| {
+            recorder.connections -= 1;
+            recorder.gauges.losses += 1;
+        });
         self.complain_of_loss(link, why);
     }
 

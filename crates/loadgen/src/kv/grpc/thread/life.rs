@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::task::spawn_local;
 
 use super::super::Told;
-use super::super::link::connect;
-use super::{Phase, Thread};
+use super::super::link::{Standing, connect};
+use super::{IDLE_LOSS, Phase, Thread};
 use crate::error::Error;
 use crate::kv::workload::Workload;
 use crate::run::{Pace, Run};
@@ -163,6 +163,13 @@ impl Thread {
     }
 
     fn finish(&self) {
+        for link in &self.links {
+            // While nothing is asked of it, nobody notices.
+            let is_lost = link.standing.borrow_mut().as_mut().is_some_and(Standing::is_lost);
+            if is_lost {
+                self.lost(link, IDLE_LOSS);
+            }
+        }
         self.run.timed_sends.fetch_add(self.timed_sends.get(), Ordering::Relaxed);
         self.run.own_late_sends.fetch_add(self.own_late_sends.get(), Ordering::Relaxed);
         if let Some(mut recorder) = self.recorder.take() {
