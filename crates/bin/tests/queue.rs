@@ -461,6 +461,21 @@ impl Silent {
 }
 
 #[test]
+fn servers_that_never_answer_are_named() {
+    let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
+    let silent = Silent::new().address;
+    let load = |server: &str| {
+        let flags = format!("queue --server {server} --clients 5 --seconds 1");
+        let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = load(&format!("{},{silent}", server.address()));
+    assert!(told.contains(&silent.to_string()) && told.contains("within 10 s"), "{told}");
+    assert!(!told.contains(server.address()), "{told}");
+}
+
+#[test]
 fn the_load_has_no_flags_that_mean_nothing_to_messages() {
     let rows = [
         ("--seconds 1 --keys 5", "unexpected argument '--keys'"),

@@ -10,8 +10,8 @@ use std::time::Duration;
 pub(crate) enum Error {
     /// A connection failed before the start.
     Connect { server: SocketAddr, why: String },
-    /// Connections neither stood nor failed in time.
-    ConnectTimeout(Duration),
+    /// Connections neither stood nor failed in time: by server, how many of how many.
+    ConnectTimeout { time: Duration, missing: Vec<Missing> },
     /// The process may not open so many connections.
     TooManyClients { clients: u64, open_files_max: u64 },
     /// The agreed start was over when the connections stood.
@@ -28,12 +28,25 @@ pub(crate) enum Error {
     System(io::Error),
 }
 
+/// How many of the connections to a server do not stand.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) server: SocketAddr,
+    pub(crate) missing: u64,
+    pub(crate) wanted: u64,
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Connect { server, why } => write!(f, "no connection to {server}: {why}"),
-            Error::ConnectTimeout(time) => {
-                write!(f, "the servers did not accept all connections within {} s", time.as_secs())
+            Error::ConnectTimeout { time, missing } => {
+                write!(f, "within {} s there was no answer", time.as_secs())?;
+                for (number, Missing { server, missing, wanted }) in missing.iter().enumerate() {
+                    let and = if number == 0 { "" } else { "," };
+                    write!(f, "{and} on {missing} of {wanted} connections to {server}")?;
+                }
+                Ok(())
             }
             Error::TooManyClients { clients, open_files_max } => write!(
                 f,

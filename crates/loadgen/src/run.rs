@@ -13,8 +13,8 @@ use knee_telemetry::{Load, LoadClosing, LoadGauges, Moment, Reporter};
 use crate::bottleneck;
 use crate::clients::Clients;
 use crate::complaints::Complaints;
-use crate::error::Error;
-use crate::open_loop::Rate;
+use crate::error::{Error, Missing};
+use crate::open_loop::{Rate, server_of};
 use crate::schedule::Think;
 use crate::traffic::Traffic;
 
@@ -70,6 +70,8 @@ pub(crate) struct Run {
     pub(crate) start: OnceLock<Instant>,
     /// Each thread tells when its connections stand, or that one does not.
     pub(crate) standing: Sender<Result<(), Error>>,
+    /// By server: connections that stood before the start.
+    stood: Vec<AtomicU64>,
     pub(crate) complaints: Complaints,
     pub(crate) interrupted: AtomicBool,
     /// Requests that were due and never sent, because every connection was full to the end.
@@ -83,6 +85,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(plan: Plan, standing: Sender<Result<(), Error>>) -> Run {
         Run {
+            stood: plan.servers.iter().map(|_| AtomicU64::default()).collect(),
             plan,
             start: OnceLock::new(),
             standing,
@@ -92,6 +95,26 @@ impl Run {
             timed_sends: AtomicU64::new(0),
             own_late_sends: AtomicU64::new(0),
         }
+    }
+
+    /// Another connection to this server stands, before the start.
+    pub(crate) fn stands(&self, server: usize) {
+        self.stood[server].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The servers to which connections do not stand yet.
+    fn missing(&self) -> Vec<Missing> {
+        let servers = self.plan.servers.len();
+        let mut wanted = vec![0; servers];
+        for number in 0..self.plan.clients {
+            wanted[server_of(number, servers)] += 1;
+        }
+        let servers = self.plan.servers.iter().zip(&self.stood).zip(wanted);
+        let servers = servers.map(|((server, stood), wanted)| {
+            let missing = wanted - stood.load(Ordering::Relaxed);
+            Missing { server: *server, missing, wanted }
+        });
+        servers.filter(|server| server.missing > 0).collect()
     }
 
     /// Tells how many requests had no answer when the time for that was over, if there are any.
@@ -165,8 +188,8 @@ pub(crate) fn run(
     let (standing, told) = channel();
     let run = Arc::new(Run::new(plan, standing));
     let driving = driver.start(&run, &mut reporter, parent)?;
-    let start = wait_until_standing(&told, run.plan.threads)
-        .and_then(|()| start_instant(run.plan.start_at_unix_s));
+    let start =
+        wait_until_standing(&told, &run).and_then(|()| start_instant(run.plan.start_at_unix_s));
     let start = match start {
         Ok(start) => start,
         Err(error) => {
@@ -245,12 +268,17 @@ impl Driving for Reacting {
     }
 }
 
-fn wait_until_standing(told: &Receiver<Result<(), Error>>, threads: usize) -> Result<(), Error> {
+fn wait_until_standing(told: &Receiver<Result<(), Error>>, run: &Run) -> Result<(), Error> {
     let deadline = Instant::now() + CONNECT_TIMEOUT;
-    for _ in 0..threads {
+    for _ in 0..run.plan.threads {
         match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(outcome) => outcome?,
-            Err(RecvTimeoutError::Timeout) => return Err(Error::ConnectTimeout(CONNECT_TIMEOUT)),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(Error::ConnectTimeout {
+                    time: CONNECT_TIMEOUT,
+                    missing: run.missing(),
+                });
+            }
             Err(RecvTimeoutError::Disconnected) => return Err(Error::Interrupted),
         }
     }

@@ -31,6 +31,7 @@ impl<T: Traffic> Handler for Clients<T> {
         match (self.phase, self.run.plan.pace) {
             (Phase::Waiting, _) => {
                 self.standing += 1;
+                self.run.stands(connection.server);
                 if self.standing == self.connections.len() {
                     // Without a receiver the run is being given up already.
                     let _ = self.run.standing.send(Ok(()));

@@ -104,8 +104,9 @@ pub(super) async fn register(client: &mut Client) -> Result<Identity, String> {
         Ok(Identity { client: creator, queue })
     };
     let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;
-    let registered = registered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-    registered.map_err(|status| Failure::from(status).text())
+    let registered =
+        registered.map_err(|_| format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))?;
+    registered.map_err(|status: Status| Failure::from(status).text())
 }
 
 /// What a request was answered.

@@ -156,7 +156,7 @@ async fn live(
 
 /// Connects and registers all clients of a thread.
 async fn meet(
-    run: &Run,
+    run: &Arc<Run>,
     workload: Workload,
     everybody: &Everybody,
     number: usize,
@@ -168,7 +168,15 @@ async fn meet(
             let server = open_loop::server_of(number, plan.servers.len());
             let address = plan.servers[server];
             let earlier = everybody.earlier(number);
-            (number, server, address, tokio::spawn(introduce(address, earlier)))
+            let run = Arc::clone(run);
+            let opened = tokio::spawn(async move {
+                let introduced = introduce(address, earlier).await;
+                if introduced.is_ok() {
+                    run.stands(server);
+                }
+                introduced
+            });
+            (number, server, address, opened)
         })
         .collect();
     let mut speakers = Vec::with_capacity(opening.len());

@@ -89,8 +89,17 @@ async fn live(thread: &Rc<Thread>, mut told: watch::Receiver<Told>) {
 impl Thread {
     /// Opens all connections.
     async fn connect(&self) -> Result<(), Error> {
-        let opening: Vec<_> =
-            self.links.iter().map(|link| tokio::spawn(connect(link.address))).collect();
+        let opening = self.links.iter().map(|link| {
+            let (run, server, address) = (Arc::clone(&self.run), link.server, link.address);
+            tokio::spawn(async move {
+                let connected = connect(address).await;
+                if connected.is_ok() {
+                    run.stands(server);
+                }
+                connected
+            })
+        });
+        let opening: Vec<_> = opening.collect();
         for (link, opened) in self.links.iter().zip(opening) {
             let opened = opened.await.unwrap_or_else(|error| Err(error.to_string()));
             let stands = opened.map_err(|why| Error::Connect { server: link.address, why })?;
