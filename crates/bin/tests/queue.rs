@@ -3,6 +3,7 @@
 
 mod program;
 
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use knee_ports::free_address;
-use program::{End, LOAD, PATIENCE, Program, QUEUE, refused};
+use program::{End, KV, LOAD, PATIENCE, Program, QUEUE, refused};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -461,6 +462,32 @@ impl Silent {
 }
 
 #[test]
+fn what_is_no_queue_is_told_of_as_what_it_is() {
+    let store_grpc = free_address();
+    let store = Program::serve(KV, &["--grpc", &store_grpc]);
+    let web = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let mute = answering(b"");
+    let rows = [
+        (&web, " is no knee-queue: it does not speak HTTP/2 but says HTTP/1.1 400 Bad Request\\r"),
+        (&store_grpc, " is no knee-queue: it does not know knee.queue.v1\n"),
+        (
+            &mute,
+            " is no knee-queue, or takes no more clients: it closed the connection without a word\n",
+        ),
+    ];
+    for (address, why) in rows {
+        for flags in ["--seconds 1", "--backlog 5"] {
+            let flags = format!("queue --server {address} {flags}");
+            let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{flags}: {told}");
+            assert!(told.starts_with(&format!("knee-load: {address}{why}")), "{flags}: {told}");
+        }
+    }
+    drop(store);
+}
+
+#[test]
 fn servers_that_never_answer_are_named() {
     let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
     let silent = Silent::new().address;
@@ -473,6 +500,24 @@ fn servers_that_never_answer_are_named() {
     let told = load(&format!("{},{silent}", server.address()));
     assert!(told.contains(&silent.to_string()) && told.contains("within 10 s"), "{told}");
     assert!(!told.contains(server.address()), "{told}");
+}
+
+/// A server that closes every connection once it has heard something and given this answer.
+fn answering(answer: &'static [u8]) -> String {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut client in server.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let _ = client.read(&mut [0; 4096]);
+                let _ = client.write_all(answer);
+                let _ = client.shutdown(Shutdown::Write);
+                // To close it with something unread would take the answer back.
+                let _ = std::io::copy(&mut client, &mut std::io::sink());
+            });
+        }
+    });
+    address
 }
 
 #[test]

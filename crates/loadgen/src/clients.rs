@@ -34,7 +34,7 @@ use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, ela
 
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN};
 use crate::complaints::{SHOWN_BYTES_MAX, WrongValue};
-use crate::error::Error;
+use crate::error::{Error, Unusable};
 use crate::open_loop::{self, Destination};
 use crate::run::{Pace, Run};
 use crate::schedule;
@@ -213,7 +213,8 @@ impl<T: Traffic> Clients<T> {
         match self.phase {
             Phase::Waiting => {
                 // Without a receiver the run is being given up already.
-                let _ = self.run.standing.send(Err(Error::Connect { server, why: why.into() }));
+                let why = Unusable::Unconnected(why.into());
+                let _ = self.run.standing.send(Err(Error::Connect { server, why }));
                 io.stop();
             }
             Phase::Running | Phase::Draining => {

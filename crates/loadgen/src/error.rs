@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Why the load generator gives up.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// A connection failed before the start.
-    Connect { server: SocketAddr, why: String },
+    /// A server could not be asked before the start.
+    Connect { server: SocketAddr, why: Unusable },
     /// Connections neither stood nor failed in time: by server, how many of how many.
     ConnectTimeout { time: Duration, missing: Vec<Missing> },
     /// The process may not open so many connections.
@@ -36,10 +36,42 @@ pub(crate) struct Missing {
     pub(crate) wanted: u64,
 }
 
+/// Why a server cannot be asked.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// There is no connection to it.
+    Unconnected(String),
+    /// It has not answered in time.
+    Silent(Duration),
+    /// It is something else than is wanted.
+    Foreign { wanted: &'static str, why: String },
+    /// It has closed the connection before it said anything.
+    Mute { wanted: &'static str },
+    /// It does not do what is asked of it first.
+    Refuses(String),
+}
+
+impl Unusable {
+    /// Tells it of this server.
+    pub(crate) fn of(&self, server: SocketAddr) -> String {
+        match self {
+            Unusable::Unconnected(why) => format!("no connection to {server}: {why}"),
+            Unusable::Silent(time) => {
+                format!("no answer from {server} within {} s", time.as_secs())
+            }
+            Unusable::Foreign { wanted, why } => format!("{server} is no {wanted}: {why}"),
+            Unusable::Mute { wanted } => format!(
+                "{server} is no {wanted}, or takes no more clients: it closed the connection without a word"
+            ),
+            Unusable::Refuses(what) => format!("{server} refused {what}"),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Connect { server, why } => write!(f, "no connection to {server}: {why}"),
+            Error::Connect { server, why } => f.write_str(&why.of(*server)),
             Error::ConnectTimeout { time, missing } => {
                 write!(f, "within {} s there was no answer", time.as_secs())?;
                 for (number, Missing { server, missing, wanted }) in missing.iter().enumerate() {

@@ -46,9 +46,7 @@ pub(crate) fn backlog(
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
     let clients = runtime.block_on(async {
         tokio::select! {
-            stored = store(server, backlog) => {
-                stored.map_err(|why| Error::Populate { server, why })
-            }
+            stored = store(server, backlog) => stored,
             _ = ended.wait_for(|ended| *ended) => Err(Error::Interrupted),
         }
     })?;
@@ -58,11 +56,12 @@ pub(crate) fn backlog(
     Ok(json!({ "type": "summary", "role": "load", "populate": populate }).to_string())
 }
 
-async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, String> {
-    let mut client = connect(server).await?.client;
+async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, Error> {
+    let unusable = |why| Error::Connect { server, why };
+    let mut standing = connect(server).await.map_err(unusable)?;
     let mut clients = Vec::new();
     for _ in 0..backlog.clients {
-        clients.push(register(&mut client).await?);
+        clients.push(register(&mut standing).await.map_err(unusable)?);
     }
     let Backlog { messages, characters, receivers, seed, .. } = backlog;
     let mut random = Random::stream(seed, 0);
@@ -84,7 +83,8 @@ async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, St
             Outgoing { receiver, queue, content: content(sender, number, characters) }
         });
         let request = SendRequest { sender, messages: outgoing.collect() };
-        client.send(request).await.map_err(|status| Failure::from(status).text())?;
+        let sent = standing.client.send(request).await;
+        sent.map_err(|status| Error::Populate { server, why: Failure::from(status).text() })?;
     }
     Ok(clients)
 }

@@ -6,16 +6,14 @@ use std::net::SocketAddr;
 use knee_rpc::Message as _;
 use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{CreateQueueRequest, ReadAllResponse, RegisterClientRequest, Stored};
-use tokio::net::TcpStream;
-use tonic::codegen::http::Uri;
-use tonic::codegen::http::uri::InvalidUri;
 use tonic::{Code, Status};
 
 use super::Identity;
 use super::talk::Request;
+use crate::error::Unusable;
 use crate::kv::grpc::ANSWER_BYTES_MAX;
 use crate::kv::grpc::connection::Connection;
-use crate::kv::grpc::link::{told, why};
+use crate::kv::grpc::link::{open, told, why};
 use crate::run::CONNECT_TIMEOUT;
 
 /// What stands before every message.
@@ -66,17 +64,10 @@ impl Failure {
 }
 
 /// Connects.
-pub(super) async fn connect(address: SocketAddr) -> Result<Standing, String> {
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, begin(address)).await;
-    connected.unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))
-}
-
-async fn begin(address: SocketAddr) -> Result<Standing, String> {
-    let origin: Uri =
-        format!("http://{address}").parse().map_err(|error: InvalidUri| why(&error))?;
-    let stream = TcpStream::connect(address).await.map_err(|error| why(&error))?;
-    stream.set_nodelay(true).map_err(|error| why(&error))?;
-    let connection = Connection::on(stream).await.map_err(|error| why(&error))?;
+pub(super) async fn connect(address: SocketAddr) -> Result<Standing, Unusable> {
+    let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(address)).await;
+    let (connection, origin) =
+        opened.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))?.map_err(Unusable::Unconnected)?;
     let client = QueueClient::with_origin(connection.clone(), origin);
     Ok(Standing { client: client.max_decoding_message_size(ANSWER_BYTES_MAX), connection })
 }
@@ -85,28 +76,31 @@ async fn begin(address: SocketAddr) -> Result<Standing, String> {
 pub(super) async fn introduce(
     address: SocketAddr,
     identity: Option<Identity>,
-) -> Result<(Standing, Identity), String> {
+) -> Result<(Standing, Identity), Unusable> {
     let mut standing = connect(address).await?;
     if let Some(identity) = identity {
         return Ok((standing, identity));
     }
-    let identity = register(&mut standing.client).await?;
+    let identity = register(&mut standing).await?;
     Ok((standing, identity))
 }
 
 /// Registers a client and makes it a queue of its own.
-pub(super) async fn register(client: &mut Client) -> Result<Identity, String> {
+pub(super) async fn register(standing: &mut Standing) -> Result<Identity, Unusable> {
+    let Standing { client, connection } = standing;
     let register = async {
-        let registered = client.register_client(RegisterClientRequest {}).await?.into_inner();
-        let creator = registered.client;
+        let registered = client.register_client(RegisterClientRequest {}).await;
+        let creator = registered.map_err(|status| (status, "a registration"))?.into_inner().client;
         let request = CreateQueueRequest { creator, ..CreateQueueRequest::default() };
-        let queue = client.create_queue(request).await?.into_inner().queue;
+        let created = client.create_queue(request).await;
+        let queue = created.map_err(|status| (status, "a queue"))?.into_inner().queue;
         Ok(Identity { client: creator, queue })
     };
     let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;
-    let registered =
-        registered.map_err(|_| format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))?;
-    registered.map_err(|status: Status| Failure::from(status).text())
+    let registered = registered.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))?;
+    registered.map_err(|(status, call)| {
+        connection.first_failure(&status, call, "knee-queue", "knee.queue.v1")
+    })
 }
 
 /// What a request was answered.

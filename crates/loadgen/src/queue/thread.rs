@@ -21,7 +21,7 @@ use super::call::{self, Answer, Failure, Standing, connect, introduce};
 use super::talk::{Request, Talk};
 use super::{Everybody, Workload};
 use crate::backoff::Backoff;
-use crate::error::Error;
+use crate::error::{Error, Unusable};
 use crate::kv::grpc::Told;
 use crate::kv::grpc::alarm::Alarms;
 use crate::open_loop::{self, Destination};
@@ -181,7 +181,8 @@ async fn meet(
         .collect();
     let mut speakers = Vec::with_capacity(opening.len());
     for (number, server, address, opened) in opening {
-        let opened = opened.await.unwrap_or_else(|error| Err(error.to_string()));
+        let opened = opened.await;
+        let opened = opened.unwrap_or_else(|error| Err(Unusable::Unconnected(error.to_string())));
         let (standing, identity) = opened.map_err(|why| Error::Connect { server: address, why })?;
         everybody.lock().push(identity.client);
         let random = Random::stream(plan.seed, TALK_STREAMS | number);
@@ -461,7 +462,7 @@ impl Thread {
                         recorder.gauges.reconnects += 1;
                     });
                 }
-                Err(why) => self.run.complaints.tell(format!("no connection to {address}: {why}")),
+                Err(why) => self.run.complaints.tell(why.of(address)),
             }
         }
     }

@@ -3,6 +3,8 @@
 use knee_ports::free_address;
 
 use super::store::{READS, Store, count, errors, finished, run, sum, summary};
+use crate::peers::Memcached;
+use crate::program::{Program, QUEUE};
 
 #[test]
 fn answers_that_are_errors_are_counted_and_told_once() {
@@ -36,6 +38,24 @@ fn a_server_that_is_not_there_or_speaks_something_else_is_named() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(told.contains(&address), "{flags}: {told}");
         assert_eq!(told.lines().count(), 1, "{flags}: {told}");
+    }
+}
+
+#[test]
+fn what_is_no_store_is_told_of_as_what_it_is() {
+    let queue = Program::serve(QUEUE, &["--clients-max", "100", "--database", "null"]);
+    let memcached = Memcached::start(&[]);
+    let rows = [
+        (queue.address().to_owned(), " is no knee-kv: it does not know knee.kv.v1\n"),
+        (memcached.address.to_string(), " is no knee-kv"),
+    ];
+    for (address, why) in rows {
+        for flags in ["--seconds 1 --clients 3", "--populate 1", "--init edges.txt"] {
+            let output = run(&format!("--server {address} {flags}"));
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{flags}: {told}");
+            assert!(told.starts_with(&format!("knee-load: {address}{why}")), "{flags}: {told}");
+        }
     }
 }
 

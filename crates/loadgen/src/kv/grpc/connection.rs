@@ -4,19 +4,26 @@
 //! it writes a call's head and its message apart, which are two packets, and two times that the
 //! server wakes: more than half of the time that a small call costs here.
 
+use std::error::Error as _;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{Builder, SendRequest};
 use h2::{RecvStream, SendStream};
 use http_body::{Body, Frame};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tonic::Status;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
+use tonic::{Code, Status};
+
+use super::link::{told, why};
+use crate::complaints::SHOWN_BYTES_MAX;
+use crate::error::Unusable;
 
 /// What a server may send before it has to wait for this side: a list of a million elements does
 /// not.
@@ -27,12 +34,15 @@ const WINDOW_BYTES: u32 = 16 << 20;
 pub(crate) struct Connection {
     streams: SendRequest<Bytes>,
     lost: Arc<AtomicBool>,
+    first: First,
 }
 
 impl Connection {
     /// Begins to speak on `stream`. A task of the runtime moves the frames, until the connection is
     /// lost or of no more use to anybody.
     pub(crate) async fn on(stream: TcpStream) -> Result<Connection, h2::Error> {
+        let first = First::default();
+        let stream = Heard { stream, first: first.clone() };
         let (streams, frames) = Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
@@ -46,7 +56,33 @@ impl Connection {
             let _ = frames.await;
             losing.store(true, Ordering::Relaxed);
         });
-        Ok(Connection { streams, lost })
+        Ok(Connection { streams, lost, first })
+    }
+
+    /// Why the first call on it has failed, to what ought to be a `wanted` with this service.
+    pub(crate) fn first_failure(
+        &self,
+        status: &Status,
+        call: &str,
+        wanted: &'static str,
+        service: &str,
+    ) -> Unusable {
+        if status.source().is_none() {
+            return match status.code() {
+                Code::Unimplemented => {
+                    Unusable::Foreign { wanted, why: format!("it does not know {service}") }
+                }
+                _ => Unusable::Refuses(format!("{call}: {}", told(status))),
+            };
+        }
+        match self.first.get().map(Vec::as_slice) {
+            None | Some([]) => Unusable::Mute { wanted },
+            Some(said) if is_settings(said) => Unusable::Unconnected(why(status)),
+            Some(said) => Unusable::Foreign {
+                wanted,
+                why: format!("it does not speak HTTP/2 but says {}", said.escape_ascii()),
+            },
+        }
     }
 
     /// Whether nothing can be asked for any more: it is lost, or the server has said that it goes
@@ -56,6 +92,67 @@ impl Connection {
         let mut context = Context::from_waker(Waker::noop());
         self.lost.load(Ordering::Relaxed)
             || matches!(self.streams.poll_ready(&mut context), Poll::Ready(Err(_)))
+    }
+}
+
+/// What the server said first: HTTP/2 begins with settings (RFC 9113, section 3.4).
+type First = Arc<OnceLock<Vec<u8>>>;
+
+/// Whether this begins a frame of settings: of that type, on stream 0 (RFC 9113, sections 4.1 and 6.5).
+fn is_settings(said: &[u8]) -> bool {
+    const SETTINGS: u8 = 4;
+    said.get(3) == Some(&SETTINGS) && said.get(5..9).is_none_or(|stream| stream == [0; 4])
+}
+
+/// A stream, and what came first on it.
+struct Heard {
+    stream: TcpStream,
+    first: First,
+}
+
+impl AsyncRead for Heard {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        self.first.get_or_init(|| {
+            let read = &buffer.filled()[before..];
+            read[..read.len().min(SHOWN_BYTES_MAX)].to_vec()
+        });
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Heard {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

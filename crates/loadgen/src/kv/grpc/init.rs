@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::link::connect;
+use super::link::{Client, Standing, connect};
 use super::message::Failure;
 use crate::error::Error;
 use crate::run::end_with;
@@ -72,7 +72,9 @@ async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Err
     for (index, server) in servers.iter().enumerate() {
         let (server, file) = (*server, file.to_owned());
         loading.spawn(async move {
-            let outcome = load(server, file).await;
+            let Standing { client, .. } =
+                connect(server).await.map_err(|why| Error::Connect { server, why })?;
+            let outcome = load(client, server, file).await;
             outcome.map(|far| (index, server, far)).map_err(|why| Error::Init { server, why })
         });
     }
@@ -96,8 +98,11 @@ async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Err
     Ok(loaded.collect())
 }
 
-async fn load(server: SocketAddr, file: String) -> Result<InitResponse, String> {
-    let mut client = connect(server).await?.client;
+async fn load(
+    mut client: Client,
+    server: SocketAddr,
+    file: String,
+) -> Result<InitResponse, String> {
     let why = |failure: tonic::Status| match Failure::from(failure) {
         Failure::Refused { said, .. } => format!("it answered with {said}"),
         Failure::Lost(why) => why,

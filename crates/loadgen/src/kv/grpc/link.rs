@@ -15,6 +15,7 @@ use super::ANSWER_BYTES_MAX;
 use super::connection::Connection;
 use super::message::Request;
 use crate::backoff::Backoff;
+use crate::error::Unusable;
 use crate::kv::sightings::Sightings;
 use crate::run::CONNECT_TIMEOUT;
 
@@ -69,29 +70,37 @@ impl Link {
 
 /// Connects. A connection stands when a first call has come back: so that a server that speaks
 /// something else is found out, and what both sides make for a connection is made.
-pub(super) async fn connect(address: SocketAddr) -> Result<Standing, String> {
+pub(super) async fn connect(address: SocketAddr) -> Result<Standing, Unusable> {
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, first_call(address)).await;
-    connected.unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))
+    connected.unwrap_or(Err(Unusable::Silent(CONNECT_TIMEOUT)))
 }
 
-async fn first_call(address: SocketAddr) -> Result<Standing, String> {
+async fn first_call(address: SocketAddr) -> Result<Standing, Unusable> {
+    let (connection, origin) = open(address).await.map_err(Unusable::Unconnected)?;
+    let client = KeyValueClient::with_origin(connection.clone(), origin);
+    let mut client = client.max_decoding_message_size(ANSWER_BYTES_MAX);
+    let stats = client.stats(StatsRequest {}).await;
+    stats
+        .map_err(|status| connection.first_failure(&status, "a stats", "knee-kv", "knee.kv.v1"))?;
+    Ok(Standing { client, connection })
+}
+
+/// Opens a connection; with whom calls on it are made.
+pub(crate) async fn open(address: SocketAddr) -> Result<(Connection, Uri), String> {
     let origin: Uri =
         format!("http://{address}").parse().map_err(|error: InvalidUri| why(&error))?;
     let stream = TcpStream::connect(address).await.map_err(|error| why(&error))?;
     stream.set_nodelay(true).map_err(|error| why(&error))?;
     let connection = Connection::on(stream).await.map_err(|error| why(&error))?;
-    let client = KeyValueClient::with_origin(connection.clone(), origin);
-    let mut client = client.max_decoding_message_size(ANSWER_BYTES_MAX);
-    client.stats(StatsRequest {}).await.map_err(|status| match status.source() {
-        Some(_) => why(&status),
-        None => format!("it answered a stats with {}", told(&status)),
-    })?;
-    Ok(Standing { client, connection })
+    Ok((connection, origin))
 }
 
 /// What a server said.
 pub(crate) fn told(status: &tonic::Status) -> String {
-    format!("{:?}: {}", status.code(), status.message())
+    match status.message() {
+        "" => format!("{:?}", status.code()),
+        message => format!("{:?}: {message}", status.code()),
+    }
 }
 
 /// What is at the bottom of an error: the layers above it say no more than that it is one.

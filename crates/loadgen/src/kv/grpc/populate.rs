@@ -73,7 +73,7 @@ async fn fill_all(
     for (index, server) in servers.iter().enumerate() {
         let connected = connect(*server).await;
         let Standing { client, .. } =
-            connected.map_err(|why| Error::Populate { server: *server, why })?;
+            connected.map_err(|why| Error::Connect { server: *server, why })?;
         for _ in 0..BATCHES_IN_FLIGHT {
             let (client, filled) = (client.clone(), Arc::clone(&filled));
             let (server, workload) = (*server, Arc::clone(workload));

@@ -498,10 +498,6 @@ impl Thread {
             recorder.connections -= 1;
             recorder.gauges.losses += 1;
         });
-        self.complain_of_loss(link, why);
-    }
-
-    fn complain_of_loss(&self, link: &Link, why: &str) {
         let server = link.address;
         self.run.complaints.tell(format!("lost a connection to {server}: {why}"));
     }
@@ -521,7 +517,7 @@ impl Thread {
                     });
                     return Some(standing);
                 }
-                Err(why) => self.complain_of_loss(link, &why),
+                Err(why) => self.run.complaints.tell(why.of(link.address)),
             }
         }
         None

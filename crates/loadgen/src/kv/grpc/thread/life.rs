@@ -13,7 +13,7 @@ use tokio::task::spawn_local;
 use super::super::Told;
 use super::super::link::{Standing, connect};
 use super::{IDLE_LOSS, Phase, Thread};
-use crate::error::Error;
+use crate::error::{Error, Unusable};
 use crate::kv::workload::Workload;
 use crate::run::{Pace, Run};
 
@@ -101,7 +101,9 @@ impl Thread {
         });
         let opening: Vec<_> = opening.collect();
         for (link, opened) in self.links.iter().zip(opening) {
-            let opened = opened.await.unwrap_or_else(|error| Err(error.to_string()));
+            let opened = opened.await;
+            let opened =
+                opened.unwrap_or_else(|error| Err(Unusable::Unconnected(error.to_string())));
             let stands = opened.map_err(|why| Error::Connect { server: link.address, why })?;
             *link.standing.borrow_mut() = Some(stands);
             link.backoff.tried(Instant::now());
