@@ -462,6 +462,28 @@ impl Silent {
 }
 
 #[test]
+fn what_is_refused_is_told_of_apart_from_what_has_no_answer() {
+    let server = Program::serve(QUEUE, FEW);
+    // Nobody is registered there.
+    let flags = format!("queue --server {} --as 7:7 --loop send", server.address());
+    let flags = [flags.as_str(), "--think-ms 1 --seconds 60"].join(" ");
+    let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+    load.line_when("something is refused", |line| errors(line) > 0);
+    let address = server.address().to_owned();
+    server.signal(libc::SIGSTOP);
+    load.line_when("a request waits", |line| line["in_flight"] == 1 && has_no_answer(line));
+    server.signal(libc::SIGKILL);
+    load.line_when("it is lost", |line| line["losses"] == 1);
+    load.signal(libc::SIGTERM);
+    let told = load.end().errors;
+    let refused = format!("knee-load: {address} refused a send: NotFound: ");
+    let lost = format!("knee-load: {address} did not answer a send: ");
+    let [first, second, ..] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
+    assert!(first.starts_with(&refused) && second.starts_with(&lost), "{told}");
+    assert!(!told.contains("it answered"), "{told}");
+}
+
+#[test]
 fn what_is_no_queue_is_told_of_as_what_it_is() {
     let store_grpc = free_address();
     let store = Program::serve(KV, &["--grpc", &store_grpc]);

@@ -84,7 +84,10 @@ async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, Er
         });
         let request = SendRequest { sender, messages: outgoing.collect() };
         let sent = standing.client.send(request).await;
-        sent.map_err(|status| Error::Populate { server, why: Failure::from(status).text() })?;
+        sent.map_err(|status| {
+            let why = format!("it {}", Failure::from(status).of("send"));
+            Error::Populate { server, why }
+        })?;
     }
     Ok(clients)
 }

@@ -55,10 +55,19 @@ impl From<Status> for Failure {
 }
 
 impl Failure {
-    pub(super) fn text(self) -> String {
+    /// What the server did to this call.
+    pub(super) fn of(&self, call: &str) -> String {
         match self {
-            Failure::Refused { said, .. } => format!("it answered {said}"),
-            Failure::Lost(why) => why,
+            Failure::Refused { said, .. } => format!("refused a {call}: {said}"),
+            Failure::Lost(why) => format!("did not answer a {call}: {why}"),
+        }
+    }
+
+    /// The same, without the words that need not be the same each time.
+    pub(super) fn kind_of(&self, call: &str) -> String {
+        match self {
+            Failure::Refused { code, .. } => format!("refused a {call}: {code:?}"),
+            Failure::Lost(_) => format!("did not answer a {call}"),
         }
     }
 }

@@ -499,13 +499,10 @@ impl Thread {
             }
             Err(failure) => {
                 self.record_answer(&asked, now, None);
-                let matter =
-                    format!("{} did not answer a {}", self.speakers[via].address, asked.op.name());
-                let kind = match &failure {
-                    Failure::Refused { code, .. } => format!("{matter} but with {code}"),
-                    Failure::Lost(_) => matter.clone(),
-                };
-                self.run.complaints.tell_of(kind, &format!("{matter}: {}", failure.text()));
+                let (address, op) = (self.speakers[via].address, asked.op.name());
+                let matter = format!("{address} {}", failure.kind_of(op));
+                let message = format!("{address} {}", failure.of(op));
+                self.run.complaints.tell_of(matter, &message);
             }
         }
         if !self.runs.get() && self.is_drained() {
