@@ -5,7 +5,7 @@ mod program;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -213,6 +213,45 @@ fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
     assert_eq!(load["ops"]["remove"]["misses"], 0);
     assert!(load["ops"]["read_all"]["items"].as_u64().unwrap() > 10 * count(&load, "read_all"));
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_backlog_that_is_cut_off_says_how_much_of_it_stays() {
+    for signal in [libc::SIGINT, libc::SIGKILL] {
+        let mut server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
+        let load = Command::new(LOAD)
+            .args(["queue", "--server", server.address(), "--backlog", "4000000000"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut counted = 0;
+        server.line_when("three batches are stored", |line| {
+            counted += count(line, "send");
+            counted >= 3
+        });
+        let why = if signal == libc::SIGINT {
+            // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
+            assert_eq!(unsafe { libc::kill(load.id() as libc::pid_t, signal) }, 0);
+            "interrupted: it is not done; ".to_owned()
+        } else {
+            server.signal(signal);
+            format!("populating {} failed: it did not answer a send: ", server.address())
+        };
+        let output = load.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.starts_with(&format!("knee-load: {why}")), "{told}");
+        let (before, after) = told.split_once(" of 4000000000 messages are stored").unwrap();
+        let stored = before.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+        assert_eq!(after, " and stay there, and perhaps 1000 more\n");
+        // Who has asked for another batch has the answer to the one before.
+        assert!(stored >= 1000 * (counted - 1), "{counted}: {told}");
+        if signal == libc::SIGINT {
+            let batches = count(&ended(server), "send");
+            assert!([batches, batches - 1].contains(&(stored / 1000)), "{batches}: {told}");
+        }
+    }
 }
 
 #[test]

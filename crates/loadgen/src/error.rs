@@ -18,6 +18,8 @@ pub(crate) enum Error {
     StartPassed { by: Duration },
     /// A signal came before the connections stood, or before every key was stored.
     Interrupted,
+    /// A signal came while messages were stored.
+    BacklogInterrupted(Left),
     /// A key could not be stored.
     Populate { server: SocketAddr, why: String },
     /// A server did not load a file.
@@ -34,6 +36,23 @@ pub(crate) struct Missing {
     pub(crate) server: SocketAddr,
     pub(crate) missing: u64,
     pub(crate) wanted: u64,
+}
+
+/// What stays in a queue of a backlog that was not stored to its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Left {
+    pub(crate) stored: u64,
+    /// Messages on their way: nobody knows whether they are stored.
+    pub(crate) asked: u64,
+    pub(crate) wanted: u64,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Left { stored, asked, wanted } = self;
+        write!(f, "{stored} of {wanted} messages are stored and stay there")?;
+        if *asked > 0 { write!(f, ", and perhaps {asked} more") } else { Ok(()) }
+    }
 }
 
 /// Why a server cannot be asked.
@@ -91,6 +110,7 @@ impl fmt::Display for Error {
                 by.as_secs_f64()
             ),
             Error::Interrupted => f.write_str("interrupted: it is not done"),
+            Error::BacklogInterrupted(left) => write!(f, "interrupted: it is not done; {left}"),
             Error::Populate { server, why } => write!(f, "populating {server} failed: {why}"),
             Error::Init { server, why } => write!(f, "loading at {server} failed: {why}"),
             Error::Own { what, error } => write!(f, "{what}: {error}"),

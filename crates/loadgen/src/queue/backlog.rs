@@ -1,5 +1,6 @@
 //! The phase that only stores messages: from and to the clients that will ask for some, in batches.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 
 use knee_random::Random;
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use super::call::{Failure, connect, register};
 use super::content::content;
 use super::{Identity, Receivers};
-use crate::error::Error;
+use crate::error::{Error, Left};
 use crate::run::end_with;
 
 /// Messages of a batch, and characters with which one is full: well below the 4 MiB that every server
@@ -33,7 +34,7 @@ pub(crate) struct Backlog {
 /// Stores it through `server`, and returns a summary as a line of JSON, with who the clients are.
 ///
 /// # Errors
-/// When anything is not stored, with the server's answer; when interrupted.
+/// When anything is not stored, with the server's answer; when interrupted; with how much is stored by then.
 pub(crate) fn backlog(
     server: SocketAddr,
     backlog: Backlog,
@@ -44,10 +45,11 @@ pub(crate) fn backlog(
         end.send_replace(true);
     })?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
+    let left = Cell::new(Left { wanted: backlog.messages, ..Left::default() });
     let clients = runtime.block_on(async {
         tokio::select! {
-            stored = store(server, backlog) => stored,
-            _ = ended.wait_for(|ended| *ended) => Err(Error::Interrupted),
+            stored = store(server, backlog, &left) => stored,
+            _ = ended.wait_for(|ended| *ended) => Err(Error::BacklogInterrupted(left.get())),
         }
     })?;
     let servers = [json!({ "address": server, "stored": backlog.messages })];
@@ -56,7 +58,11 @@ pub(crate) fn backlog(
     Ok(json!({ "type": "summary", "role": "load", "populate": populate }).to_string())
 }
 
-async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, Error> {
+async fn store(
+    server: SocketAddr,
+    backlog: Backlog,
+    left: &Cell<Left>,
+) -> Result<Vec<Identity>, Error> {
     let unusable = |why| Error::Connect { server, why };
     let mut standing = connect(server).await.map_err(unusable)?;
     let mut clients = Vec::new();
@@ -68,13 +74,13 @@ async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, Er
     let room = (BATCH_CHARACTERS / characters).max(1) as u64;
     // As everybody later does, each sends messages in its own queue.
     let batch = BATCH_MESSAGES.min(room).min(messages.div_ceil(backlog.clients));
-    let mut stored = 0;
     for &Identity { client: sender, queue } in clients.iter().cycle() {
+        let Left { stored, .. } = left.get();
         if stored == messages {
             break;
         }
         let numbers = stored..messages.min(stored + batch);
-        stored = numbers.end;
+        let asked = numbers.end - stored;
         let outgoing = numbers.map(|number| {
             let receiver = match receivers {
                 Receivers::Itself => sender,
@@ -83,11 +89,18 @@ async fn store(server: SocketAddr, backlog: Backlog) -> Result<Vec<Identity>, Er
             Outgoing { receiver, queue, content: content(sender, number, characters) }
         });
         let request = SendRequest { sender, messages: outgoing.collect() };
+        left.set(Left { asked, ..left.get() });
         let sent = standing.client.send(request).await;
         sent.map_err(|status| {
-            let why = format!("it {}", Failure::from(status).of("send"));
+            let failure = Failure::from(status);
+            let left = match failure {
+                Failure::Refused { .. } => Left { asked: 0, ..left.get() },
+                Failure::Lost(_) => left.get(),
+            };
+            let why = format!("it {}; {left}", failure.of("send"));
             Error::Populate { server, why }
         })?;
+        left.set(Left { stored: stored + asked, asked: 0, ..left.get() });
     }
     Ok(clients)
 }
