@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.dataset import is_run_folder
 from knee.errors import MeasurementsError
 from knee.observations import observations
 from knee.trim import RUN
@@ -132,7 +133,7 @@ def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
     Raises MeasurementsError naming every problem by its line, at most _PROBLEMS_MAX of them.
     """
     if path.suffix == ".toml" and path.is_file():
-        if (path.parent / "manifest.json").is_file():
+        if is_run_folder(path.parent):
             raise MeasurementsError(f"{path}: is what a run folder was measured by: name the folder, {path.parent}")
         raise MeasurementsError(
             f"{path}: is an experiment: `knee run {path}` measures it, into a run folder to be named here"

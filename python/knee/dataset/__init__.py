@@ -20,7 +20,7 @@ All times ending in `_ns` are nanoseconds, `_s` seconds, `second` and `*_unix_s`
 """
 
 from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TABLES, TOTALS, WINDOWS
-from knee.dataset.reading import Dataset
+from knee.dataset.reading import Dataset, is_run_folder
 from knee.dataset.recording import Outcome, RunFolder, unused, writing
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Dataset",
     "Outcome",
     "RunFolder",
+    "is_run_folder",
     "unused",
     "writing",
 ]

@@ -23,6 +23,11 @@ _WRONG_VALUES = "values that clients read were not those that had been written"
 _WRONG_MESSAGES = "answers to clients had messages that were not what had been sent to them, or not in their order"
 
 
+def is_run_folder(path: Path) -> bool:
+    """Whether a run was measured into a folder, or was to be."""
+    return (path / MANIFEST).is_file()
+
+
 class Dataset:
     """What a run measured, as frames with the columns above. Frames are read when first asked for.
 
