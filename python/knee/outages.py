@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def outages(dataset: Dataset) -> pl.DataFrame:
     """What is known of the clients' connections in each finished run, over the trimmed windows.
 
-    A client has one connection. Runs whose load generators do not tell how many stand have no row.
+    A client has one connection. Runs whose load generators do not tell how many stand have no row. One that says that
+    it has lost none has lost none: of a thread that was too late to tell of a second, no connections are counted there.
 
     Returns
     -------
@@ -35,12 +36,19 @@ def outages(dataset: Dataset) -> pl.DataFrame:
     =================== ================================================================
     """
     clients = dataset.summaries.filter(pl.col("role") == "load").select(*RUN, "process", "clients")
+    load = dataset.stations.filter(pl.col("role") == "load")
+    lossless = load.group_by(*RUN, "process").agg((pl.col("losses").sum() == 0) & pl.col("losses").is_not_null().any())
     each = (
-        trim(dataset.stations, dataset.points)
-        .filter(pl.col("role") == "load")
+        trim(load, dataset.points)
         .join(clients, on=[*RUN, "process"])
+        .join(lossless.rename({"losses": "_lossless"}), on=[*RUN, "process"])
         .drop_nulls(["connections", "clients"])
-        .with_columns((pl.col("clients") - pl.col("connections")).clip(0).alias("_missing"))
+        .with_columns(
+            pl.when("_lossless")
+            .then(0)
+            .otherwise((pl.col("clients") - pl.col("connections")).clip(0))
+            .alias("_missing")
+        )
         .with_columns((pl.col("_missing") * pl.col("seconds")).alias("_missing_s"))
     )
     whole = (
@@ -74,14 +82,23 @@ def outages(dataset: Dataset) -> pl.DataFrame:
 def outage_warnings(dataset: Dataset) -> list[str]:
     """A sentence on the runs in which connections were missing, and one on those in which they were made again at once.
 
-    Both are without their full stop, as those of :attr:`knee.dataset.Dataset.warnings`.
+    Only where that has cost something: a server may close connections on which nothing is asked, which are opened when
+    they are wanted. Both are without their full stop, as those of :attr:`knee.dataset.Dataset.warnings`.
     """
-    found = outages(dataset)
-    runs = dataset.points.filter(pl.col("status") == "done").height
-    gone = found.filter(pl.col("connections_missing") > 0).sort("outage_share", descending=True, maintain_order=True)
-    back = found.filter((pl.col("connections_missing") == 0) & (pl.col("connections_remade") > 0)).sort(
-        "connections_remade", descending=True, maintain_order=True
-    )
+    done = dataset.points.filter(pl.col("status") == "done")
+    runs = done.height
+    windows = trim(dataset.windows, dataset.points)
+    failed = windows.filter(pl.col("role") == "load").group_by(RUN).agg(pl.col("errors").sum())
+    unsent = dataset.summaries.filter(pl.col("role") == "load").group_by(RUN).agg(pl.col("unsent").sum())
+    found = outages(dataset).join(done.select(*RUN, "rate"), on=RUN)
+    for costs in (failed, unsent):
+        found = found.join(costs, on=RUN, how="left")
+    is_failing = pl.col("errors").fill_null(0) > 0
+    is_costly = pl.col("rate").is_null() | is_failing | (pl.col("unsent").fill_null(0) > 0)
+    gone = found.filter((pl.col("connections_missing") > 0) & is_costly)
+    gone = gone.sort("outage_share", descending=True, maintain_order=True)
+    back = found.filter((pl.col("connections_missing") == 0) & (pl.col("connections_remade") > 0) & is_failing)
+    back = back.sort("connections_remade", descending=True, maintain_order=True)
     warnings = []
     for rows, what in ((gone, "were missing"), (back, "were lost and made again")):
         if rows.is_empty():
@@ -95,6 +112,7 @@ def outage_warnings(dataset: Dataset) -> list[str]:
         log = f"points/{worst['point']:03d}-r{worst['repetition']}/{worst['outage_process']}.log"
         warnings.append(
             f"In {rows.height} of {runs} run{'s' * (runs != 1)} connections {what}, at the worst {how}: the server at "
-            f"the other end was gone ({log} names it); what was measured then is not the system under that load"
+            f"the other end was gone, or cut them off ({log} may say which); what was measured then is not the system "
+            "under that load"
         )
     return warnings

@@ -116,7 +116,8 @@ def _losses(left: Traces) -> Iterator[str]:
             f"{counted(left.runs, 'run')}: the server at the other end was gone, and its clients had nobody to ask"
         )
     if left.lost > 0:
-        yield f"{counted(left.lost, 'lost connection')}: requests were lost, their time was not counted"
+        lost = counted(left.lost, "lost connection")
+        yield f"{lost}: what was asked on them failed, and no more was until they stood"
     if left.connected is not None and left.connected < left.declared:
         yield f"only {left.connected} of {left.declared} clients started"
 
