@@ -97,6 +97,16 @@ class Bottleneck:
     reasons: tuple[str, ...]
 
 
+_BESIDE_SHARE = 0.1
+
+WORKS_BESIDE = (pl.col("beside_cpu_s").sum() > 0) & (
+    pl.col("beside_cpu_s").sum() >= _BESIDE_SHARE * pl.col("threads_cpu_s").sum()
+)
+"""Whether so much of a process's work is done beside its threads, by nobody knows how many, that they do not tell how
+busy it is: an aggregate over its windows.
+"""
+
+
 def utilizations(dataset: Dataset) -> pl.DataFrame:
     """How busy every resource was in each run, over the trimmed windows.
 
@@ -106,9 +116,9 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     "worker slots": workers_busy_s / (workers · s). "connections": service time less the wait for a connection, over
     (connections · s), :mod:`knee.connections`; absent where nobody waits for one. "commits": share of the time that a
     store was making writes safe, one group after the other; absent where it made none. "thread": CPU time of the
-    process's busiest thread per second, from the process itself or, where it prints nothing, from the probes. "CPU
-    share": CPU time of a store that is confined to a share of the host's processors, over that share. "host CPU": CPU
-    time of all over all cores, less what the hypervisor kept.
+    process's busiest thread per second, from the process itself or, where it prints nothing or works beside its
+    threads, from the probes. "CPU share": CPU time of a store that is confined to a share of the host's processors,
+    over that share. "host CPU": CPU time of all over all cores, less what the hypervisor kept.
     """
     stations = trim(dataset.stations, dataset.points)
     probes = trim(dataset.probes, dataset.points)
@@ -121,7 +131,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         pl.when(pl.col("commits").sum() > 0)
         .then(pl.col("commit_sum_ns").sum() / pl.col("seconds").sum() / 1e9)
         .alias("commits"),
-        pl.when(pl.col("thread_cpu_max_s").is_not_null().any())
+        pl.when(pl.col("thread_cpu_max_s").is_not_null().any() & ~WORKS_BESIDE)
         .then(pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum())
         .alias("thread"),
     )

@@ -82,10 +82,10 @@ def measured(folder: RunFolder, experiment: spec.Spec, run: Run) -> None:
     ("threads", "served"),
     [
         # Of a server without a front over gRPC; of one whose memcached front nobody asks; of nothing.
-        ([("net-0", 0.25), ("net-1", 0.5)], (2, 0.75, 0.5)),
-        ([("net-0", 0.01), ("grpc-0", 0.5), ("grpc-1", 0.75), ("grpc-beside", 1.5)], (2, 1.25, 1.5)),
-        ([("grpc-0", 0.98), ("grpc-beside", 0.0)], (1, 0.98, 0.98)),
-        ([], (None, None, None)),
+        ([("net-0", 0.25), ("net-1", 0.5)], (2, 0.75, 0.5, None)),
+        ([("net-0", 0.01), ("grpc-0", 0.5), ("grpc-1", 0.75), ("grpc-beside", 1.5)], (2, 1.25, 0.75, 1.5)),
+        ([("grpc-0", 0.98), ("grpc-beside", 0.0)], (1, 0.98, 0.98, 0.0)),
+        ([], (None, None, None, None)),
     ],
 )
 def test_the_threads_of_a_station_are_those_that_serve(
@@ -95,7 +95,7 @@ def test_the_threads_of_a_station_are_those_that_serve(
     said = [{"name": name, "cpu_s": cpu_s} for name, cpu_s in threads]
     add_window(rows, {}, {"second": 11, "seconds": 1.0, "threads": said}, 10)
     (station,) = rows["stations"]
-    assert (station["threads"], station["threads_cpu_s"], station["thread_cpu_max_s"]) == served
+    assert tuple(station[name] for name in ("threads", "threads_cpu_s", "thread_cpu_max_s", "beside_cpu_s")) == served
 
 
 def test_lines_become_rows_of_every_table(folder: RunFolder, experiment: spec.Spec) -> None:

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
+from knee.bottleneck import utilizations
 from knee.dataset import Dataset
 from knee.intervals import Interval
 from knee.laws import check_laws, judge, laws_of_run, render_text
@@ -91,6 +92,20 @@ def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
         pl.when(load).then(pl.lit(400 * 2_850_000, pl.Int64)).alias("think_sum_ns"),
     )
     assert observations(dataset)["think_ms"].to_list() == pytest.approx([2.85] * 3)
+
+
+@pytest.mark.parametrize(("share", "tells"), [(0.0, True), (0.05, True), (0.2, False)])
+def test_threads_beside_which_much_is_done_do_not_tell_how_busy_a_process_is(share: float, tells: bool) -> None:
+    dataset = synthetic_dataset(System(), (8,))
+    is_middleware = pl.col("process") == "middleware-0"
+    dataset.stations = dataset.stations.with_columns(
+        pl.when(is_middleware).then(pl.col("threads_cpu_s") * share).alias("beside_cpu_s"),
+        # As if they were idle.
+        pl.when(is_middleware).then(0.0).otherwise(pl.col("thread_cpu_max_s")).alias("thread_cpu_max_s"),
+    )
+    assert ("middleware-0's threads" in stations(dataset)["station"].to_list()) == tells
+    busy = utilizations(dataset).filter(process="middleware-0", resource="thread")["utilization"]
+    assert (busy.max() == 0) == tells
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ STATIONS = pl.Schema(
         "threads": pl.Int64(),
         "threads_cpu_s": pl.Float64(),
         "thread_cpu_max_s": pl.Float64(),
+        "beside_cpu_s": pl.Float64(),
         "connections": pl.Int64(),
         "in_flight": pl.Int64(),
         "late_sends": pl.Int64(),
@@ -125,8 +126,9 @@ STATIONS = pl.Schema(
 )
 """One row per process and wall-clock second: the state of the process as a service station.
 
-threads are those of one kind that serve requests, without what runs beside them, threads_cpu_s is the sum over them
-within the window; thread_cpu_max_s is the busiest one's of all threads.
+threads are those of one kind that serve requests, threads_cpu_s is the sum over them within the window;
+thread_cpu_max_s is the busiest one's of all of these kinds. beside_cpu_s is the sum of all that runs beside them, null
+where there is nobody.
 Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
 
 Of a store that keeps versions only:

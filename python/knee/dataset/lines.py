@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,28 +41,21 @@ def add_window(rows: Rows, of_process: dict[str, Any], window: dict[str, Any], s
     for op, counts in window.get("ops", {}).items():
         rows["windows"].append({**of_process, **when, "op": op, **_known(counts, WINDOWS)})
     station = {**of_process, **when, **_known(window, STATIONS)}
-    threads = window.get("threads", [])
-    used = _serving(threads)
+    kinds: dict[str, list[float]] = {}
+    beside: list[float] = []
+    for thread in window.get("threads", []):
+        kind, _, number = thread["name"].rpartition("-")
+        # Of those nobody says how many threads they are.
+        (beside if number == _BESIDE else kinds.setdefault(kind, [])).append(thread["cpu_s"])
+    # Where a process has several kinds, as a store with two fronts, one's threads do nothing for the other's requests.
+    used = max(kinds.values(), key=lambda used: sum(used) / len(used), default=[])
     station.update(
         threads=len(used) if used else None,
         threads_cpu_s=sum(used) if used else None,
-        thread_cpu_max_s=max((thread["cpu_s"] for thread in threads), default=None),
+        thread_cpu_max_s=max(map(max, kinds.values()), default=None),
+        beside_cpu_s=sum(beside) if beside else None,
     )
     rows["stations"].append(station)
-
-
-def _serving(threads: Iterable[Mapping[str, Any]]) -> list[float]:
-    """CPU seconds of the threads that serve requests, which are those of one kind.
-
-    Where a process has several, as a store with two fronts, one's threads do nothing for the other's requests; and of
-    what runs beside them nobody says how many threads that are.
-    """
-    kinds: dict[str, list[float]] = {}
-    for thread in threads:
-        kind, _, number = thread["name"].rpartition("-")
-        if number != _BESIDE:
-            kinds.setdefault(kind, []).append(thread["cpu_s"])
-    return max(kinds.values(), key=lambda used: sum(used) / len(used), default=[])
 
 
 def add_summary(rows: Rows, of_process: dict[str, Any], summary: dict[str, Any]) -> None:

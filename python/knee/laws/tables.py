@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.bottleneck import OUTSIDERS_MAX, cpu_shares
+from knee.bottleneck import OUTSIDERS_MAX, WORKS_BESIDE, cpu_shares
 from knee.connections import waited_for
 from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL
@@ -100,7 +100,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
             pl.col("workers_busy_s").sum(),
             pl.col("threads").max(),
             pl.col("threads_cpu_s").sum(),
-            pl.col("threads_cpu_s").is_not_null().any().alias("_told"),
+            (pl.col("threads_cpu_s").is_not_null().any() & ~WORKS_BESIDE).alias("_told"),
             pl.col("seconds").sum().alias("_seconds"),
         )
         .join(flows.select(*_PROCESS, "throughput", "queueing_ms", "service_ms"), on=_PROCESS, how="left")
