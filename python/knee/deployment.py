@@ -294,6 +294,13 @@ class Deployment:
                 raise ProcessError(f"{process.command.process} printed no summary: {process.describe()}")
 
 
+_HINTS = {
+    "password": "a password is looked for in PGPASSWORD, PGPASSFILE and ~/.pgpass",
+    "permission denied": "the lab's schema takes GRANT CREATE ON DATABASE",
+}
+"""What to do about what psql says, where that tells of it."""
+
+
 class QueueDeployment(Deployment):
     """The processes of a run of which the clients pass messages."""
 
@@ -410,12 +417,10 @@ class QueueDeployment(Deployment):
                 if not is_refused and (asking.poll() != commands_queue.UNCONNECTED or self._connected):
                     raise
                 self._claimed = None
-                what, takes = (
-                    ("makes no schema for the messages", "it takes GRANT CREATE ON DATABASE, and that there is none")
-                    if is_refused
-                    else ("lets nobody in", "a password is looked for in PGPASSWORD, PGPASSFILE and ~/.pgpass")
-                )
-                raise ProcessError(f"{url} {what}: {asking.describe()}; {takes}") from error
+                what = "makes no schema for the messages" if is_refused else "cannot be connected to"
+                said = asking.describe()
+                hints = (hint for found, hint in _HINTS.items() if found in said)
+                raise ProcessError("; ".join([f"{url} {what}: {said}", *hints])) from error
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Have psql run a script in a database that the lab has started."""
