@@ -142,6 +142,10 @@ def test_who_asks_a_database_elsewhere_is_named_and_has_his_password_elsewhere()
     assert "store.user and store.database" in refused and "secret" not in refused
     (refused,) = problems(MESSAGES, f"store.adress={url}")
     assert "did you mean" in refused and "secret" not in refused
+    elsewhere = ("store.password=secret", f"store.kind={url}", "store.adress=host=h password=secret", f"store={url}")
+    for override in (*elsewhere, f"workload.characters={url}", f"middleware.workers=[{url}, 2]"):
+        told = problems(MESSAGES, override)
+        assert told and "secret" not in "".join(told), told
     stored = 'kind = "postgresql"'
     for field in ("address", "user", "database"):
         told = problems(changed(MESSAGES, stored, f"{stored}, {field} = {url}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -137,16 +138,16 @@ class _Reader:
             if name not in tables:
                 self._problem((name,), "no such table" + _nearest(name, tables))
             elif not isinstance(value, dict):
-                self._problem((name,), f"should be a table, not {value!r}")
+                self._problem((name,), f"should be a table{_but_is(name, value)}")
         if "system" not in self._document:
             self._problem(("system",), "missing: a table with the tiers load and store")
         workload = self._document.get("workload")
         if isinstance(workload, dict) and not isinstance(workload.get("graph", {}), dict):
-            self._problem(("workload", "graph"), f"should be a table, not {workload['graph']!r}")
+            self._problem(("workload", "graph"), f"should be a table{_but_is('graph', workload['graph'])}")
         system = self._document.get("system")
         for name, tier in system.items() if isinstance(system, dict) else ():
             if name in TIERS and not isinstance(tier, dict):
-                self._problem(("system", name), f"should be a table, not {tier!r}")
+                self._problem(("system", name), f"should be a table{_but_is(name, tier)}")
 
     def _apply_overrides(self) -> None:
         """Lay the overrides over the document.
@@ -163,9 +164,7 @@ class _Reader:
         for name, value in self._overrides.items():
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
-            # In an address of a database there may be a password, whatever it was meant to set.
-            is_told = path[-1] not in _OF_A_DATABASE and "@" not in str(value)
-            flag = f"--set {name}={value if is_told else '…'}"
+            flag = f"--set {name}={'…' if _may_be_secret(path[-1], value) else value}"
             if short not in known:
                 self._problems.setdefault(f"{flag}: no such name{_nearest(short, known)}", 0)
             elif isinstance(value, list) and path[-1] != "address":
@@ -199,11 +198,11 @@ class _Reader:
             elif name not in names:
                 self._problem(path, "no such factor" + _nearest(name, names))
             elif not isinstance(levels, list) or not levels:
-                self._problem(path, f"should be a list of at least one level, not {levels!r}")
+                self._problem(path, f"should be a list of at least one level{_but_is(name, levels)}")
             elif not all(isinstance(level, Level) for level in levels):
                 self._problem(path, "should be a list of plain values")
             elif len({(type(level), level) for level in levels}) < len(levels):
-                self._problem(path, f"should have different levels, not {levels!r}")
+                self._problem(path, f"should have different levels{_but_is(name, levels)}")
             elif "address" in self._tier(name.split(".")[0]):
                 self._problem(path, "cannot vary: this tier already runs elsewhere (address = …)")
             elif name == "workload.backlog" and len(levels) > 1 and "address" in self._tier("middleware"):
@@ -329,7 +328,10 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 _OF_A_DATABASE = ("address", "user", "database")
-"""Where somebody may write a password that belongs elsewhere: what he wrote is not repeated."""
+_SECRET = re.compile(r"@|://|passw", re.IGNORECASE)
+"""What is not repeated, as there may be a password in it: what is written there, and what looks like a database's
+address wherever it is.
+"""
 
 _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
@@ -362,15 +364,24 @@ def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
     names = [table.__name__.lower(), *loc]
     for place, expected in _EXPECTED.items():
         if any(tuple(names[i : i + 2]) == place for i in range(len(names) - 1)):
-            is_told = place[-1] not in _OF_A_DATABASE
-            return f"should be {expected}" + (f", not {detail['input']!r}" if is_told else "")
-    message = detail["msg"].replace("Input should be", "should be")
+            return f"should be {expected}{_but_is(place[-1], detail['input'])}"
+    message = str(detail["msg"]).replace("Input should be", "should be")
     if detail["type"] == "literal_error" and isinstance(detail["input"], str):
         choices = [choice.strip("'") for choice in detail["ctx"]["expected"].split(" or ")]
         choices = [part.strip("' ") for choice in choices for part in choice.split(",")]
         near = difflib.get_close_matches(detail["input"], choices, n=1)
-        return f"{message}, not {detail['input']!r}" + (f'; did you mean "{near[0]}"?' if near else "")
-    return f"{message}, not {detail['input']!r}"
+        return message + _but_is(loc[-1], detail["input"]) + (f'; did you mean "{near[0]}"?' if near else "")
+    return message + _but_is(loc[-1] if loc else "", detail["input"])
+
+
+def _but_is(name: object, value: object) -> str:
+    """“, not …” with what was found, where that is nobody's secret."""
+    return "" if _may_be_secret(name, value) else f", not {value!r}"
+
+
+def _may_be_secret(name: object, value: object) -> bool:
+    """Whether somebody may have written a password of a database there, which belongs elsewhere."""
+    return name in _OF_A_DATABASE or _SECRET.search(f"{name} {value}") is not None
 
 
 def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:
