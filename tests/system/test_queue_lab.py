@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -187,11 +186,6 @@ def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     (total,) = dataset.totals.filter(role="load").iter_rows(named=True)
     assert (total["op"], total["errors"]) == (OPERATION, 0)
     assert total["count"] > 0
-    # It tells of its transactions at the end only, and so is told of them: of a second, which may have none where
-    # others keep the machine busy.
-    told = re.search(r" ([\d,]+) requests/s", said)
-    assert told, said
-    counts = dataset.windows.filter(role="load")["count"].to_list()
-    # A second without any has no row.
-    assert int(told[1].replace(",", "")) in counts + [0] * (dataset.spec.measure.seconds - len(counts)), said
+    # It tells of its transactions at the end only, when nobody can say any more how fast it went meanwhile.
+    assert "  repetition 1  done  (" in said
     assert not left_behind(tmp_path)
