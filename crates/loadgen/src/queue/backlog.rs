@@ -93,14 +93,42 @@ async fn store(
         let sent = standing.client.send(request).await;
         sent.map_err(|status| {
             let failure = Failure::from(status);
-            let left = match failure {
-                Failure::Refused { .. } => Left { asked: 0, ..left.get() },
-                Failure::Lost(_) => left.get(),
-            };
-            let why = format!("it {}; {left}", failure.of("send"));
+            let why = format!("it {}; {}", failure.of("send"), left_by(&failure, left.get()));
             Error::Populate { server, why }
         })?;
         left.set(Left { stored: stored + asked, asked: 0, ..left.get() });
     }
     Ok(clients)
+}
+
+/// What a batch leaves that failed so.
+fn left_by(failure: &Failure, left: Left) -> Left {
+    match failure {
+        Failure::Refused { .. } => Left { asked: 0, ..left },
+        Failure::Unknown { .. } | Failure::Lost(_) => left,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::{Code, Status};
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_refused_is_known_not_to_be_stored() {
+        let left = Left { stored: 2000, asked: 1000, wanted: 5000 };
+        let told = |code| {
+            let failure = Failure::from(Status::new(code, "why"));
+            format!("it {}; {}", failure.of("send"), left_by(&failure, left))
+        };
+        let stays = "2000 of 5000 messages are stored and stay there";
+        for code in [Code::NotFound, Code::Unavailable, Code::ResourceExhausted] {
+            assert_eq!(told(code), format!("it refused a send: {code:?}: why; {stays}"));
+        }
+        for code in [Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::Internal] {
+            let unknown = format!("it did not say whether it did a send: {code:?}: why");
+            assert_eq!(told(code), format!("{unknown}; {stays}, and perhaps 1000 more"));
+        }
+    }
 }

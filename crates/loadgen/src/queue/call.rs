@@ -40,6 +40,8 @@ impl Standing {
 pub(super) enum Failure {
     /// The server said something else.
     Refused { code: Code, said: String },
+    /// The server said something that leaves open whether it was done.
+    Unknown { code: Code, said: String },
     /// The connection is of no more use.
     Lost(String),
 }
@@ -47,9 +49,15 @@ pub(super) enum Failure {
 impl From<Status> for Failure {
     fn from(status: Status) -> Failure {
         // What the server says has no further cause here.
-        match status.source() {
-            None => Failure::Refused { code: status.code(), said: told(&status) },
-            Some(_) => Failure::Lost(why(&status)),
+        if status.source().is_some() {
+            return Failure::Lost(why(&status));
+        }
+        let (code, said) = (status.code(), told(&status));
+        match code {
+            Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Internal => {
+                Failure::Unknown { code, said }
+            }
+            _ => Failure::Refused { code, said },
         }
     }
 }
@@ -59,6 +67,7 @@ impl Failure {
     pub(super) fn of(&self, call: &str) -> String {
         match self {
             Failure::Refused { said, .. } => format!("refused a {call}: {said}"),
+            Failure::Unknown { said, .. } => format!("did not say whether it did a {call}: {said}"),
             Failure::Lost(why) => format!("did not answer a {call}: {why}"),
         }
     }
@@ -67,6 +76,9 @@ impl Failure {
     pub(super) fn kind_of(&self, call: &str) -> String {
         match self {
             Failure::Refused { code, .. } => format!("refused a {call}: {code:?}"),
+            Failure::Unknown { code, .. } => {
+                format!("did not say whether it did a {call}: {code:?}")
+            }
             Failure::Lost(_) => format!("did not answer a {call}"),
         }
     }
