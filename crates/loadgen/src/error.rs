@@ -38,7 +38,8 @@ pub(crate) struct Missing {
     pub(crate) wanted: u64,
 }
 
-/// What stays in a queue of a backlog that was not stored to its end.
+/// What stays in a queue of a backlog that was not stored to its end: told after why it was not, and
+/// not at all where nothing stays.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     pub(crate) stored: u64,
@@ -50,7 +51,10 @@ pub(crate) struct Left {
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Left { stored, asked, wanted } = self;
-        write!(f, "{stored} of {wanted} messages are stored and stay there")?;
+        if *stored == 0 && *asked == 0 {
+            return Ok(());
+        }
+        write!(f, "; {stored} of {wanted} messages are stored and stay there")?;
         if *asked > 0 { write!(f, ", and perhaps {asked} more") } else { Ok(()) }
     }
 }
@@ -110,7 +114,7 @@ impl fmt::Display for Error {
                 by.as_secs_f64()
             ),
             Error::Interrupted => f.write_str("interrupted: it is not done"),
-            Error::BacklogInterrupted(left) => write!(f, "interrupted: it is not done; {left}"),
+            Error::BacklogInterrupted(left) => write!(f, "interrupted: it is not done{left}"),
             Error::Populate { server, why } => write!(f, "populating {server} failed: {why}"),
             Error::Init { server, why } => write!(f, "loading at {server} failed: {why}"),
             Error::Own { what, error } => write!(f, "{what}: {error}"),

@@ -93,7 +93,7 @@ async fn store(
         let sent = standing.client.send(request).await;
         sent.map_err(|status| {
             let failure = Failure::from(status);
-            let why = format!("it {}; {}", failure.of("send"), left_by(&failure, left.get()));
+            let why = format!("it {}{}", failure.of("send"), left_by(&failure, left.get()));
             Error::Populate { server, why }
         })?;
         left.set(Left { stored: stored + asked, asked: 0, ..left.get() });
@@ -120,7 +120,7 @@ mod tests {
         let left = Left { stored: 2000, asked: 1000, wanted: 5000 };
         let told = |code| {
             let failure = Failure::from(Status::new(code, "why"));
-            format!("it {}; {}", failure.of("send"), left_by(&failure, left))
+            format!("it {}{}", failure.of("send"), left_by(&failure, left))
         };
         let stays = "2000 of 5000 messages are stored and stay there";
         for code in [Code::NotFound, Code::Unavailable, Code::ResourceExhausted] {
@@ -130,5 +130,16 @@ mod tests {
             let unknown = format!("it did not say whether it did a send: {code:?}: why");
             assert_eq!(told(code), format!("{unknown}; {stays}, and perhaps 1000 more"));
         }
+    }
+
+    #[test]
+    fn where_nothing_is_stored_nothing_is_said_to_stay() {
+        let told = |asked| {
+            let left = Left { asked, wanted: 5000, ..Left::default() };
+            Error::BacklogInterrupted(left).to_string()
+        };
+        assert_eq!(told(0), "interrupted: it is not done");
+        let stays = "0 of 5000 messages are stored and stay there, and perhaps 7 more";
+        assert_eq!(told(7), format!("interrupted: it is not done; {stays}"));
     }
 }
