@@ -528,8 +528,11 @@ fn what_is_no_queue_is_told_of_as_what_it_is() {
     let store = Program::serve(KV, &["--grpc", &store_grpc]);
     let web = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     let mute = answering(b"");
+    // An alert: unexpected_message (RFC 8446, sections 5.1 and 6).
+    let encrypted = answering(b"\x15\x03\x03\0\x02\x02\x0a");
     let rows = [
         (&web, " is no knee-queue: it does not speak HTTP/2 but says HTTP/1.1 400 Bad Request\\r"),
+        (&encrypted, " speaks TLS, which knee-load does not\n"),
         (&store_grpc, " is no knee-queue: it does not know knee.queue.v1\n"),
         (
             &mute,

@@ -68,6 +68,8 @@ pub(crate) enum Unusable {
     Silent(Duration),
     /// It is something else than is wanted.
     Foreign { wanted: &'static str, why: String },
+    /// It speaks TLS, and nothing in the clear.
+    Encrypted,
     /// It has closed the connection before it said anything.
     Mute { wanted: &'static str },
     /// It does not do what is asked of it first.
@@ -83,6 +85,7 @@ impl Unusable {
                 format!("no answer from {server} within {} s", time.as_secs())
             }
             Unusable::Foreign { wanted, why } => format!("{server} is no {wanted}: {why}"),
+            Unusable::Encrypted => format!("{server} speaks TLS, which knee-load does not"),
             Unusable::Mute { wanted } => format!(
                 "{server} is no {wanted}, or takes no more clients: it closed the connection without a word"
             ),

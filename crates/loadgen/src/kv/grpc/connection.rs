@@ -29,6 +29,9 @@ use crate::error::Unusable;
 /// not.
 const WINDOW_BYTES: u32 = 16 << 20;
 
+/// With what TLS answers whatever is not TLS (RFC 8446, section 5.1).
+const TLS_ALERT: u8 = 21;
+
 /// A connection that makes calls. Its clones make theirs on the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
@@ -78,6 +81,7 @@ impl Connection {
         match self.first.get().map(Vec::as_slice) {
             None | Some([]) => Unusable::Mute { wanted },
             Some(said) if is_settings(said) => Unusable::Unconnected(why(status)),
+            Some([TLS_ALERT, ..]) => Unusable::Encrypted,
             Some(said) => Unusable::Foreign {
                 wanted,
                 why: format!("it does not speak HTTP/2 but says {}", said.escape_ascii()),
