@@ -92,6 +92,14 @@ impl Unusable {
             Unusable::Refuses(what) => format!("{server} refused {what}"),
         }
     }
+
+    /// Tells it of this server, which was what is wanted before.
+    pub(crate) fn again_of(&self, server: SocketAddr) -> String {
+        match self {
+            Unusable::Mute { .. } => format!("{server} closed the connection without a word"),
+            _ => self.of(server),
+        }
+    }
 }
 
 impl fmt::Display for Error {

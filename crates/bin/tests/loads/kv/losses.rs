@@ -1,5 +1,7 @@
 //! What a lost connection costs, and what is sent again.
 
+use std::net::TcpListener;
+
 use super::relay::Relay;
 use super::store::{
     Store, WRITES, count, ended_when_reconnected, errors, finished, load, sum, summary, until,
@@ -96,6 +98,25 @@ fn a_connection_that_is_lost_while_nothing_is_waited_for_costs_no_error() {
     let end = ended_when_reconnected(load, 1);
     assert_eq!(errors(summary(&end)), 0, "{}", end.errors);
     assert!(end.errors.contains(&store.grpc), "{}", end.errors);
+}
+
+#[test]
+fn a_server_that_was_there_before_is_not_called_something_else() {
+    let store = Store::start(&[]);
+    let load = store.load("--mix read:1 --think-ms 1 --seconds 60");
+    until("it has read", || store.stats().reads > 0);
+    let Store { program, grpc } = store;
+    program.signal(libc::SIGKILL);
+    program.end();
+    let listener = TcpListener::bind(&grpc).unwrap();
+    // Who comes again has told why it had to.
+    for _ in 0..2 {
+        drop(listener.accept().unwrap());
+    }
+    load.signal(libc::SIGTERM);
+    let told = load.end().errors;
+    assert!(told.contains(&format!(" {grpc} closed the connection without a word\n")), "{told}");
+    assert!(!told.contains("is no knee-kv"), "{told}");
 }
 
 #[test]

@@ -517,7 +517,7 @@ impl Thread {
                     });
                     return Some(standing);
                 }
-                Err(why) => self.run.complaints.tell(why.of(link.address)),
+                Err(why) => self.run.complaints.tell(why.again_of(link.address)),
             }
         }
         None
