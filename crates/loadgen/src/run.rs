@@ -188,8 +188,8 @@ pub(crate) fn run(
     let (standing, told) = channel();
     let run = Arc::new(Run::new(plan, standing));
     let driving = driver.start(&run, &mut reporter, parent)?;
-    let start =
-        wait_until_standing(&told, &run).and_then(|()| start_instant(run.plan.start_at_unix_s));
+    let stand = wait_until_standing(&told, &run, Instant::now() + CONNECT_TIMEOUT);
+    let start = stand.and_then(|()| start_instant(run.plan.start_at_unix_s));
     let start = match start {
         Ok(start) => start,
         Err(error) => {
@@ -268,16 +268,21 @@ impl Driving for Reacting {
     }
 }
 
-fn wait_until_standing(told: &Receiver<Result<(), Error>>, run: &Run) -> Result<(), Error> {
-    let deadline = Instant::now() + CONNECT_TIMEOUT;
+fn wait_until_standing(
+    told: &Receiver<Result<(), Error>>,
+    run: &Run,
+    deadline: Instant,
+) -> Result<(), Error> {
     for _ in 0..run.plan.threads {
         match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(outcome) => outcome?,
             Err(RecvTimeoutError::Timeout) => {
-                return Err(Error::ConnectTimeout {
-                    time: CONNECT_TIMEOUT,
-                    missing: run.missing(),
-                });
+                let missing = run.missing();
+                if !missing.is_empty() {
+                    return Err(Error::ConnectTimeout { time: CONNECT_TIMEOUT, missing });
+                }
+                // The last ones stand by now: their threads are about to tell.
+                told.recv().unwrap_or(Err(Error::Interrupted))?;
             }
             Err(RecvTimeoutError::Disconnected) => return Err(Error::Interrupted),
         }
@@ -295,5 +300,51 @@ fn start_instant(start_at_unix_s: Option<f64>) -> Result<Instant, Error> {
         Ok(ahead) => Ok(now.mono + ahead),
         Err(passed) if passed.duration() <= START_LATE_MAX => Ok(now.mono),
         Err(passed) => Err(Error::StartPassed { by: passed.duration() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn who_stands_at_the_last_moment_is_waited_for_until_that_is_told() {
+        let (standing, told) = channel();
+        let run = Run::new(plan(), standing.clone());
+        let over = Instant::now();
+        let missing = |outcome| match outcome {
+            Err(Error::ConnectTimeout { missing, .. }) => missing,
+            other => panic!("{other:?}"),
+        };
+        let server = run.plan.servers[0];
+        let both = [Missing { server, missing: 2, wanted: 2 }];
+        assert_eq!(missing(wait_until_standing(&told, &run, over)), both);
+        run.stands(0);
+        let one = [Missing { server, missing: 1, wanted: 2 }];
+        assert_eq!(missing(wait_until_standing(&told, &run, over)), one);
+        run.stands(0);
+        let telling = std::thread::spawn(move || {
+            std::thread::yield_now();
+            standing.send(Ok(())).unwrap();
+        });
+        wait_until_standing(&told, &run, over).unwrap();
+        telling.join().unwrap();
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            servers: vec!["127.0.0.1:1".parse().unwrap()],
+            clients: 2,
+            threads: 1,
+            pipeline: 1,
+            pace: Pace::Closed(Think::Never),
+            length: Duration::ZERO,
+            drain: Duration::ZERO,
+            start_at_unix_s: None,
+            seed: 1,
+            verify: false,
+        }
     }
 }
