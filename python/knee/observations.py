@@ -55,9 +55,10 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     store_total            and by stores that clients talk to themselves; null otherwise
     completed_share        of the requests of an open loop that came due in the run, the share that was over before its
                            end, answered or failed; null in a closed loop, and where the load generators do not tell
-    late_sends, reconnects, clients_connected
+    late_sends, clients_connected
                            what the load generators said of themselves
-    connections_lost       by the clients over the whole run, whether or not made again; null where nobody tells of it
+    connections_lost       by the clients, whether or not made again; null where nobody tells of it
+    reconnects             connections that the clients made again; both over the whole run where only totals are told
     connections_missing, outage_s, outage_share
                            of the clients' connections to whom they ask (:func:`knee.outages.outages`)
     ====================== =====================================================================
@@ -77,7 +78,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         _stage_times(windows),
         _queues(stations),
         _totals(dataset.windows, points),
-        _load_notes(dataset),
+        _load_notes(dataset, stations),
         outages(dataset).select(*RUN, "connections_missing", "outage_s", "outage_share"),
         _think_times(stations),
         _covered(stations),
@@ -228,17 +229,30 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _load_notes(dataset: Dataset) -> pl.DataFrame:
+def _load_notes(dataset: Dataset, stations: pl.DataFrame) -> pl.DataFrame:
+    """What the load generators say of themselves, of their connections in the trimmed windows where those tell of it.
+
+    What was lost in warm-up and stood again when it was over is not in what was measured.
+    """
+    lines = stations.filter(pl.col("role") == "load").group_by(RUN).agg(_known_sum("losses"), _known_sum("reconnects"))
     return (
         dataset.summaries.filter(pl.col("role") == "load")
         .group_by(RUN)
         .agg(
             pl.col("clients").sum().alias("clients_connected"),
             pl.col("late_sends").sum(),
-            pl.col("reconnects").sum(),
-            *(
-                pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(alias)
-                for name, alias in (("losses", "connections_lost"), ("unsent", "_unsent"))
-            ),
+            pl.col("reconnects").sum().alias("_reconnects"),
+            _known_sum("losses").alias("_losses"),
+            _known_sum("unsent").alias("_unsent"),
         )
+        .join(lines, on=RUN, how="left")
+        .with_columns(
+            pl.coalesce("losses", "_losses").alias("connections_lost"), pl.coalesce("reconnects", "_reconnects")
+        )
+        .drop("losses", "_losses", "_reconnects")
     )
+
+
+def _known_sum(name: str) -> pl.Expr:
+    """Null where one of those who are asked does not tell."""
+    return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)

@@ -154,3 +154,36 @@ def test_where_summaries_tell_of_lost_connections_they_count() -> None:
     assert observations(dataset)["connections_lost"].to_list() == [2] * 3
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
     assert client.causes[1:] == ("6 lost connections: what was asked on them failed, and no more was until they stood",)
+
+
+@pytest.mark.parametrize("name", ["losses", "reconnects"])
+@pytest.mark.parametrize(("at_s", "told"), [(2, 0), (27, 0), (12, 6)])
+def test_connections_that_were_lost_in_warm_up_or_cool_down_broke_no_law_of_the_rest(
+    name: str, at_s: int, told: int
+) -> None:
+    """Also of a version that only told of those that were made again."""
+    dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
+    lost = pl.when(ON_LOAD).then(2 * (pl.col("elapsed_s") == at_s).cast(pl.Int64))
+    # Who lost connections may have fewer than clients, and these stand.
+    dataset.stations = dataset.stations.with_columns(
+        lost.alias(name), pl.when(ON_LOAD).then(8).cast(pl.Int64).alias("connections")
+    )
+    dataset.summaries = dataset.summaries.with_columns(pl.lit(2, pl.Int64).alias(name))
+    (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
+    causes = [cause for cause in client.causes if "lost connection" in cause]
+    assert [cause.split(":")[0] for cause in causes] == ([f"{told} lost connections"] if told else [])
+    assert "requests that were lost" not in " ".join(client.causes), "they say of each connection what became of it"
+
+
+def test_where_one_of_the_load_generators_tells_only_the_total_it_counts() -> None:
+    dataset = standing(pl.lit(8))
+    second = pl.when(ON_LOAD).then(2 * (pl.col("elapsed_s") == 2).cast(pl.Int64))
+    dataset.stations = dataset.stations.with_columns(second.alias("losses"))
+    dataset.summaries = dataset.summaries.with_columns(losses=pl.lit(2, pl.Int64))
+    for name in ("stations", "summaries"):
+        frame = getattr(dataset, name)
+        other = frame.filter(ON_LOAD).with_columns(process=pl.lit("load-1"))
+        if name == "stations":
+            other = other.with_columns(losses=pl.lit(None, pl.Int64))
+        setattr(dataset, name, pl.concat([frame, other]))
+    assert observations(dataset)["connections_lost"].to_list() == [4] * 3

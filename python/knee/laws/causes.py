@@ -22,7 +22,8 @@ class Traces:
     """What the repetitions of a point have to say of why they break the law; None where not all of them say it.
 
     runs          how many repetitions there are
-    lost          connections of all of them, as far as they say: where they only say how many were made again, those
+    lost          connections of all of them in the measured seconds, as far as they say: where they only say how many
+                  were made again, those, and where they only give totals, of the whole run
     losses_told   whether all of them say how many connections were lost, or how many were made again and missing
     missing       the most connections that were missing at once
     outage_s      for how long some were, in all of them
