@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 
 import numpy as np
@@ -286,7 +287,8 @@ def number(value: float, digits: int = 3) -> str:
         return "0"
     exponent = _exponent(value, digits)
     decimals = max(0, digits - 1 - exponent)
-    return f"{round(value, digits - 1 - exponent):,.{decimals}f}"
+    # A float of 24 digits is no round number, and would show what it is instead.
+    return f"{Decimal(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
 def quantity(interval: Interval, unit: str = "") -> str:

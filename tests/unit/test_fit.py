@@ -3,6 +3,8 @@ what cannot be fitted or asked is named."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -25,7 +27,8 @@ from knee.fit import (
     stage_demands,
 )
 from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1, OpenMMm, ScalabilityLaw
-from knee.intervals import Floats
+from knee.fit.text import forecast_lines, quantity_between
+from knee.intervals import Floats, Interval
 from knee.laws.tables import stations
 from knee.queueing import solve_closed
 
@@ -157,12 +160,32 @@ def test_predictions_beyond_the_measured_say_how_far(systems: list[FittedSystem]
         [Scenario(32.0, 1.0, 0.0, float(SLOTS)), Scenario(640.0, 1.0, 0.0, float(SLOTS))]
     )
     assert inside.outside == ()
-    assert beyond.outside == ("clients: 640 is 10.0 times the largest that was measured",)
+    assert beyond.outside == ("clients: 640 is 10 times the largest that was measured",)
 
 
 def test_far_beyond_the_measured_numbers_are_written_out(systems: list[FittedSystem]) -> None:
     (beyond,) = systems[0].forecasts([Scenario(64_000.0, 1.0, 0.0, float(SLOTS))])
-    assert beyond.outside == ("clients: 64,000 is 1,000.0 times the largest that was measured",)
+    assert beyond.outside == ("clients: 64,000 is 1,000 times the largest that was measured",)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.0, 3.0, "2.00 ms (1.00 to 3.00)"),
+        (0.0, 1999.0, "2.00 ms (0 to 2,000)"),
+        (3e-14, 1.35e21, "2.00 ms (less than 0.00200 to more than 2,000)"),
+        (3e-14, math.inf, "2.00 ms (less than 0.00200 to more than 2,000)"),
+    ],
+)
+def test_ends_of_an_interval_that_a_thousandfold_is_not_enough_for_are_not_told(
+    low: float, high: float, text: str
+) -> None:
+    assert quantity_between(Interval(2.0, low, high, 0.95, 3), "ms") == text
+
+
+def test_a_single_worker_slot_is_one(systems: list[FittedSystem]) -> None:
+    (forecast,) = systems[0].forecasts([Scenario(16.0, 1.0, 0.0, 1.0)])
+    assert forecast_lines(systems[0], forecast)[0].startswith("At 16 clients, 1 worker slot: ")
 
 
 def test_requests_in_flight_that_nobody_measured_are_said() -> None:

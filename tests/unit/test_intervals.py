@@ -148,6 +148,7 @@ def test_the_bootstrap_is_reproducible_and_says_when_nothing_was_repeated() -> N
         (123.456, "123"),
         (17556.5, "17,600"),
         (-2.5, "-2.50"),
+        (4.5e22, "45,000,000,000,000,000,000,000"),  # the nearest float ends in 997,902,848
         (math.nan, "–"),
     ],
 )

@@ -14,6 +14,9 @@ _DIGITS = 5
 UNDETERMINED = 1e4
 """Times its lower end from which the upper one says that a parameter does not matter: its logarithm wanders off."""
 
+_TIMES_MAX = 1000.0
+"""Of an interval's ends beside its estimate: what lies beyond says no more than that."""
+
 
 def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
     """One configuration: the prediction, where there is one, the model and why it was chosen, its parameters."""
@@ -113,7 +116,7 @@ def stage_lines(system: FittedSystem) -> list[str]:
     if system.stages.found:
         lines.append("What a request needs of every stage, over all client counts together (ms):")
         for stage in system.stages.found:
-            servers = "" if stage.servers is None else f"{stage.servers:g} servers"
+            servers = "" if stage.servers is None else f"{stage.servers:g} server{'s' * (stage.servers != 1)}"
             busy = "" if stage.utilization is None else f"{stage.utilization:.0%} busy at the most clients"
             visits = "" if stage.visits == 1 else f"in {number(stage.visits)} visits"
             facts = ", ".join(filter(None, (visits, servers, busy)))
@@ -132,7 +135,8 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     if scenario.pipeline > 1:
         load += f" with {scenario.pipeline:,.10g} requests in flight each"
     if scenario.slots == scenario.slots:
-        load += f", {scenario.slots:,.10g} {scenario.servers}"
+        servers = scenario.servers.removesuffix("s") if scenario.slots == 1 else scenario.servers
+        load += f", {scenario.slots:,.10g} {servers}"
     if scenario.think_ms:
         load += f", {number(scenario.think_ms)} ms of thinking"
     where = " (seen by the middleware)" if system.selection.curve.view == "middleware" else ""
@@ -151,11 +155,15 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
 
 
 def quantity_between(interval: Interval, unit: str = "") -> str:
-    """An estimate with the ends of its interval, which need not lie around it evenly."""
+    """An estimate with the ends of its interval, which need not lie around it evenly; those that a thousandth or a
+    thousandfold of it is not enough for are not told."""
     estimate = f"{number(interval.estimate)} {unit}".rstrip()
     if interval.low is None or interval.high is None:
         return estimate
-    return f"{estimate} ({number(interval.low)} to {number(interval.high)})"
+    least, most = interval.estimate / _TIMES_MAX, interval.estimate * _TIMES_MAX
+    low = f"less than {number(least)}" if 0 < interval.low < least else number(interval.low)
+    high = f"more than {number(most)}" if interval.high > most > 0 else number(interval.high)
+    return f"{estimate} ({low} to {high})"
 
 
 def _parameter(name: str, interval: Interval) -> str:

@@ -31,7 +31,7 @@ from knee.fit.models import candidates
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, select
 from knee.fit.stages import Stages, stage_demands
-from knee.intervals import LEVEL, Floats, Interval
+from knee.intervals import LEVEL, Floats, Interval, number
 from knee.laws.foreign import ALL
 from knee.measurements import label_of
 from knee.queueing import POPULATION_MAX, Network
@@ -404,12 +404,12 @@ def _outside(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> li
         low, high = float(np.min(measured)), float(np.max(measured))
         if value > high * 1.001:
             told.append(
-                f"{name}: {_plain(value)} is {value / high:,.1f} times the largest that was measured"
+                f"{name}: {_plain(value)} is {number(value / high, 2)} times the largest that was measured"
                 if high
                 else f"{name}: {_plain(value)}, and only 0 was measured"
             )
         elif value < low * 0.999:
-            told.append(f"{name}: {_plain(value)} is {value / low:.2g} times the smallest that was measured")
+            told.append(f"{name}: {_plain(value)} is {number(value / low, 2)} times the smallest that was measured")
     if scenario.pipeline not in pipelines:
         had = " or ".join(_plain(pipeline) for pipeline in pipelines)
         told.append(
