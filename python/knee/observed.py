@@ -212,8 +212,7 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
     if system.middleware is not None and "middleware" not in seen:
         parts.append("the middlewares (they run elsewhere)" if system.middleware.address else "the middlewares")
     if "store" not in seen:
-        elsewhere = system.store is None or system.store.address is not None
-        parts.append("the stores (they run elsewhere)" if elsewhere else "the stores")
+        parts += _stores_unmeasured(dataset)
     if "middleware" in seen and not dataset.points.filter(dataset.setting("middleware.combine") > 1).is_empty():
         parts.append("the use of the connections to the database (requests that are combined share them)")
     if "host" not in seen:
@@ -222,6 +221,21 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
         emulated = bool(dataset.manifest.get("links_emulated"))
         parts.append("the use of the links" + ("" if emulated else " (link_mbit was not emulated)"))
     return parts
+
+
+def _stores_unmeasured(dataset: Dataset) -> list[str]:
+    """The stores of which nobody has seen anything: of messages, middlewares may have none, or one within them."""
+    store, is_queue = dataset.spec.base.system.store, dataset.spec.base.workload.protocol == "queue"
+    if store is None:
+        return ["whatever store is behind them" if is_queue else "the stores (they run elsewhere)"]
+    if store.address is not None:
+        return ["the database (it runs elsewhere)" if is_queue else "the stores (they run elsewhere)"]
+    if not is_queue:
+        return ["the stores"]
+    done = dataset.points.filter(pl.col("status") == "done")
+    words = {"sqlite": "the database apart from the middleware that it is within", "null": None}
+    kinds = done.select(dataset.setting("store.kind").alias("kind"))["kind"].unique().sort().to_list()
+    return [words_of for kind in kinds if (words_of := words.get(kind, "the database")) is not None]
 
 
 def _sentence(text: str) -> str:

@@ -392,6 +392,36 @@ def test_what_runs_elsewhere_is_said_to_be_not_measured() -> None:
     assert verdict.bottleneck.confidence == "medium"
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("null", None),
+        ("sqlite", "Not measured: the database apart from the middleware that it is within."),
+        ("postgresql", "Not measured: the database."),
+        ("postgresql elsewhere", "Not measured: the database (it runs elsewhere)."),
+        (None, "Not measured: the middlewares (they run elsewhere); whatever store is behind them."),
+    ],
+)
+def test_no_store_is_missed_where_middlewares_have_none(kind: str | None, said: str | None) -> None:
+    dataset = elsewhere(synthetic_dataset(System()), "store")
+    if kind is None:
+        dataset = elsewhere(dataset, "middleware")
+    system = dataset.spec.base.system
+    assert system.store is not None
+    store = system.store.model_copy(update={"kind": (kind or "").split(" ")[0]})
+    if kind is None:
+        store = None
+    elif not kind.endswith("elsewhere"):
+        store = store.model_copy(update={"address": None})
+    workload = dataset.spec.base.workload.model_copy(update={"protocol": "queue"})
+    system = system.model_copy(update={"store": store})
+    base = dataset.spec.base.model_copy(update={"system": system, "workload": workload})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    (verdict,) = diagnose(dataset).verdicts
+    assert [line for line in verdict.bottleneck.evidence if "Not measured" in line] == ([] if said is None else [said])
+    assert ("what was not measured" in " ".join(verdict.bottleneck.reasons)) == (said is not None)
+
+
 def test_what_runs_leave_behind_middlewares_elsewhere_is_told() -> None:
     def warned(dataset: Dataset) -> list[str]:
         return [warning for warning in diagnose(dataset).warnings if "left there" in warning]
