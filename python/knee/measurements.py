@@ -12,6 +12,7 @@ import difflib
 import io
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -22,6 +23,7 @@ import polars as pl
 
 from knee.dataset import is_run_folder
 from knee.errors import MeasurementsError
+from knee.intervals import counted, listed
 from knee.observations import observations
 from knee.trim import RUN
 
@@ -105,6 +107,10 @@ _UTILIZATION_MAX = 1.05
 _EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "rate", "think_ms", "visits", "servers"})
 """Quantities that are set, not measured: nobody rounds them."""
 _PROBLEMS_MAX = 10
+_HEADER_MAX = 100
+"""Characters of a header that an error repeats: it may be the first line of anything."""
+_EXAMPLE = "clients,throughput,response_ms"
+_OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,12 +194,14 @@ def label_of(factors: Mapping[str, int | float | str | bool | None]) -> str:
 
 def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
     """As :func:`read`, from a CSV's text; `source` is what messages call it."""
-    header, rows = _rows(text, source)
+    header, rows = _rows(text, source, _EXAMPLE)
     names = _renamed(header, renames, source)
     if not any(name in RESPONSES or station_column(name) for name in names):
+        if len(names) == 1 and not _is_known(names[0]):
+            raise _no_csv(names[0], source, _EXAMPLE)
         raise MeasurementsError(
-            f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; the columns are "
-            f"{', '.join(names)}; --map theirs=ours renames one"
+            f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; {columns_in_words(names)}; "
+            "--map theirs=ours renames one"
         )
     problems: list[str] = []
     columns = [pl.Series("line", [line for line, _ in rows])]
@@ -223,7 +231,7 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
     Raises MeasurementsError naming every problem by its line.
     """
     source = str(path)
-    header, rows = _rows(_text(path), source)
+    header, rows = _rows(_text(path), source, "effect,throughput")
     if "effect" not in header or len(header) < 2:
         raise MeasurementsError(f"{source}: expected a column effect and one per response, not {', '.join(header)}")
     effect = header.index("effect")
@@ -253,8 +261,11 @@ def _text(path: Path) -> str:
         raise MeasurementsError(f"{path}: cannot be read: {reason}") from error
 
 
-def _rows(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header, and every row that is not blank with its line; all cells stripped of white space around them."""
+def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header, and every row that is not blank with its line; all cells stripped of white space around them.
+
+    `example` is a header to expect.
+    """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     rows: list[tuple[int, list[str]]] = []
@@ -266,8 +277,11 @@ def _rows(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]
                 if not header:
                     header = cells
                 elif len(cells) != len(header):
+                    if len(header) == 1 and not _is_known(header[0]):
+                        raise _no_csv(header[0], source, example)
                     raise MeasurementsError(
-                        f"{source}:{line}: {len(cells)} cells, but the header has {len(header)} columns"
+                        f"{source}:{line}: {counted(len(cells), 'cell')}, but the header has "
+                        f"{counted(len(header), 'column')}: {textwrap.shorten(listed(header), _HEADER_MAX)}"
                     )
                 else:
                     rows.append((line, cells))
@@ -278,10 +292,25 @@ def _rows(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]
         raise MeasurementsError(f"{source}:{line}: not a CSV: {error}") from error
     if not header or not rows:
         raise MeasurementsError(f"{source}: expected a header and a row per observation, but there are none")
-    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
-        if len(header) == 1 and mark in header[0]:
-            raise MeasurementsError(f"{source}: the cells are separated by {name}: expected commas")
+    if len(header) == 1 and any(mark in header[0] for mark, _ in _OTHER_SEPARATORS):
+        raise _no_csv(header[0], source, example)
     return header, rows
+
+
+def _no_csv(header: str, source: str, example: str) -> MeasurementsError:
+    """What is wrong with a text whose first line has a single cell, and says of nothing that was measured."""
+    for mark, name in _OTHER_SEPARATORS:
+        if mark in header:
+            return MeasurementsError(f"{source}: the cells are separated by {name}: expected commas")
+    return MeasurementsError(
+        f"{source}: does not look like a CSV with a header: expected the names of its columns in the first line, "
+        f"separated by commas, such as {example}, and below it rows of as many cells"
+    )
+
+
+def columns_in_words(names: Sequence[str]) -> str:
+    """What columns there are to choose from."""
+    return f"the columns are {', '.join(names)}" if len(names) > 1 else f"the only column is {names[0]}"
 
 
 def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str]:
@@ -294,7 +323,7 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
             raise MeasurementsError(f"--map {rename}: expected THEIRS=OURS, for example tps=throughput")
         if theirs not in header:
             near = difflib.get_close_matches(theirs, header, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(header)}"
+            hint = f"did you mean {near[0]}?" if near else columns_in_words(header)
             raise MeasurementsError(f"--map {rename}: {source} has no column {theirs}: {hint}")
         ours[theirs] = known
     names = [ours.get(name, name) for name in header]

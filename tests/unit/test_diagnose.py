@@ -592,7 +592,7 @@ def test_a_run_with_missing_points_says_why_no_factor_is_named() -> None:
         "Which factor matters for throughput",
         "Which factor matters for response_ms",
     ]
-    assert "1 of 6 cells are missing" in diagnosis.unexplained[0]
+    assert "1 of 6 cells is missing" in diagnosis.unexplained[0]
 
 
 def test_a_table_is_diagnosed_as_a_run_is() -> None:

@@ -33,7 +33,7 @@ def table() -> pl.DataFrame:
 
 def test_missing_cells_are_named(table: pl.DataFrame) -> None:
     holed = table.filter(~((pl.col("servers") == 3) & (pl.col("workers") == 8) & (pl.col("middlewares") == 2)))
-    with pytest.raises(DesignError, match="1 of 8 cells are missing") as error:
+    with pytest.raises(DesignError, match="1 of 8 cells is missing") as error:
         design_of(holed, list(LEVELS), "throughput")
     assert "middlewares = 2, servers = 3, workers = 8" in str(error.value)
 

@@ -13,6 +13,11 @@ from knee.factorial import analyse
 from knee.laws import check_laws
 from knee.measurements import ROWS_MAX, configuration, of_run, parse, read, read_effects
 
+NO_CSV = (
+    "does not look like a CSV with a header: expected the names of its columns in the first line, separated by commas, "
+    "such as clients,throughput,response_ms, and below it rows of as many cells"
+)
+
 GOOD = """\
 servers,workers,repetition,clients,throughput,response_ms,utilization_cpu
 1,8,1,24,3000,8.0,0.5
@@ -181,7 +186,13 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("servers,throughput\n1,-5\n", "x:2: column throughput: -5 is negative"),
         ("servers,throughput\n,5\n", "x:2: column servers: no level"),
         ("servers,throughput\n1,5,6\n", "x:2: 3 cells, but the header has 2 columns"),
-        ("servers,throughput\n1,5\n\n2\n", "x:4: 1 cells, but the header has 2 columns"),
+        ("servers,throughput\n1,5\n\n2\n", "x:4: 1 cell, but the header has 2 columns: servers, throughput$"),
+        ("dear reader,\nnot a row\n", "x:2: 1 cell, but the header has 2 columns"),
+        ("this is a text\nof lines, with a comma\n", f"x: {NO_CSV}"),
+        ("this is a text\nof lines\n", f"x: {NO_CSV}"),
+        ("throughput\n10,000\n", "x:2: 2 cells, but the header has 1 column: throughput$"),
+        ("clients\n4\n", "x: no response: expected a column throughput or response_ms; the only column is clients; "),
+        ("servers;throughput\n1;5,5\n", "separated by semicolons"),
         ("servers;throughput\n1;5\n", "separated by semicolons"),
         ("servers\tthroughput\n1\t5\n", "separated by tabs"),
         ("servers,,throughput\n1,2,5\n", "x: column 2 has no name"),
@@ -304,4 +315,11 @@ def test_bad_published_effects_are_named(tmp_path: Path, text: str, message: str
     path = tmp_path / "effects.csv"
     path.write_text(text)
     with pytest.raises(MeasurementsError, match=message):
+        read_effects(path)
+
+
+def test_a_text_is_no_published_effects(tmp_path: Path) -> None:
+    path = tmp_path / "effects.txt"
+    path.write_text("none of these\nlines, in all of it, is a row\n")
+    with pytest.raises(MeasurementsError, match=r"effects\.txt: does not look .* such as effect,throughput, and below"):
         read_effects(path)

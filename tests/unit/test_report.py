@@ -655,7 +655,7 @@ def test_a_figure_of_many_effects_shows_the_largest_and_says_so() -> None:
         ("clients,throughput\n1,10\n2,19\n4,20\n", "without response times (column response_ms)"),
         ("clients,response_ms\n1,10\n2,19\n4,20\n", "without throughput (column throughput)"),
         ("throughput,response_ms\n10,5\n11,5\n", "without the number of clients (column clients)"),
-        ("a,b,throughput\n1,1,10\n1,2,19\n2,1,20\n", "1 of 4 cells are missing"),
+        ("a,b,throughput\n1,1,10\n1,2,19\n2,1,20\n", "1 of 4 cells is missing"),
         ("a,b,throughput\n1,1,10\n1,2,\n2,1,20\n2,2,5\n", "Which factor matters for throughput cannot be told"),
         ("request_type,clients,throughput,response_ms\nGET,1,10,5\nSET,1,9,5\n", "among requests of one type"),
     ],

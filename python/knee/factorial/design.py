@@ -19,7 +19,7 @@ from knee.errors import DesignError
 from knee.factorial import fraction as fractions
 from knee.factorial.fraction import Fraction
 from knee.factorial.transform import LETTERS, Floats
-from knee.measurements import ROUNDING
+from knee.measurements import ROUNDING, columns_in_words
 
 Level = int | float | str | bool
 """One value of a factor."""
@@ -191,7 +191,7 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
         if name not in table.columns:
             known = [column for column in table.columns if column not in _ADDED and not column.endswith(ROUNDING)]
             near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else columns_in_words(known)
             raise DesignError(f"no column {name}: {hint}")
     if table.is_empty():
         raise DesignError("no observations: the table is empty")
@@ -292,8 +292,8 @@ def _fraction_of(design: Design) -> Fraction | None:
     raise DesignError(
         "\n".join(
             [
-                f"{missing.size} of {design.counts.size} cells are missing, so this is {kind}: "
-                "measure them, or leave a factor out",
+                f"{missing.size} of {design.counts.size} cells {'is' if missing.size == 1 else 'are'} missing, so this "
+                f"is {kind}: measure them, or leave a factor out",
                 *_shortened([f"no observation with {design.cell_name(int(cell))}" for cell in missing]),
             ]
         )
