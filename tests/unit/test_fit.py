@@ -406,6 +406,19 @@ def test_of_several_configurations_one_without_a_model_says_how_to_have_the_othe
         fit_systems(rows, ["disk"], {"clients": 16, "disk": "hdd"}, resamples=2)
 
 
+def test_another_configuration_is_offered_only_where_one_has_a_model() -> None:
+    few = pl.concat([FEW_ROWS.head(2).with_columns(disk=pl.lit(disk)) for disk in ("ssd", "hdd")])
+    with pytest.raises(FitError, match=r"^disk = ssd: .*measure more$"):
+        fit_systems(few, ["disk"], {"clients": 16}, resamples=2)
+
+
+@pytest.mark.parametrize("settings", [None, {"clients": 16}, {"workload.rate": 100}, {"workload.rate": 300}])
+def test_of_an_open_loop_no_rate_is_offered(settings: dict[str, int] | None) -> None:
+    rates = pl.concat([ROWS.with_columns(pl.lit(rate).alias("workload.rate")) for rate in (100, 200)])
+    with pytest.raises(FitError, match=r"^the load is an open loop, .*: measure with a think time instead$"):
+        fit_systems(rates.with_columns(think_ms=pl.lit(None, pl.Float64)), ["workload.rate"], settings, resamples=2)
+
+
 def bands(found: FittedSystem) -> Floats:
     forecasts = found.forecasts([Scenario(float(count), 1.0, 0.0, float(SLOTS)) for count in (16, 64, 65, 128)])
     return np.array([(one.throughput.high or 0) / (one.throughput.low or 1) for one in forecasts])

@@ -28,6 +28,8 @@ DECLARED = "declared_think_ms"
 LAW_FACTOR = 1.5
 """How far the interactive law may be off in the median before measurements are not of one loop. Seeds: within 1 %."""
 
+OPEN_LOOP = "the load is an open loop, and the models are of closed ones: measure with a think time instead"
+
 SLOTS, CONNECTED = "worker slots", "connections"
 """What serves requests, in words."""
 
@@ -131,7 +133,7 @@ def curve_of(rows: pl.DataFrame) -> Curve:
             raise FitError(f"a model takes the column {name}: measure it, or name it with --map")
     known = rows.filter(pl.col("throughput").is_finite() & (pl.col("throughput") > 0))
     if known.height and known["think_ms"].null_count() == known.height:
-        raise FitError("the load is an open loop, and the models are of closed ones: measure with a think time instead")
+        raise FitError(OPEN_LOOP)
     known = known.filter(pl.col("think_ms").is_not_null() & pl.col("clients").is_not_null())
     view: View = "client"
     if "response_ms" in rows.columns and rows["response_ms"].is_not_null().any():

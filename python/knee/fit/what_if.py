@@ -13,6 +13,7 @@ from scipy import stats
 from knee.errors import FitError
 from knee.fit.curve import (
     CONNECTIONS,
+    OPEN_LOOP,
     SLOTS,
     THINK_SCATTER,
     WORKERS,
@@ -33,7 +34,7 @@ from knee.fit.selection import Selection, select
 from knee.fit.stages import Stages, stage_demands
 from knee.intervals import LEVEL, Floats, Interval, number
 from knee.laws.foreign import ALL
-from knee.measurements import label_of
+from knee.measurements import is_open_loop, label_of
 from knee.queueing import POPULATION_MAX, Network
 
 RESAMPLES = 100
@@ -224,6 +225,9 @@ def fit_systems(
         For a name that no model knows and no factor has, a level that was not measured, or too little data.
     """
     asked = dict(settings or {})
+    if "think_ms" in table.columns and is_open_loop(table):
+        # What is wrong with each of its rates is wrong with all of them.
+        raise FitError(OPEN_LOOP)
     own = _own(table)
     named = [name for name in others if name not in own]
     for name in set(asked) - own:
@@ -233,7 +237,7 @@ def fit_systems(
     groups = configurations(table, others)
     for label, rows in groups:
         try:
-            curve = _curve(rows, named if len(groups) > 1 else ())
+            curve = _curve(rows, named, groups)
             if slots_matter and not curve.knows_slots:
                 raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
             scenario = _scenario(rows, curve, asked) if asked else None
@@ -278,13 +282,21 @@ def _known(table: pl.DataFrame) -> tuple[tuple[str, str], ...]:
     return (CLIENTS, WORKERS, THINK, PIPELINE, *([CONNECTIONS] if knows_connections(table) else []))
 
 
-def _curve(rows: pl.DataFrame, apart: Sequence[str]) -> Curve:
-    """The curve of a configuration, or what it lacks and, where factors set it apart, how to have another one's."""
+def _curve(rows: pl.DataFrame, apart: Sequence[str], groups: Sequence[tuple[str, pl.DataFrame]]) -> Curve:
+    """The curve of one of the configurations, or what it lacks and, where another one has a curve, how to have that."""
     try:
         return curve_of(rows)
     except FitError as error:
-        others = f"; or choose another with --set {' '.join(f'{name}=…' for name in apart)}" if apart else ""
-        raise FitError(f"{error}{others}") from None
+        others = f"; or choose another with --set {' '.join(f'{name}=…' for name in apart)}"
+        raise FitError(f"{error}{others if any(_has_curve(other) for _, other in groups) else ''}") from None
+
+
+def _has_curve(rows: pl.DataFrame) -> bool:
+    try:
+        curve_of(rows)
+    except FitError:
+        return False
+    return True
 
 
 def _most_slots(rows: pl.DataFrame) -> pl.DataFrame:
