@@ -40,6 +40,11 @@ def test_an_override_replaces_a_value_and_its_problem_names_the_flag() -> None:
     assert problems(CACHE, "measure.secnds=5") == [
         '--set measure.secnds=5: no such name; did you mean "measure.seconds"?'
     ]
+    for levels in ("kv", '["kv", "queue"]'):
+        (problem,) = problems(CACHE, f"workload.protocol={levels}")
+        assert "workload.protocol=" in problem and "cannot be replaced: what else the file says" in problem
+    (problem,) = problems(CACHE, "measure.seconds=[9, 18]")
+    assert problem.startswith("--set measure.seconds=[9, 18]: measure.seconds: cannot vary")
     with pytest.raises(SpecError, match="expected NAME=VALUE"):
         spec.parse_overrides(["measure.seconds"])
 

@@ -34,4 +34,4 @@ def test_a_graph_can_be_made_smaller_from_the_command_line_but_does_not_vary() -
     smaller = read(GRAPH, "workload.graph.users=50", "workload.graph.largest=20")
     assert smaller.base.workload.graph == spec.Graph(users=50, largest=20)
     (problem,) = problems(GRAPH, "workload.graph.users=[500, 600]")
-    assert "workload.graph.users: no such factor" in problem
+    assert "workload.graph.users: cannot vary: it has one value for all points" in problem

@@ -23,6 +23,19 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             '"load.client"',
             'x.toml:17: load.client: no such factor; did you mean "load.clients"?',
         ),
+        # What is a setting, and what has to be the same at every point.
+        (
+            CACHE,
+            '"load.clients"',
+            '"workload.protocol"',
+            "x.toml:17: workload.protocol: cannot vary: it has one value for all points, so make an experiment for each",
+        ),
+        (
+            CACHE,
+            '"load.clients"',
+            '"measure.seconds"',
+            "x.toml:17: measure.seconds: cannot vary: it has one value for all points, so make an experiment for each",
+        ),
         (
             CACHE,
             '"memcached"',

@@ -33,6 +33,7 @@ from knee.spec.tables import (
     Workload,
     factor_names,
     field_path,
+    names_of_one_value,
     put,
 )
 
@@ -40,6 +41,9 @@ _T = TypeVar("_T", bound=Table)
 
 _NOT_TOML = (ValueError, RecursionError)
 """What tomllib raises: beside its own error, a ValueError for a number of thousands of digits."""
+
+_PROTOCOL = "workload.protocol"
+_OF_ONE_PROTOCOL = "cannot be replaced: what else the file says is of its protocol, so make an experiment for each"
 
 GRID_POINTS_MAX = 10_000
 """A grid larger than this is a mistake in the file, not an experiment."""
@@ -165,7 +169,9 @@ class _Reader:
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
             flag = f"--set {name}={'…' if _may_be_secret(path[-1], value) else value}"
-            if short not in known:
+            if short == _PROTOCOL:
+                self._problems.setdefault(f"{flag}: {_OF_ONE_PROTOCOL}", 0)
+            elif short not in known:
                 self._problems.setdefault(f"{flag}: no such name{_nearest(short, known)}", 0)
             elif isinstance(value, list) and path[-1] != "address":
                 factors[short] = value
@@ -183,10 +189,7 @@ class _Reader:
 
     @staticmethod
     def _override_names() -> list[str]:
-        names = [*factor_names(), "middleware.address", "store.address", "store.user", "store.database"]
-        names += [f"experiment.{field}" for field in Experiment.model_fields]
-        names += [f"workload.graph.{field}" for field in Graph.model_fields]
-        return names + [f"measure.{field}" for field in Measure.model_fields]
+        return [*factor_names(), *(name for name in names_of_one_value() if name != _PROTOCOL)]
 
     def _read_factors(self) -> dict[str, tuple[Level, ...]]:
         factors: dict[str, tuple[Level, ...]] = {}
@@ -195,6 +198,8 @@ class _Reader:
             path: Path = ("factors", name)
             if isinstance(levels, dict):
                 self._problem(path, f'a factor\'s name has to be quoted: "{name}.…" = […]')
+            elif name in names_of_one_value():
+                self._problem(path, "cannot vary: it has one value for all points, so make an experiment for each")
             elif name not in names:
                 self._problem(path, "no such factor" + _nearest(name, names))
             elif not isinstance(levels, list) or not levels:

@@ -339,6 +339,14 @@ def factor_names() -> list[str]:
     return names
 
 
+def names_of_one_value() -> list[str]:
+    """Every name that an experiment gives one value, for all of its points."""
+    names = ["middleware.address", "store.address", "store.user", "store.database", "workload.protocol"]
+    names += [f"workload.graph.{field}" for field in Graph.model_fields]
+    names += [f"experiment.{field}" for field in Experiment.model_fields]
+    return names + [f"measure.{field}" for field in Measure.model_fields]
+
+
 def put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     """Set the field at a path, making the tables above it where they are missing."""
     for part in path[:-1]:
