@@ -315,6 +315,11 @@ def factorial_command(
     else:
         found = source
     chosen = factors or list(found.factors)
+    if same := [name for name in chosen if name in found.constant]:
+        raise MeasurementsError(
+            f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
+            + (f"expected {' or '.join(found.factors)}" if found.factors else "there is none, as nothing varied")
+        )
     if effects is not None:
         if model is not None or responses:
             raise MeasurementsError(
@@ -443,7 +448,13 @@ def predict_command(
         else:
             found, of_stations = source, None
         systems = fit.fit_systems(
-            found.table, measurements.configuration(source), asked, stations=of_stations, level=level, seed=seed
+            found.table,
+            measurements.configuration(source),
+            asked,
+            constant=found.constant,
+            stations=of_stations,
+            level=level,
+            seed=seed,
         )
         for number, (system, scenario) in enumerate(systems):
             forecast = system.forecast(scenario, seed=seed) if scenario else None

@@ -123,6 +123,8 @@ class Measurements:
     factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` where
                they are not settled by the others; in the file's order
     responses  which of RESPONSES were measured
+    constant   settings that were the same in every row, with what they were: columns that are no factors therefore, and
+               everything that an experiment says
     notes      what was assumed or left out
     """
 
@@ -131,6 +133,7 @@ class Measurements:
     factors: tuple[str, ...]
     responses: tuple[str, ...]
     notes: tuple[str, ...]
+    constant: Mapping[str, object]
 
 
 def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
@@ -152,12 +155,12 @@ def of_run(dataset: Dataset) -> Measurements:
     starts = dataset.points.select(*RUN, pl.col("start_unix_s").cast(pl.Float64).alias("run_order"))
     table = observations(dataset).join(starts, on=RUN, how="left", maintain_order="left")
     factors = tuple(name for name in dataset.factors if table[name].n_unique() > 1)
-    constant = [
-        f"{name} = {table[name][0]}" for name in dataset.factors if name not in factors and not table.is_empty()
-    ]
+    constant = {name: table[name][0] for name in dataset.factors if name not in factors and not table.is_empty()}
     responses = tuple(name for name in RESPONSES if table[name].is_not_null().any())
     notes = [_left_out(constant)] if constant else []
-    return Measurements(str(dataset.path), table, factors, responses, (*notes, *dataset.warnings))
+    return Measurements(
+        str(dataset.path), table, factors, responses, (*notes, *dataset.warnings), dataset.constant | constant
+    )
 
 
 def configuration(found: Measurements | Dataset) -> list[str]:
@@ -424,7 +427,7 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     notes: list[str] = []
     unknown = [name for name in table.columns if name != "line" and not _is_known(name.removesuffix(ROUNDING))]
     varied = [name for name in unknown if table[name].n_unique() > 1]
-    if constant := [f"{name} = {table[name][0]}" for name in unknown if name not in varied]:
+    if constant := {name: table[name][0] for name in unknown if name not in varied}:
         notes.append(_left_out(constant))
     measured = _measured(table, varied)
     factors = [name for name in varied if name not in measured]
@@ -454,7 +457,7 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     elif "clients" in table.columns and "rate" not in table.columns and (empty := table["think_ms"].null_count()):
         notes.append(f"think_ms is empty in {empty} of {table.height} rows: they count as an open loop.")
     responses = tuple(name for name in RESPONSES if name in table.columns)
-    return Measurements(source, table, tuple(factors), responses, tuple(notes))
+    return Measurements(source, table, tuple(factors), responses, tuple(notes), constant)
 
 
 def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
@@ -492,8 +495,13 @@ def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
     return suspects if others else []
 
 
-def _left_out(constant: Sequence[str]) -> str:
-    return f"The same in every row, so no factor: {', '.join(constant)}."
+def _left_out(constant: Mapping[str, object]) -> str:
+    return f"The same in every row, so no factor: {', '.join(f'{name} = {level}' for name, level in constant.items())}."
+
+
+def constant_in_words(name: str, level: object) -> str:
+    """What a setting was that did not vary."""
+    return f"{name} was not set" if level is None else f"{name} was {level} throughout"
 
 
 def _is_known(name: str) -> bool:

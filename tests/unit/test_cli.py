@@ -274,6 +274,18 @@ def test_an_unknown_response_lists_the_files_own_columns(knee: Knee) -> None:
     assert "throughput" in line and "rounding" not in line and "point" not in line
 
 
+@pytest.mark.parametrize(
+    ("column", "says"), [("servers", "expected clients"), ("clients", "there is none, as nothing varied")]
+)
+def test_what_did_not_vary_is_no_factor(knee: Knee, column: str, says: str, tmp_path: Path) -> None:
+    csv = tmp_path / "rows.csv"
+    rows = "2,4,10\n2,8,20\n" if column == "servers" else "2,4,10\n2,4,20\n"
+    csv.write_text(f"servers,clients,throughput\n{rows}")
+    done = knee("factorial", str(csv), "--factor", "servers")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"knee: servers was 2 throughout, so it is no factor: {says}" in done.stderr
+
+
 def test_a_page_in_no_directory_says_to_make_it(knee: Knee, tmp_path: Path) -> None:
     done = knee("report", str(DATA / "seed001_figure4.csv"), "--out", str(tmp_path / "absent" / "page.html"))
     assert done.returncode == 1

@@ -250,6 +250,21 @@ def test_a_factor_that_a_run_did_not_vary_is_left_out_and_said() -> None:
     found = of_run(synthetic_dataset(System(), (4, 64), workers=(8,)))
     assert found.factors == ("load.clients",)
     assert found.notes[0] == "The same in every row, so no factor: middleware.workers = 8."
+    assert found.constant["middleware.workers"] == 8
+
+
+def test_settings_that_did_not_vary_are_known_from_the_experiment_and_the_file() -> None:
+    found = of_run(synthetic_dataset(System(middlewares=3), (4, 64), workers=(8, 32)))
+    assert {"load.clients", "middleware.workers"}.isdisjoint(found.constant)
+    said = {
+        "middleware.hosts": 3,
+        "workload.protocol": "memcached",
+        "workload.graph": None,
+        "store.address": None,
+        "measure.seconds": 30,
+    }
+    assert said.items() <= found.constant.items()
+    assert parse("cache,clients,throughput\nwarm,4,10\nwarm,8,20\n", "x").constant == {"cache": "warm"}
 
 
 def test_every_problem_is_named_up_to_a_limit() -> None:

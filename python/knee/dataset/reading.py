@@ -14,7 +14,7 @@ from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WI
 from knee.errors import DatasetError
 from knee.outages import outage_warnings
 from knee.spec import Spec, parse
-from knee.spec.tables import field_path
+from knee.spec.tables import field_path, settings
 
 EXPERIMENT = "experiment.toml"
 MANIFEST = "manifest.json"
@@ -78,6 +78,13 @@ class Dataset:
         for part in field_path(name):
             value = getattr(value, part, None)
         return pl.lit(value).alias(name)
+
+    @property
+    def constant(self) -> dict[str, Any]:
+        """The settings that the experiment gives one value, by their dotted names; None where it gives none."""
+        measure = {f"measure.{name}": value for name, value in self.spec.measure.model_dump().items()}
+        several = {name for name, levels in self.spec.factors.items() if len(levels) > 1}
+        return {name: value for name, value in (settings(self.spec.base) | measure).items() if name not in several}
 
     @cached_property
     def windows(self) -> pl.DataFrame:

@@ -34,7 +34,7 @@ from knee.fit.selection import Selection, select
 from knee.fit.stages import Stages, stage_demands
 from knee.intervals import LEVEL, Floats, Interval, number
 from knee.laws.foreign import ALL
-from knee.measurements import is_open_loop, label_of
+from knee.measurements import constant_in_words, is_open_loop, label_of
 from knee.queueing import POPULATION_MAX, Network
 
 RESAMPLES = 100
@@ -197,6 +197,7 @@ def fit_systems(
     others: Sequence[str],
     settings: Mapping[str, Setting] | None = None,
     *,
+    constant: Mapping[str, object] | None = None,
     stations: pl.DataFrame | None = None,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
@@ -216,13 +217,15 @@ def fit_systems(
     settings
         `clients`, `workers`, `connections`, `think_ms` or `pipeline` (under these or the experiment file's names) to
         any value, and other factors to one of their measured levels. None, and there is no scenario: only the fits.
+    constant
+        Settings that were the same in every row, with what they were, which may be asked for as well.
     stations
         :mod:`knee.laws.stations` of a run folder, for what a request needs of every stage.
 
     Raises
     ------
     FitError
-        For a name that no model knows and no factor has, a level that was not measured, or too little data.
+        For a name that no model knows and nothing has, a level that was not measured, or too little data.
     """
     asked = dict(settings or {})
     if "think_ms" in table.columns and is_open_loop(table):
@@ -231,7 +234,7 @@ def fit_systems(
     own = _own(table)
     named = [name for name in others if name not in own]
     for name in set(asked) - own:
-        table = _chosen(table, name, asked[name], named)
+        table = _chosen(table, name, asked[name], named, constant or {})
     slots_matter = any(name in WORKERS or (name in CONNECTIONS and name in own) for name in asked)
     found = []
     groups = configurations(table, others)
@@ -307,20 +310,35 @@ def _most_slots(rows: pl.DataFrame) -> pl.DataFrame:
     return rows
 
 
-def _chosen(table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str]) -> pl.DataFrame:
+def _chosen(
+    table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str], constant: Mapping[str, object]
+) -> pl.DataFrame:
     if name not in configuration:
         # Under the experiment file's names where one of these is meant.
         which = 1 if "." in name else 0
         known = [*(names[which] for names in _known(table)), *configuration]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+        if name in constant:
+            if _is_level(level, constant[name]):
+                return table
+            raise FitError(
+                f"{constant_in_words(name, constant[name])}, and no model knows what another value does: measure that, "
+                f"or set one of {', '.join(known)}"
+            )
+        if name in table.columns:
+            raise FitError(f"{name} is nothing that tells configurations apart: set one of {', '.join(known)}")
+        near = difflib.get_close_matches(name, [*known, *constant], n=1, cutoff=_NEAR)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise FitError(f"no model knows what {name} does, and it was no factor: {hint}")
-    # Of 2 and 2.0, and of the text 2, nobody says which one is meant.
-    rows = table.filter(pl.Series([value == level or str(value) == str(level) for value in table[name]]))
+        raise FitError(f"{name}: no such setting: {hint}")
+    rows = table.filter(pl.Series([_is_level(level, value) for value in table[name]]))
     if rows.is_empty():
         levels = ", ".join(str(value) for value in table[name].unique().sort().to_list())
         raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
     return rows
+
+
+def _is_level(asked: Setting, measured: object) -> bool:
+    """Of 2 and 2.0, and of the text 2, nobody says which one is meant."""
+    return measured == asked or str(measured) == str(asked)
 
 
 def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:

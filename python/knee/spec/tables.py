@@ -323,6 +323,22 @@ def field_path(name: str) -> tuple[str, ...]:
     return ("system", *parts) if parts[0] in TIERS else parts
 
 
+def settings(configuration: Configuration) -> dict[str, Any]:
+    """Every setting of a point by its dotted name; None where it is not given."""
+    found: dict[str, Any] = {}
+
+    def flatten(table: Mapping[str, Any], prefix: str) -> None:
+        for name, value in table.items():
+            if isinstance(value, Mapping):
+                flatten(value, f"{prefix}{name}.")
+            else:
+                found[f"{prefix}{name}"] = value
+
+    for part in (configuration.system, configuration.workload):
+        flatten(part.model_dump(), "workload." if isinstance(part, Workload) else "")
+    return {name: value for name, value in found.items() if name not in TIERS}
+
+
 _NO_FACTORS = ("address", "user", "database", "protocol", "graph")
 
 
