@@ -363,6 +363,15 @@ def test_a_level_that_was_measured_chooses_its_rows() -> None:
     assert system.forecast(scenario).throughput.estimate == pytest.approx(1250, rel=0.05)
 
 
+def test_the_closed_loop_beside_open_ones_is_chosen_by_the_name_that_it_has() -> None:
+    opened = FEW_ROWS.with_columns(pl.lit(100).alias("rate"), think_ms=pl.lit(None, pl.Float64))
+    rows = pl.concat([FEW_ROWS.with_columns(pl.lit(None, pl.Int32).alias("rate")), opened])
+    ((_, scenario),) = fit_systems(rows, ["rate"], {"clients": 16, "rate": "none"}, resamples=2)
+    assert scenario is not None and scenario.customers == 16
+    with pytest.raises(FitError, match=r"rate = 300 was not measured, .*: measured were none, 100$"):
+        fit_systems(rows, ["rate"], {"clients": 16, "rate": 300}, resamples=2)
+
+
 def test_every_stage_of_a_run_has_its_demand() -> None:
     dataset = synthetic_dataset(System(), (4, 16, 24, 48), repetitions=3)
     found = stage_demands(measurements.of_run(dataset).table, stations(dataset))

@@ -331,14 +331,19 @@ def _chosen(
         raise FitError(f"{name}: no such setting: {hint}")
     rows = table.filter(pl.Series([_is_level(level, value) for value in table[name]]))
     if rows.is_empty():
-        levels = ", ".join(str(value) for value in table[name].unique().sort().to_list())
+        levels = ", ".join(map(_level_in_words, table[name].unique().sort().to_list()))
         raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
     return rows
 
 
 def _is_level(asked: Setting, measured: object) -> bool:
     """Of 2 and 2.0, and of the text 2, nobody says which one is meant."""
-    return measured == asked or str(measured) == str(asked)
+    return measured == asked or _level_in_words(measured) == str(asked)
+
+
+def _level_in_words(level: object) -> str:
+    """As :func:`knee.measurements.label_of` writes it."""
+    return "none" if level is None else str(level)
 
 
 def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:
