@@ -5,8 +5,8 @@
 //! * [`operation`]: what clients may ask, and what they are answered.
 //! * [`database`]: the trait of whatever keeps the messages. [`postgres`], [`sqlite`],
 //!   [`null`]: those that do.
-//! * [`grpc`]: `knee.queue.v1` in front of one. `workers`: who asks it, first come, first served.
-//!   `waiting`: who waits for a message, and who is woken when one arrives.
+//! * [`grpc`]: `knee.queue.v1` in front of one. `workers`: who asks it, first come, first served, as
+//!   `turns` come. `waiting`: who waits for a message, and who is woken when one arrives.
 //! * `trouble`: what is said of work that nobody asks for, where it fails.
 //! * [`cli`]: the program.
 
@@ -18,6 +18,7 @@ pub mod operation;
 pub mod postgres;
 pub mod sqlite;
 mod trouble;
+mod turns;
 mod waiting;
 mod workers;
 

@@ -229,16 +229,20 @@ impl Inner {
         stages: &mut Stages,
     ) -> Result<Answer, Failure> {
         let held = self.pool.take().await?;
-        stages.connected = Some(Instant::now());
+        stages.connected = Some(held.since());
         let (inner, asked) = (Arc::clone(self), Arc::clone(request));
         // Whoever asked may leave. The database goes on with what it was asked all the same; until it has
         // ended that has its connection, and then others are told of it.
         let call = async move {
             let done = calls::answer(&held, &inner.floors, &asked).await;
-            inner.told(done)
+            let answer = inner.told(done);
+            let answered = Instant::now();
+            // From now on it is somebody else's.
+            drop(held);
+            (answer, answered)
         };
-        let answer = Outlasting::new(call).await;
-        stages.answered = Some(Instant::now());
+        let (answer, answered) = Outlasting::new(call).await;
+        stages.answered = Some(answered);
         answer
     }
 

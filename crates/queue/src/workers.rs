@@ -1,20 +1,20 @@
 //! Worker slots: whoever asks the database has one meanwhile. First come, first served.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use crate::turns::{Turn, Turns};
 
 /// The slots of a middleware.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    slots: Semaphore,
+    slots: Arc<Turns>,
     waiting: AtomicUsize,
     waiting_max: usize,
 }
 
 /// A slot, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Worker<'a>(#[expect(dead_code, reason = "held")] SemaphorePermit<'a>);
+pub(crate) type Worker = Turn;
 
 /// Too many wait for a slot already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,24 +26,23 @@ pub(crate) struct Overloaded {
 impl Workers {
     /// So many slots, for which at most `waiting_max` may wait.
     pub(crate) fn new(workers: usize, waiting_max: usize) -> Workers {
-        Workers { slots: Semaphore::new(workers), waiting: AtomicUsize::new(0), waiting_max }
+        Workers { slots: Turns::new(workers), waiting: AtomicUsize::new(0), waiting_max }
     }
 
     /// A slot that is free now, if nobody waits for it.
-    pub(crate) fn free(&self) -> Option<Worker<'_>> {
-        self.slots.try_acquire().ok().map(Worker)
+    pub(crate) fn free(&self) -> Option<Worker> {
+        self.slots.free()
     }
 
     /// A slot, when it is one's turn.
-    pub(crate) async fn turn(&self) -> Result<Worker<'_>, Overloaded> {
+    pub(crate) async fn turn(&self) -> Result<Worker, Overloaded> {
         let Workers { slots, waiting, waiting_max } = self;
         let more = |waiting: usize| (waiting < *waiting_max).then_some(waiting + 1);
         if waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return Err(Overloaded { waiting_max: *waiting_max });
         }
         let _counted = Counted(waiting);
-        let slot = slots.acquire().await.expect("the slots are never closed");
-        Ok(Worker(slot))
+        Ok(slots.turn().await)
     }
 }
 

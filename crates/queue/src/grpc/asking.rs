@@ -58,24 +58,28 @@ impl<D: Database> Asking<D> {
     /// The same, by a worker.
     pub(super) async fn ask_by(
         &self,
-        _worker: Worker<'_>,
+        worker: Worker,
         call: &mut Call,
         since: Instant,
         request: Request,
     ) -> Result<Answer, Unasked> {
-        let _working = self.meter.does(Doing::Working);
-        call.dequeued(since);
+        let dequeued = worker.since();
+        let _working = self.meter.does_from(dequeued, Doing::Working);
+        call.dequeued(since, dequeued);
         let outcome = self.database.call(request, call.stages()).await;
         call.was_answered();
         outcome.map_err(Unasked::Failed)
     }
 
     /// A turn, which nothing has been asked in yet.
-    pub(super) async fn worker(&self) -> Result<Worker<'_>, Unasked> {
+    pub(super) async fn worker(&self) -> Result<Worker, Unasked> {
         if let Some(worker) = self.workers.free() {
             return Ok(worker);
         }
-        let _queueing = self.meter.does(Doing::Queueing);
-        self.workers.turn().await.map_err(|full| Unasked::Refused(overloaded(full)))
+        let queueing = self.meter.does(Doing::Queueing);
+        let worker =
+            self.workers.turn().await.map_err(|full| Unasked::Refused(overloaded(full)))?;
+        queueing.until(worker.since());
+        Ok(worker)
     }
 }

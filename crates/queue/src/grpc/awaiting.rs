@@ -102,7 +102,7 @@ impl<D: Database> Awaiting<D> {
 
     /// A worker, wanted since then, to look whether there is a message: whatever is sent from now on is
     /// told, and what was sent before is there.
-    async fn turn(&self, queue: QueueId) -> Result<(Instant, Worker<'_>), Unasked> {
+    async fn turn(&self, queue: QueueId) -> Result<(Instant, Worker), Unasked> {
         self.hear().await.map_err(Unasked::Failed)?;
         self.asking.database.watch(queue).await.map_err(Unasked::Failed)?;
         let since = Instant::now();

@@ -67,11 +67,21 @@ impl Doing {
 pub(super) struct Does<'a> {
     meter: &'a Meter,
     doing: Doing,
+    /// Where it is not that.
+    until: Option<Instant>,
 }
 
 impl Drop for Does<'_> {
     fn drop(&mut self) {
-        self.meter.change(self.doing, -1);
+        let now = Instant::now();
+        self.meter.change(self.doing, self.until.unwrap_or(now), now, -1);
+    }
+}
+
+impl Does<'_> {
+    /// It has not done it any more since then.
+    pub(super) fn until(mut self, until: Instant) {
+        self.until = Some(until);
     }
 }
 
@@ -82,13 +92,18 @@ impl Meter {
 
     /// A request does something from now on.
     pub(super) fn does(&self, doing: Doing) -> Does<'_> {
-        self.change(doing, 1);
-        Does { meter: self, doing }
+        self.does_from(Instant::now(), doing)
     }
 
-    fn change(&self, doing: Doing, change: i64) {
+    /// A request has done something since then.
+    pub(super) fn does_from(&self, from: Instant, doing: Doing) -> Does<'_> {
+        self.change(doing, from, Instant::now(), 1);
+        Does { meter: self, doing, until: None }
+    }
+
+    fn change(&self, doing: Doing, from: Instant, now: Instant, change: i64) {
         self.telemetry.shards.record(|recorder| {
-            doing.level(&mut recorder.gauges).add(Instant::now(), change);
+            doing.level(&mut recorder.gauges).add_from(from, now, change);
         });
     }
 
@@ -181,11 +196,10 @@ impl Call {
         }
     }
 
-    /// It has a worker, for which it had waited since `since`.
-    pub(super) fn dequeued(&mut self, since: Instant) {
-        let now = Instant::now();
-        self.times.queueing_ns += elapsed_ns(since, now);
-        self.dequeued = Some(now);
+    /// It has a worker since `dequeued`, for which it had waited since `since`.
+    pub(super) fn dequeued(&mut self, since: Instant, dequeued: Instant) {
+        self.times.queueing_ns += elapsed_ns(since, dequeued);
+        self.dequeued = Some(dequeued);
         self.stages = Stages::default();
     }
 

@@ -168,7 +168,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 }
 
 async fn answer(inner: Arc<Inner>, held: Held, jobs: Vec<Job>) {
-    let connected = Instant::now();
+    let connected = held.since();
     let mut done = match jobs.as_slice() {
         [] => return,
         [_] => alone(&inner, &held, &jobs).await,
@@ -181,9 +181,9 @@ async fn answer(inner: Arc<Inner>, held: Held, jobs: Vec<Job>) {
             done => each(done, jobs.len()),
         },
     };
+    let answered = Instant::now();
     // Whoever waits for the connection may have it before the answers are read.
     drop(held);
-    let answered = Instant::now();
     for (Job { reply, .. }, done) in jobs.into_iter().zip(done.drain(..)) {
         let answer = inner.told(done);
         // Whoever asked may have left.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
@@ -19,13 +18,14 @@ use super::failure;
 use super::floors::Floors;
 use super::statements::Statements;
 use crate::database::Failure;
+use crate::turns::{Turn, Turns};
 
 /// Connections, open or to be opened.
 #[derive(Debug)]
 pub(super) struct Pool {
     address: Address,
     /// Gives turns in the order in which they were asked for.
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
     /// How long a turn is waited for.
     wait: Duration,
     /// The last one given back is the next one taken, so that those that are too many grow old.
@@ -73,8 +73,13 @@ impl Pool {
         idle_max: Option<Duration>,
         floors: Arc<Floors>,
     ) -> Arc<Pool> {
-        let turns = Arc::new(Semaphore::new(connections));
-        let pool = Arc::new(Pool { address, turns, wait, idle: Mutex::default(), floors });
+        let pool = Arc::new(Pool {
+            address,
+            turns: Turns::new(connections),
+            wait,
+            idle: Mutex::default(),
+            floors,
+        });
         if let Some(idle_max) = idle_max {
             tokio::spawn(close_idle(Arc::downgrade(&pool), idle_max));
         }
@@ -86,8 +91,7 @@ impl Pool {
     /// # Errors
     /// When none came free in time, or none can be opened.
     pub(super) async fn take(self: &Arc<Pool>) -> Result<Held, Failure> {
-        let turn = timeout(self.wait, Arc::clone(&self.turns).acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else {
+        let Ok(turn) = timeout(self.wait, self.turns.turn()).await else {
             return Err(Failure::TooLate(format!(
                 "no connection to the database came free within {:?}",
                 self.wait
@@ -95,12 +99,13 @@ impl Pool {
         };
         let pool = Arc::clone(self);
         if let Some(connection) = self.reuse() {
-            return Ok(Held { connection: Some(connection), pool, _turn: turn });
+            let since = turn.since();
+            return Ok(Held { connection: Some(connection), since, pool, _turn: turn });
         }
         // In a task: where it is not waited for any more, the connection is for who comes next.
         let opened = tokio::spawn(async move {
             let connection = Some(pool.open().await?);
-            Ok(Held { connection, pool, _turn: turn })
+            Ok(Held { connection, since: Instant::now(), pool, _turn: turn })
         });
         opened.await.unwrap_or_else(|ended| {
             Err(Failure::Unavailable(format!("no connection to the database was opened: {ended}")))
@@ -141,13 +146,19 @@ impl Pool {
 pub(super) struct Held {
     /// There until it is given back.
     connection: Option<Connection>,
+    since: Instant,
     pool: Arc<Pool>,
-    _turn: OwnedSemaphorePermit,
+    _turn: Turn,
 }
 
 impl Held {
     fn connection(&self) -> &Connection {
         self.connection.as_ref().expect("it is given back last")
+    }
+
+    /// Since when nobody else can have had it.
+    pub(super) fn since(&self) -> Instant {
+        self.since
     }
 
     pub(super) fn statements(&self) -> &Statements {
