@@ -74,6 +74,8 @@ pub(crate) enum Unusable {
     Mute { wanted: &'static str },
     /// It does not do what is asked of it first.
     Refuses(String),
+    /// It leaves open whether it did what was asked of it first.
+    Unknown(String),
 }
 
 impl Unusable {
@@ -90,6 +92,7 @@ impl Unusable {
                 "{server} is no {wanted}, or takes no more clients: it closed the connection without a word"
             ),
             Unusable::Refuses(what) => format!("{server} refused {what}"),
+            Unusable::Unknown(what) => format!("{server} did not say whether it did {what}"),
         }
     }
 

@@ -13,7 +13,7 @@ use super::talk::Request;
 use crate::error::Unusable;
 use crate::kv::grpc::ANSWER_BYTES_MAX;
 use crate::kv::grpc::connection::Connection;
-use crate::kv::grpc::link::{open, told, why};
+use crate::kv::grpc::link::{leaves_open, open, told, why};
 use crate::run::CONNECT_TIMEOUT;
 
 /// What stands before every message.
@@ -53,11 +53,10 @@ impl From<Status> for Failure {
             return Failure::Lost(why(&status));
         }
         let (code, said) = (status.code(), told(&status));
-        match code {
-            Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Internal => {
-                Failure::Unknown { code, said }
-            }
-            _ => Failure::Refused { code, said },
+        if leaves_open(code) {
+            Failure::Unknown { code, said }
+        } else {
+            Failure::Refused { code, said }
         }
     }
 }
@@ -114,7 +113,8 @@ pub(super) async fn register(standing: &mut Standing) -> Result<Identity, Unusab
         let creator = registered.map_err(|status| (status, "a registration"))?.into_inner().client;
         let request = CreateQueueRequest { creator, ..CreateQueueRequest::default() };
         let created = client.create_queue(request).await;
-        let queue = created.map_err(|status| (status, "a queue"))?.into_inner().queue;
+        let queue =
+            created.map_err(|status| (status, "the creation of a queue"))?.into_inner().queue;
         Ok(Identity { client: creator, queue })
     };
     let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;

@@ -21,7 +21,7 @@ use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::{Code, Status};
 
-use super::link::{told, why};
+use super::link::{leaves_open, told, why};
 use crate::complaints::SHOWN_BYTES_MAX;
 use crate::error::Unusable;
 
@@ -75,6 +75,7 @@ impl Connection {
                 Code::Unimplemented => {
                     Unusable::Foreign { wanted, why: format!("it does not know {service}") }
                 }
+                code if leaves_open(code) => Unusable::Unknown(format!("{call}: {}", told(status))),
                 _ => Unusable::Refuses(format!("{call}: {}", told(status))),
             };
         }
@@ -225,5 +226,32 @@ impl Body for Answer {
 
     fn is_end_stream(&self) -> bool {
         self.0.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_what_is_known_not_to_be_done_is_refused() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let connection = Connection::on(TcpStream::connect(address).await.unwrap()).await.unwrap();
+        let told = |code| {
+            let status = Status::new(code, "why");
+            connection.first_failure(&status, "a registration", "knee-queue", "").of(address)
+        };
+        for code in [Code::Unavailable, Code::ResourceExhausted, Code::FailedPrecondition] {
+            assert_eq!(told(code), format!("{address} refused a registration: {code:?}: why"));
+        }
+        for code in [Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::Internal] {
+            let unknown = format!("{address} did not say whether it did a registration");
+            assert_eq!(told(code), format!("{unknown}: {code:?}: why"));
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use knee_rpc::kv::StatsRequest;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use tokio::net::TcpStream;
+use tonic::Code;
 use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::InvalidUri;
 
@@ -101,6 +102,11 @@ pub(crate) fn told(status: &tonic::Status) -> String {
         "" => format!("{:?}", status.code()),
         message => format!("{:?}: {message}", status.code()),
     }
+}
+
+/// Whether a server that says this leaves open whether it did what it was asked.
+pub(crate) fn leaves_open(code: Code) -> bool {
+    matches!(code, Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Internal)
 }
 
 /// What is at the bottom of an error: the layers above it say no more than that it is one.
