@@ -637,7 +637,17 @@ fn what_cannot_be_served_is_told_of_and_passwords_are_not() {
             "cannot use me@127.0.0.1:1/messages: cannot connect",
         ),
         (vec!["--database", "postgresql://me:hun@ter2@127.0.0.1/messages"], 1, "has a password"),
+        (
+            vec!["--database", "postgresql://me@127.0.0.1/messages?secrecy=hunter2"],
+            1,
+            "cannot use --database: the database's address has an option that is not known: secrecy",
+        ),
         (vec!["--database", "sqlite:/nonexistent/messages.db"], 1, "cannot open"),
+        (
+            vec!["--database", "sqlite:/nonexistent/messages.db?key=hunter2"],
+            2,
+            "--database sqlite:FILE has no options, such as key",
+        ),
         // As it is given to others, but not here.
         (
             vec!["--database", "host=localhost user=me password=hunter2"],

@@ -31,28 +31,44 @@ impl TypedValueParser for Parser {
         _argument: Option<&Arg>,
         value: &OsStr,
     ) -> Result<Target, Error> {
-        value.to_str().and_then(parse).ok_or_else(|| {
-            let text = "--database is one of postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite and \
-                        null\n";
-            Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
+        value.to_str().map_or(Err(FORMS.to_owned()), parse).map_err(|why| {
+            Error::raw(ErrorKind::ValueValidation, format!("--database {why}\n")).with_cmd(command)
         })
     }
 }
 
-fn parse(text: &str) -> Option<Target> {
+const FORMS: &str = "is one of postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite and null";
+
+fn parse(text: &str) -> Result<Target, String> {
     if text.starts_with("postgresql://") || text.starts_with("postgres://") {
-        return Some(Target::Postgres(text.to_owned()));
+        return Ok(Target::Postgres(text.to_owned()));
     }
     match text.split_once(':') {
-        None if text == "null" => Some(Target::Null),
-        None if text == "sqlite" => Some(Target::Sqlite(None)),
-        Some(("sqlite", file)) if !file.is_empty() => Some(Target::Sqlite(Some(file.into()))),
-        _ => None,
+        None if text == "null" => Ok(Target::Null),
+        None if text == "sqlite" => Ok(Target::Sqlite(None)),
+        Some(("sqlite", file)) if !file.is_empty() => match option(file) {
+            None => Ok(Target::Sqlite(Some(file.into()))),
+            // Whoever takes it for another kind of database may have written a password.
+            Some(_) if file.contains('@') => Err("sqlite:FILE has no options".to_owned()),
+            Some(option) => Err(format!("sqlite:FILE has no options, such as {option}")),
+        },
+        _ => Err(FORMS.to_owned()),
     }
+}
+
+/// The name of what looks like an option of a URL: it would be a part of the file's name, which nobody wants.
+fn option(file: &str) -> Option<&str> {
+    let (_, options) = file.split_once('?')?;
+    let (name, _) = options.split_once('=')?;
+    let is_name = !name.is_empty()
+        && name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
+    is_name.then_some(name)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -61,6 +77,7 @@ mod tests {
         let postgres = |text: &str| Some(Target::Postgres(text.into()));
         for (text, target) in [
             ("null", Some(Target::Null)),
+            ("sqlite:what?.db", sqlite("what?.db")),
             ("sqlite", Some(Target::Sqlite(None))),
             ("sqlite:messages.db", sqlite("messages.db")),
             ("sqlite:/a:b", sqlite("/a:b")),
@@ -71,7 +88,20 @@ mod tests {
             ("messages.db", None),
             ("", None),
         ] {
-            assert_eq!(parse(text), target, "{text}");
+            assert_eq!(parse(text).ok(), target, "{text}");
+        }
+    }
+
+    #[test]
+    fn options_of_a_file_are_named_and_what_they_are_set_to_is_not_repeated() {
+        for (text, told) in [
+            ("sqlite:messages.db?mode=ro", "sqlite:FILE has no options, such as mode"),
+            ("sqlite:messages.db?key=x&secret=y", "sqlite:FILE has no options, such as key"),
+            ("sqlite:file:messages.db?cache=shared", "sqlite:FILE has no options, such as cache"),
+            ("sqlite://me:x@y?secret=z@there/db", "sqlite:FILE has no options"),
+            ("mysql://me:x@y?secret=z@there/db", FORMS),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), told, "{text}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Where the database is, and who asks: libpq's way, but for a password in the address, which others
 //! could read in a list of processes.
 
+use std::error::Error as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -99,10 +100,7 @@ impl Address {
 /// When it cannot be read, or has a password; when there is not what it names for TLS.
 pub(super) fn address(options: &Options) -> Result<Address, Failure> {
     let (text, settings) = Settings::take_from(&options.address);
-    let mut config = config(&text).map_err(|error| {
-        // Not the address itself: it may have a password.
-        Failure::Invalid(format!("the database's address cannot be read: {error}"))
-    })?;
+    let mut config = config(&text).map_err(|error| Failure::Invalid(unreadable(&text, &error)))?;
     if config.get_password().is_some() {
         return Err(Failure::Invalid(
             "the database's address has a password, which others could read: put it into a file, or \
@@ -162,6 +160,36 @@ pub fn database_name(address: &str) -> Option<String> {
         _ => {}
     }
     Some(format!("{user}@{host}:{port}/{database}"))
+}
+
+/// What is wrong with an address. It is not repeated: it may have a password.
+fn unreadable(text: &str, error: &tokio_postgres::Error) -> String {
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    let unknown = cause.strip_prefix("unknown option `").and_then(|cause| cause.strip_suffix('`'));
+    match unknown {
+        Some(option) if is_option(text, option) => {
+            format!("the database's address has an option that is not known: {option}")
+        }
+        // These are named by what is known.
+        None if cause.starts_with("invalid value for option `") => {
+            format!("the database's address cannot be read: {cause}")
+        }
+        _ => format!("the database's address cannot be read: {error}"),
+    }
+}
+
+/// Whether this is the name of an option of a URL, and not what a password goes on with behind a `?` or a `&`: the host
+/// comes behind an `@`, and no option before is a password, or may be one in other letters.
+fn is_option(url: &str, option: &str) -> bool {
+    let is_plain = |name: &str| {
+        !name.is_empty() && name.bytes().all(|letter| matches!(letter, b'a'..=b'z' | b'_'))
+    };
+    let Some((_, options)) = url.split_once('?') else { return false };
+    let names = options.split('&').filter_map(|set| Some(set.split_once('=')?.0));
+    let mut before = names.take_while(|name| *name != option);
+    is_plain(option)
+        && !options.contains('@')
+        && before.all(|name| is_plain(name) && name != "password")
 }
 
 fn config(text: &str) -> Result<Config, tokio_postgres::Error> {
@@ -262,6 +290,40 @@ mod tests {
         {
             let Err(Failure::Invalid(told)) = read(text) else { panic!("{text} is taken") };
             assert!(told.contains("PGPASSWORD") && !told.contains("secret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_unless_it_may_be_of_a_password() {
+        let unreadable = "the database's address cannot be read: ";
+        let unknown = "the database's address has an option that is not known: ";
+        for (text, prefix, named) in [
+            ("postgres://me@there/db?foo=bar", unknown, "foo"),
+            (
+                "postgres://me@there?connect_timeout=3&sslmode=disable&gss_mode=bar",
+                unknown,
+                "gss_mode",
+            ),
+            ("postgres://there/db?pasword=secret&se=cret", unknown, "pasword"),
+            ("postgres://me@there:port/db", unreadable, "invalid value for option `port`"),
+            ("postgres://me:secret/db", unreadable, "invalid value for option `port`"),
+            ("postgres://me@there/db?foo", unreadable, "invalid connection string"),
+        ] {
+            let Err(Failure::Invalid(told)) = read(text) else { panic!("{text} is taken") };
+            assert_eq!(told, format!("{prefix}{named}"), "{text}");
+        }
+        for text in [
+            "postgres://me:x@y?secret=z@there/db",
+            "postgres://me:x@y?z&secret=z@there/db?foo=bar",
+            "postgres://me@there/db?password=x&secret=y",
+            "postgres://me@there/db?p%61ssword=x&secret=y",
+            "postgres://me@there/db?password:secret=x",
+            "postgres://me@there/db?x&secret=y",
+            "postgres://me@there/db?=secret",
+            "me:secret=x",
+        ] {
+            let Err(Failure::Invalid(told)) = read(text) else { panic!("{text} is taken") };
+            assert_eq!(told, format!("{unreadable}invalid connection string"), "{text}");
         }
     }
 
