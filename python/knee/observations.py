@@ -201,7 +201,8 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Requests over the whole run. Both outer tiers live for one run only, and populating goes past the middlewares.
 
     Stores are populated, which is over before the start: where one tells of both in a single line, nobody can tell.
-    What clients do before they count, such as registering, is "other" to a middleware, and nothing to them.
+    What clients do before they count is nothing to them, and to a middleware "other", such as registering, or the
+    "read_from" by which they make sure that they are registered already.
     """
 
     def total(role: str, counted: pl.Expr) -> pl.Expr:
@@ -213,12 +214,12 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     # Of a line that reaches beyond the end nobody can tell what was over before it.
     in_time = pl.col("elapsed_s") + COVERED_S <= pl.col("_ends_s")
     direct = (pl.col("middlewares") == 0).all()
-    other = pl.col("op") == "other"
-    asked = ((pl.col("role") == "load") & other).any().over(RUN)
+    before = pl.col("op").is_in(("other", "read_from"))
+    asked = (pl.col("role") == "load").any().over(*RUN, "op")
     return (
         windows.join(points.select(*RUN, "middlewares", pl.col("seconds").alias("_ends_s")), on=RUN)
         .with_columns(across.any().over(RUN).alias("_across"))
-        .filter(begun, (pl.col("role") != "middleware") | ~other | asked)
+        .filter(begun, (pl.col("role") != "middleware") | ~before | asked)
         .group_by(RUN)
         .agg(
             total("load", pl.lit(value=True)),

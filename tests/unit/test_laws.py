@@ -259,10 +259,11 @@ def test_what_a_middleware_adds_to_a_long_way_is_not_held_to_the_error_of_the_wa
     assert not any(check.judges_response for check in check_laws(quick).interactive if check.view == "middleware")
 
 
-def test_what_clients_do_before_they_count_is_no_request() -> None:
-    """Registering with a middleware, which counts it as another request."""
+@pytest.mark.parametrize("op", ["other", "read_from"])
+def test_what_clients_do_before_they_count_is_no_request(op: str) -> None:
+    """Registering with a middleware, or asking whether it knows them, which it counts as a request."""
     dataset = synthetic_dataset(System(), (8,))
-    registered = dataset.windows.filter(role="middleware", op="get").with_columns(op=pl.lit("other"), count=pl.lit(50))
+    registered = dataset.windows.filter(role="middleware", op="get").with_columns(op=pl.lit(op), count=pl.lit(50))
     assert registered.height
     dataset.windows = pl.concat([dataset.windows, registered.cast(dataset.windows.schema)])
     assert {check.verdict for check in check_laws(observations(dataset)).conservation} == {"holds"}

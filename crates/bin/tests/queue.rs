@@ -6,6 +6,7 @@ mod program;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,9 +21,20 @@ use tokio::runtime::Builder;
 /// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
+/// As little as a server says.
+const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+
+/// The answer to the first call of a client that it finds nothing: headers, an empty message and trailers (RFC 9113, 6.1
+/// and 6.2; RFC 7541, 6.1 and 6.2.2).
+const NOTHING: &[u8] = b"\0\0\x14\x01\x04\0\0\0\x01\x88\x0f\x10\x10application/grpc\
+    \0\0\x05\0\0\0\0\0\x01\0\0\0\0\0\
+    \0\0\x0f\x01\x05\0\0\0\x01\0\x0bgrpc-status\x010";
+
 /// A type of frames, and a flag of theirs (RFC 9113, 6.7).
 const PING: u8 = 6;
 const ACK: u8 = 1;
+/// A flag of the last frame of a stream (RFC 9113, 6.1).
+const END_STREAM: u8 = 1;
 
 /// A server that may open fewer files than more clients need says so.
 const FEW: &[&str] = &["--clients-max", "100"];
@@ -411,8 +423,16 @@ fn who_is_turned_away_again_and_again_waits_longer_each_time() {
         // As a server at its limit of clients: they are connected, and cut off before any answer.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
-        std::thread::spawn(move || server.incoming().for_each(drop));
-        // Who is registered already asks for nothing before the start.
+        std::thread::spawn(move || {
+            let mut incoming = server.incoming().map_while(Result::ok);
+            // Until the start they are not.
+            let mut first = incoming.next().unwrap();
+            hear_first_call(&mut first).unwrap();
+            first.write_all(NOTHING).unwrap();
+            first.read_exact(&mut [0]).unwrap();
+            drop(first);
+            incoming.for_each(drop);
+        });
         let flags = format!("queue --server {address} --as 1:1 --clients 1 {pace}");
         let flags = [flags.as_str(), "--seconds 60 --drain-s 0.1"].join(" ");
         let begun = Instant::now();
@@ -435,7 +455,7 @@ fn who_is_turned_away_again_and_again_waits_longer_each_time() {
 
 #[test]
 fn who_was_cut_off_comes_back_for_what_is_due_and_with_nothing_else() {
-    let server = Silent::new();
+    let server = Silent::after_the_first_call();
     // Each has asked within 3 s, and from then on one asks every half second.
     let mut load = server.load("--as 1:1,2:2,3:3,4:4,5:5,6:6 --clients 6 --rate 2");
     load.line_when("each waits for an answer", |line| line["in_flight"].as_u64().unwrap() >= 6);
@@ -455,13 +475,28 @@ fn who_was_cut_off_comes_back_for_what_is_due_and_with_nothing_else() {
 
 #[test]
 fn what_waits_for_room_has_a_connection_again_that_was_cut_while_it_was_full() {
-    let server = Silent::new();
+    let server = Silent::after_the_first_call();
     let mut load = server.load("--as 1:1 --clients 1 --rate 1000");
     load.line_when("as many are in flight as may be", |line| line["in_flight"] == 256);
     server.cut();
     load.line_when("it has come back", |line| line["reconnects"] == 1);
     load.signal(libc::SIGTERM);
     load.end();
+}
+
+/// Waits for the first call of a client, which is on stream 1.
+fn hear_first_call(client: &mut std::net::TcpStream) -> std::io::Result<()> {
+    const DATA: u8 = 0;
+    client.write_all(SETTINGS)?;
+    let mut preface = [0; PREFACE.len() - SETTINGS.len()];
+    client.read_exact(&mut preface)?;
+    let mut frame = [0; 9];
+    while frame[3..] != [DATA, END_STREAM, 0, 0, 0, 1] {
+        client.read_exact(&mut frame)?;
+        let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]);
+        std::io::copy(&mut client.take(length.into()), &mut std::io::sink())?;
+    }
+    Ok(())
 }
 
 /// What takes any connection, and never answers.
@@ -472,20 +507,39 @@ struct Silent {
 
 impl Silent {
     fn new() -> Silent {
+        Silent::once(true)
+    }
+
+    /// Once it has found nothing: a load with who is registered already asks for that before the start.
+    fn after_the_first_call() -> Silent {
+        Silent::once(false)
+    }
+
+    fn once(is_silent: bool) -> Silent {
+        let is_silent = Arc::new(AtomicBool::new(is_silent));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let clients = Arc::<Mutex<Vec<std::net::TcpStream>>>::default();
         let taken = Arc::clone(&clients);
         std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            for mut client in listener.incoming().map_while(Result::ok) {
                 taken.lock().unwrap().push(client.try_clone().unwrap());
-                std::thread::spawn(move || std::io::copy(&mut &client, &mut std::io::sink()));
+                let is_silent = Arc::clone(&is_silent);
+                std::thread::spawn(move || {
+                    if !is_silent.load(Ordering::Relaxed) {
+                        hear_first_call(&mut client)?;
+                        if !is_silent.swap(true, Ordering::Relaxed) {
+                            client.write_all(NOTHING)?;
+                        }
+                    }
+                    std::io::copy(&mut &client, &mut std::io::sink())
+                });
             }
         });
         Silent { address, clients }
     }
 
-    /// Loads it with who is registered already: others would ask before the start.
+    /// Loads it with who is registered already: others would ask for more before the start.
     fn load(&self, flags: &str) -> Program {
         let flags = format!("queue --server {} --seconds 60 --drain-s 0.1 {flags}", self.address);
         let flags = format!("{flags} --arrivals constant");
@@ -503,8 +557,10 @@ impl Silent {
 #[test]
 fn what_is_refused_is_told_of_apart_from_what_has_no_answer() {
     let server = Program::serve(QUEUE, FEW);
-    // Nobody is registered there.
-    let flags = format!("queue --server {} --as 7:7 --loop send", server.address());
+    let backlog = load(&server, "--backlog 1 --clients 1");
+    let client = &backlog["populate"]["clients"][0][0];
+    // There is no such queue.
+    let flags = format!("queue --server {} --as {client}:7 --loop send", server.address());
     let flags = [flags.as_str(), "--think-ms 1 --seconds 60"].join(" ");
     let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
     load.line_when("something is refused", |line| errors(line) > 0);
@@ -540,7 +596,7 @@ fn what_is_no_queue_is_told_of_as_what_it_is() {
         ),
     ];
     for (address, why) in rows {
-        for flags in ["--seconds 1", "--backlog 5"] {
+        for flags in ["--seconds 1", "--seconds 1 --as 1:1 --clients 9", "--backlog 5"] {
             let flags = format!("queue --server {address} {flags}");
             let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
             let told = String::from_utf8(output.stderr).unwrap();
@@ -555,15 +611,38 @@ fn what_is_no_queue_is_told_of_as_what_it_is() {
 fn servers_that_never_answer_are_named() {
     let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
     let silent = Silent::new().address;
-    let load = |server: &str| {
-        let flags = format!("queue --server {server} --clients 5 --seconds 1");
+    let load = |flags: &str| {
+        let servers = format!("{},{silent}", server.address());
+        let flags = format!("queue --server {servers} --clients 5 --seconds 1{flags}");
         let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };
-    let told = load(&format!("{},{silent}", server.address()));
-    assert!(told.contains(&silent.to_string()) && told.contains("within 10 s"), "{told}");
-    assert!(!told.contains(server.address()), "{told}");
+    for flags in ["", " --as 1:1"] {
+        let told = load(flags);
+        assert!(told.contains(&silent.to_string()) && told.contains("within 10 s"), "{told}");
+        assert!(!told.contains(server.address()), "{told}");
+    }
+}
+
+#[test]
+fn who_is_registered_nowhere_is_told_so_before_the_start() {
+    let server = Program::serve(QUEUE, FEW);
+    let load = |flags: &str| {
+        let flags = format!("queue --server {} {flags}", server.address());
+        Command::new(LOAD).args(flags.split(' ')).output().unwrap()
+    };
+    assert!(load("--backlog 2 --clients 2").status.success());
+    let output = load("--seconds 60 --as 1:1,2:2,7:7 --clients 3 --threads 2");
+    let told = String::from_utf8(output.stderr).unwrap();
+    let stranger = format!("knee-load: {} does not know client 7 of --as: ", server.address());
+    assert!(told.starts_with(&stranger), "{told}");
+    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
+    // Who has nothing to do need not be known.
+    assert!(load("--seconds 0.1 --as 1:1,2:2,7:7 --clients 2 --threads 2").status.success());
+    // However many they are, they have been answered once.
+    let summary = ended(server);
+    assert_eq!(count(&summary, "read_from") - errors(&summary), 1);
 }
 
 /// A server that closes every connection once it has heard something and given this answer.

@@ -74,6 +74,8 @@ pub(crate) enum Unusable {
     Mute { wanted: &'static str },
     /// It does not do what is asked of it first.
     Refuses(String),
+    /// It does not know somebody who was registered earlier.
+    Stranger { client: u32 },
     /// It leaves open whether it did what was asked of it first.
     Unknown(String),
 }
@@ -92,6 +94,9 @@ impl Unusable {
                 "{server} is no {wanted}, or takes no more clients: it closed the connection without a word"
             ),
             Unusable::Refuses(what) => format!("{server} refused {what}"),
+            Unusable::Stranger { client } => format!(
+                "{server} does not know client {client} of --as: name those that were registered in its database"
+            ),
             Unusable::Unknown(what) => format!("{server} did not say whether it did {what}"),
         }
     }

@@ -15,12 +15,14 @@ mod thread;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use knee_telemetry::{Load, Reporter};
+use tokio::sync::OnceCell;
 
 pub(crate) use backlog::{Backlog, backlog};
 pub(crate) use content::CHARACTERS_MAX;
 pub(crate) use talk::{Receivers, Round};
 
-use crate::error::Error;
+use self::call::Standing;
+use crate::error::{Error, Unusable};
 use crate::kv::grpc::start_threads;
 use crate::run::{Driver, Driving, Run};
 
@@ -52,6 +54,8 @@ pub(crate) struct OverQueue {
 struct Everybody {
     /// Those that were there before, whom clients take the parts of in turn.
     registered: Vec<Identity>,
+    /// By server: whether it is known to know them.
+    known: Vec<OnceCell<()>>,
     /// The numbers of those that have come: any of them may be sent to.
     present: Mutex<Vec<u32>>,
 }
@@ -61,6 +65,18 @@ impl Everybody {
     fn earlier(&self, number: u64) -> Option<Identity> {
         let turn = number.checked_rem(self.registered.len() as u64)?;
         self.registered.get(turn as usize).copied()
+    }
+
+    /// Asks a server whether it knows those that were there before, unless somebody has done so already. That it knows
+    /// the newest is enough: numbers only grow, and nobody's is taken away.
+    async fn known_at(&self, server: usize, standing: &mut Standing) -> Result<(), Unusable> {
+        let Some(newest) = self.registered.iter().map(|identity| identity.client).max() else {
+            return Ok(());
+        };
+        self.known[server]
+            .get_or_try_init(async || call::knows(standing, newest).await)
+            .await
+            .copied()
     }
 
     /// A number is pushed in one step: the list is whole whatever a thread that held it did.
@@ -76,8 +92,11 @@ impl Driver for OverQueue {
         reporter: &mut Reporter<Load>,
         parent: Option<u32>,
     ) -> Result<Box<dyn Driving>, Error> {
-        let OverQueue { workload, registered } = self;
-        let everybody = Arc::new(Everybody { registered, present: Mutex::default() });
+        let OverQueue { workload, mut registered } = self;
+        // Others have nothing to do.
+        registered.truncate(run.plan.clients as usize);
+        let known = run.plan.servers.iter().map(|_| OnceCell::new()).collect();
+        let everybody = Arc::new(Everybody { registered, known, present: Mutex::default() });
         start_threads(run, reporter, parent, move |run, recorder, number, told| {
             thread::run(run, workload, Arc::clone(&everybody), recorder, number, told)
         })

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use knee_rpc::Message as _;
 use knee_rpc::queue::queue_client::QueueClient;
-use knee_rpc::queue::{CreateQueueRequest, ReadAllResponse, RegisterClientRequest, Stored};
+use knee_rpc::queue::{
+    CreateQueueRequest, ReadAllResponse, ReadFromRequest, RegisterClientRequest, Stored,
+};
 use tonic::{Code, Status};
 
 use super::Identity;
@@ -92,19 +94,6 @@ pub(super) async fn connect(address: SocketAddr) -> Result<Standing, Unusable> {
     Ok(Standing { client: client.max_decoding_message_size(ANSWER_BYTES_MAX), connection })
 }
 
-/// Connects; unless it is somebody already, registers a client and makes it a queue of its own.
-pub(super) async fn introduce(
-    address: SocketAddr,
-    identity: Option<Identity>,
-) -> Result<(Standing, Identity), Unusable> {
-    let mut standing = connect(address).await?;
-    if let Some(identity) = identity {
-        return Ok((standing, identity));
-    }
-    let identity = register(&mut standing).await?;
-    Ok((standing, identity))
-}
-
 /// Registers a client and makes it a queue of its own.
 pub(super) async fn register(standing: &mut Standing) -> Result<Identity, Unusable> {
     let Standing { client, connection } = standing;
@@ -119,9 +108,25 @@ pub(super) async fn register(standing: &mut Standing) -> Result<Identity, Unusab
     };
     let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;
     let registered = registered.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))?;
-    registered.map_err(|(status, call)| {
-        connection.first_failure(&status, call, "knee-queue", "knee.queue.v1")
-    })
+    registered.map_err(|(status, call)| first_failure(connection, &status, call))
+}
+
+/// Makes sure that a server knows a client: by a call that alters nothing, takes no longer where many messages are
+/// stored, and is none of those that are measured.
+pub(super) async fn knows(standing: &mut Standing, client: u32) -> Result<(), Unusable> {
+    let Standing { client: asking, connection } = standing;
+    let read = asking.read_from(ReadFromRequest { receiver: client, sender: client });
+    let read = tokio::time::timeout(CONNECT_TIMEOUT, read).await;
+    match read.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))? {
+        Ok(_) => Ok(()),
+        Err(status) if status.code() == Code::NotFound => Err(Unusable::Stranger { client }),
+        Err(status) => Err(first_failure(connection, &status, "a read_from")),
+    }
+}
+
+/// Why a call before the start has failed.
+fn first_failure(connection: &Connection, status: &Status, call: &str) -> Unusable {
+    connection.first_failure(status, call, "knee-queue", "knee.queue.v1")
 }
 
 /// What a request was answered.

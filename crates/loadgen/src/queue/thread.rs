@@ -17,9 +17,9 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 
-use super::call::{self, Answer, Failure, Standing, connect, introduce};
+use super::call::{self, Answer, Failure, Standing, connect, register};
 use super::talk::{Request, Talk};
-use super::{Everybody, Workload};
+use super::{Everybody, Identity, Workload};
 use crate::backoff::Backoff;
 use crate::error::{Error, Unusable};
 use crate::kv::grpc::Told;
@@ -154,11 +154,29 @@ async fn live(
     Ok(())
 }
 
+/// Connects a client to its server, where it is known, or registered.
+async fn introduce(
+    address: SocketAddr,
+    server: usize,
+    number: u64,
+    everybody: &Everybody,
+) -> Result<(Standing, Identity), Unusable> {
+    let mut standing = connect(address).await?;
+    let identity = match everybody.earlier(number) {
+        Some(identity) => {
+            everybody.known_at(server, &mut standing).await?;
+            identity
+        }
+        None => register(&mut standing).await?,
+    };
+    Ok((standing, identity))
+}
+
 /// Connects and registers all clients of a thread.
 async fn meet(
     run: &Arc<Run>,
     workload: Workload,
-    everybody: &Everybody,
+    everybody: &Arc<Everybody>,
     number: usize,
 ) -> Result<Vec<Speaker>, Error> {
     let plan = &run.plan;
@@ -167,10 +185,9 @@ async fn meet(
         .map(|number| {
             let server = open_loop::server_of(number, plan.servers.len());
             let address = plan.servers[server];
-            let earlier = everybody.earlier(number);
-            let run = Arc::clone(run);
+            let (run, everybody) = (Arc::clone(run), Arc::clone(everybody));
             let opened = tokio::spawn(async move {
-                let introduced = introduce(address, earlier).await;
+                let introduced = introduce(address, server, number, &everybody).await;
                 if introduced.is_ok() {
                     run.stands(server);
                 }

@@ -10,7 +10,7 @@ use knee_telemetry::{LoadGauges, Reporter, Stats};
 use tokio::net::TcpListener;
 use tokio::task::yield_now;
 
-use super::super::{Identity, Receivers, Round};
+use super::super::{Receivers, Round};
 use super::*;
 use crate::run::Plan;
 
