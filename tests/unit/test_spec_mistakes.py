@@ -70,8 +70,17 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
         (
             CACHE,
             "seconds = 70",
-            "seconds = 10",
-            "x.toml:22: measure.seconds: should be more than warm-up and cool-down together (5 + 5), not 10",
+            "seconds = 4",
+            "x.toml:22: measure.seconds: should be more than warmup_s (5 unless given) and cooldown_s (5 unless given) "
+            "together, not 4: nothing would be left to measure; give warmup_s = 1 and cooldown_s = 1, or at least "
+            "seconds = 11",
+        ),
+        (
+            CACHE,
+            "seconds = 70",
+            "seconds = 10\nwarmup_s = 2\ncooldown_s = 8",
+            "x.toml:22: measure.seconds: should be more than warmup_s (2) and cooldown_s (8) together, not 10: nothing "
+            "would be left to measure; give warmup_s = 2 and cooldown_s = 4, or at least seconds = 11",
         ),
         (CACHE, 'name = "throughput-for-writes"', "", "x.toml:1: experiment.name: missing"),
         # Factors: the level that is wrong, by its line.

@@ -119,12 +119,8 @@ class _Reader:
         factors = self._read_factors()
         experiment = self._validate(Experiment, ("experiment",), required=True)
         measure = self._validate(Measure, ("measure",))
-        if measure is not None and measure.warmup_s + measure.cooldown_s >= measure.seconds:
-            self._problem(
-                ("measure", "seconds"),
-                f"should be more than warm-up and cool-down together "
-                f"({measure.warmup_s} + {measure.cooldown_s}), not {measure.seconds}",
-            )
+        if measure is not None and (misfit := _trims_all(measure)) is not None:
+            self._problem(("measure", "seconds"), misfit)
         base = self._read_configuration(factors)
         self._stop_on_problems()
         assert experiment is not None and measure is not None and base is not None
@@ -315,6 +311,23 @@ class _Reader:
         """Raise for all problems, in the order of their lines."""
         if self._problems:
             raise SpecError("\n".join(sorted(self._problems, key=self._problems.__getitem__)))
+
+
+def _trims_all(measure: Measure) -> str | None:
+    """What is wrong where nothing is left between warm-up and cool-down, and what would do."""
+    trimmed = {"warmup_s": measure.warmup_s, "cooldown_s": measure.cooldown_s}
+    if sum(trimmed.values()) < measure.seconds:
+        return None
+    told = " and ".join(
+        f"{name} ({value}{'' if name in measure.model_fields_set else ' unless given'})"
+        for name, value in trimmed.items()
+    )
+    half = (measure.seconds - 1) // 2
+    shorter = " and ".join(f"{name} = {min(value, half)}" for name, value in trimmed.items())
+    return (
+        f"should be more than {told} together, not {measure.seconds}: nothing would be left to measure; "
+        f"give {shorter}, or at least seconds = {sum(trimmed.values()) + 1}"
+    )
 
 
 def _depth(loc: tuple[int | str, ...], prefix: Path) -> int:
