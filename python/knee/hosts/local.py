@@ -143,15 +143,18 @@ class LocalProcess:
         for pump in self._pumps:
             pump.join(max(0.0, self._printed_by - time.monotonic()))
             if pump.is_alive():
-                why = (
-                    "somebody whom the lab cannot see, as another user's process, can still print there"
-                    if self.can_print()
-                    else f"the disk below {self._folder} stalls"
-                )
                 raise ProcessError(
                     f"{self.command.process} ended, but not all of what it printed could be written down within "
-                    f"{_PRINTED_S} s: {why}"
+                    f"{_PRINTED_S} s: {self._why_unprinted()}"
                 )
+
+    def _why_unprinted(self) -> str:
+        """What keeps what a process printed from being all written down, once it has ended."""
+        if printing := self._printing():
+            return f"{_named(printing)} can still print there"
+        if self.can_print():
+            return "somebody whom the lab cannot see, as another user's process, can still print there"
+        return f"the disk below {self._folder} stalls"
 
     def can_print(self) -> bool:
         """Whether somebody can still print where the process did, even one whom nobody sees: another user's."""
@@ -196,8 +199,7 @@ class LocalProcess:
             time.sleep(_POLL_S)
             # Who was killed after the deadline has not had the time to end.
             if is_last and (left := self._left()):
-                pids = ", ".join(str(one.pid) for one in left)
-                raise ProcessError(f"{self.command.process} ended, but what it started goes on (process {pids})")
+                raise ProcessError(f"{self.command.process} ended, but what it started goes on: {_named(left)}")
 
     def kill_left(self) -> bool:
         """End whom the process has left behind at once, without waiting until they have; whether there was anybody."""
@@ -221,9 +223,12 @@ class LocalProcess:
         """Those of its descendants that go on. Where it was killed by others, or crashed, they are those that can still
         print where it did.
         """
+        return [one for one in {*self._descendants, *self._printing()} if _goes_on(one)]
+
+    def _printing(self) -> list[psutil.Process]:
+        """Who can still print where the process did, of those whom the lab can see."""
         pipes = {name for name, pump in zip(self._pipes, self._pumps, strict=True) if pump.is_alive()}
-        printing = _writing(pipes, self._began_ticks) if pipes else ()
-        return [one for one in {*self._descendants, *printing} if _goes_on(one)]
+        return [one for one in _writing(pipes, self._began_ticks) if _goes_on(one)] if pipes else []
 
     def describe(self) -> str:
         """See Process."""
@@ -446,6 +451,17 @@ def _goes_on(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _named(processes: Sequence[psutil.Process]) -> str:
+    """Some processes, by their numbers and programs; not by their arguments, among which a password may be."""
+    return ", ".join(f"process {one.pid} ({_program(one)})" for one in processes)
+
+
+def _program(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return process.name()
+    return "ended meanwhile"
 
 
 def _cpu_model() -> str | None:
