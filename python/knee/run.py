@@ -223,21 +223,29 @@ def _find_postgresql(spec: Spec) -> dict[str, Path]:
 
 
 def check_processors(spec: Spec, host: Host) -> None:
-    """Raise SpecError when levels of a database's machine would be the same machine here.
+    """Raise SpecError when a database's machine is larger than this one, or levels of it would be the same here.
 
     Nothing else would tell them apart, PostgreSQL's settings for parallel queries least of all
     (docs/decisions/0005-machine-size-is-processors.md).
     """
+    store = spec.base.system.store
+    given = [store.cpus] if store is not None and store.cpus is not None else []
     by_size: dict[float, list[Level]] = {}
-    for cpus in spec.factors.get("store.cpus", ()):
-        by_size.setdefault(host.processors(float(cpus)), []).append(cpus)
-    for size, levels in by_size.items():
-        if len(levels) > 1:
-            why = "has no more" if host.shares_cpus else "gives them whole, as nobody may make control groups"
+    for cpus in spec.factors.get("store.cpus", given):
+        size = host.processors(float(cpus))
+        if size < float(cpus):
             raise SpecError(
-                f'[factors] "store.cpus": {" and ".join(map(str, levels))} would be the same '
-                f"{counted(int(size), 'processor')} here: this machine {why}; "
-                "give others, as --set 'store.cpus=[1, 2]'"
+                f"store.cpus: {float(cpus):g} is more than this machine has, {counted(int(size), 'processor')}, "
+                "and fewer would answer another question; take a larger machine, or give what this one has with "
+                "--set store.cpus=…"
+            )
+        by_size.setdefault(size, []).append(cpus)
+    for size, same in by_size.items():
+        if len(same) > 1:
+            raise SpecError(
+                f'[factors] "store.cpus": {" and ".join(map(str, same))} would be the same '
+                f"{counted(int(size), 'processor')} here: this machine gives them whole, as nobody may make control "
+                "groups; give others, as --set 'store.cpus=[1, 2]'"
             )
 
 

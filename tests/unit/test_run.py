@@ -154,10 +154,15 @@ class Host(LocalHost):
         (True, "[0.5, 1.0]", None),
         (False, "[1, 2]", None),
         (False, "[0.5, 1.0]", "0.5 and 1.0 would be the same 1 processor here: this machine gives them whole"),
-        (True, "[1, 2, 4]", "2 and 4 would be the same 2 processors here: this machine has no more"),
+        (False, "[1.5, 2]", "1.5 and 2 would be the same 2 processors here: this machine gives them whole"),
+        (False, "1.5", None),
+        (True, "2", None),
+        (True, "[1, 2, 4]", "^store.cpus: 4 is more than this machine has, 2 processors, and fewer would answer"),
+        (True, "2.5", "^store.cpus: 2.5 is more than this machine has, 2 processors"),
+        (False, "[1, 4]", "^store.cpus: 4 is more than this machine has, 2 processors"),
     ],
 )
-def test_levels_of_a_databases_machine_that_are_one_machine_are_refused(
+def test_a_databases_machine_that_is_larger_than_this_one_or_the_same_as_another_is_refused(
     shares: bool, levels: str, refused: str | None
 ) -> None:
     experiment = spec.parse(DATABASE, "x.toml", spec.parse_overrides([f"store.cpus={levels}"]))
