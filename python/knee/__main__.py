@@ -5,33 +5,56 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _INTERRUPTED = 130
+_STDERR = 2
+_ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Load the command line and run it; Ctrl-C at any time ends it without a traceback."""
-    may_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if may_interrupt:
-        signal.signal(signal.SIGINT, _leave)
+    """Load the command line and run it; what asks it to end does so at any time, with a line and no traceback."""
+    # What is ignored stays so: `nohup` asks for that.
+    asking = [number for number in _ASKING_TO_END if signal.getsignal(number) is not signal.SIG_IGN]
+    _handle(asking, _leave)
     # Takes about a second, in which nothing is begun that would have to be ended.
     from knee import cli
 
-    if may_interrupt:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _handle(asking, _interrupt)
     try:
         cli.main()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     finally:
         # Everything has ended but the interpreter, which an interrupt would only make complain.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _handle(asking, signal.SIG_IGN)
+
+
+def _handle(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], Any] | signal.Handlers
+) -> None:
+    for number in numbers:
+        signal.signal(number, handler)
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+    _tell()
     os._exit(_INTERRUPTED)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """Where nobody else handles it, as `knee run` does who has more to say of what it has measured."""
+    _tell()
+    raise KeyboardInterrupt
+
+
+def _tell() -> None:
+    # Not through sys.stderr, which may be in the middle of something. The terminal may be gone.
+    with suppress(OSError):
+        os.write(_STDERR, b"knee: interrupted\n")
 
 
 if __name__ == "__main__":

@@ -441,34 +441,30 @@ def predict_command(
         None if thinking is None else fit.parse_shape("--thinking", thinking),
         places,
     )
-    try:
-        source = _opened(path, renames)
-        if isinstance(source, Dataset):
-            found, of_stations = measurements.of_run(source), stations(source)
-        else:
-            found, of_stations = source, None
-        systems = fit.fit_systems(
-            found.table,
-            measurements.configuration(source),
-            asked,
-            constant=found.constant,
-            stations=of_stations,
-            level=level,
-            seed=seed,
-        )
-        for number, (system, scenario) in enumerate(systems):
-            forecast = system.forecast(scenario, seed=seed) if scenario else None
-            print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
-            if simulated and scenario is not None:
-                plan = fit.simulate_plan(
-                    system,
-                    scenario,
-                    assumptions,
-                    rounds=rounds,
-                    replications=fit.REPLICATIONS if replications is None else replications,
-                    seed=seed,
-                )
-                print(fit.render_plan(system, plan), flush=True)
-    except KeyboardInterrupt:
-        print("knee: interrupted", file=sys.stderr)
-        raise typer.Exit(130) from None
+    source = _opened(path, renames)
+    if isinstance(source, Dataset):
+        found, of_stations = measurements.of_run(source), stations(source)
+    else:
+        found, of_stations = source, None
+    systems = fit.fit_systems(
+        found.table,
+        measurements.configuration(source),
+        asked,
+        constant=found.constant,
+        stations=of_stations,
+        level=level,
+        seed=seed,
+    )
+    for number, (system, scenario) in enumerate(systems):
+        forecast = system.forecast(scenario, seed=seed) if scenario else None
+        print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
+        if simulated and scenario is not None:
+            plan = fit.simulate_plan(
+                system,
+                scenario,
+                assumptions,
+                rounds=rounds,
+                replications=fit.REPLICATIONS if replications is None else replications,
+                seed=seed,
+            )
+            print(fit.render_plan(system, plan), flush=True)

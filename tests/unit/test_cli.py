@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from systems import wait_until
 
 from knee import cli, spec
 from knee.dataset import Outcome, RunFolder
@@ -172,7 +175,8 @@ def test_every_problem_of_a_file_is_on_a_line_of_its_own(knee: Knee, tmp_path: P
     assert f'{file}:4: load.hsts: no such field; did you mean "hosts"?' in done.stderr
 
 
-def test_an_interrupt_while_the_command_is_loaded_leaves_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_asks_to_end_while_the_command_is_loaded_is_told_in_a_line(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
     with subprocess.Popen(
         [sys.executable, "-m", "knee", "run", QUICKSTART],
@@ -183,9 +187,34 @@ def test_an_interrupt_while_the_command_is_loaded_leaves_no_traceback(tmp_path: 
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
-    assert (process.returncode, said) == (130, "")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "knee: interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_asks_to_end_before_anything_is_measured_is_told_in_a_line(tmp_path: Path, number: signal.Signals) -> None:
+    # Nobody writes the experiment: who has opened it has loaded everything, and waits.
+    file = tmp_path / "x.toml"
+    os.mkfifo(file)
+    writing: list[int] = []
+
+    def is_read() -> bool:
+        with suppress(OSError):
+            writing.append(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(writing)
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "knee", "run", file],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY / "python")},
+    ) as process:
+        wait_until(is_read, "the experiment is read", 60)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    os.close(*writing)
+    assert (process.returncode, said) == (130, "knee: interrupted\n")
 
 
 def test_the_version() -> None:
