@@ -296,6 +296,7 @@ class Deployment:
 
 _HINTS = {
     "password": "a password is looked for in PGPASSWORD, PGPASSFILE and ~/.pgpass",
+    "lock timeout": "somebody is at work on what this run has left there: try again when they have ended",
     "permission denied": "the lab's schema takes GRANT CREATE ON DATABASE",
 }
 """What to do about what psql says, where that tells of it."""
@@ -403,11 +404,17 @@ class QueueDeployment(Deployment):
         return processes, url, password
 
     def _claim(self, url: str) -> None:
-        """Make the schema in a database that runs elsewhere; one that is there is somebody's."""
-        mark = f"made by knee run {self._spec.experiment.name} {secrets.token_hex(8)}"
+        """Make the schema in a database that runs elsewhere; one that is there is somebody's, or was left behind here.
+
+        A schema's mark says in which run folder it was made, and for which of its runs: whoever still removes that of
+        one removes no other's.
+        """
+        made, owner = f"made by knee run {self._spec.experiment.name} ", self._folder.owner
+        own = None if owner is None else f"{made}{owner} "
+        mark = f"{own or made}{secrets.token_hex(8)}"
         # Interrupted half-way nobody would know whether it is there.
         with interrupts_deferred():
-            asking = self._start(commands_queue.ask_elsewhere("claim", url, schema.claim(mark)))
+            asking = self._start(commands_queue.ask_elsewhere("claim", url, schema.claim(mark, own)))
             self._claimed = (url, mark)
             try:
                 self._finished(asking, _DATABASE_MADE_S)

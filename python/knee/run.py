@@ -7,6 +7,7 @@ allocator or an ejected server from the one before it.
 from __future__ import annotations
 
 import platform
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -280,6 +281,7 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         "programs": {
             name: {"path": str(path), "version": host.output([str(path), "--version"])} for name, path in found.items()
         },
+        "id": secrets.token_hex(8),
         "seed": seed,
         "overrides": spec.overrides,
         "links_emulated": host.emulates_links,
@@ -313,4 +315,5 @@ def resumed_manifest(begun: dict[str, Any], now: dict[str, Any]) -> dict[str, An
             f"resumed at {now['started']} with another {', '.join(changed)} than it began with; the manifest has both"
         )
     resumed = [*begun.get("resumed", ()), {"started": now["started"], **changed}]
-    return {**begun, "notes": notes, "resumed": resumed}
+    # One that began when runs had none has one from now on.
+    return {"id": now["id"], **begun, "notes": notes, "resumed": resumed}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ PATIENCE_S = 300.0
 """For what takes some ten seconds where nothing else does."""
 
 PASSWORD = "kept-to-themselves"
+HAS_LEFT = "SELECT to_regclass('knee_queue.left_behind') IS NOT NULL"
 HAS_SCHEMA = "SELECT to_regnamespace('knee_queue') IS NOT NULL"
 MIGRATING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
 
@@ -113,9 +115,15 @@ def begun(folder: Path, elsewhere: Elsewhere, seconds: int, repetitions: int = 1
     """`knee run` on it, by somebody who has the password in his environment."""
     file = folder / "elsewhere.toml"
     file.write_text(EXPERIMENT.format(address=elsewhere.address, seconds=seconds, repetitions=repetitions))
+    with running(folder, "--runs-dir", str(folder / "runs"), str(file)) as process:
+        yield process
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, **OF_ANOTHER, "PGPASSWORD": PASSWORD, "PYTHONPATH": str(REPOSITORY / "python")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "knee", "run", "--no-report", "--runs-dir", str(folder / "runs"), str(file)],
+        [sys.executable, "-m", "knee", "run", "--no-report", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -209,6 +217,42 @@ def test_what_somebody_has_made_there_is_left_alone(tmp_path: Path, elsewhere: E
     assert elsewhere.sql("SELECT content FROM knee_queue.message") == "theirs"
     elsewhere.sql(schema.release("made by knee run other 1")[-1])
     assert elsewhere.sql(HAS_SCHEMA) == "f"
+
+
+def test_what_a_lab_that_was_killed_has_left_there_is_removed_by_whoever_goes_on_with_its_run_alone(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    with begun(tmp_path, elsewhere, seconds=600) as process:
+        wait_until(lambda: works(process), "clients are at work", PATIENCE_S)
+        process.kill()
+    elsewhere.sql("CREATE TABLE knee_queue.left_behind ()")
+    (folder,) = (tmp_path / "runs" / "elsewhere").iterdir()
+    # Whoever has copied the folder may be at work, too.
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    with running(tmp_path, "--resume", str(copy)) as process:
+        said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, said
+    assert "database messages has a schema knee_queue (made by knee run elsewhere " in said
+    assert elsewhere.sql(HAS_LEFT) == "t"
+    with running(tmp_path, "--resume", str(folder)) as process:
+        wait_until(lambda: works(process), "clients are at work", PATIENCE_S)
+        assert elsewhere.sql(HAS_SCHEMA) == "t" and elsewhere.sql(HAS_LEFT) == "f"
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, said
+    assert elsewhere.sql(HAS_SCHEMA) == "f", said
+
+
+@pytest.mark.parametrize("mark", [None, "made by knee run x 0123456789abcdef-1", "made by knee run x 01-12 3"])
+def test_what_another_folder_has_left_there_is_nobodys_own(mark: str | None, elsewhere: Elsewhere) -> None:
+    elsewhere.sql("CREATE SCHEMA knee_queue")
+    if mark is not None:
+        elsewhere.sql(f"COMMENT ON SCHEMA knee_queue IS '{mark}'")
+    with elsewhere.session() as session:
+        claim = schema.claim("made by knee run x 0123456789abcdef-1 7", "made by knee run x 0123456789abcdef-1 ")
+        said, _ = session.communicate(";\n".join([*claim, ""]))
+    assert session.returncode != 0
+    assert f"has a schema knee_queue ({mark or 'not by knee run'}), which this run has not made" in said
 
 
 def test_where_nobody_serves_a_database_nothing_is_said_to_be_left(tmp_path: Path) -> None:

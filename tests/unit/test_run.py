@@ -192,13 +192,15 @@ def test_the_manifest_says_where_the_numbers_come_from(programs: Path) -> None:
 
 def test_a_resumed_manifest_says_what_is_not_as_it_was() -> None:
     begun = {"seed": 7, "commands": {"0-r1": {}}, "notes": ["a note"]} | dict.fromkeys(PROVENANCE, "old")
-    now = dict.fromkeys(PROVENANCE, "old") | {"started": "later", "seed": 0, "commands": {}, "notes": []}
+    now = dict.fromkeys(PROVENANCE, "old") | {"started": "later", "id": "1", "seed": 0, "commands": {}, "notes": []}
     same = resumed_manifest(begun, now)
     assert (same["seed"], same["commands"], same["notes"]) == (7, {"0-r1": {}}, ["a note"])
     assert same["resumed"] == [{"started": "later"}]
     other = resumed_manifest(same, {**now, "programs": "new"})
     assert other["notes"][1] == ("resumed at later with another programs than it began with; the manifest has both")
     assert other["resumed"] == [{"started": "later"}, {"started": "later", "programs": "new"}]
+    # One that began without an id has the one that it was given first.
+    assert (same["id"], resumed_manifest(same, {**now, "id": "2"})["id"]) == ("1", "1")
     del begun["seed"]
     with pytest.raises(DatasetError, match="does not say its seed"):
         resumed_manifest(begun, now)
