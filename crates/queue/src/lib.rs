@@ -7,7 +7,7 @@
 //!   [`null`]: those that do.
 //! * [`grpc`]: `knee.queue.v1` in front of one. `workers`: who asks it, first come, first served, as
 //!   `turns` come. `waiting`: who waits for a message, and who is woken when one arrives.
-//! * `trouble`: what is said of work that nobody asks for, where it fails.
+//! * `plain`: what may be repeated of an address. `trouble`: what is said of work that nobody asks for, where it fails.
 //! * [`cli`]: the program.
 
 pub mod cli;
@@ -15,6 +15,7 @@ pub mod database;
 pub mod grpc;
 pub mod null;
 pub mod operation;
+mod plain;
 pub mod postgres;
 pub mod sqlite;
 mod trouble;

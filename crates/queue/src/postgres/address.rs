@@ -3,6 +3,7 @@
 
 use std::error::Error as _;
 use std::fs;
+use std::net::Ipv6Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio_postgres::{Client, Config, Connection, Socket};
 use super::tls::{Encrypted, Settings, Tls};
 use super::{Options, failure};
 use crate::database::Failure;
+use crate::plain::{is_name, is_path};
 
 /// How long it may take until a connection can be used, where the address does not say.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -56,14 +58,17 @@ impl Address {
         // Its own limit is one of TCP's: who accepts may say nothing for ever.
         self.in_time(async {
             let tls = self.tls.anew();
+            let names = is_of_names(&self.config);
             let encrypted = match self.config.connect(tls.clone()).await {
                 Err(error) if self.may_be_clear(&tls) => error,
-                connected => return connected.map_err(|error| failure::connecting(&error, None)),
+                connected => {
+                    return connected.map_err(|error| failure::connecting(&error, None, names));
+                }
             };
             // As libpq does where a server has said that it encrypts, and then it fails, or lets nobody in.
             let mut config = self.config.clone();
             let clear = config.ssl_mode(SslMode::Disable).connect(tls).await;
-            clear.map_err(|error| failure::connecting(&encrypted, Some(&error)))
+            clear.map_err(|error| failure::connecting(&encrypted, Some(&error), names))
         })
         .await
     }
@@ -144,22 +149,33 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
 }
 
 /// What to call the database that an address names, `USER@HOST:PORT/DATABASE`. `None` when the address cannot be read or
-/// has no host, or where some of that may be of a password: it ends at the first `@`.
+/// has no host, or where some of that is no plain name: one that was mistyped has its password anywhere.
 #[must_use]
 pub fn database_name(address: &str) -> Option<String> {
     let (text, _) = Settings::take_from(address);
     let config = config(&text).ok()?;
-    let [mut host, port, database, user] = wanted(&config);
     let has_none = config.get_hosts().is_empty() && config.get_hostaddrs().is_empty();
-    if has_none || config.get_password().is_some() || host.contains('@') {
+    if has_none || config.get_password().is_some() || !is_of_names(&config) {
         return None;
     }
+    let [mut host, port, database, user] = wanted(&config);
     match config.get_hosts().first() {
         Some(Host::Unix(socket)) => host = socket.display().to_string(),
-        Some(Host::Tcp(name)) if name.contains(':') => host = format!("[{name}]"),
+        _ if host.contains(':') => host = format!("[{host}]"),
         _ => {}
     }
     Some(format!("{user}@{host}:{port}/{database}"))
+}
+
+/// Whether who asks, the host and the database have plain names: then none has a password in it that was meant to stand
+/// elsewhere.
+fn is_of_names(config: &Config) -> bool {
+    let [_, _, database, user] = wanted(config);
+    let is_host = |host: &Host| match host {
+        Host::Tcp(name) => is_name(name) || name.parse::<Ipv6Addr>().is_ok(),
+        Host::Unix(socket) => socket.to_str().is_some_and(is_path),
+    };
+    is_name(&user) && is_name(&database) && config.get_hosts().iter().all(is_host)
 }
 
 /// What is wrong with an address. It is not repeated: it may have a password.
@@ -203,7 +219,10 @@ fn config(text: &str) -> Result<Config, tokio_postgres::Error> {
 
 fn password(config: &Config, file: Option<&Path>) -> Result<Option<String>, Failure> {
     if let Some(file) = file {
-        let text = read(file)?;
+        // Who writes the password itself there finds no file.
+        let text = fs::read_to_string(file).map_err(|error| {
+            Failure::Invalid(format!("cannot read the file of --database-password-file: {error}"))
+        })?;
         return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
     }
     if let Ok(password) = std::env::var("PGPASSWORD") {
@@ -377,6 +396,11 @@ mod tests {
             ("host=there hostaddr=10.0.0.5 user=me", "me@there:5432/me"),
             ("hostaddr=10.0.0.5 user=me dbname=db", "me@10.0.0.5:5432/db"),
             ("host=::1 user=me", "me@[::1]:5432/me"),
+            ("hostaddr=::1 user=me", "me@[::1]:5432/me"),
+            (
+                "postgresql://who_asks-1@there.example.org/d.b",
+                "who_asks-1@there.example.org:5432/d.b",
+            ),
             ("host=/run/postgresql user=me", "me@/run/postgresql:5432/me"),
         ] {
             assert_eq!(database_name(text).as_deref(), Some(name), "{text}");
@@ -387,13 +411,27 @@ mod tests {
             "postgresql://me@cret@there/db",
             "postgresql:///db",
             "host=there user=me password=secret",
+            "postgresql://me%3Asecret@there/db",
+            "postgresql://there/db?user=me:secret",
+            "postgresql://me@there/db&password=secret",
+            "postgresql://me@there/db;password=secret",
+            "postgresql://me@there:12/se@cret/db",
+            "postgresql://me:12/secret@there/db",
+            "postgresql://me@there,secret@there/db",
+            "postgresql://me@there%20password%3Dsecret/db",
+            "postgresql://me@%2Frun%2Fpostgresql%3Apassword%3Dsecret/db",
+            "host=/run/postgresql;password=secret user=me",
+            "host='there password=secret' user=me",
+            "host=there user='me password=secret'",
+            "host=there user=me dbname=db;password=secret",
+            "host=me:secret@there hostaddr=10.0.0.5 user=me",
         ] {
             assert_eq!(database_name(text), None, "{text}");
         }
     }
 
-    /// What is told of a server that lacks a setting it was asked for.
-    async fn lacks(setting: &'static str) -> Failure {
+    /// What is told where a server says this to who asks as `user`, and what it was asked.
+    async fn refuses(user: &str, code: &'static str, said: &'static str) -> (Failure, String) {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().unwrap().port();
         let answers = tokio::spawn(async move {
@@ -401,31 +439,56 @@ mod tests {
             let length = client.read_u32().await.unwrap();
             let mut startup = vec![0; length as usize - 4];
             client.read_exact(&mut startup).await.unwrap();
-            let told = format!("unrecognized configuration parameter \"{setting}\"");
-            let fields = format!("SFATAL\0VFATAL\0C42704\0M{told}\0\0");
+            let fields = format!("SFATAL\0VFATAL\0C{code}\0M{said}\0\0");
             client.write_u8(b'E').await.unwrap();
             client.write_u32(fields.len() as u32 + 4).await.unwrap();
             client.write_all(fields.as_bytes()).await.unwrap();
             String::from_utf8_lossy(&startup).into_owned()
         });
         let address =
-            read(&format!("postgresql://me@127.0.0.1:{port}/db?sslmode=disable")).unwrap();
+            read(&format!("postgresql://{user}@127.0.0.1:{port}/db?sslmode=disable")).unwrap();
         let failure = address.connect().await.err().unwrap();
+        (failure, answers.await.unwrap())
+    }
+
+    /// What is told of a server that lacks a setting it was asked for.
+    async fn lacks(said: &'static str) -> Failure {
+        let (failure, startup) = refuses("me", "42704", said).await;
         // Of several that it lacks it names the first.
-        let startup = answers.await.unwrap();
         let first = startup.split_once("-c ").unwrap().1.split('=').next().unwrap();
         assert_eq!(first, "plan_cache_mode");
         failure
     }
 
     #[tokio::test]
+    async fn what_a_server_says_of_who_asks_is_repeated_unless_it_may_have_a_password() {
+        let (failure, _) = refuses("me", "28000", "role \"me\" does not exist").await;
+        let Failure::NotAllowed(told) = failure else { panic!("{failure:?}") };
+        assert!(told.ends_with(": role \"me\" does not exist (28000)"), "{told}");
+        let said = "role \"me:secret\" does not exist";
+        let (failure, _) = refuses("me%3Asecret", "28000", said).await;
+        let Failure::NotAllowed(told) = failure else { panic!("{failure:?}") };
+        assert!(told.contains("(28000)") && !told.contains("secret"), "{told}");
+    }
+
+    #[test]
+    fn a_password_in_place_of_its_file_is_not_repeated() {
+        let config = config("host=there user=me").unwrap();
+        let Err(Failure::Invalid(told)) = password(&config, Some(Path::new("/nowhere/secret")))
+        else {
+            panic!("it is read")
+        };
+        assert!(told.contains("--database-password-file") && !told.contains("secret"), "{told}");
+    }
+
+    #[tokio::test]
     async fn a_server_that_lacks_what_sessions_are_set_to_is_too_old() {
-        let failure = lacks("plan_cache_mode").await;
+        let failure = lacks("unrecognized configuration parameter \"plan_cache_mode\"").await;
         let Failure::NotMigrated(told) = failure else { panic!("{failure:?}") };
         assert!(told.contains("PostgreSQL 11 or an earlier one"), "{told}");
         assert!(told.contains("use 13 or a later one"), "{told}");
         // As one that the address asks for.
-        let failure = lacks("no_such_setting").await;
+        let failure = lacks("unrecognized configuration parameter \"no_such_setting\"").await;
         let Failure::Unavailable(told) = failure else { panic!("{failure:?}") };
         assert!(told.contains("no_such_setting"), "{told}");
     }

@@ -8,12 +8,21 @@ use tokio_postgres::error::{DbError, Severity};
 use super::migrate::too_old;
 use crate::database::Failure;
 
-/// Of a connection that was asked for; and of what became of it in the clear, where that was tried as well.
-pub(super) fn connecting(error: &Error, clear: Option<&Error>) -> Failure {
+/// Of a connection that was asked for; and of what became of it in the clear, where that was tried as well. What a server
+/// says has the names of who asked and of what: it is repeated where those are plain `names`.
+pub(super) fn connecting(error: &Error, clear: Option<&Error>, names: bool) -> Failure {
     // It refuses what every session is set to first, before it can be asked for its version.
     if error.as_db_error().is_some_and(|said| lacks_setting(said.code().code(), said.message())) {
         return too_old("11 or an earlier one");
     }
+    let text = |error: &Error| match error.code() {
+        Some(code) if !names => format!(
+            "it refuses ({}): why is not repeated, as the user, host or database in the address is no plain \
+             name, and may have a password in it",
+            code.code()
+        ),
+        _ => text(error),
+    };
     let (why, clear) = (text(error), clear.map(text));
     let clear = clear.filter(|clear| *clear != why);
     let clear = clear.map_or(String::new(), |clear| format!("; nor in the clear: {clear}"));

@@ -11,6 +11,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::verifier::Trust;
 use crate::database::Failure;
+use crate::plain::{is_name, is_path};
 
 /// libpq's settings, by their names.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -99,9 +100,12 @@ impl Settings {
                 let roots = needed().ok_or_else(|| missing(mode))??;
                 Ok((SslMode::Require, Trust::Named(roots)))
             }
-            mode => Err(Failure::Invalid(format!(
-                "sslmode is one of disable, prefer, require, verify-ca and verify-full, not {mode}"
-            ))),
+            mode => {
+                let not = if is_name(mode) { format!(", not {mode}") } else { String::new() };
+                Err(Failure::Invalid(format!(
+                    "sslmode is one of disable, prefer, require, verify-ca and verify-full{not}"
+                )))
+            }
         }
     }
 
@@ -113,7 +117,7 @@ impl Settings {
             return Ok(None);
         };
         let Some(Named(key)) = usual(self.sslkey.as_deref(), "postgresql.key") else {
-            let text = format!("{} is of no use without its key: give sslkey", file.display());
+            let text = format!("{} is of no use without its key: give sslkey", shown(&file));
             return Err(Failure::Invalid(text));
         };
         let found = fs::metadata(&key).map_err(|error| unreadable(&key, &error))?;
@@ -122,7 +126,7 @@ impl Settings {
         if found.mode() & others != 0 {
             return Err(Failure::Invalid(format!(
                 "{} can be read by others: `chmod 600` it",
-                key.display()
+                shown(&key)
             )));
         }
         let private =
@@ -154,13 +158,20 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let read = read.map_err(|error| unreadable(file, &error))?;
     if read.is_empty() {
-        return Err(Failure::Invalid(format!("{} has no certificate, as PEM", file.display())));
+        return Err(Failure::Invalid(format!("{} has no certificate, as PEM", shown(file))));
     }
     Ok(read)
 }
 
 fn unreadable(file: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::Invalid(format!("cannot read {}: {error}", file.display()))
+    Failure::Invalid(format!("cannot read {}: {error}", shown(file)))
+}
+
+/// What a file is called, unless a setting has more in it than that.
+fn shown(file: &Path) -> &str {
+    file.to_str()
+        .filter(|file| is_path(file))
+        .unwrap_or("the file of sslrootcert, sslcert or sslkey")
 }
 
 /// The first setting of `name = value`, with what is behind it.
@@ -229,13 +240,18 @@ mod tests {
     fn what_cannot_be_had_is_refused() {
         for (text, told) in [
             ("sslmode=always", "verify-ca and verify-full, not always"),
+            ("sslmode=require;password=secret", "verify-ca and verify-full"),
+            (
+                "sslmode=require sslrootcert=/nowhere;password=secret",
+                "cannot read the file of sslrootcert",
+            ),
             ("sslmode=verify-full sslrootcert=/nowhere", "cannot read /nowhere"),
             ("sslmode=require sslrootcert=/nowhere", "cannot read /nowhere"),
             ("sslmode=verify-ca sslrootcert=/dev/null", "/dev/null has no certificate"),
         ] {
             let (_, settings) = Settings::take_from(text);
             let Err(Failure::Invalid(why)) = settings.mode() else { panic!("{text} is taken") };
-            assert!(why.contains(told), "{why}");
+            assert!(why.contains(told) && !why.contains("secret"), "{why}");
         }
     }
 }
