@@ -3,7 +3,9 @@
 //! Without a subcommand it serves. `migrate` makes a PostgreSQL database ready for that.
 
 mod target;
+mod usage;
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -225,7 +227,7 @@ impl Refusal {
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
 pub fn main() -> ExitCode {
-    let flags = Flags::of(Flags::command().get_matches()).unwrap_or_else(|error| error.exit());
+    let flags = Flags::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match &flags.command {
         None => run(&flags.serve),
         Some(Command::Migrate(migrate)) => migrate.run(),
@@ -240,7 +242,13 @@ pub fn main() -> ExitCode {
 }
 
 impl Flags {
-    /// What a command line says. What means nothing to the database that it names is refused: somebody may
+    /// What a command line says.
+    fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Flags, clap::Error> {
+        let matches = Flags::command().try_get_matches_from(words);
+        matches.and_then(Flags::of).map_err(usage::without_passwords)
+    }
+
+    /// The same of one that is well formed. What means nothing to the database that it names is refused: somebody may
     /// believe that it does.
     fn of(matches: ArgMatches) -> Result<Flags, clap::Error> {
         let flags = Flags::from_arg_matches(&matches)?;
@@ -498,9 +506,7 @@ mod tests {
 
     #[test]
     fn what_means_nothing_to_a_database_is_refused() {
-        let of = |words: &[&str]| {
-            Flags::of(Flags::command().get_matches_from([&[PROGRAM], words].concat()))
-        };
+        let of = |words: &[&str]| Flags::read([&[PROGRAM], words].concat());
         let databases = ["postgresql://a@b/c", "sqlite", "sqlite:file", "null"];
         let rows: [(&[&str], Range<usize>); 7] = [
             (&["--database-password-file", "file"], 0..1),
@@ -524,6 +530,55 @@ mod tests {
             of(&["migrate", "--database", "postgresql://a@b/c", "--database-password-file", "f"])
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn addresses_that_stand_where_none_is_meant_are_not_repeated() {
+        let told = |words: &[&str]| {
+            let error = Flags::read([&[PROGRAM], words].concat());
+            error.map(|flags| format!("{flags:?}")).expect_err("it is refused").to_string()
+        };
+        let url = "postgresql://me:secret@there/db";
+        let rows: [&[&str]; 16] = [
+            &[url],
+            &["help", url],
+            &["migrate", url],
+            &["--", url],
+            &["--database", "sqlite", url],
+            &["--databse", url],
+            &["migrate", "--databse", "postgresql://me:secret@there/db"],
+            &["--databse=postgresql://me:secret@there/db"],
+            &["--databse:postgresql://me:secret@there/db"],
+            &["migrate", "--databasepostgresql://me:secret@there/db"],
+            &["--trace=postgresql://me:secret@there/db"],
+            &["--listen", url],
+            &["--connections", url],
+            &["--durability", url],
+            &["migrate", "host=there password=secret"],
+            &["--listen", "me:secret"],
+        ];
+        for row in rows {
+            let told = told(row);
+            assert!(!told.contains("secret"), "{row:?}: {told}");
+        }
+        for (row, said) in [
+            (&["migrat"][..], "unrecognized subcommand 'migrat'"),
+            (&["--databse", url], "a similar argument exists: '--database'"),
+            (&["--databse", url], "unexpected argument '--databse' found"),
+            (&["--stats", "jso"], "invalid value 'jso' for '--stats <WHAT>'"),
+            (&["--stats", "j=so"], "for '--stats <WHAT>'\n  [possible values: json, none]"),
+            (
+                &["--connections", "0"],
+                "invalid value '0' for '--connections <C>': 0 is not in 1..=65536",
+            ),
+            (
+                &["migrate", "--database", url, "--database", url],
+                "'--database <DATABASE>' cannot be used multiple",
+            ),
+        ] {
+            let told = told(row);
+            assert!(told.contains(said), "{row:?}: {told}");
+        }
     }
 
     #[test]
