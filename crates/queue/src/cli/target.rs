@@ -7,6 +7,8 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
+use crate::plain::is_name;
+
 /// A database of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
@@ -47,22 +49,29 @@ fn parse(text: &str) -> Result<Target, String> {
         None if text == "null" => Ok(Target::Null),
         None if text == "sqlite" => Ok(Target::Sqlite(None)),
         Some(("sqlite", file)) if !file.is_empty() => match option(file) {
-            None => Ok(Target::Sqlite(Some(file.into()))),
             // Whoever takes it for another kind of database may have written a password.
-            Some(_) if file.contains('@') => Err("sqlite:FILE has no options".to_owned()),
-            Some(option) => Err(format!("sqlite:FILE has no options, such as {option}")),
+            None if has_host(file) && file.contains('@') => {
+                Err("sqlite:FILE has no user and no host".to_owned())
+            }
+            None => Ok(Target::Sqlite(Some(file.into()))),
+            Some(option) if is_name(option) && !file.contains('@') => {
+                Err(format!("sqlite:FILE has no options, such as {option}"))
+            }
+            Some(_) => Err("sqlite:FILE has no options".to_owned()),
         },
         _ => Err(FORMS.to_owned()),
     }
 }
 
+/// Whether what is behind `sqlite:` looks like a URL with a host.
+fn has_host(file: &str) -> bool {
+    file.strip_prefix("//").is_some_and(|rest| !rest.starts_with('/'))
+}
+
 /// The name of what looks like an option of a URL: it would be a part of the file's name, which nobody wants.
 fn option(file: &str) -> Option<&str> {
-    let (_, options) = file.split_once('?')?;
-    let (name, _) = options.split_once('=')?;
-    let is_name = !name.is_empty()
-        && name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
-    is_name.then_some(name)
+    let (_, options) = file.split_once(['?', '&', ';'])?;
+    Some(options.split_once('=')?.0)
 }
 
 #[cfg(test)]
@@ -81,6 +90,8 @@ mod tests {
             ("sqlite", Some(Target::Sqlite(None))),
             ("sqlite:messages.db", sqlite("messages.db")),
             ("sqlite:/a:b", sqlite("/a:b")),
+            ("sqlite:///a@b", sqlite("///a@b")),
+            ("sqlite:/a@b=c", sqlite("/a@b=c")),
             ("postgresql://me@host/messages", postgres("postgresql://me@host/messages")),
             ("postgres://host", postgres("postgres://host")),
             // Nobody says where.
@@ -99,6 +110,9 @@ mod tests {
             ("sqlite:messages.db?key=x&secret=y", "sqlite:FILE has no options, such as key"),
             ("sqlite:file:messages.db?cache=shared", "sqlite:FILE has no options, such as cache"),
             ("sqlite://me:x@y?secret=z@there/db", "sqlite:FILE has no options"),
+            ("sqlite:messages.db;key=x", "sqlite:FILE has no options, such as key"),
+            ("sqlite:messages.db?x&secret=y", "sqlite:FILE has no options"),
+            ("sqlite://me:secret@there/db", "sqlite:FILE has no user and no host"),
             ("mysql://me:x@y?secret=z@there/db", FORMS),
         ] {
             assert_eq!(parse(text).unwrap_err(), told, "{text}");
