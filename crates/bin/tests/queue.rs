@@ -168,7 +168,7 @@ fn an_open_loop_sends_what_is_due() {
 fn what_has_no_answer_in_time_is_an_error() {
     for pace in ["--think-ms 1", "--rate 100 --arrivals constant"] {
         let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
-        let flags = format!("queue --server {} --clients 3 {pace}", server.address());
+        let flags = format!("queue --server {} --clients 3 --threads 2 {pace}", server.address());
         let flags = [flags.as_str(), "--seconds 600 --drain-s 0.5"].join(" ");
         let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
         load.line_when("it has asked", |line| !has_no_answer(line));

@@ -456,7 +456,7 @@ impl<T: Traffic> Clients<T> {
     }
 
     fn give_up_waiting(&mut self, io: &mut Io) {
-        self.run.complain_of_unanswered(self.in_flight);
+        self.run.unanswered.fetch_add(self.in_flight, Ordering::Relaxed);
         for client in 0..self.connections.len() {
             self.fail_in_flight(client);
         }

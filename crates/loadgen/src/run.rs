@@ -76,6 +76,8 @@ pub(crate) struct Run {
     pub(crate) interrupted: AtomicBool,
     /// Requests that were due and never sent, because every connection was full to the end.
     pub(crate) unsent: AtomicU64,
+    /// Requests that had no answer when the time for that was over.
+    pub(crate) unanswered: AtomicU64,
     /// Sends that had an intended time; and those of them that went out late although there was
     /// room on a connection, which is nobody's fault but this process's.
     pub(crate) timed_sends: AtomicU64,
@@ -92,6 +94,7 @@ impl Run {
             complaints: Complaints::default(),
             interrupted: AtomicBool::new(false),
             unsent: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
             timed_sends: AtomicU64::new(0),
             own_late_sends: AtomicU64::new(0),
         }
@@ -118,10 +121,11 @@ impl Run {
     }
 
     /// Tells how many requests had no answer when the time for that was over, if there are any.
-    pub(crate) fn complain_of_unanswered(&self, in_flight: u64) {
-        if in_flight > 0 {
+    fn complain_of_unanswered(&self) {
+        let unanswered = self.unanswered.load(Ordering::Relaxed);
+        if unanswered > 0 {
             self.complaints.tell(format!(
-                "{in_flight} requests were not answered within {} s after the end: they count as \
+                "{unanswered} requests were not answered within {} s after the end: they count as \
                  errors",
                 self.plan.drain.as_secs_f64()
             ));
@@ -204,6 +208,7 @@ pub(crate) fn run(
     let _ = run.start.set(start);
     driving.start_is_known();
     driving.join()?;
+    run.complain_of_unanswered();
     // A connection may be lost after all of them stood and before the start.
     told.try_iter().collect::<Result<(), Error>>()?;
     reporting.finish(|totals| LoadClosing {

@@ -142,8 +142,8 @@ fn an_open_loop_with_full_connections_waits_and_says_what_it_never_sent() {
     let server = Memcached::start(&[]);
     let mut load = Load::start(
         &[&server],
-        "--clients 2 --pipeline 3 --rate 100 --arrivals constant --seconds 10 --set-get 0:1 \
-         --drain-s 0.5",
+        "--clients 2 --threads 2 --pipeline 3 --rate 100 --arrivals constant --seconds 10 \
+         --set-get 0:1 --drain-s 0.5",
     );
     load.expect("ready");
     load.expect("window");

@@ -164,7 +164,7 @@ impl Thread {
     fn give_up(&self) {
         let now = Instant::now();
         let left = std::mem::take(&mut *self.in_flight.borrow_mut());
-        self.run.complain_of_unanswered(left.len() as u64);
+        self.run.unanswered.fetch_add(left.len() as u64, Ordering::Relaxed);
         for sent in left.values() {
             self.failed(sent, now);
         }
