@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use knee_telemetry::{Load, LoadClosing, LoadGauges, Moment, Reporter};
 use crate::bottleneck;
 use crate::clients::Clients;
 use crate::complaints::Complaints;
-use crate::error::{Error, Missing};
+use crate::error::{Error, Missing, Unusable};
 use crate::open_loop::{Rate, server_of};
 use crate::schedule::Think;
 use crate::traffic::Traffic;
@@ -103,6 +103,12 @@ impl Run {
     /// Another connection to this server stands, before the start.
     pub(crate) fn stands(&self, server: usize) {
         self.stood[server].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is told when the time is over in which connections may come to stand, unless all do.
+    fn timeout(&self) -> Option<Error> {
+        let missing = self.missing();
+        (!missing.is_empty()).then_some(Error::ConnectTimeout { time: CONNECT_TIMEOUT, missing })
     }
 
     /// The servers to which connections do not stand yet.
@@ -276,21 +282,23 @@ impl Driving for Reacting {
 fn wait_until_standing(
     told: &Receiver<Result<(), Error>>,
     run: &Run,
-    deadline: Instant,
+    connected: Instant,
 ) -> Result<(), Error> {
+    let hear = |until: Instant| told.recv_timeout(until.saturating_duration_since(Instant::now()));
     for _ in 0..run.plan.threads {
-        match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(outcome) => outcome?,
-            Err(RecvTimeoutError::Timeout) => {
-                let missing = run.missing();
-                if !missing.is_empty() {
-                    return Err(Error::ConnectTimeout { time: CONNECT_TIMEOUT, missing });
-                }
-                // The last ones stand by now: their threads are about to tell.
-                told.recv().unwrap_or(Err(Error::Interrupted))?;
+        let outcome = match hear(connected) {
+            Ok(Err(error @ Error::Connect { why: Unusable::Silent(_), .. })) => {
+                // Its time is over when that of all others is: none of them is left out.
+                return Err(run.timeout().unwrap_or(error));
             }
-            Err(RecvTimeoutError::Disconnected) => return Err(Error::Interrupted),
-        }
+            Ok(outcome) => outcome,
+            Err(_) => match run.timeout() {
+                Some(timeout) => return Err(timeout),
+                // The last ones stand by now: their threads are about to tell.
+                None => told.recv().unwrap_or(Err(Error::Interrupted)),
+            },
+        };
+        outcome?;
     }
     Ok(())
 }
@@ -319,10 +327,6 @@ mod tests {
         let (standing, told) = channel();
         let run = Run::new(plan(), standing.clone());
         let over = Instant::now();
-        let missing = |outcome| match outcome {
-            Err(Error::ConnectTimeout { missing, .. }) => missing,
-            other => panic!("{other:?}"),
-        };
         let server = run.plan.servers[0];
         let both = [Missing { server, missing: 2, wanted: 2 }];
         assert_eq!(missing(wait_until_standing(&told, &run, over)), both);
@@ -336,6 +340,37 @@ mod tests {
         });
         wait_until_standing(&told, &run, over).unwrap();
         telling.join().unwrap();
+    }
+
+    #[test]
+    fn whichever_silent_server_is_told_of_first_all_are_named() {
+        let (standing, told) = channel();
+        let servers = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let servers = servers.map(|server| server.parse().unwrap());
+        let plan = Plan { servers: servers.to_vec(), clients: 5, threads: 3, ..plan() };
+        let run = Run::new(plan, standing.clone());
+        run.stands(1);
+        run.stands(0);
+        run.stands(1);
+        let silent = |server| {
+            let why = Unusable::Silent(CONNECT_TIMEOUT);
+            standing.send(Err(Error::Connect { server, why })).unwrap();
+        };
+        silent(servers[2]);
+        silent(servers[0]);
+        let long = Instant::now() + Duration::from_secs(3600);
+        let expected = [
+            Missing { server: servers[0], missing: 1, wanted: 2 },
+            Missing { server: servers[2], missing: 1, wanted: 1 },
+        ];
+        assert_eq!(missing(wait_until_standing(&told, &run, long)), expected);
+    }
+
+    fn missing(outcome: Result<(), Error>) -> Vec<Missing> {
+        match outcome {
+            Err(Error::ConnectTimeout { missing, .. }) => missing,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn plan() -> Plan {
