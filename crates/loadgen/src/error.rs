@@ -12,6 +12,8 @@ pub(crate) enum Error {
     Connect { server: SocketAddr, why: Unusable },
     /// Connections neither stood nor failed in time: by server, how many of how many.
     ConnectTimeout { time: Duration, missing: Vec<Missing> },
+    /// All connections stand, and a thread did not tell so in time.
+    Untold { time: Duration },
     /// The process may not open so many connections.
     TooManyClients { clients: u64, open_files_max: u64 },
     /// The agreed start was over when the connections stood.
@@ -122,6 +124,11 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
+            Error::Untold { time } => write!(
+                f,
+                "all connections stand, but for {} s a thread did not tell so",
+                time.as_secs()
+            ),
             Error::TooManyClients { clients, open_files_max } => write!(
                 f,
                 "{clients} clients need as many connections, but this process may open only \

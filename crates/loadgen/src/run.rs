@@ -21,6 +21,9 @@ use crate::traffic::Traffic;
 /// How long connections may take to stand.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a thread may take to tell that its connections stand, once they do.
+const TELLING_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// By how much an agreed start may have passed when the connections stand.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
 
@@ -198,7 +201,8 @@ pub(crate) fn run(
     let (standing, told) = channel();
     let run = Arc::new(Run::new(plan, standing));
     let driving = driver.start(&run, &mut reporter, parent)?;
-    let stand = wait_until_standing(&told, &run, Instant::now() + CONNECT_TIMEOUT);
+    let connected = Instant::now() + CONNECT_TIMEOUT;
+    let stand = wait_until_standing(&told, &run, connected, connected + TELLING_TIMEOUT);
     let start = stand.and_then(|()| start_instant(run.plan.start_at_unix_s));
     let start = match start {
         Ok(start) => start,
@@ -279,10 +283,13 @@ impl Driving for Reacting {
     }
 }
 
+/// Waits until all threads have told that their connections stand: these have to until `connected`, and
+/// that has to be told until `told_of`.
 fn wait_until_standing(
     told: &Receiver<Result<(), Error>>,
     run: &Run,
     connected: Instant,
+    told_of: Instant,
 ) -> Result<(), Error> {
     let hear = |until: Instant| told.recv_timeout(until.saturating_duration_since(Instant::now()));
     for _ in 0..run.plan.threads {
@@ -294,8 +301,8 @@ fn wait_until_standing(
             Ok(outcome) => outcome,
             Err(_) => match run.timeout() {
                 Some(timeout) => return Err(timeout),
-                // The last ones stand by now: their threads are about to tell.
-                None => told.recv().unwrap_or(Err(Error::Interrupted)),
+                // The last ones stand by now: their threads are about to tell, unless one has died.
+                None => hear(told_of).unwrap_or(Err(Error::Untold { time: TELLING_TIMEOUT })),
             },
         };
         outcome?;
@@ -327,19 +334,31 @@ mod tests {
         let (standing, told) = channel();
         let run = Run::new(plan(), standing.clone());
         let over = Instant::now();
+        let long = over + Duration::from_secs(3600);
         let server = run.plan.servers[0];
         let both = [Missing { server, missing: 2, wanted: 2 }];
-        assert_eq!(missing(wait_until_standing(&told, &run, over)), both);
+        assert_eq!(missing(wait_until_standing(&told, &run, over, long)), both);
         run.stands(0);
         let one = [Missing { server, missing: 1, wanted: 2 }];
-        assert_eq!(missing(wait_until_standing(&told, &run, over)), one);
+        assert_eq!(missing(wait_until_standing(&told, &run, over, long)), one);
         run.stands(0);
         let telling = std::thread::spawn(move || {
             std::thread::yield_now();
             standing.send(Ok(())).unwrap();
         });
-        wait_until_standing(&told, &run, over).unwrap();
+        wait_until_standing(&told, &run, over, long).unwrap();
         telling.join().unwrap();
+    }
+
+    #[test]
+    fn who_never_tells_that_all_stand_is_not_waited_for() {
+        let (standing, told) = channel();
+        let run = Run::new(plan(), standing);
+        run.stands(0);
+        run.stands(0);
+        let over = Instant::now();
+        let outcome = wait_until_standing(&told, &run, over, over);
+        assert!(matches!(outcome, Err(Error::Untold { .. })), "{outcome:?}");
     }
 
     #[test]
@@ -363,7 +382,7 @@ mod tests {
             Missing { server: servers[0], missing: 1, wanted: 2 },
             Missing { server: servers[2], missing: 1, wanted: 1 },
         ];
-        assert_eq!(missing(wait_until_standing(&told, &run, long)), expected);
+        assert_eq!(missing(wait_until_standing(&told, &run, long, long)), expected);
     }
 
     fn missing(outcome: Result<(), Error>) -> Vec<Missing> {
