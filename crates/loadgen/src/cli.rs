@@ -39,6 +39,9 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum System {
     /// Sets and gets over the memcached text protocol.
+    ///
+    /// The servers are asked nothing before the start, which knee-proxy would count: one that is silent, speaks TLS or
+    /// is something else is found out by the errors.
     Memcached(Box<memcached::Memcached>),
     /// Reads, writes and scans of knee-kv, over gRPC or the memcached text protocol.
     Kv(Box<kv::Kv>),

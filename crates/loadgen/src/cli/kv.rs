@@ -20,7 +20,7 @@ pub(super) struct Kv {
     common: Common,
     #[command(flatten)]
     keyed: Keyed,
-    /// How the server is spoken to.
+    /// How the server is spoken to. Only over gRPC is it asked before the start whether it is one.
     #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
     protocol: Protocol,
     /// How long to send.
