@@ -118,7 +118,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             CACHE,
             'hosts = 3, kind = "memcached" }',
             'address = ["a:70000"] }',
-            "x.toml:8: store.address: should have ports from 1 to 65535, not 'a:70000'",
+            "x.toml:8: store.address: should have ports from 1 to 65535, as number 1 of them has not",
         ),
         (
             CACHE,

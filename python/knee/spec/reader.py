@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from knee import repeating
 from knee.errors import SpecError
 from knee.spec.checks import cross_checks
 from knee.spec.positions import Path, positions
@@ -71,7 +72,7 @@ def parse(text: str, source: str, overrides: Mapping[str, Any] | None = None) ->
     try:
         document = tomllib.loads(text)
     except _NOT_TOML as error:
-        raise SpecError(f"{source}: not valid TOML: {error}") from error
+        raise SpecError(f"{source}: not valid TOML: {_of_toml(error)}") from error
     overrides = dict(overrides or {})
     return _Reader(document, positions(text), source, overrides).read()
 
@@ -81,11 +82,13 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
 
     Raises SpecError for an argument without a name or an equals sign.
     """
+    assignments = list(assignments)
     overrides: dict[str, Any] = {}
-    for assignment in assignments:
+    for number, assignment in enumerate(assignments, start=1):
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
-            raise SpecError(f"--set {assignment}: expected NAME=VALUE, for example measure.seconds=5")
+            which = f" (number {number} of {len(assignments)})" if len(assignments) > 1 else ""
+            raise SpecError(f"--set{which}: expected NAME=VALUE, for example measure.seconds=5")
         try:
             overrides[name.strip()] = tomllib.loads(f"v = {value}")["v"]
         except _NOT_TOML:
@@ -138,16 +141,16 @@ class _Reader:
             if name not in tables:
                 self._problem((name,), "no such table" + _nearest(name, tables))
             elif not isinstance(value, dict):
-                self._problem((name,), f"should be a table{_but_is(name, value)}")
+                self._problem((name,), _should_be_a_table(value))
         if "system" not in self._document:
             self._problem(("system",), "missing: a table with the tiers load and store")
         workload = self._document.get("workload")
         if isinstance(workload, dict) and not isinstance(workload.get("graph", {}), dict):
-            self._problem(("workload", "graph"), f"should be a table{_but_is('graph', workload['graph'])}")
+            self._problem(("workload", "graph"), _should_be_a_table(workload["graph"]))
         system = self._document.get("system")
         for name, tier in system.items() if isinstance(system, dict) else ():
             if name in TIERS and not isinstance(tier, dict):
-                self._problem(("system", name), f"should be a table{_but_is(name, tier)}")
+                self._problem(("system", name), _should_be_a_table(tier))
 
     def _apply_overrides(self) -> None:
         """Lay the overrides over the document.
@@ -164,11 +167,13 @@ class _Reader:
         for name, value in self._overrides.items():
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
-            flag = f"--set {name}={'…' if _may_be_secret(path[-1], value) else value}"
+            is_shown = short in known and repeating.is_plain(value) and not _is_of_a_database(path)
+            flag = f"--set {repeating.name(name)}={value if is_shown else repeating.HIDDEN}"
             if short == _PROTOCOL:
                 self._problems.setdefault(f"{flag}: {_OF_ONE_PROTOCOL}", 0)
             elif short not in known:
-                self._problems.setdefault(f"{flag}: no such name{_nearest(short, known)}", 0)
+                nearest = _nearest(short, known) or "; names are such as measure.seconds"
+                self._problems.setdefault(f"{flag}: no such name{nearest}", 0)
             elif isinstance(value, list) and path[-1] != "address":
                 factors[short] = value
                 self._set_by[("factors", short)] = flag
@@ -193,17 +198,17 @@ class _Reader:
         for name, levels in self._document.get("factors", {}).items():
             path: Path = ("factors", name)
             if isinstance(levels, dict):
-                self._problem(path, f'a factor\'s name has to be quoted: "{name}.…" = […]')
+                self._problem(path, f'a factor\'s name has to be quoted: "{repeating.name(name)}.…" = […]')
             elif name in names_of_one_value():
                 self._problem(path, "cannot vary: it has one value for all points, so make an experiment for each")
             elif name not in names:
                 self._problem(path, "no such factor" + _nearest(name, names))
             elif not isinstance(levels, list) or not levels:
-                self._problem(path, f"should be a list of at least one level{_but_is(name, levels)}")
+                self._problem(path, f"should be a list of at least one level{repeating.but_is(levels)}")
             elif not all(isinstance(level, Level) for level in levels):
                 self._problem(path, "should be a list of plain values")
             elif len({(type(level), level) for level in levels}) < len(levels):
-                self._problem(path, f"should have different levels{_but_is(name, levels)}")
+                self._problem(path, f"should have different levels{repeating.but_is(levels)}")
             elif "address" in self._tier(name.split(".")[0]):
                 self._problem(path, "cannot vary: this tier already runs elsewhere (address = …)")
             elif name == "workload.backlog" and len(levels) > 1 and "address" in self._tier("middleware"):
@@ -294,7 +299,7 @@ class _Reader:
 
     def _problem(self, path: Path, message: str) -> None:
         where, line = self._where(path)
-        name = ".".join(str(part) for part in path if not isinstance(part, int))
+        name = ".".join(repeating.name(part) for part in path if not isinstance(part, int))
         for prefix in ("factors.", "system."):
             name = name.removeprefix(prefix)
         self._problems.setdefault(f"{where}: {name}: {message}", line)
@@ -346,10 +351,10 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 _OF_A_DATABASE = ("address", "user", "database")
-_SECRET = re.compile(r"@|://|passw", re.IGNORECASE)
-"""What is not repeated, as there may be a password in it: what is written there, and what looks like a database's
-address wherever it is.
-"""
+"""Where its password may stand as well, which belongs elsewhere."""
+
+_QUOTED = re.compile(r"'(?:[A-Za-z0-9_.-]*|\\?.|\\[xuU][0-9a-f]+)'|\"'\"")
+"""What tomllib quotes: a name, or a single character."""
 
 _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
@@ -382,24 +387,38 @@ def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
     names = [table.__name__.lower(), *loc]
     for place, expected in _EXPECTED.items():
         if any(tuple(names[i : i + 2]) == place for i in range(len(names) - 1)):
-            return f"should be {expected}{_but_is(place[-1], detail['input'])}"
+            return f"should be {expected}{_but_is(loc, detail['input'])}"
     message = str(detail["msg"]).replace("Input should be", "should be")
     if detail["type"] == "literal_error" and isinstance(detail["input"], str):
         choices = [choice.strip("'") for choice in detail["ctx"]["expected"].split(" or ")]
         choices = [part.strip("' ") for choice in choices for part in choice.split(",")]
         near = difflib.get_close_matches(detail["input"], choices, n=1)
-        return message + _but_is(loc[-1], detail["input"]) + (f'; did you mean "{near[0]}"?' if near else "")
-    return message + _but_is(loc[-1] if loc else "", detail["input"])
+        return message + _but_is(loc, detail["input"]) + (f'; did you mean "{near[0]}"?' if near else "")
+    return message + _but_is(loc, detail["input"])
 
 
-def _but_is(name: object, value: object) -> str:
-    """“, not …” with what was found, where that is nobody's secret."""
-    return "" if _may_be_secret(name, value) else f", not {value!r}"
+def _but_is(path: Iterable[str | int], value: object) -> str:
+    """“, not …” with the value of a known setting, unless a database's password may be there."""
+    return "" if _is_of_a_database(path) else repeating.but_is(value)
 
 
-def _may_be_secret(name: object, value: object) -> bool:
-    """Whether somebody may have written a password of a database there, which belongs elsewhere."""
-    return name in _OF_A_DATABASE or _SECRET.search(f"{name} {value}") is not None
+def _is_of_a_database(path: Iterable[str | int]) -> bool:
+    return any(part in _OF_A_DATABASE for part in path)
+
+
+def _should_be_a_table(value: object) -> str:
+    """What stands there instead is a text that nobody knows what it means, or is told."""
+    return "should be a table" + ("" if isinstance(value, str | list) else repeating.but_is(value))
+
+
+def _of_toml(error: BaseException) -> str:
+    """What tomllib says, up to a key that does not look like a name, and where."""
+    said = str(error)
+    words, at, place = said.rpartition(" (at ") if " (at " in said else (said, "", "")
+    unquoted = _QUOTED.sub("", words)
+    if "'" in unquoted or '"' in unquoted:
+        words = re.split("[('\"]", words, maxsplit=1)[0] + repeating.HIDDEN
+    return f"{words}{at}{place}"
 
 
 def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:

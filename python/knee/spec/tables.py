@@ -33,7 +33,8 @@ _Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
 
 
 class Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # What is wrong may hold a password: the reader says what may be repeated.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 class Experiment(Table):
