@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from knee import __version__, spec
+from knee import __version__, repeating, spec
 from knee.commands import Command
 from knee.dataset import Dataset, RunFolder, writing
 from knee.design import Run, runs
@@ -27,12 +27,14 @@ from knee.interrupts import interruptible_anew, interrupts_deferred, raise_defer
 from knee.intervals import counted
 from knee.progress import LiveProgress, PlainProgress, duration
 from knee.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
+from knee.usage import Commands, expected_path
 
 if TYPE_CHECKING:
     from knee.diagnose import Diagnosis
     from knee.measurements import Measurements
 
 app = typer.Typer(
+    cls=Commands,
     help="Finds the knee of a client, middleware and storage system, and says why it is there.",
     add_completion=False,
     no_args_is_help=True,
@@ -46,7 +48,13 @@ class _Model(StrEnum):
 
 
 _TablePath = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, or a CSV with a row per observation.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder, or a CSV with a row per observation.",
+        show_default=False,
+        callback=expected_path,
+    ),
 ]
 _Renames = Annotated[
     list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="What the CSV calls a known column.")
@@ -81,14 +89,18 @@ def _options(
 @app.command("run")
 def run_command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The experiment file (TOML).", show_default=False)
+        Path | None,
+        typer.Argument(metavar="FILE", help="The experiment file (TOML).", show_default=False, callback=expected_path),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Replace a value of the file; a list makes it a factor."),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Make what is missing or failed in this run folder instead.")
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Make what is missing or failed in this run folder instead.", callback=expected_path
+        ),
     ] = None,
     runs_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where run folders go.")] = Path("runs"),
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
@@ -302,7 +314,12 @@ def factorial_command(
     ] = None,
     level: _ConfidenceLevel = 0.95,
     effects: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Published effects: audit them against the responses instead.")
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="Published effects: audit them against the responses instead.",
+            callback=expected_path,
+        ),
     ] = None,
 ) -> None:
     """Say which factor matters, how much and how surely; or audit published effects."""
@@ -424,7 +441,7 @@ def predict_command(
 
     asked = spec.parse_overrides([*(settings or []), *(more or [])])
     if several := [name for name, value in asked.items() if isinstance(value, list)]:
-        raise SpecError(f"--set {several[0]}: expected one value, not a list")
+        raise SpecError(f"--set {repeating.name(several[0])}: expected one value, not a list")
     simulation = {
         "service": service,
         "thinking": thinking,

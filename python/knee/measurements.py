@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee import repeating
 from knee.dataset import is_run_folder
 from knee.errors import MeasurementsError
 from knee.intervals import counted, listed
@@ -323,11 +324,11 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
     for rename in renames:
         theirs, equals, known = (part.strip() for part in rename.partition("="))
         if not equals or not theirs or not known:
-            raise MeasurementsError(f"--map {rename}: expected THEIRS=OURS, for example tps=throughput")
+            raise MeasurementsError("--map: expected THEIRS=OURS, for example tps=throughput")
         if theirs not in header:
             near = difflib.get_close_matches(theirs, header, 1)
             hint = f"did you mean {near[0]}?" if near else columns_in_words(header)
-            raise MeasurementsError(f"--map {rename}: {source} has no column {theirs}: {hint}")
+            raise MeasurementsError(f"--map: {source} has no column {repeating.word(theirs)}: {hint}")
         ours[theirs] = known
     names = [ours.get(name, name) for name in header]
     for name in names:

@@ -92,6 +92,88 @@ def test_bad_input_exits_with_2_and_a_line(knee: Knee, arguments: list[str], say
 DATA = REPOSITORY / "tests" / "data"
 
 
+SECRET = "kept2themselves"
+TABLE = str(DATA / "seed000_table15.csv")
+
+
+@pytest.mark.parametrize(
+    "secret", [f"postgresql://me:{SECRET}@h/db?sslmode=require", f"pass={SECRET}", f"it's {SECRET}"]
+)
+@pytest.mark.parametrize(
+    "before",
+    [
+        # In the place of a command, of options, of what they take, and of what is to be read.
+        [],
+        ["--password"],
+        ["run"],
+        ["run", "--password"],
+        ["run", "--resume"],
+        ["run", QUICKSTART],
+        ["run", QUICKSTART, "--set"],
+        ["run", QUICKSTART, "--set", "store.password"],
+        ["run", QUICKSTART, "--set", "measure.seconds=1", "--set"],
+        ["report"],
+        ["laws"],
+        ["laws", TABLE],
+        ["laws", TABLE, "--level"],
+        ["laws", TABLE, "--map"],
+        ["diagnose"],
+        ["factorial"],
+        ["factorial", TABLE, "--factor"],
+        ["factorial", TABLE, "--response"],
+        ["factorial", TABLE, "--model"],
+        ["factorial", TABLE, "--effects"],
+        ["predict"],
+        ["predict", TABLE],
+        ["predict", TABLE, "--set"],
+        ["predict", TABLE, "--set", "clients=5", "--seed"],
+        ["predict", TABLE, "--set", "clients=5", "--simulate", "--service"],
+    ],
+)
+def test_no_word_of_a_command_line_is_repeated_that_may_hold_a_password(
+    knee: Knee, before: list[str], secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    joined = [*before[:-1], f"{before[-1]}={secret}"] if before else [f"--{secret}"]
+    for arguments in ([*before, secret], joined):
+        done = knee(*arguments)
+        assert done.returncode == 2 and done.stderr, arguments
+        assert SECRET not in done.stdout + done.stderr, arguments
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", QUICKSTART, "--set", "store.password", SECRET], "Expected fewer arguments; each setting has a --set"),
+        (["laws", TABLE, SECRET], "Expected fewer arguments"),
+        (["predict", TABLE, "--set", "clients", SECRET], "--set (number 1 of 2): expected NAME=VALUE"),
+        (["predict", TABLE, "--set", f"clients=me:{SECRET}"], "clients: expected a whole number from 1 to"),
+        (["predict", TABLE, f"set_get={SECRET}"], "no model knows what set_get does"),
+        (["predict", TABLE, f"workers={SECRET}@h"], "workers: expected a whole number from 1 to"),
+        (["run", f"store.password={SECRET}"], "expected a file or a run folder"),
+        (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
+        (["run", "--rseume"], "No such option: --rseume"),
+        (["predict", TABLE, "clients=abc"], "not 'abc'"),
+    ],
+)
+def test_what_is_not_repeated_is_told_by_what_was_expected(
+    knee: Knee, arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    done = knee(*arguments)
+    assert done.returncode == 2 and says in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_file_of_any_name_is_read(knee: Knee, tmp_path: Path) -> None:
+    named = tmp_path / "of me@h: 1=2?.csv"
+    named.write_text("clients,throughput\n1,10\n2,20\n")
+    done = knee("laws", str(named))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

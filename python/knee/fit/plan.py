@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from scipy.optimize import brentq
 
+from knee import repeating
 from knee.errors import FitError
 from knee.fit.selection import Trial
 from knee.fit.what_if import FittedSystem, Scenario, as_curve, network_of
@@ -125,7 +126,7 @@ def parse_shape(option: str, text: str) -> Shape:
         raise FitError(f"{option} {text}: {error}") from None
     except ValueError:
         pass
-    raise FitError(f"{option}: expected {SHAPES}, not {text}; C2 is the variance over the squared mean")
+    raise FitError(f"{option}: expected {SHAPES}, not {repeating.word(text)}; C2 is the variance over the squared mean")
 
 
 def simulate_plan(

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
+from knee import repeating
 from knee.errors import FitError
 from knee.fit.curve import (
     CONNECTIONS,
@@ -328,11 +329,12 @@ def _chosen(
             raise FitError(f"{name} is nothing that tells configurations apart: set one of {', '.join(known)}")
         near = difflib.get_close_matches(name, [*known, *constant], n=1, cutoff=_NEAR)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise FitError(f"{name}: no such setting: {hint}")
+        raise FitError(f"{repeating.word(name)}: no such setting: {hint}")
     rows = table.filter(pl.Series([_is_level(level, value) for value in table[name]]))
     if rows.is_empty():
         levels = ", ".join(map(_level_in_words, table[name].unique().sort().to_list()))
-        raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
+        asked = level if repeating.is_plain(level) else repeating.HIDDEN
+        raise FitError(f"{name} = {asked} was not measured, and no model knows what it does: measured were {levels}")
     return rows
 
 
@@ -356,9 +358,9 @@ def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if names is THINK:
         if not known or not 0 <= value <= THINK_MAX_MS:  # type: ignore[operator]
-            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}, not {value!r}")
+            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}{repeating.but_is(value)}")
     elif not known or not 1 <= value <= POPULATION_MAX or value % 1:  # type: ignore[operator]
-        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}, not {value!r}")
+        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}{repeating.but_is(value)}")
     return float(value)
 
 

@@ -167,7 +167,7 @@ class _Reader:
         for name, value in self._overrides.items():
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
-            is_shown = short in known and repeating.is_plain(value) and not _is_of_a_database(path)
+            is_shown = short in [*known, _PROTOCOL] and repeating.is_plain(value) and not _is_of_a_database(path)
             flag = f"--set {repeating.name(name)}={value if is_shown else repeating.HIDDEN}"
             if short == _PROTOCOL:
                 self._problems.setdefault(f"{flag}: {_OF_ONE_PROTOCOL}", 0)
