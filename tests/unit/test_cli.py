@@ -437,6 +437,12 @@ def test_a_folder_without_a_complete_run_is_refused_with_the_reason(
     assert done.stderr == f"knee: {path}: no run is complete: the first failed: store-0 ended; {resume}\n"
 
 
+def test_a_folder_of_runs_of_which_one_failed_says_why_whichever_was_interrupted(knee: Knee, tmp_path: Path) -> None:
+    path = without_a_complete_run(tmp_path, Outcome("interrupted", "interrupted"), Outcome("failed", "it was late"))
+    done = knee("laws", str(path))
+    assert f"no run is complete: one failed: it was late; `knee run --resume {path}`" in done.stderr
+
+
 def test_a_folder_without_a_complete_run_is_diagnosed_and_has_a_report_that_say_so(knee: Knee, tmp_path: Path) -> None:
     path = without_a_complete_run(tmp_path, Outcome("interrupted", "interrupted"))
     for command in ("diagnose", "report"):

@@ -119,9 +119,13 @@ class Dataset:
         resume = f"`knee run --resume {self.path}`"
         if self.points.is_empty():
             return f"no run is complete, as none has ended; {resume} makes them"
-        first = self.points.row(0, named=True)
-        why = f"failed: {first['reason']}" if first["status"] == "failed" else "was interrupted"
-        return f"no run is complete: the first {why}; {resume} repeats them"
+        # Of one that failed there is more to say than of one that somebody ended, and in which order they were made
+        # is not that of the points.
+        failed = self.points.filter(pl.col("status") == "failed")
+        if failed.is_empty():
+            return f"no run is complete: the first was interrupted; {resume} repeats them"
+        which = "the first" if failed.height == self.points.height else "one"
+        return f"no run is complete: {which} failed: {failed['reason'][0]}; {resume} repeats them"
 
     @property
     def experiment_text(self) -> str | None:
