@@ -210,7 +210,8 @@ def ask_elsewhere(process: str, url: str, statements: Sequence[str]) -> Command:
         *("--dbname", url, "--command", '\\echo {"type":"connected"}'),
         *(part for statement in statements for part in ("--command", statement)),
     ]
-    environment = (("PGCONNECT_TIMEOUT", str(_CONNECT_S)),)
+    # What psql itself says is looked at, and so in English.
+    environment = (("PGCONNECT_TIMEOUT", str(_CONNECT_S)), ("LC_ALL", "C"))
     return Command(process, "prepare", tuple(argv), environment=environment, own_database=True, keeps=_OF_WHO_ASKS)
 
 

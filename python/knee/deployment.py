@@ -294,12 +294,26 @@ class Deployment:
                 raise ProcessError(f"{process.command.process} printed no summary: {process.describe()}")
 
 
+_PASSWORD = "a password is looked for in PGPASSWORD, PGPASSFILE and ~/.pgpass"
 _HINTS = {
-    "password": "a password is looked for in PGPASSWORD, PGPASSFILE and ~/.pgpass",
-    "lock timeout": "somebody is at work on what this run has left there: try again when they have ended",
-    "permission denied": "the lab's schema takes GRANT CREATE ON DATABASE",
+    "unconnected": {
+        "no password supplied": _PASSWORD,
+        "password authentication failed": _PASSWORD,
+        "permission denied for database": "whoever asks takes GRANT CONNECT ON DATABASE",
+    },
+    "refused": {
+        "canceling statement due to lock timeout": "somebody is at work on what this run has left there: try again "
+        "when they have ended",
+        "permission denied for database": "the lab's schema takes GRANT CREATE ON DATABASE",
+    },
 }
-"""What to do about what psql says, where that tells of it."""
+"""What to do about what psql says, by the words for it: no name that an experiment gives has a space in it."""
+
+
+def hints(said: str, *, is_refused: bool) -> list[str]:
+    """What to do where a database that runs elsewhere cannot be connected to, or refuses what is asked of it."""
+    known = _HINTS["refused" if is_refused else "unconnected"]
+    return list(dict.fromkeys(hint for words, hint in known.items() if words in said))
 
 
 class QueueDeployment(Deployment):
@@ -426,8 +440,7 @@ class QueueDeployment(Deployment):
                 self._claimed = None
                 what = "makes no schema for the messages" if is_refused else "cannot be connected to"
                 said = asking.describe()
-                hints = (hint for found, hint in _HINTS.items() if found in said)
-                raise ProcessError("; ".join([f"{url} {what}: {said}", *hints])) from error
+                raise ProcessError("; ".join([f"{url} {what}: {said}", *hints(said, is_refused=is_refused)])) from error
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Have psql run a script in a database that the lab has started."""

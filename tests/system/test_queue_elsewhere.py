@@ -264,6 +264,34 @@ def test_where_nobody_serves_a_database_nothing_is_said_to_be_left(tmp_path: Pat
     assert " cannot be connected to: exit code 2" in reason and "password" not in reason, reason
 
 
+def test_what_the_user_lacks_is_told_of(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    grants, lets_in, wanted = "GRANT CREATE ON DATABASE", "GRANT CONNECT ON DATABASE", "a password is looked for in"
+
+    def reason(folder: str) -> str:
+        (tmp_path / folder).mkdir()
+        with begun(tmp_path / folder, elsewhere, seconds=2) as process:
+            said, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1 and PASSWORD not in said, said
+        return str(dataset(tmp_path / folder).points["reason"][0])
+
+    def hints_in(told: str) -> list[str]:
+        return [hint for hint in (grants, lets_in, wanted) if hint in told]
+
+    elsewhere.sql("ALTER DATABASE messages OWNER TO knee", "knee", "postgres")
+    told = reason("may-not-create")
+    assert " makes no schema for the messages: exit code 1" in told and hints_in(told) == [grants], told
+    elsewhere.sql("REVOKE CONNECT ON DATABASE messages FROM PUBLIC", "knee", "postgres")
+    told = reason("may-not-connect")
+    assert " cannot be connected to: exit code 2" in told and hints_in(told) == [lets_in], told
+    elsewhere.sql("ALTER ROLE bench PASSWORD 'another'", "knee", "postgres")
+    told = reason("has-another-password")
+    assert " cannot be connected to: exit code 2" in told and hints_in(told) == [wanted], told
+    elsewhere.sql("ALTER DATABASE messages RENAME TO passwords", "knee", "postgres")
+    elsewhere.sql(f"ALTER ROLE bench PASSWORD '{PASSWORD}'", "knee", "postgres")
+    told = reason("has-no-such-database")
+    assert 'database "messages" does not exist' in told and hints_in(told) == [], told
+
+
 def test_what_could_not_be_removed_is_told(tmp_path: Path, elsewhere: Elsewhere) -> None:
     with begun(tmp_path, elsewhere, seconds=600) as process:
         wait_until(lambda: works(process), "clients are at work", PATIENCE_S)

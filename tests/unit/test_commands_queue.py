@@ -86,6 +86,7 @@ def test_who_asks_a_database_elsewhere_is_not_asked_for_his_password() -> None:
     # What names him is kept, and what names a database kept from it.
     assert command.own_database and {"PGPASSWORD", "PGPASSFILE"} <= set(command.keeps)
     assert not {"PGHOSTADDR", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE"} & set(command.keeps)
+    assert dict(command.environment)["LC_ALL"] == "C", "what it says is looked at"
 
 
 def test_a_database_takes_what_all_middlewares_need() -> None:

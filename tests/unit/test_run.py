@@ -21,7 +21,7 @@ from rich.console import Console
 from knee import cli, spec
 from knee.commands import Command
 from knee.dataset import Dataset, Outcome, RunFolder
-from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, populating_s
+from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, hints, populating_s
 from knee.design import Run, runs
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError, UnendedError
 from knee.hosts import OnLine
@@ -897,3 +897,35 @@ def test_a_run_in_words() -> None:
 @pytest.mark.parametrize(("seconds", "expected"), [(-3, "0:00"), (59.2, "1:00"), (61, "1:01"), (3661, "1:01:01")])
 def test_durations(seconds: float, expected: str) -> None:
     assert duration(seconds) == expected
+
+
+_UNCONNECTED = 'exit code 2; it said: psql: error: connection to server at "h" (10.0.0.1), port 5432 failed: '
+_REFUSED = "exit code 1; it said: ERROR:  "
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refused", "expected"),
+    [
+        (_UNCONNECTED + "fe_sendauth: no password supplied", False, "a password is looked for in PGPASSWORD"),
+        (_UNCONNECTED + 'FATAL:  password authentication failed for user "a"', False, "a password is looked for in"),
+        (
+            _UNCONNECTED + 'FATAL:  permission denied for database "a" / DETAIL',
+            False,
+            "GRANT CONNECT ON DATABASE",
+        ),
+        (_REFUSED + "permission denied for database a", True, "GRANT CREATE ON DATABASE"),
+        (_REFUSED + "canceling statement due to lock timeout", True, "somebody is at work on what this run has left"),
+        # What the words are not about: names, and a file that others may read.
+        (_UNCONNECTED + 'FATAL:  database "passwords_gone" does not exist', False, None),
+        (_UNCONNECTED + 'WARNING: password file "/p" has group or world access / Connection refused', False, None),
+        (_REFUSED + "database passwords has a schema knee_queue (not by knee run)", True, None),
+        (_REFUSED + "must be owner of schema knee_queue", True, None),
+        (_REFUSED + 'CONTEXT: "no password supplied"', True, None),
+    ],
+)
+def test_what_helps_with_a_database_elsewhere_is_said_where_it_does(
+    said: str, is_refused: bool, expected: str | None
+) -> None:
+    found = hints(said, is_refused=is_refused)
+    assert len(found) == (expected is not None)
+    assert expected is None or expected in found[0]
