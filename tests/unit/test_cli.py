@@ -150,7 +150,7 @@ def test_no_word_of_a_command_line_is_repeated_that_may_hold_a_password(
         (["laws", TABLE, SECRET], "Expected fewer arguments"),
         (["predict", TABLE, "--set", "clients", SECRET], "--set (number 1 of 2): expected NAME=VALUE"),
         (["predict", TABLE, "--set", f"clients=me:{SECRET}"], "clients: expected a whole number from 1 to"),
-        (["predict", TABLE, f"set_get={SECRET}"], "no model knows what set_get does"),
+        (["predict", TABLE, f"set_get={SECRET}"], "set_get: no such setting: expected one of"),
         (["predict", TABLE, f"workers={SECRET}@h"], "workers: expected a whole number from 1 to"),
         (["run", f"store.password={SECRET}"], "expected a file or a run folder"),
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
