@@ -18,6 +18,7 @@ from knee.asymptotes import OPEN_LOOP, Confidence, Knee
 from knee.connections import waited_for
 from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL, Interval, counted, difference_interval, mean_interval, number
+from knee.threads import threads
 from knee.trim import RUN, trim
 
 if TYPE_CHECKING:
@@ -97,16 +98,6 @@ class Bottleneck:
     reasons: tuple[str, ...]
 
 
-_BESIDE_SHARE = 0.1
-
-WORKS_BESIDE = (pl.col("beside_cpu_s").sum() > 0) & (
-    pl.col("beside_cpu_s").sum() >= _BESIDE_SHARE * pl.col("threads_cpu_s").sum()
-)
-"""Whether so much of a process's work is done beside its threads, by nobody knows how many, that they do not tell how
-busy it is: an aggregate over its windows.
-"""
-
-
 def utilizations(dataset: Dataset) -> pl.DataFrame:
     """How busy every resource was in each run, over the trimmed windows.
 
@@ -116,9 +107,9 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     "worker slots": workers_busy_s / (workers · s). "connections": service time less the wait for a connection, over
     (connections · s), :mod:`knee.connections`; absent where nobody waits for one. "commits": share of the time that a
     store was making writes safe, one group after the other; absent where it made none. "thread": CPU time of the
-    process's busiest thread per second, from the process itself or, where it prints nothing or works beside its
-    threads, from the probes. "CPU share": CPU time of a store that is confined to a share of the host's processors,
-    over that share. "host CPU": CPU time of all over all cores, less what the hypervisor kept.
+    process's busiest thread per second, from the process itself or, where it prints nothing or its tier works beside
+    its threads (:mod:`knee.threads`), from the probes. "CPU share": CPU time of a store that is confined to a share of
+    the host's processors, over that share. "host CPU": CPU time of all over all cores, less what the hypervisor kept.
     """
     stations = trim(dataset.stations, dataset.points)
     probes = trim(dataset.probes, dataset.points)
@@ -131,10 +122,9 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         pl.when(pl.col("commits").sum() > 0)
         .then(pl.col("commit_sum_ns").sum() / pl.col("seconds").sum() / 1e9)
         .alias("commits"),
-        pl.when(pl.col("thread_cpu_max_s").is_not_null().any() & ~WORKS_BESIDE)
-        .then(pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum())
-        .alias("thread"),
     )
+    told = threads(dataset).filter(pl.col("untold").is_null() & pl.col("busiest").is_not_null())
+    busiest = told.select(*keys, pl.col("busiest").alias("thread"))
     seen = (
         probes.filter(pl.col("thread_cpu_max_s").is_not_null())
         .with_columns(
@@ -144,7 +134,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .filter(pl.col("role").is_in(["load", "middleware", "store"]))
         .group_by(keys)
         .agg((pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum()).alias("thread"))
-        .join(own.filter(pl.col("thread").is_not_null()), on=keys, how="anti")
+        .join(busiest, on=keys, how="anti")
     )
     confined = (
         foreign_stores(dataset)
@@ -164,7 +154,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))
     )
     return (
-        pl.concat([own, pools, seen, confined, host], how="diagonal")
+        pl.concat([own, pools, busiest, seen, confined, host], how="diagonal")
         .unpivot(index=keys, variable_name="resource", value_name="utilization")
         .drop_nulls("utilization")
         .sort(*keys, "resource")

@@ -36,6 +36,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     declared_think_ms      the think time that the experiment asked for, of which those taken may be a random sample
     rate                   requests per second asked for; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
+    stores                 number of stores
     connections            those of all middlewares to a database, null where requests share them or nobody knows
     connections_follow     whether nobody gave their number, so that there is one for each worker; null as they are
     observed_s             length of what remains after trimming, as the clients' windows cover it
@@ -66,7 +67,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     points = dataset.points.filter(pl.col("status") == "done")
     runs = points.select(
         *RUN,
-        *dict.fromkeys([*dataset.factors, "clients", "think_ms", "rate", "workers", "middlewares"]),
+        *dict.fromkeys([*dataset.factors, "clients", "think_ms", "rate", "workers", "middlewares", "stores"]),
         _pipeline(dataset),
         *_connections(dataset),
         (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),

@@ -17,6 +17,7 @@ from knee.fit import (
     FittedSystem,
     Model,
     Scenario,
+    Stage,
     candidates,
     curve_of,
     fit_model,
@@ -394,8 +395,40 @@ def test_what_a_table_cannot_tell_of_the_stages_is_said() -> None:
 def test_a_run_folder_without_servers_is_not_taken_for_a_table() -> None:
     dataset = elsewhere(synthetic_dataset(System(), (4, 16, 24, 48), repetitions=3), "store")
     found = stage_demands(measurements.of_run(dataset).table, stations(dataset))
-    assert "Servers: there are none, or none that tell of the CPU time of their threads." in found.missing
+    assert "Servers: there are none, or not all of them tell of the CPU time of their threads." in found.missing
     assert "run folder" not in found.missing and "Net-threads" not in found.missing
+
+
+def test_a_tier_has_no_part_of_a_demand() -> None:
+    dataset = synthetic_dataset(System(), (4, 16, 24, 48), workers=(4, 8))
+    one = pl.col("process") == "middleware-0"
+    observed = measurements.of_run(dataset).table
+
+    def net_threads() -> tuple[list[Stage], str]:
+        found = stage_demands(observed, stations(dataset))
+        return [stage for stage in found.found if stage.name == "net-threads"], found.missing
+
+    ((both,), _) = net_threads()
+    assert both.servers == 2
+    whole, spared = dataset.stations, pl.col("threads_cpu_s")
+
+    # Of two alike, with one just above what counts as much and the other just below; at one number of workers only.
+    dataset.stations = whole.with_columns(
+        pl.when(~pl.col("point").is_in([0, 2, 4, 6]))
+        .then(pl.when(one).then(0.101).otherwise(0.099) * spared)
+        .alias("beside_cpu_s")
+    )
+    assert net_threads()[0] == []
+    assert "Net-threads: much of what the middlewares do is done beside their threads." in net_threads()[1]
+
+    # One of whom nothing is known: in some runs, where the others say it, or in all.
+    unknown = pl.when(one & (pl.col("repetition") == 1)).then(None).otherwise(pl.col("threads")).alias("threads")
+    dataset.stations = whole.with_columns(unknown)
+    ((others,), _) = net_threads()
+    assert (others.servers, others.demand_ms.estimate) == (2, pytest.approx(both.demand_ms.estimate, rel=1e-3))
+    dataset.stations = whole.with_columns(pl.when(one).then(None).otherwise(pl.col("threads")).alias("threads"))
+    assert net_threads()[0] == []
+    assert "Net-threads: there is no middleware, or not every one tells" in net_threads()[1]
 
 
 def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:

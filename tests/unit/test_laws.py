@@ -94,18 +94,81 @@ def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
     assert observations(dataset)["think_ms"].to_list() == pytest.approx([2.85] * 3)
 
 
+def beside(dataset: Dataset, share: pl.Expr) -> Dataset:
+    """What is done beside the middlewares' threads, as a share of what these do; the busiest of them is idle."""
+    of_tier = pl.col("role") == "middleware"
+    dataset.stations = dataset.stations.with_columns(
+        pl.when(of_tier).then(pl.col("threads_cpu_s") * share).alias("beside_cpu_s"),
+        pl.when(of_tier).then(0.0).otherwise("thread_cpu_max_s").alias("thread_cpu_max_s"),
+    )
+    return dataset
+
+
+def told(dataset: Dataset) -> set[tuple[int, int, str]]:
+    """The middlewares' threads that are a station with a demand, by run."""
+    rows = stations(dataset).filter(pl.col("station").str.contains("^middleware-.*threads$"))
+    assert rows["utilization"].is_null().to_list() == rows["untold"].is_not_null().to_list()
+    return set(rows.drop_nulls("utilization").select("point", "repetition", "station").iter_rows())
+
+
+def seen_from_within(dataset: Dataset) -> set[tuple[int, int, str]]:
+    """The same of those whose busiest thread is known from themselves, by whom it is idle, and not from probes."""
+    rows = utilizations(dataset).filter(pl.col("role") == "middleware", resource="thread")
+    rows = rows.with_columns(pl.col("process") + "'s threads").filter(pl.col("utilization") == 0)
+    return set(rows.select("point", "repetition", "process").iter_rows())
+
+
 @pytest.mark.parametrize(("share", "tells"), [(0.0, True), (0.05, True), (0.2, False)])
 def test_threads_beside_which_much_is_done_do_not_tell_how_busy_a_process_is(share: float, tells: bool) -> None:
+    dataset = beside(synthetic_dataset(System(), (8,)), pl.lit(share))
+    assert told(dataset) == seen_from_within(dataset)
+    assert len(told(dataset)) == (6 if tells else 0)
+
+
+@pytest.mark.parametrize("cpu_s", [0.0, None])
+def test_threads_that_do_nothing_with_nothing_beside_them_are_idle(cpu_s: float | None) -> None:
     dataset = synthetic_dataset(System(), (8,))
-    is_middleware = pl.col("process") == "middleware-0"
     dataset.stations = dataset.stations.with_columns(
-        pl.when(is_middleware).then(pl.col("threads_cpu_s") * share).alias("beside_cpu_s"),
-        # As if they were idle.
-        pl.when(is_middleware).then(0.0).otherwise(pl.col("thread_cpu_max_s")).alias("thread_cpu_max_s"),
+        pl.lit(0.0).alias("threads_cpu_s"), pl.lit(cpu_s, pl.Float64).alias("beside_cpu_s")
     )
-    assert ("middleware-0's threads" in stations(dataset)["station"].to_list()) == tells
-    busy = utilizations(dataset).filter(process="middleware-0", resource="thread")["utilization"]
-    assert (busy.max() == 0) == tells
+    assert len(told(dataset)) == 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "tell"),
+    [
+        # Of two processes that do the same.
+        (pl.col("process") == "middleware-0", 0.101, False),
+        (pl.col("process") == "middleware-0", 0.4, False),
+        # From one repetition, or one number of clients, to the next: all of a configuration count together.
+        (pl.col("repetition") == 1, 0.11, False),
+        (pl.col("repetition") == 1, 0.101, True),
+        (pl.col("point") == 2, 0.12, False),
+    ],
+    ids=["a process", "a process by far", "a repetition", "hardly a repetition", "a client count"],
+)
+def test_all_threads_of_a_tier_are_stations_or_none(rows: pl.Expr, share: float, tell: bool) -> None:
+    dataset = beside(synthetic_dataset(System(), (4, 8, 16)), pl.when(rows).then(share).otherwise(0.097))
+    assert told(dataset) == seen_from_within(dataset)
+    assert len(told(dataset)) == (3 * 3 * 2 if tell else 0)
+    report = laws_of_run(dataset)
+    said = (
+        "No service demand is told of middleware-0's threads, middleware-1's threads: much of what the middlewares do "
+        "is done beside their threads."
+    )
+    assert (said in report.sentences) != tell
+    (demands,) = report.demands
+    assert ("middleware-0's threads" in [demand.station for demand in demands.demands]) == tell
+
+
+def test_one_configurations_work_beside_threads_says_nothing_of_the_others() -> None:
+    dataset = synthetic_dataset(System(), (4, 8), workers=(4, 8))
+    with_eight = dataset.points.filter(pl.col("workers") == 8)["point"].implode()
+    dataset = beside(dataset, pl.when(pl.col("point").is_in(with_eight)).then(0.5).otherwise(0.0))
+    assert told(dataset) == seen_from_within(dataset)
+    assert {point for point, _, _ in told(dataset)} == set(dataset.points.filter(workers=4)["point"])
+    (said,) = (sentence for sentence in laws_of_run(dataset).sentences if "No service demand is told" in sentence)
+    assert "middleware-1's threads in 1 of 2 configurations: much of what" in said
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from knee.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
+from knee.laws.stations import THREADS
 from knee.trim import RUN
 
 RESAMPLES = 400
@@ -59,10 +60,18 @@ def stage_demands(
         :mod:`knee.laws.stations` of the same runs; without it there are no CPU times.
     """
     rows = rows.filter(pl.col("throughput") > 0)
+    needs = dict(NEEDS)
     if stations is not None:
-        for tier in ("middleware", "store"):
+        stations = stations.join(rows.select(RUN), on=RUN, how="semi")
+        needs |= _NEEDS_OF_RUN
+        for name, tier in _TIERS.items():
+            own = stations.filter(pl.col("station").str.contains(rf"^{tier}-\d+{THREADS}$"))
+            if reasons := own["untold"].drop_nulls().to_list():
+                # Of some runs only it would be another stage than the others have.
+                needs[name] = reasons[0]
+                continue
             busy_ms = (1000 * pl.col(f"_{tier}_busy") / pl.col("throughput")).alias(f"_{tier}_ms")
-            rows = rows.join(_threads(stations, tier), on=RUN, how="left").with_columns(busy_ms)
+            rows = rows.join(_threads(own, rows, tier), on=RUN, how="left").with_columns(busy_ms)
         visits = stations.filter(pl.col("station") == "the stores").select(*RUN, pl.col("visits").alias("_visits"))
         rows = rows.join(visits, on=RUN, how="left")
     slots = pl.col("workers") * pl.col("middlewares")
@@ -85,7 +94,6 @@ def stage_demands(
         if not known.is_empty():
             found.append(_stage(name, known, each_ms(known, columns), servers, level, seed))
     names = {stage.name for stage in found}
-    needs = NEEDS if stations is None else {**NEEDS, **_NEEDS_OF_RUN}
     lacking = {name: why for name, why in needs.items() if name not in names}
     return Stages(tuple(found), " ".join(f"{name[0].upper()}{name[1:]}: {why}." for name, why in lacking.items()))
 
@@ -100,10 +108,13 @@ NEEDS = {
 """The stages from the client inwards, and what each takes."""
 
 _NEEDS_OF_RUN = {
-    "net-threads": "there is no middleware, or none that tells of the CPU time of its threads",
-    "servers": "there are none, or none that tell of the CPU time of their threads",
+    "net-threads": "there is no middleware, or not every one tells of the CPU time of its threads",
+    "servers": "there are none, or not all of them tell of the CPU time of their threads",
 }
 """The same where a run folder is given, of what can be missing in one."""
+
+_TIERS = {"net-threads": "middleware", "servers": "store"}
+"""Whose threads a stage is."""
 
 _Each = Callable[[pl.DataFrame, Sequence[str]], Floats]
 
@@ -116,17 +127,20 @@ def _difference(rows: pl.DataFrame, columns: Sequence[str]) -> Floats:
     return np.asarray(_first(rows, columns) - _first(rows, columns[1:]))
 
 
-def _threads(stations: pl.DataFrame, tier: str) -> pl.DataFrame:
-    """Threads of all processes of a tier, and how many of them were busy on average, of every run."""
-    own = pl.col("station").str.starts_with(f"{tier}-") & pl.col("station").str.ends_with("'s threads")
-    return (
-        stations.filter(own & pl.col("utilization").is_not_null() & pl.col("servers").is_not_null())
+def _threads(own: pl.DataFrame, rows: pl.DataFrame, tier: str) -> pl.DataFrame:
+    """Threads of all processes of a tier, and how many of them were busy on average, of every run that has them all."""
+    told = (
+        own.filter(pl.col("utilization").is_not_null() & pl.col("servers").is_not_null())
         .group_by(RUN)
         .agg(
             (pl.col("utilization") * pl.col("servers")).sum().alias(f"_{tier}_busy"),
             pl.col("servers").sum().alias(f"_{tier}_threads"),
+            pl.len().alias("_told"),
         )
     )
+    if f"{tier}s" in rows.columns:
+        told = told.join(rows.select(*RUN, f"{tier}s"), on=RUN).filter(pl.col("_told") == pl.col(f"{tier}s"))
+    return told.select(*RUN, f"_{tier}_busy", f"_{tier}_threads")
 
 
 def _stage(name: str, rows: pl.DataFrame, each_ms: Floats, servers: pl.Expr | None, level: float, seed: int) -> Stage:

@@ -79,6 +79,7 @@ class DemandReport:
     saturation    N* = (R + Z) / max(D_k / m_k), with R without waiting (Jain 1991, §34.4), in clients; None without
                   that R
     bounds        one per client count
+    untold        stations without a demand of which it is known why, and the reason
     """
 
     factors: Mapping[str, Level]
@@ -92,6 +93,7 @@ class DemandReport:
     think_ms: float
     saturation: Interval | None
     bounds: tuple[BoundCheck, ...]
+    untold: Mapping[str, str]
 
     @property
     def label(self) -> str:
@@ -125,6 +127,7 @@ def service_demands(
     own = {name: _floats(with_demands, name) for name in _OWN}
     at = _row_numbers(with_demands["point"].to_list())
     labels = with_demands.select("station", "software")
+    untold = _untold(stations)
     points = observations["point"].to_list()
     reports = []
     for levels, numbers in _configurations(observations, by):
@@ -137,8 +140,17 @@ def service_demands(
                 labels["station"].gather(chosen).to_list(),
                 labels["software"].gather(chosen).to_list(),
             )
-            reports.append(_report(dict(zip(by, levels, strict=True)), part, tolerance, level))
+            why = {station: why for point in here for station, why in untold.get(point, ())}
+            reports.append(_report(dict(zip(by, levels, strict=True)), part, why, tolerance, level))
     return reports
+
+
+def _untold(stations: pl.DataFrame) -> dict[int, list[tuple[str, str]]]:
+    """By point, the stations of which it is known in some run why they tell nothing, and the reason."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for point, station, why in stations.drop_nulls("untold").select("point", "station", "untold").iter_rows():
+        found.setdefault(point, []).append((station, why))
+    return found
 
 
 def _floats(table: pl.DataFrame, name: str) -> Floats:
@@ -224,7 +236,9 @@ def _runs(table: Mapping[str, Floats], chosen: npt.NDArray[np.bool_] | slice) ->
     return zip(*(table[key][chosen].tolist() for key in RUN), strict=True)
 
 
-def _report(factors: dict[str, Level], part: _Part, tolerance: float, level: float) -> DemandReport:
+def _report(
+    factors: dict[str, Level], part: _Part, why: Mapping[str, str], tolerance: float, level: float
+) -> DemandReport:
     rows = part.rows
     clients = _busiest_count(part) if "clients" in rows else None
     at = part if clients is None else part.at(clients)
@@ -251,6 +265,7 @@ def _report(factors: dict[str, Level], part: _Part, tolerance: float, level: flo
         think_ms or 0.0,
         saturation,
         tuple(checks),
+        {station: reason for station, reason in why.items() if station not in {one.station for one in demands}},
     )
 
 

@@ -11,6 +11,7 @@ A table of stations has one row per run and station:
     response_ms  W_k, mean time of a visit, waiting included
     queue_length Q_k, mean number of customers there
     utilization  U_k, mean share of busy servers
+    untold       in words, why nobody knows how busy a station is that there is
 
 Everything but the keys may be null.
 """
@@ -41,11 +42,15 @@ STATIONS = pl.Schema(
         "response_ms": pl.Float64(),
         "queue_length": pl.Float64(),
         "utilization": pl.Float64(),
+        "untold": pl.String(),
     }
 )
 
 WORKER_SLOTS, CONNECTIONS = "'s worker slots", "'s connections"
 """How the stations of a run folder end that are no physical resources, and have servers: slots wait for connections."""
+
+THREADS = "'s threads"
+"""The same of those that are the threads of a process."""
 
 QUEUE_RESOLUTION = 0.05
 """Customers. Below it a queue's relative residual is all rounding, so the absolute one is judged instead."""

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.bottleneck import OUTSIDERS_MAX, WORKS_BESIDE, cpu_shares
+from knee.bottleneck import OUTSIDERS_MAX, cpu_shares
 from knee.connections import waited_for
 from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
-from knee.laws.stations import CONNECTIONS, STATIONS, WORKER_SLOTS
+from knee.laws.stations import CONNECTIONS, STATIONS, THREADS, WORKER_SLOTS
 from knee.laws.visits import with_visits
 from knee.measurements import configuration
 from knee.observations import observations
+from knee.threads import threads
 from knee.trim import RUN, TIMED, steady_state, trim
 
 if TYPE_CHECKING:
@@ -98,9 +99,6 @@ def stations(dataset: Dataset) -> pl.DataFrame:
             pl.col("queue_length_mean").is_not_null().any().alias("_queues"),
             pl.col("workers").max(),
             pl.col("workers_busy_s").sum(),
-            pl.col("threads").max(),
-            pl.col("threads_cpu_s").sum(),
-            (pl.col("threads_cpu_s").is_not_null().any() & ~WORKS_BESIDE).alias("_told"),
             pl.col("seconds").sum().alias("_seconds"),
         )
         .join(flows.select(*_PROCESS, "throughput", "queueing_ms", "service_ms"), on=_PROCESS, how="left")
@@ -133,17 +131,22 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         # Without the service time, of which the utilisation was made.
         "utilization",
     )
-    threads = used.filter(pl.col("_told") & (pl.col("threads") > 0)).select(
-        *RUN,
-        (pl.col("process") + "'s threads").alias("station"),
-        pl.lit(False).alias("software"),
-        pl.col("threads").cast(pl.Float64).alias("servers"),
-        "throughput",
-        (pl.col("threads_cpu_s") / (pl.col("threads") * pl.col("_seconds"))).alias("utilization"),
+    own = (
+        threads(dataset)
+        .join(flows, on=_PROCESS, how="left")
+        .select(
+            *RUN,
+            (pl.col("process") + THREADS).alias("station"),
+            pl.lit(False).alias("software"),
+            "servers",
+            "throughput",
+            pl.when(pl.col("untold").is_null()).then("utilization"),
+            "untold",
+        )
     )
     foreign = foreign_stores(dataset).select(
         *RUN,
-        (pl.col("process") + "'s threads").alias("station"),
+        (pl.col("process") + THREADS).alias("station"),
         pl.lit(False).alias("software"),
         "servers",
         "utilization",
@@ -152,7 +155,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         queues,
         slots,
         pools,
-        threads,
+        own,
         foreign,
         _host(dataset),
         _tiers(dataset, windows, flows),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from knee.intervals import Interval, clients_about, counted, number, quantity
+from knee.intervals import Interval, clients_about, counted, listed, number, quantity
 from knee.laws.demands import Demand, DemandReport
 from knee.laws.flow import CONSERVATION_TOLERANCE, ConservationCheck
 from knee.laws.interactive import InteractiveCheck
@@ -277,6 +277,7 @@ def _demands(reports: Sequence[DemandReport]) -> list[str]:
         open_ = len(reports) - named.total()
         doubt = f"nobody can tell the bottleneck in {open_} of {len(reports)}" if open_ else ""
         found.append(f"By service demand {'; '.join(part for part in (told, doubt) if part)}.")
+    found += _untold(reports)
     broken = [(report, check) for report in reports for check in report.bounds if check.verdict == "violated"]
     if broken:
         report, check = max(broken, key=lambda pair: pair[1].excess.estimate)
@@ -286,6 +287,17 @@ def _demands(reports: Sequence[DemandReport]) -> list[str]:
             f"{check.excess.estimate:.1%} at {where}: a request needs less under load than alone (batching, warm "
             "caches). The bounds are then too low, and N* is too high."
         )
+    return found
+
+
+def _untold(reports: Sequence[DemandReport]) -> list[str]:
+    """The stations that a reader will look for among the demands, and why there is none."""
+    found = []
+    for why in dict.fromkeys(why for report in reports for why in report.untold.values()):
+        stations = dict.fromkeys(name for report in reports for name, reason in report.untold.items() if reason == why)
+        count = sum(why in report.untold.values() for report in reports)
+        where = f" in {count} of {len(reports)} configurations" if len(reports) > 1 else ""
+        found.append(f"No service demand is told of {listed(list(stations))}{where}: {why}.")
     return found
 
 
