@@ -503,11 +503,32 @@ def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:
     quiet = diagnose(synthetic_dataset(System(cores=2)))
     assert not any("programs outside" in warning for warning in quiet.warnings)
 
-    def host_demand(diagnosis: Diagnosis) -> float:
-        (report,) = diagnosis.laws.demands
-        return next(demand.demand_ms.estimate for demand in report.demands if demand.station == "the host's CPU")
+    (report,) = found.laws.demands
+    assert "the host's CPU" not in [demand.station for demand in report.demands]
+    assert "No service demand is told of the host's CPU: programs outside the experiment filled it." in (
+        found.laws.sentences
+    )
+    assert not any("By service demand the host's CPU" in line for line in verdict.bottleneck.evidence)
 
-    assert host_demand(found) == pytest.approx(host_demand(quiet), rel=1e-6), "theirs is nothing that a request needs"
+    by_itself = diagnose(synthetic_dataset(System(cores=1, store_cpu_us=60, middleware_cpu_us=40)))
+    assert "the host's CPU" in [demand.station for demand in by_itself.laws.demands[0].demands]
+
+
+@pytest.mark.parametrize("most", [0.5, 0.85])
+def test_what_other_programs_took_is_nothing_that_a_request_needs(most: float) -> None:
+    quiet, shared = synthetic_dataset(System(cores=2)), synthetic_dataset(System(cores=2))
+    # So much of the host is in use, unless the system itself takes more.
+    used = pl.max_horizontal(2 * most - pl.col("cpu_user_s"), 0.0)
+    host = pl.col("target") == "host"
+    shared.probes = shared.probes.with_columns(cpu_system_s=pl.when(host).then(used).otherwise("cpu_system_s"))
+
+    def host_demand(dataset: Dataset) -> tuple[float, float]:
+        (report,) = diagnose(dataset).laws.demands
+        (demand,) = (demand for demand in report.demands if demand.station == "the host's CPU")
+        return demand.demand_ms.estimate, demand.servers
+
+    assert host_demand(shared)[0] == pytest.approx(host_demand(quiet)[0], rel=1e-6)
+    assert host_demand(shared)[1] < 2 == host_demand(quiet)[1]
 
 
 def test_what_the_hypervisor_kept_is_told_and_was_no_capacity() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.bottleneck import OUTSIDERS_MAX, cpu_shares
+from knee.bottleneck import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares
 from knee.connections import waited_for
 from knee.foreign_stores import foreign_stores
 from knee.intervals import LEVEL
@@ -175,9 +175,13 @@ def _covered(samples: pl.DataFrame) -> pl.DataFrame:
 def _host(dataset: Dataset) -> pl.DataFrame:
     """All processors together; neither what the hypervisor kept for others was a server, nor what programs outside the
     experiment took. Where that is little it is the kernel's work for the experiment, which belongs to nobody's process.
+
+    Of a host that those programs filled nobody knows what it had for the system, as where the bottleneck is looked for.
     """
     outsiders = cpu_shares(dataset).filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))
-    taken_s = pl.col("share").fill_null(0.0) * pl.col("_all_s")
+    share = pl.col("share").fill_null(0.0)
+    taken_s = share * pl.col("_all_s")
+    filled = (pl.col("_cpu_s") >= SATURATED * pl.col("_capacity_s")) & (share >= OUTSIDERS_DECISIVE)
     return (
         trim(dataset.probes, dataset.points)
         .filter(pl.col("target") == "host")
@@ -188,15 +192,20 @@ def _host(dataset: Dataset) -> pl.DataFrame:
             (pl.col("cpu_count") * pl.col("seconds")).sum().alias("_all_s"),
             pl.col("seconds").sum(),
         )
-        .join(outsiders, on=RUN, how="left")
-        .with_columns(pl.col("_cpu_s") - taken_s, pl.col("_capacity_s") - taken_s)
         .filter(pl.col("_capacity_s") > 0)
+        .join(outsiders, on=RUN, how="left")
+        .with_columns(
+            pl.when(~filled).then(pl.col("_cpu_s") - taken_s).alias("_cpu_s"),
+            pl.when(~filled).then(pl.col("_capacity_s") - taken_s).alias("_capacity_s"),
+            pl.when(filled).then(pl.lit("programs outside the experiment filled it")).alias("untold"),
+        )
         .select(
             *RUN,
             pl.lit("the host's CPU").alias("station"),
             pl.lit(False).alias("software"),
             (pl.col("_capacity_s") / pl.col("seconds")).alias("servers"),
             (pl.col("_cpu_s") / pl.col("_capacity_s")).alias("utilization"),
+            "untold",
         )
     )
 
