@@ -325,6 +325,10 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"load.clints": 32}, r"^load\.clints: no such setting: did you mean load\.clients\?"),
         ({"midleware.workers": 8}, r"did you mean middleware\.workers\?"),
         ({"disc": "ssd"}, r"did you mean disk\?"),
+        # Settings, of which a table need not say anything: no slips of those that it has, however like them.
+        ({"middleware.hosts": 2}, r"^middleware\.hosts: nothing here says what it was: expected one of load\.clients"),
+        ({"workload.keys": 100}, r"^workload\.keys: nothing here says what it was: expected one of"),
+        ({"workload.protocol": "kv"}, r"^workload\.protocol: nothing here says what it was: expected one of"),
         ({"load.hosts": 2}, r"expected one of load\.clients, middleware\.workers, workload\.think_ms, .*, disk"),
         ({"disk": "tape"}, "disk = tape was not measured.*measured were hdd, ssd"),
     ],

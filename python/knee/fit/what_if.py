@@ -37,6 +37,7 @@ from knee.intervals import LEVEL, Floats, Interval, number
 from knee.laws.foreign import ALL
 from knee.measurements import constant_in_words, is_open_loop, label_of
 from knee.queueing import POPULATION_MAX, Network
+from knee.spec.tables import factor_names, names_of_one_value
 
 RESAMPLES = 100
 
@@ -327,6 +328,8 @@ def _chosen(
             )
         if name in table.columns:
             raise FitError(f"{name} is nothing that tells configurations apart: set one of {', '.join(known)}")
+        if name in (*factor_names(), *names_of_one_value()):
+            raise FitError(f"{name}: nothing here says what it was: expected one of {', '.join(known)}")
         near = difflib.get_close_matches(name, [*known, *constant], n=1, cutoff=_NEAR)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
         raise FitError(f"{repeating.word(name)}: no such setting: {hint}")
