@@ -86,6 +86,10 @@ def measured(folder: RunFolder, experiment: spec.Spec, run: Run) -> None:
         ([("net-0", 0.25), ("net-1", 0.5)], (2, 0.75, 0.5, None)),
         ([("net-0", 0.01), ("grpc-0", 0.5), ("grpc-1", 0.75), ("grpc-beside", 1.5)], (2, 1.25, 0.75, 1.5)),
         ([("grpc-0", 0.98), ("grpc-beside", 0.0)], (1, 0.98, 0.98, 0.0)),
+        # The busiest thread may be of another kind, which has more of them; what runs beside is no thread.
+        ([("grpc-0", 0.5), ("net-0", 0.875), ("net-1", 0.0), ("grpc-beside", 1.5)], (1, 0.5, 0.875, 1.5)),
+        # Of one with two runtimes.
+        ([("net-0", 0.5), ("grpc-beside", 0.25), ("admin-beside", 0.5)], (1, 0.5, 0.5, 0.75)),
         ([], (None, None, None, None)),
     ],
 )
