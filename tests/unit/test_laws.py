@@ -125,6 +125,14 @@ def test_threads_beside_which_much_is_done_do_not_tell_how_busy_a_process_is(sha
     assert len(told(dataset)) == (6 if tells else 0)
 
 
+def test_a_busiest_thread_that_its_process_does_not_tell_of_is_the_probes() -> None:
+    dataset = synthetic_dataset(System(), (8,))
+    own = utilizations(dataset)
+    dataset.stations = dataset.stations.with_columns(pl.lit(None, pl.Float64).alias("thread_cpu_max_s"))
+    assert utilizations(dataset).equals(own)
+    assert own.filter(resource="thread").height == 3 * 4
+
+
 @pytest.mark.parametrize("cpu_s", [0.0, None])
 def test_threads_that_do_nothing_with_nothing_beside_them_are_idle(cpu_s: float | None) -> None:
     dataset = synthetic_dataset(System(), (8,))
