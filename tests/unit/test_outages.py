@@ -9,7 +9,7 @@ from synthetic import System, synthetic_dataset
 from knee.dataset import Dataset
 from knee.laws import laws_of_run
 from knee.observations import observations
-from knee.outages import outage_warnings, outages
+from knee.outages import connections, outage_warnings, outages
 
 ON_LOAD = pl.col("role") == "load"
 
@@ -29,6 +29,18 @@ def gone(first_s: int, until_s: int, *, repetition: int = 2, left: int = 0, clie
     """The connections of a repetition in which all but some are missing for so long."""
     away = (pl.col("elapsed_s") >= first_s) & (pl.col("elapsed_s") < until_s) & (pl.col("repetition") == repetition)
     return pl.when(away).then(left).otherwise(clients)
+
+
+def losing(lost: pl.Expr, remade: pl.Expr | None = None, *, clients: int = 8) -> Dataset:
+    """The same, whose load generator tells of those that it lost; of those that stand, too, but only they are asked."""
+    dataset = standing(pl.lit(clients), lost if remade is None else remade, clients=clients)
+    dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(lost).cast(pl.Int64).alias("losses"))
+    return dataset
+
+
+def at(second: int, count: int, *, repetition: int = 2) -> pl.Expr:
+    """So many in one second of a repetition."""
+    return pl.when((pl.col("elapsed_s") == second) & (pl.col("repetition") == repetition)).then(count).otherwise(0)
 
 
 def cut_off(dataset: Dataset) -> Dataset:
@@ -77,27 +89,96 @@ def test_where_nobody_says_how_many_connections_there_are_nothing_is_known() -> 
 
 
 def test_a_server_that_was_back_within_a_second_is_told_by_its_reconnects() -> None:
-    again = (
-        pl.when((pl.col("elapsed_s") == 12) & (pl.col("repetition") > 1)).then(4 + pl.col("repetition")).otherwise(0)
-    )
+    again = pl.when((pl.col("elapsed_s") == 12) & (pl.col("repetition") > 1)).then(pl.col("repetition")).otherwise(0)
     dataset = standing(pl.lit(8), again)
     assert outage_warnings(dataset) == [], "it cost nothing"
-    dataset.windows = failing(dataset)
+    dataset.windows = failing(dataset, requests=5)
     (warning,) = outage_warnings(dataset)
-    assert warning.startswith("In 2 of 3 runs connections were lost and made again, at the worst 7 by 8 clients: the ")
+    assert warning.startswith("In 2 of 3 runs connections were lost, at the worst 3 by 8 clients: the ")
     assert "points/000-r3/load-0.log" in warning
-    during_warm_up = pl.when(pl.col("elapsed_s") == 2).then(8).otherwise(0)
-    assert outage_warnings(standing(pl.lit(8), during_warm_up)) == []
+    during_warm_up = pl.when(pl.col("elapsed_s") == 2).then(3).otherwise(0)
+    dataset = standing(pl.lit(8), during_warm_up)
+    dataset.windows = failing(dataset)
+    assert outage_warnings(dataset) == []
 
 
-def test_of_who_has_lost_no_connection_none_was_missing() -> None:
-    """A thread that was too late to tell of a second is not in that one's sum."""
-    dataset = standing(gone(20, 21, left=4))
+@pytest.mark.parametrize("second", [2, 12])
+@pytest.mark.parametrize(
+    ("middlewares", "lost", "clients", "told"),
+    [(1, 8, 8, True), (1, 7, 8, False), (2, 4, 8, True), (2, 3, 8, False), (1, 3, 3, False), (3, 3, 9, False)],
+)
+def test_a_server_that_lost_all_of_its_connections_at_once_was_gone_though_nobody_asked(
+    second: int, middlewares: int, lost: int, clients: int, told: bool
+) -> None:
+    """Where clients think nothing fails; what it had stored may be gone in warm-up, too. A few may go by chance."""
+    dataset = losing(at(second, lost), clients=clients)
+    dataset.points = dataset.points.with_columns(middlewares=pl.lit(middlewares, pl.Int64))
+    warnings = outage_warnings(dataset)
+    assert len(warnings) == told
+    if told:
+        (warning,) = warnings
+        assert warning.startswith(f"In 1 of 3 runs connections were lost, at the worst {lost} by 8 clie")
+        assert "000-r2/load-0.log" in warning and warning.endswith("came after where it lost what it had stored")
+    assert observations(dataset)["connections_missing"].to_list() == [0] * 3
+
+
+def test_stores_without_middlewares_are_servers_too() -> None:
+    dataset = losing(at(12, 4))
+    dataset.points = dataset.points.with_columns(middlewares=pl.lit(0, pl.Int64), stores=pl.lit(2, pl.Int64))
     assert len(outage_warnings(dataset)) == 1
-    for losses, warnings in ((0, 0), (4, 1)):
-        lost = pl.when(ON_LOAD).then((pl.col("elapsed_s") == 12).cast(pl.Int64) * losses)
-        dataset.stations = dataset.stations.with_columns(lost.alias("losses"))
+    dataset.points = dataset.points.with_columns(stores=pl.lit(1, pl.Int64))
+    assert outage_warnings(dataset) == []
+
+
+def test_what_a_server_loses_after_the_measured_seconds_says_nothing_of_them() -> None:
+    assert outage_warnings(losing(at(26, 8))) == []
+
+
+def test_an_open_loop_does_not_ask_on_all_of_its_connections() -> None:
+    """One of two servers may close all of its own at once; that both do so, only where they are gone."""
+    for lost, warnings in ((4, 0), (8, 1)):
+        dataset = losing(at(12, lost))
+        dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
         assert len(outage_warnings(dataset)) == warnings
+
+
+def test_clients_that_think_for_longer_than_a_server_waits_lose_connections_in_every_second() -> None:
+    """Some of them are just being opened again when a window ends, each time others."""
+    every = pl.lit(40)
+    behind = pl.when(pl.col("elapsed_s") == pl.col("elapsed_s").min()).then(37).otherwise(40)
+    dataset = losing(every, behind, clients=64)
+    known = connections(dataset)
+    assert known["missing"].min() == 3 == known["missing"].max()
+    assert outage_warnings(dataset) == []
+    # One that is refused is not all of them.
+    dataset.windows = failing(dataset, pl.col("elapsed_s") == 20)
+    (warning,) = outage_warnings(dataset)
+    assert "connections were lost, at the worst 1 by 64 clients" in warning
+
+
+def test_requests_that_failed_in_another_second_were_not_asked_on_lost_connections() -> None:
+    dataset = losing(at(12, 3))
+    dataset.windows = failing(dataset, pl.col("elapsed_s") == 20)
+    assert outage_warnings(dataset) == []
+    dataset.windows = failing(dataset, pl.col("elapsed_s") == 12, requests=9)
+    (warning,) = outage_warnings(dataset)
+    assert "at the worst 3 by 8 clients" in warning
+
+
+def test_a_server_that_was_gone_is_told_once() -> None:
+    dataset = losing(at(12, 5), at(15, 5))
+    dataset.windows = failing(dataset, requests=5)
+    (warning,) = outage_warnings(dataset)
+    assert "connections were missing, at the worst 5 of 8 for 3 s" in warning
+
+
+def test_lost_connections_that_stand_again_are_missing_no_more() -> None:
+    """A thread that is too late to tell of a second is not in that one's sum of connections."""
+    dataset = losing(at(2, 3))
+    late = pl.when(ON_LOAD).then(gone(20, 22, left=4)).cast(pl.Int64)
+    dataset.stations = dataset.stations.with_columns(late.alias("connections"))
+    assert outages(dataset)["connections_missing"].to_list() == [0] * 3
+    assert outage_warnings(dataset) == []
 
 
 def test_connections_that_nobody_wanted_are_missed_by_nobody() -> None:
@@ -106,12 +187,25 @@ def test_connections_that_nobody_wanted_are_missed_by_nobody() -> None:
     dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
     assert outage_warnings(dataset) == []
     dataset.windows = failing(dataset)
-    assert len(outage_warnings(dataset)) == 1
+    (warning,) = outage_warnings(dataset)
+    assert "connections were missing, at the worst 7 of 8 for 15 s" in warning
 
 
-def failing(dataset: Dataset) -> pl.DataFrame:
-    """What was counted, and that a request of each run has failed."""
-    return dataset.windows.with_columns(errors=pl.when(ON_LOAD).then(1).otherwise(pl.col("errors")))
+def test_an_open_loop_that_left_requests_unsent_wanted_its_connections() -> None:
+    dataset = losing(at(12, 3), at(30, 3))
+    dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
+    assert outage_warnings(dataset) == []
+    unsent = pl.when(pl.col("repetition") == 2).then(9).otherwise(0).cast(pl.Int64)
+    dataset.summaries = dataset.summaries.with_columns(unsent=pl.when(ON_LOAD).then(unsent))
+    (warning,) = outage_warnings(dataset)
+    assert "at the worst 3 of 8 for 13 s" in warning
+
+
+def failing(dataset: Dataset, when: pl.Expr | None = None, *, requests: int = 1) -> pl.DataFrame:
+    """What was counted, and that requests have failed in each second, or in some."""
+    gets = ON_LOAD & (pl.col("op") == "get")
+    failed = gets if when is None else gets & when
+    return dataset.windows.with_columns(errors=pl.when(failed).then(requests).otherwise(pl.col("errors")))
 
 
 def test_the_connections_of_several_load_generators_count_together() -> None:
@@ -125,6 +219,24 @@ def test_the_connections_of_several_load_generators_count_together() -> None:
     dataset.stations = dataset.stations.with_columns(connections=steady)
     (warning,) = outage_warnings(dataset)
     assert "at the worst 5 of 16 for 2 s" in warning and "load-0.log" in warning
+    # One that tells of more than it has makes up for none of the others'.
+    steady = pl.when(pl.col("process") == "load-1").then(9).otherwise(pl.col("connections"))
+    dataset.stations = dataset.stations.with_columns(connections=steady)
+    (warning,) = outage_warnings(dataset)
+    assert "at the worst 5 of 16 for 2 s" in warning
+
+
+def test_an_outage_is_as_long_as_one_of_the_load_generators_tells() -> None:
+    """One that is starved prints a line for several seconds."""
+    dataset = standing(gone(10, 16))
+    for name in ("stations", "summaries"):
+        frame = getattr(dataset, name)
+        other = frame.filter(ON_LOAD).with_columns(process=pl.lit("load-1"))
+        if name == "stations":
+            other = other.filter((pl.col("elapsed_s") % 3) == 1).with_columns(seconds=pl.lit(3.0))
+        setattr(dataset, name, pl.concat([frame, other]))
+    told = outages(dataset).filter(repetition=2).row(0, named=True)
+    assert (told["outage_s"], told["connections_missing"], told["connections_wanted"]) == (6.0, 16, 16)
 
 
 def test_a_server_that_was_gone_is_the_likely_cause_and_the_only_one_where_it_explains_enough() -> None:
