@@ -201,6 +201,25 @@ def test_an_open_loop_that_left_requests_unsent_wanted_its_connections() -> None
     assert "at the worst 3 of 8 for 13 s" in warning
 
 
+def test_what_was_not_sent_as_no_connection_stood_is_not_the_rates_fault() -> None:
+    for second in (12, 26):
+        dataset = losing(at(second, 8), at(30, 8))
+        dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
+        unsent = pl.when(ON_LOAD).then(10 ** pl.col("repetition")).cast(pl.Int64)
+        dataset.summaries = dataset.summaries.with_columns(unsent=unsent)
+        full, waiting = (said for said in dataset.warnings if "never sent" in said)
+        assert full.startswith("1010 requests of the open loop were due and never sent, as every connection was full:")
+        assert waiting.startswith("100 requests of the open loop were due and never sent where connections to send ")
+        assert waiting.endswith("missing: that does not show the rate to be more than the system serves")
+    # Of a version that told how many stand and not how many were lost, they were being opened before the start.
+    dataset = standing(pl.when(pl.col("elapsed_s") == 0).then(0).otherwise(8))
+    dataset.stations = dataset.stations.with_columns(pl.col("elapsed_s") - 1)
+    unsent = pl.when(ON_LOAD).then(7).cast(pl.Int64)
+    dataset.summaries = dataset.summaries.with_columns(unsent=unsent)
+    (full,) = (said for said in dataset.warnings if "never sent" in said)
+    assert full.startswith("21 requests of the open loop were due and never sent, as every connection was full:")
+
+
 def failing(dataset: Dataset, when: pl.Expr | None = None, *, requests: int = 1) -> pl.DataFrame:
     """What was counted, and that requests have failed in each second, or in some."""
     gets = ON_LOAD & (pl.col("op") == "get")

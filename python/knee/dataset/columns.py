@@ -198,7 +198,7 @@ SUMMARIES = pl.Schema(
 
 bottleneck_* load only: why the generator was itself the limit ("cpu" or "late"), null when it was not
 losses       load only: connections that were lost, reconnects of which were opened again
-unsent       load only: requests of an open loop that were due and never sent, as every connection was full
+unsent       load only: requests of an open loop that were due and never sent: those that stood were full, or none did
 servers_*    middleware only: how often servers were taken out, and errors on them, over all its servers
 """
 

@@ -12,9 +12,10 @@ import polars as pl
 
 from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WINDOWS, factor_type
 from knee.errors import DatasetError
-from knee.outages import outage_warnings
+from knee.outages import connections, outage_warnings
 from knee.spec import Spec, parse
 from knee.spec.tables import field_path, settings
+from knee.trim import RUN
 
 EXPERIMENT = "experiment.toml"
 MANIFEST = "manifest.json"
@@ -150,16 +151,29 @@ class Dataset:
             found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
         found += outage_warnings(self)
         summaries = self.summaries
-        if unsent := summaries["unsent"].sum():
-            found.append(
-                f"{unsent} requests of the open loop were due and never sent, as every connection was full: the rate "
-                "is more than the system serves, or, where nothing in it was full, takes more clients"
-            )
+        found += self._unsent()
         if wrong := summaries["wrong_values"].sum():
             is_queue = self.spec.base.workload.protocol == "queue"
             found.append(f"{wrong} {_WRONG_MESSAGES if is_queue else _WRONG_VALUES}")
         if ejected := summaries["servers_ejected"].sum():
             found.append(f"middlewares took a store out {ejected} times: see their logs")
+        return found
+
+    def _unsent(self) -> list[str]:
+        """A sentence on what was never sent in runs whose connections all stood, and one on that in the others."""
+        unsent = self.summaries.group_by(RUN).agg(pl.col("unsent").sum())
+        cut_off = connections(self).filter(pl.col("missing") > 0, pl.col("elapsed_s") >= 0)
+        found = []
+        if full := unsent.join(cut_off, on=RUN, how="anti")["unsent"].sum():
+            found.append(
+                f"{full} requests of the open loop were due and never sent, as every connection was full: the rate "
+                "is more than the system serves, or, where nothing in it was full, takes more clients"
+            )
+        if waiting := unsent.join(cut_off, on=RUN, how="semi")["unsent"].sum():
+            found.append(
+                f"{waiting} requests of the open loop were due and never sent where connections to send them on were "
+                "missing: that does not show the rate to be more than the system serves"
+            )
         return found
 
     def _table(self, table: str, schema: pl.Schema) -> pl.DataFrame:
