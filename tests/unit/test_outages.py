@@ -8,6 +8,7 @@ from synthetic import System, synthetic_dataset
 
 from knee.dataset import Dataset
 from knee.laws import laws_of_run
+from knee.laws.causes import likely_causes, traces
 from knee.observations import observations
 from knee.outages import connections, outage_warnings, outages
 
@@ -265,8 +266,8 @@ def test_a_server_that_was_gone_is_the_likely_cause_and_the_only_one_where_it_ex
     dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
     assert client.causes == (
-        "connections were missing, at the worst 8 of 8, for 30 s in 3 runs: the server at the other end was gone, and "
-        "its clients had nobody to ask",
+        "connections were missing, at the worst 8 of 8, for 30 s in 3 of 3 runs: the server at the other end was gone, "
+        "and its clients had nobody to ask",
     )
 
 
@@ -275,8 +276,56 @@ def test_a_server_that_was_gone_for_too_short_is_named_first_among_others() -> N
     once = pl.when(pl.col("elapsed_s") == 20).then(7).otherwise(8)
     dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(once).cast(pl.Int64).alias("connections"))
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
-    assert client.causes[0].startswith("connections were missing, at the worst 1 of 8, for 3 s in 3 runs")
+    assert client.causes[0].startswith("connections were missing, at the worst 1 of 8, for 3 s in 3 of 3 runs")
     assert len(client.causes) > 1
+
+
+def broken(lacks: list[float], shares: list[float]) -> tuple[float, pl.DataFrame]:
+    """Repetitions that lack such shares of their throughput, and whose clients had no connection for such; how far they
+    are from the law."""
+    runs = pl.DataFrame({"point": 0, "throughput": [800 * (1 - lack) for lack in lacks], "outage_share": shares})
+    runs = runs.with_columns(
+        clients=pl.lit(8),
+        response_ms=pl.lit(10.0),
+        rest_ms=pl.lit(0.0),
+        connections_missing=pl.when(pl.col("outage_share") > 0).then(8).otherwise(0),
+        connections_lost=pl.lit(8),
+        outage_s=20 * pl.col("outage_share"),
+    )
+    return sum(1 / (1 - lack) - 1 for lack in lacks) / len(lacks), runs
+
+
+@pytest.mark.parametrize(
+    ("lacks", "shares", "alone"),
+    [
+        ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5], True),
+        ([0.5, 0.5, 0.5], [0.2, 0.2, 0.2], False),
+        # One explains none of the others, not even where nobody has had a connection at any time.
+        ([0.5, 0.5, 0.5], [0.0, 0.5, 0.0], False),
+        ([0.5, 0.5, 0.5], [0.0, 1.0, 0.0], False),
+        ([0.5, 0.5, 0.5], [0.5, 0.5, 0.0], False),
+        ([0.9, 0.05, 0.05], [0.9, 0.0, 0.0], False),
+        # But where these hold, or nearly.
+        ([0.9, 0.0, 0.01], [0.9, 0.0, 0.0], True),
+        ([0.9, 0.0, -0.01], [1.0, 0.0, 0.0], True),
+    ],
+)
+def test_a_server_that_was_gone_is_the_only_cause_where_that_explains_each_repetition(
+    lacks: list[float], shares: list[float], alone: bool
+) -> None:
+    residual, runs = broken(lacks, shares)
+    causes = likely_causes(traces(runs)[0], residual)
+    assert (len(causes) == 1) == alone
+    assert f"s in {sum(share > 0 for share in shares)} of 3 runs: the server at the other end was gone" in causes[0]
+
+
+def test_what_only_the_middlewares_lack_no_missing_connection_explains() -> None:
+    residual, runs = broken([0.05] * 3, [0.05] * 3)
+    assert len(likely_causes(traces(runs)[0], residual)) == 1
+    assert len(likely_causes(traces(runs)[0], 10 * residual)) > 1
+    for share in (0.01, 0.9, 1.0):
+        residual, runs = broken([0.01] * 3, [share] * 3)
+        assert len(likely_causes(traces(runs)[0], 0.5)) > 1
 
 
 def test_where_summaries_tell_of_lost_connections_they_count() -> None:
@@ -284,7 +333,9 @@ def test_where_summaries_tell_of_lost_connections_they_count() -> None:
     dataset.summaries = dataset.summaries.with_columns(losses=pl.lit(2, pl.Int64))
     assert observations(dataset)["connections_lost"].to_list() == [2] * 3
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
-    assert client.causes[1:] == ("6 lost connections: what was asked on them failed, and no more was until they stood",)
+    dataset.stations = dataset.stations.with_columns(connections=pl.when(ON_LOAD).then(8).cast(pl.Int64))
+    (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
+    assert client.causes[0] == "6 lost connections: what was asked on them failed, and no more was until they stood"
 
 
 @pytest.mark.parametrize("name", ["losses", "reconnects"])
@@ -295,10 +346,8 @@ def test_connections_that_were_lost_in_warm_up_or_cool_down_broke_no_law_of_the_
     """Also of a version that only told of those that were made again."""
     dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
     lost = pl.when(ON_LOAD).then(2 * (pl.col("elapsed_s") == at_s).cast(pl.Int64))
-    # Who lost connections may have fewer than clients, and these stand.
-    dataset.stations = dataset.stations.with_columns(
-        lost.alias(name), pl.when(ON_LOAD).then(8).cast(pl.Int64).alias("connections")
-    )
+    stands = {"reconnects": lost, "connections": pl.when(ON_LOAD).then(8).cast(pl.Int64)}
+    dataset.stations = dataset.stations.with_columns(**(stands | {name: lost}))
     dataset.summaries = dataset.summaries.with_columns(pl.lit(2, pl.Int64).alias(name))
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
     causes = [cause for cause in client.causes if "lost connection" in cause]

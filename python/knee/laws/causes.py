@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from knee.intervals import counted
+from knee.laws.residual import TOLERANCE
 
 MIX = "the types do not occur as often as the visits declare"
 SUM = "the types do not add up to the rows for all requests: one is missing, or was counted otherwise"
@@ -26,8 +27,10 @@ class Traces:
                   were made again, those, and where they only give totals, of the whole run
     losses_told   whether all of them say how many connections were lost, or how many were made again and missing
     missing       the most connections that were missing at once
-    outage_s      for how long some were, in all of them
-    unserved      the share by which that makes throughput seem too low, on average
+    outages       repetitions in which some were
+    outage_s      for how long, in all of them
+    unserved      the share by which that makes throughput seem too low, on average; in none by more than it does
+    unexplained   repetitions that break the law by more than twice what it makes of them
     connected     the fewest clients that started
     declared      clients
     drifted       repetitions that were not steady, as far as that was tested
@@ -42,8 +45,10 @@ class Traces:
     lost: int
     losses_told: bool
     missing: int
+    outages: int
     outage_s: float
     unserved: float
+    unexplained: int
     connected: int | None
     declared: int
     drifted: int
@@ -63,21 +68,28 @@ def traces(runs: pl.DataFrame) -> dict[int, Traces]:
     def known(name: str) -> pl.Expr:
         return pl.col(name).is_not_null().all() if name in runs.columns else pl.lit(value=False)
 
+    asked_ms = pl.col("response_ms") + pl.col("rest_ms")
     cycle_ms = 1000 * pl.col("clients") * column("pipeline").fill_null(1) / pl.col("throughput")
+    residual = cycle_ms / asked_ms - 1
+    # All of it where no client has had a connection, 1 / 0.
+    unserved = pl.min_horizontal(1 / (1 - column("outage_share").fill_null(0)) - 1, residual)
+    is_unexplained = (residual > TOLERANCE) & (unserved < residual / 2)
     found = runs.group_by("point").agg(
         pl.len().alias("runs"),
         pl.coalesce(column("connections_lost"), column("reconnects")).sum().fill_null(0).cast(pl.Int64).alias("lost"),
         (known("connections_lost") | (known("reconnects") & known("connections_missing"))).alias("losses_told"),
         column("connections_missing").max().fill_null(0).cast(pl.Int64).alias("missing"),
+        (column("connections_missing").fill_null(0) > 0).sum().cast(pl.Int64).alias("outages"),
         column("outage_s").sum().fill_null(0).cast(pl.Float64).alias("outage_s"),
-        (1 / (1 - column("outage_share").fill_null(0)) - 1).mean().cast(pl.Float64).alias("unserved"),
+        unserved.mean().alias("unserved"),
+        is_unexplained.sum().cast(pl.Int64).alias("unexplained"),
         pl.when(known("clients_connected")).then(column("clients_connected").min()).alias("connected"),
         pl.col("clients").max().alias("declared"),
         column("unsteady").sum().fill_null(0).cast(pl.Int64).alias("drifted"),
         known("unsteady").alias("steadiness"),
         pl.when(known("observed_s")).then(column("observed_s").mean()).alias("observed_s"),
         (pl.col("response_ms").mean() / 1000).alias("response_s"),
-        (cycle_ms - pl.col("response_ms") - pl.col("rest_ms")).mean().alias("missing_ms"),
+        (cycle_ms - asked_ms).mean().alias("missing_ms"),
     )
     pipelined = "pipeline" in runs.columns
     return {row.pop("point"): Traces(**row, pipelined=pipelined) for row in found.iter_rows(named=True)}
@@ -93,8 +105,8 @@ def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
     """
     few = throughput_residual > 0
     # As with requests across the ends, half of what is to be explained: a drift, too, is the outage's then.
-    if few and left.missing > 0 and left.unserved >= throughput_residual / 2:
-        return tuple(_losses(left))
+    if few and left.unexplained == 0 and left.unserved >= throughput_residual / 2:
+        return (_outage(left),)
     found = (*(_losses(left) if few else ()), *_drift(left), *_straddling(left, throughput_residual))
     suspects = (*(_too_few(left) if few else _too_many(left)),)
     untested = () if left.steadiness else ("the run is not steady: warm-up was not cut off",)
@@ -111,16 +123,21 @@ def slower_middleware(excess: float) -> str:
 
 def _losses(left: Traces) -> Iterator[str]:
     """Traces of clients that did less than they should have."""
-    if left.missing > 0:
-        yield (
-            f"connections were missing, at the worst {left.missing} of {left.declared}, for {left.outage_s:.3g} s in "
-            f"{counted(left.runs, 'run')}: the server at the other end was gone, and its clients had nobody to ask"
-        )
+    if left.outages > 0:
+        yield _outage(left)
     if left.lost > 0:
         lost = counted(left.lost, "lost connection")
         yield f"{lost}: what was asked on them failed, and no more was until they stood"
     if left.connected is not None and left.connected < left.declared:
         yield f"only {left.connected} of {left.declared} clients started"
+
+
+def _outage(left: Traces) -> str:
+    return (
+        f"connections were missing, at the worst {left.missing} of {left.declared}, for {left.outage_s:.3g} s in "
+        f"{left.outages} of {counted(left.runs, 'run')}: the server at the other end was gone, and its clients had "
+        "nobody to ask"
+    )
 
 
 def _drift(left: Traces) -> Iterator[str]:
