@@ -186,7 +186,7 @@ def test_one_configurations_work_beside_threads_says_nothing_of_the_others() -> 
         ({"throughput": pl.col("throughput") * 0.9, "clients_connected": pl.col("clients") - 1}, "clients started"),
         (
             {"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(1)},
-            "3 lost connections: what was asked",
+            "3 lost connections: nothing more was asked on them",
         ),
         # Requests across the ends of a short observation are many where each of them is long.
         ({"throughput": pl.col("throughput") * 0.9, "observed_s": pl.lit(0.05)}, "0.05 s are short beside response"),

@@ -125,9 +125,8 @@ def _losses(left: Traces) -> Iterator[str]:
     """Traces of clients that did less than they should have."""
     if left.outages > 0:
         yield _outage(left)
-    if left.lost > 0:
-        lost = counted(left.lost, "lost connection")
-        yield f"{lost}: what was asked on them failed, and no more was until they stood"
+    elif left.lost > 0:
+        yield f"{counted(left.lost, 'lost connection')}: nothing more was asked on them until they stood again"
     if left.connected is not None and left.connected < left.declared:
         yield f"only {left.connected} of {left.declared} clients started"
 
