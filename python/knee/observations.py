@@ -243,7 +243,7 @@ def _load_notes(dataset: Dataset, stations: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("clients").sum().alias("clients_connected"),
             pl.col("late_sends").sum(),
-            pl.col("reconnects").sum().alias("_reconnects"),
+            _known_sum("reconnects").alias("_reconnects"),
             _known_sum("losses").alias("_losses"),
             _known_sum("unsent").alias("_unsent"),
         )

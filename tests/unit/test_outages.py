@@ -358,6 +358,17 @@ def test_connections_that_were_lost_in_warm_up_or_cool_down_broke_no_law_of_the_
     assert "requests that were lost" not in " ".join(client.causes), "they say of each connection what became of it"
 
 
+def test_who_tells_of_no_connection_does_not_exclude_that_requests_were_lost() -> None:
+    """As pgbench; what connections are missing may be known all the same."""
+    dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
+    stands = {"connections": pl.when(ON_LOAD).then(8), "reconnects": pl.lit(None)}
+    dataset.stations = dataset.stations.with_columns(**stands).cast({"connections": pl.Int64, "reconnects": pl.Int64})
+    dataset.summaries = dataset.summaries.with_columns(reconnects=pl.lit(None, pl.Int64))
+    assert observations(dataset)["reconnects"].to_list() == [None] * 3
+    (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
+    assert "requests that were lost" in " ".join(client.causes)
+
+
 def test_where_one_of_the_load_generators_tells_only_the_total_it_counts() -> None:
     dataset = standing(pl.lit(8))
     second = pl.when(ON_LOAD).then(2 * (pl.col("elapsed_s") == 2).cast(pl.Int64))
