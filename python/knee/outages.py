@@ -35,7 +35,7 @@ def connections(dataset: Dataset) -> pl.DataFrame:
     held    those that were missing all through it, at least
     lost    those that were lost within it
     errors  requests that failed within it
-    fell    whether as many were lost at once as clients have to one of the servers; in an open loop, to all
+    fell    whether all load generators lost as many as clients have to one of the servers; in an open loop, to all
     ======= ======================================================================================
     """
     is_load = pl.col("role") == "load"
@@ -57,7 +57,8 @@ def connections(dataset: Dataset) -> pl.DataFrame:
     remade = reconnects.fill_null(0)
     lost = pl.when(is_told).then(losses).otherwise((pl.col("missing") - before).fill_null(0) + remade).clip(0)
     # Where clients think for longer than a server waits for them, it closes some in every second.
-    fallen = pl.col("lost") - pl.col("lost").median().over(_PROCESS)
+    fallen = pl.col("together") - pl.col("together").median().over(RUN)
+    owned = pl.col("clients").sum().over(*RUN, "second") // pl.col("_servers")
     return (
         dataset.stations.filter(is_load)
         .join(clients, on=_PROCESS)
@@ -69,7 +70,8 @@ def connections(dataset: Dataset) -> pl.DataFrame:
         .with_columns(
             lost.alias("lost"), (before.fill_null(0) - remade).clip(0).alias("held"), pl.col("errors").fill_null(0)
         )
-        .with_columns((fallen >= (pl.col("clients") // pl.col("_servers")).clip(_TOGETHER_MIN)).alias("fell"))
+        .with_columns(pl.col("lost").sum().over(*RUN, "second").alias("together"))
+        .with_columns((fallen >= owned.clip(_TOGETHER_MIN)).alias("fell"))
         .select(*_PROCESS, "second", "elapsed_s", "seconds", "clients", "missing", "held", "lost", "errors", "fell")
     )
 
@@ -90,10 +92,10 @@ def outages(dataset: Dataset) -> pl.DataFrame:
     =================== ================================================================
     connections_missing the most that were missing at the end of a window
     connections_wanted  as many as there are clients
-    connections_cut     how many were cut off, as far as requests that failed tell
+    connections_cut     how many were cut off: with requests that failed, or all of a server
     outage_s            seconds of the windows at whose end some were missing
     outage_share        of all clients' time, what those without a connection had of it
-    outage_process      the load generator that lost most of them
+    outage_process      the load generator that lost most of them; the first where none did
     =================== ================================================================
     """
     done = dataset.points.filter(pl.col("status") == "done")

@@ -123,6 +123,22 @@ def test_a_server_that_lost_all_of_its_connections_at_once_was_gone_though_nobod
     assert observations(dataset)["connections_missing"].to_list() == [0] * 3
 
 
+def test_several_load_generators_lose_the_connections_of_a_server_together() -> None:
+    dataset = losing(at(12, 4), clients=4)
+    dataset.points = dataset.points.with_columns(middlewares=pl.lit(1, pl.Int64))
+    for name in ("stations", "summaries"):
+        frame = getattr(dataset, name)
+        setattr(dataset, name, pl.concat([frame, frame.filter(ON_LOAD).with_columns(process=pl.lit("load-1"))]))
+    (warning,) = outage_warnings(dataset)
+    assert "connections were lost, at the worst 8 by 8 clients" in warning
+    none = pl.when(pl.col("process") == "load-0").then(pl.col("losses", "reconnects")).otherwise(0)
+    dataset.stations = dataset.stations.with_columns(none)
+    assert outage_warnings(dataset) == [], "those of the other stood"
+    dataset.points = dataset.points.with_columns(middlewares=pl.lit(2, pl.Int64))
+    (warning,) = outage_warnings(dataset)
+    assert "connections were lost, at the worst 4 by 8 clients" in warning
+
+
 def test_stores_without_middlewares_are_servers_too() -> None:
     dataset = losing(at(12, 4))
     dataset.points = dataset.points.with_columns(middlewares=pl.lit(0, pl.Int64), stores=pl.lit(2, pl.Int64))
