@@ -418,11 +418,47 @@ fn connections_to_a_server_that_dies_and_stays_away_are_counted_as_lost() {
 }
 
 #[test]
-fn who_is_turned_away_again_and_again_waits_longer_each_time() {
+fn who_is_only_accepted_in_place_of_a_server_is_not_back() {
     for pace in ["--think-ms 1", "--rate 100"] {
-        // As a server at its limit of clients: they are connected, and cut off before any answer.
+        let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
+        let flags = format!("queue --server {} --clients 3 {pace}", server.address());
+        let flags = [flags.as_str(), "--seconds 60 --drain-s 0.1"].join(" ");
+        let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        load.line();
+        let address = server.address().to_owned();
+        server.signal(libc::SIGKILL);
+        server.end();
+        // As the kernel does for a process that is being killed.
+        let silent = Silent::at(&address, |_| Ok(()));
+        let deadline = Instant::now() + PATIENCE;
+        while silent.clients.lock().unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "nobody comes");
+            load.line();
+        }
+        // By the second line whoever was back before the first is known.
+        load.line();
+        load.line();
+        load.signal(libc::SIGTERM);
+        let End { code, lines, errors: told } = load.end();
+        let summary = lines.last().unwrap();
+        let counts = ["losses", "reconnects", "connections"].map(|name| &summary[name]);
+        assert_eq!(code, Some(0), "{pace}: {told}");
+        assert_eq!(counts, [3, 0, 0], "{pace}: {summary}: {told}");
+    }
+}
+
+#[test]
+fn who_is_turned_away_again_and_again_waits_longer_each_time() {
+    // As a server at its limit of clients, or as one that takes them and cuts them off before any answer.
+    for (speaks, pace) in [
+        (false, "--think-ms 1"),
+        (false, "--rate 100"),
+        (true, "--think-ms 1"),
+        (true, "--rate 100"),
+    ] {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
+        let (turned_away, tries) = channel();
         std::thread::spawn(move || {
             let mut incoming = server.incoming().map_while(Result::ok);
             // Until the start they are not.
@@ -431,25 +467,31 @@ fn who_is_turned_away_again_and_again_waits_longer_each_time() {
             first.write_all(NOTHING).unwrap();
             first.read_exact(&mut [0]).unwrap();
             drop(first);
-            incoming.for_each(drop);
+            for mut client in incoming {
+                if speaks && hear_first_call(&mut client).is_err() {
+                    // It was about to come when the end came.
+                    continue;
+                }
+                turned_away.send(()).unwrap();
+            }
         });
         let flags = format!("queue --server {address} --as 1:1 --clients 1 {pace}");
         let flags = [flags.as_str(), "--seconds 60 --drain-s 0.1"].join(" ");
         let begun = Instant::now();
-        let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
-        let mut reconnects = 0;
-        load.line_when("it has come back", |line| {
-            reconnects += line["reconnects"].as_u64().unwrap();
-            reconnects >= 5
-        });
+        let load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
+        for _ in 0..5 {
+            tries.recv_timeout(PATIENCE).unwrap();
+        }
         load.signal(libc::SIGTERM);
         let End { lines, errors: told, .. } = load.end();
         let took = begun.elapsed();
-        let reconnects = lines.last().unwrap()["reconnects"].as_u64().unwrap();
+        let tries = 5 + tries.try_iter().count();
         // However slow the machine is, it has waited before each of them.
-        let waits = (0..reconnects).map(|times| (10 << times.min(7)).min(1000));
+        let waits = (0..tries).map(|times| (10 << times.min(7)).min(1000));
         let waited = Duration::from_millis(waits.sum());
-        assert!(waited <= took, "{pace}: {reconnects} within {took:?}: {told}");
+        assert!(waited <= took, "{pace}: {tries} within {took:?}: {told}");
+        let (back, mute) = (&lines.last().unwrap()["reconnects"], "closed the connection without");
+        assert_eq!((back != 0, told.contains(mute)), (speaks, !speaks), "{pace}: {back}: {told}");
     }
 }
 
@@ -506,32 +548,38 @@ struct Silent {
 }
 
 impl Silent {
+    /// It says nothing at all.
     fn new() -> Silent {
-        Silent::once(true)
+        Silent::at("127.0.0.1:0", |_| Ok(()))
     }
 
-    /// Once it has found nothing: a load with who is registered already asks for that before the start.
+    /// Each has its settings, and the first call its answer: a load with who is registered already asks for that before
+    /// the start.
     fn after_the_first_call() -> Silent {
-        Silent::once(false)
+        let has_answered = AtomicBool::new(false);
+        Silent::at("127.0.0.1:0", move |client| {
+            hear_first_call(client)?;
+            if has_answered.swap(true, Ordering::Relaxed) {
+                return Ok(());
+            }
+            client.write_all(NOTHING)
+        })
     }
 
-    fn once(is_silent: bool) -> Silent {
-        let is_silent = Arc::new(AtomicBool::new(is_silent));
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn at(
+        address: &str,
+        greet: impl Fn(&mut std::net::TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Silent {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let clients = Arc::<Mutex<Vec<std::net::TcpStream>>>::default();
-        let taken = Arc::clone(&clients);
+        let (taken, greet) = (Arc::clone(&clients), Arc::new(greet));
         std::thread::spawn(move || {
             for mut client in listener.incoming().map_while(Result::ok) {
                 taken.lock().unwrap().push(client.try_clone().unwrap());
-                let is_silent = Arc::clone(&is_silent);
+                let greet = Arc::clone(&greet);
                 std::thread::spawn(move || {
-                    if !is_silent.load(Ordering::Relaxed) {
-                        hear_first_call(&mut client)?;
-                        if !is_silent.swap(true, Ordering::Relaxed) {
-                            client.write_all(NOTHING)?;
-                        }
-                    }
+                    greet(&mut client)?;
                     std::io::copy(&mut &client, &mut std::io::sink())
                 });
             }
@@ -645,6 +693,21 @@ fn who_is_registered_nowhere_is_told_so_before_the_start() {
     // However many they are, they have been answered once.
     let summary = ended(server);
     assert_eq!(count(&summary, "read_from") - errors(&summary), 1);
+}
+
+#[test]
+fn who_is_one_too_many_is_told_so_before_the_start() {
+    let server = Program::serve(QUEUE, &["--clients-max", "1"]);
+    let backlog = load(&server, "--backlog 1 --clients 1");
+    let client = &backlog["populate"]["clients"][0][0];
+    let flags = format!("queue --server {} --as {client}:1 --clients 3", server.address());
+    let flags = [flags.as_str(), "--seconds 60"].join(" ");
+    let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{told}");
+    let full = format!("{} is no knee-queue, or takes no more clients: ", server.address());
+    assert!(told.starts_with(&format!("knee-load: {full}")), "{told}");
+    ended(server);
 }
 
 /// A server that closes every connection once it has heard something and given this answer.

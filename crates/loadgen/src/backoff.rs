@@ -33,7 +33,7 @@ impl Backoff {
         self.tried.set(now);
     }
 
-    /// It was of use. Not when it stands: a server may accept, and close at once.
+    /// It was of use. Not when it stands: a server may speak, and close at once.
     pub(crate) fn answered(&self) {
         self.wait.set(BACKOFF_MIN);
     }

@@ -197,8 +197,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Not at once, as over gRPC: a server that is just ending may still accept, and nothing else is asked of it
-    /// before it counts as there.
+    /// Not at once: the kernel may still accept for a server that is being killed. Over gRPC that does no harm, as a server
+    /// counts as there when it has spoken; here it has nothing to say before it is asked.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
         if self.is_wanted(client) {
             let connection = &mut self.connections[client];

@@ -4,8 +4,8 @@
 //! request crosses threads.
 //!
 //! * `thread`: the clients of one thread, from connecting to the last answer. `link`: one client's
-//!   connection, now and after a loss. `connection`: HTTP/2 on it. `alarm`: timers as exact as the
-//!   event loop's.
+//!   connection, now and after a loss. `connection`: HTTP/2 on it. `wanted`: what may be found where a
+//!   server ought to be. `alarm`: timers as exact as the event loop's.
 //! * `message`: an operation as a call, and what its answer says.
 //! * `populate`: the phase that only fills the stores. `init`: the one in which they load a file.
 
@@ -16,6 +16,7 @@ pub(crate) mod link;
 mod message;
 mod populate;
 mod thread;
+pub(crate) mod wanted;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

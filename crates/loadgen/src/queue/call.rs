@@ -16,7 +16,10 @@ use crate::error::Unusable;
 use crate::kv::grpc::ANSWER_BYTES_MAX;
 use crate::kv::grpc::connection::Connection;
 use crate::kv::grpc::link::{leaves_open, open, told, why};
+use crate::kv::grpc::wanted::Wanted;
 use crate::run::CONNECT_TIMEOUT;
+
+const WANTED: Wanted = Wanted { server: "knee-queue", service: "knee.queue.v1" };
 
 /// What stands before every message.
 const PREFIX_BYTES: u64 = 5;
@@ -87,16 +90,15 @@ impl Failure {
 
 /// Connects.
 pub(super) async fn connect(address: SocketAddr) -> Result<Standing, Unusable> {
-    let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(address)).await;
-    let (connection, origin) =
-        opened.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))?.map_err(Unusable::Unconnected)?;
+    let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(address, &WANTED)).await;
+    let (connection, origin) = opened.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))??;
     let client = QueueClient::with_origin(connection.clone(), origin);
     Ok(Standing { client: client.max_decoding_message_size(ANSWER_BYTES_MAX), connection })
 }
 
 /// Registers a client and makes it a queue of its own.
 pub(super) async fn register(standing: &mut Standing) -> Result<Identity, Unusable> {
-    let Standing { client, connection } = standing;
+    let client = &mut standing.client;
     let register = async {
         let registered = client.register_client(RegisterClientRequest {}).await;
         let creator = registered.map_err(|status| (status, "a registration"))?.into_inner().client;
@@ -108,25 +110,19 @@ pub(super) async fn register(standing: &mut Standing) -> Result<Identity, Unusab
     };
     let registered = tokio::time::timeout(CONNECT_TIMEOUT, register).await;
     let registered = registered.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))?;
-    registered.map_err(|(status, call)| first_failure(connection, &status, call))
+    registered.map_err(|(status, call)| WANTED.first_failure(&status, call))
 }
 
 /// Makes sure that a server knows a client: by a call that alters nothing, takes no longer where many messages are
 /// stored, and is none of those that are measured.
 pub(super) async fn knows(standing: &mut Standing, client: u32) -> Result<(), Unusable> {
-    let Standing { client: asking, connection } = standing;
-    let read = asking.read_from(ReadFromRequest { receiver: client, sender: client });
+    let read = standing.client.read_from(ReadFromRequest { receiver: client, sender: client });
     let read = tokio::time::timeout(CONNECT_TIMEOUT, read).await;
     match read.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))? {
         Ok(_) => Ok(()),
         Err(status) if status.code() == Code::NotFound => Err(Unusable::Stranger { client }),
-        Err(status) => Err(first_failure(connection, &status, "a read_from")),
+        Err(status) => Err(WANTED.first_failure(&status, "a read_from")),
     }
-}
-
-/// Why a call before the start has failed.
-fn first_failure(connection: &Connection, status: &Status, call: &str) -> Unusable {
-    connection.first_failure(status, call, "knee-queue", "knee.queue.v1")
 }
 
 /// What a request was answered.

@@ -479,7 +479,7 @@ impl Thread {
                         recorder.gauges.reconnects += 1;
                     });
                 }
-                Err(why) => self.run.complaints.tell(why.of(address)),
+                Err(why) => self.run.complaints.tell(why.again_of(address)),
             }
         }
     }

@@ -4,7 +4,7 @@
 //! it writes a call's head and its message apart, which are two packets, and two times that the
 //! server wakes: more than half of the time that a small call costs here.
 
-use std::error::Error as _;
+use std::future::{Future as _, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,41 +17,49 @@ use h2::{RecvStream, SendStream};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tonic::Status;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
-use tonic::{Code, Status};
 
-use super::link::{leaves_open, told, why};
-use crate::complaints::SHOWN_BYTES_MAX;
+use super::wanted::{HEAD_BYTES, Wanted, may_be_settings};
 use crate::error::Unusable;
 
 /// What a server may send before it has to wait for this side: a list of a million elements does
 /// not.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// With what TLS answers whatever is not TLS (RFC 8446, section 5.1).
-const TLS_ALERT: u8 = 21;
-
 /// A connection that makes calls. Its clones make theirs on the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     streams: SendRequest<Bytes>,
     lost: Arc<AtomicBool>,
-    first: First,
 }
 
 impl Connection {
-    /// Begins to speak on `stream`. A task of the runtime moves the frames, until the connection is
-    /// lost or of no more use to anybody.
-    pub(crate) async fn on(stream: TcpStream) -> Result<Connection, h2::Error> {
+    /// Speaks on `stream` until the server has spoken too: that it is accepted tells nothing of a server, as the kernel
+    /// also accepts for one that is being killed. From then on a task of the runtime moves the frames, until the
+    /// connection is lost or of no more use to anybody.
+    pub(crate) async fn on(stream: TcpStream, wanted: &Wanted) -> Result<Connection, Unusable> {
         let first = First::default();
-        let stream = Heard { stream, first: first.clone() };
-        let (streams, frames) = Builder::new()
+        let stream = Heard { stream, begun: Some(Vec::new()), first: Arc::clone(&first) };
+        let begun = Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .handshake(stream)
-            .await?;
+            .await;
+        let (streams, mut frames) = begun.map_err(|error| wanted.ended_after(&[], Err(error)))?;
+        let ended = poll_fn(|context| match Pin::new(&mut frames).poll(context) {
+            Poll::Pending if first.get().is_none() => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        });
+        let ended = ended.await;
+        let said = first.get().map_or(&[][..], Vec::as_slice);
+        if let Some(ended) = ended {
+            return Err(wanted.ended_after(said, ended));
+        }
+        wanted.may_say(said)?;
         let lost = Arc::<AtomicBool>::default();
         let losing = Arc::clone(&lost);
         tokio::spawn(async move {
@@ -59,35 +67,7 @@ impl Connection {
             let _ = frames.await;
             losing.store(true, Ordering::Relaxed);
         });
-        Ok(Connection { streams, lost, first })
-    }
-
-    /// Why the first call on it has failed, to what ought to be a `wanted` with this service.
-    pub(crate) fn first_failure(
-        &self,
-        status: &Status,
-        call: &str,
-        wanted: &'static str,
-        service: &str,
-    ) -> Unusable {
-        if status.source().is_none() {
-            return match status.code() {
-                Code::Unimplemented => {
-                    Unusable::Foreign { wanted, why: format!("it does not know {service}") }
-                }
-                code if leaves_open(code) => Unusable::Unknown(format!("{call}: {}", told(status))),
-                _ => Unusable::Refuses(format!("{call}: {}", told(status))),
-            };
-        }
-        match self.first.get().map(Vec::as_slice) {
-            None | Some([]) => Unusable::Mute { wanted },
-            Some(said) if is_settings(said) => Unusable::Unconnected(why(status)),
-            Some([TLS_ALERT, ..]) => Unusable::Encrypted,
-            Some(said) => Unusable::Foreign {
-                wanted,
-                why: format!("it does not speak HTTP/2 but says {}", said.escape_ascii()),
-            },
-        }
+        Ok(Connection { streams, lost })
     }
 
     /// Whether nothing can be asked for any more: it is lost, or the server has said that it goes
@@ -100,19 +80,28 @@ impl Connection {
     }
 }
 
-/// What the server said first: HTTP/2 begins with settings (RFC 9113, section 3.4).
+/// What the server said first, once it is enough to tell whether it is HTTP/2.
 type First = Arc<OnceLock<Vec<u8>>>;
 
-/// Whether this begins a frame of settings: of that type, on stream 0 (RFC 9113, sections 4.1 and 6.5).
-fn is_settings(said: &[u8]) -> bool {
-    const SETTINGS: u8 = 4;
-    said.get(3) == Some(&SETTINGS) && said.get(5..9).is_none_or(|stream| stream == [0; 4])
-}
-
-/// A stream, and what came first on it.
+/// A stream, and what comes first on it.
 struct Heard {
     stream: TcpStream,
+    /// `None` once that is known.
+    begun: Option<Vec<u8>>,
     first: First,
+}
+
+impl Heard {
+    /// This came.
+    fn hears(&mut self, bytes: &[u8]) {
+        let Some(begun) = &mut self.begun else { return };
+        begun.extend_from_slice(bytes);
+        if begun.len() >= HEAD_BYTES || !may_be_settings(begun) {
+            let first = self.begun.take().unwrap_or_default();
+            // Set once, here.
+            let _ = self.first.set(first);
+        }
+    }
 }
 
 impl AsyncRead for Heard {
@@ -122,12 +111,9 @@ impl AsyncRead for Heard {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        self.first.get_or_init(|| {
-            let read = &buffer.filled()[before..];
-            read[..read.len().min(SHOWN_BYTES_MAX)].to_vec()
-        });
-        Poll::Ready(Ok(()))
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        self.hears(&buffer.filled()[before..]);
+        Poll::Ready(read)
     }
 }
 
@@ -187,8 +173,7 @@ impl Service<Request<tonic::body::Body>> for Connection {
 async fn send(mut stream: SendStream<Bytes>, body: tonic::body::Body) -> Result<(), Status> {
     let mut body = std::pin::pin!(body);
     let mut message = Bytes::new();
-    while let Some(frame) = std::future::poll_fn(|context| body.as_mut().poll_frame(context)).await
-    {
+    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
         let Ok(part) = frame?.into_data() else { continue };
         message = if message.is_empty() {
             part
@@ -226,32 +211,5 @@ impl Body for Answer {
 
     fn is_end_stream(&self) -> bool {
         self.0.is_end_stream()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn only_what_is_known_not_to_be_done_is_refused() {
-        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = server.local_addr().unwrap();
-        let connection = Connection::on(TcpStream::connect(address).await.unwrap()).await.unwrap();
-        let told = |code| {
-            let status = Status::new(code, "why");
-            connection.first_failure(&status, "a registration", "knee-queue", "").of(address)
-        };
-        for code in [Code::Unavailable, Code::ResourceExhausted, Code::FailedPrecondition] {
-            assert_eq!(told(code), format!("{address} refused a registration: {code:?}: why"));
-        }
-        for code in [Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::Internal] {
-            let unknown = format!("{address} did not say whether it did a registration");
-            assert_eq!(told(code), format!("{unknown}: {code:?}: why"));
-        }
     }
 }

@@ -15,10 +15,13 @@ use tonic::codegen::http::uri::InvalidUri;
 use super::ANSWER_BYTES_MAX;
 use super::connection::Connection;
 use super::message::Request;
+use super::wanted::Wanted;
 use crate::backoff::Backoff;
 use crate::error::Unusable;
 use crate::kv::sightings::Sightings;
 use crate::run::CONNECT_TIMEOUT;
+
+const WANTED: Wanted = Wanted { server: "knee-kv", service: "knee.kv.v1" };
 
 pub(super) type Client = KeyValueClient<Connection>;
 
@@ -77,23 +80,25 @@ pub(super) async fn connect(address: SocketAddr) -> Result<Standing, Unusable> {
 }
 
 async fn first_call(address: SocketAddr) -> Result<Standing, Unusable> {
-    let (connection, origin) = open(address).await.map_err(Unusable::Unconnected)?;
+    let (connection, origin) = open(address, &WANTED).await?;
     let client = KeyValueClient::with_origin(connection.clone(), origin);
     let mut client = client.max_decoding_message_size(ANSWER_BYTES_MAX);
     let stats = client.stats(StatsRequest {}).await;
-    stats
-        .map_err(|status| connection.first_failure(&status, "a stats", "knee-kv", "knee.kv.v1"))?;
+    stats.map_err(|status| WANTED.first_failure(&status, "a stats"))?;
     Ok(Standing { client, connection })
 }
 
 /// Opens a connection; with whom calls on it are made.
-pub(crate) async fn open(address: SocketAddr) -> Result<(Connection, Uri), String> {
+pub(crate) async fn open(
+    address: SocketAddr,
+    wanted: &Wanted,
+) -> Result<(Connection, Uri), Unusable> {
+    let unconnected = |error: &dyn Error| Unusable::Unconnected(why(error));
     let origin: Uri =
-        format!("http://{address}").parse().map_err(|error: InvalidUri| why(&error))?;
-    let stream = TcpStream::connect(address).await.map_err(|error| why(&error))?;
-    stream.set_nodelay(true).map_err(|error| why(&error))?;
-    let connection = Connection::on(stream).await.map_err(|error| why(&error))?;
-    Ok((connection, origin))
+        format!("http://{address}").parse().map_err(|error: InvalidUri| unconnected(&error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| unconnected(&error))?;
+    stream.set_nodelay(true).map_err(|error| unconnected(&error))?;
+    Ok((Connection::on(stream, wanted).await?, origin))
 }
 
 /// What a server said.

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use knee_telemetry::{LoadGauges, Reporter, Stats};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::yield_now;
 
@@ -20,11 +21,19 @@ fn who_is_back_only_after_the_end_asks_nothing_more() {
     runtime.unwrap().block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut standing = connect(address).await.unwrap();
-        drop(listener.accept().await.unwrap());
+        // It says what is said first, and nothing more.
+        let accept = async move || {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
+            stream
+        };
+        let (standing, stream) = tokio::join!(connect(address), accept());
+        let mut standing = standing.unwrap();
+        drop(stream);
         while !standing.is_lost() {
             yield_now().await;
         }
+        let accepting = spawn_local(async move { accept().await });
         let thread = Rc::new(closed_loop(address, standing));
         let ringing = Rc::clone(&thread);
         spawn_local(async move { ringing.alarms.ring().await });
@@ -43,6 +52,7 @@ fn who_is_back_only_after_the_end_asks_nothing_more() {
         .await;
         assert!(thread.speakers[0].standing.borrow().is_some());
         assert_eq!(thread.asked.get(), 0);
+        drop(accepting.await.unwrap());
     });
 }
 
