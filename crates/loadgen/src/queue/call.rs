@@ -1,6 +1,5 @@
 //! Requests as calls of `knee.queue.v1`.
 
-use std::error::Error as _;
 use std::net::SocketAddr;
 
 use knee_rpc::Message as _;
@@ -15,7 +14,7 @@ use super::talk::Request;
 use crate::error::Unusable;
 use crate::kv::grpc::ANSWER_BYTES_MAX;
 use crate::kv::grpc::connection::Connection;
-use crate::kv::grpc::link::{leaves_open, open, told, why};
+use crate::kv::grpc::link::{is_lost, leaves_open, open, told, why};
 use crate::kv::grpc::wanted::Wanted;
 use crate::run::CONNECT_TIMEOUT;
 
@@ -45,7 +44,7 @@ impl Standing {
 pub(super) enum Failure {
     /// The server said something else.
     Refused { code: Code, said: String },
-    /// The server said something that leaves open whether it was done.
+    /// The server said something that leaves open whether it was done, or that this one call will not be answered.
     Unknown { code: Code, said: String },
     /// The connection is of no more use.
     Lost(String),
@@ -53,12 +52,11 @@ pub(super) enum Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Failure {
-        // What the server says has no further cause here.
-        if status.source().is_some() {
+        if is_lost(&status) {
             return Failure::Lost(why(&status));
         }
         let (code, said) = (status.code(), told(&status));
-        if leaves_open(code) {
+        if leaves_open(&status) {
             Failure::Unknown { code, said }
         } else {
             Failure::Refused { code, said }
@@ -175,4 +173,56 @@ pub(super) async fn ask(client: &mut Client, request: Request) -> Result<Answer,
         }
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use bytes::Bytes;
+    use h2::Reason;
+    use h2::server::SendResponse;
+    use knee_rpc::queue::SendRequest;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What becomes of a send that is answered so, and whether its connection is lost by that.
+    async fn sent(
+        answer: impl FnOnce(SendResponse<Bytes>) + Send + 'static,
+    ) -> (Result<Answer, Failure>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            let (request, respond) = connection.accept().await.unwrap().unwrap();
+            tokio::spawn(async move {
+                let mut body = request.into_body();
+                while body.data().await.is_some() {}
+                answer(respond);
+            });
+            while connection.accept().await.is_some() {}
+        });
+        let mut standing = connect(address).await.unwrap();
+        let outcome = ask(&mut standing.client, Request::Send(SendRequest::default())).await;
+        (outcome, standing.is_lost())
+    }
+
+    #[tokio::test]
+    async fn a_call_whose_stream_is_reset_leaves_its_connection_and_what_it_did_open() {
+        for (reason, code, is_refused) in [
+            (Reason::CANCEL, Code::Cancelled, false),
+            (Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted, false),
+            (Reason::REFUSED_STREAM, Code::Unavailable, true),
+        ] {
+            let (outcome, is_lost) = sent(move |mut respond| respond.send_reset(reason)).await;
+            assert!(!is_lost, "{reason:?}");
+            match outcome {
+                Err(Failure::Refused { code: said, .. }) if is_refused => assert_eq!(said, code),
+                Err(Failure::Unknown { code: said, .. }) if !is_refused => assert_eq!(said, code),
+                other => panic!("{reason:?}: {other:?}"),
+            }
+        }
+    }
 }

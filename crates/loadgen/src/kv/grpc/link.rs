@@ -5,12 +5,13 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use h2::Reason;
 use knee_rpc::kv::StatsRequest;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use tokio::net::TcpStream;
-use tonic::Code;
 use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::InvalidUri;
+use tonic::{Code, Status};
 
 use super::ANSWER_BYTES_MAX;
 use super::connection::Connection;
@@ -102,16 +103,36 @@ pub(crate) async fn open(
 }
 
 /// What a server said.
-pub(crate) fn told(status: &tonic::Status) -> String {
+pub(crate) fn told(status: &Status) -> String {
     match status.message() {
         "" => format!("{:?}", status.code()),
         message => format!("{:?}: {message}", status.code()),
     }
 }
 
-/// Whether a server that says this leaves open whether it did what it was asked.
-pub(crate) fn leaves_open(code: Code) -> bool {
-    matches!(code, Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Internal)
+/// Whether a call failed because its connection is of no more use. What the server says of one call has no further cause
+/// here, but that it resets its stream.
+pub(crate) fn is_lost(status: &Status) -> bool {
+    status.source().is_some() && reset(status).is_none()
+}
+
+/// Whether a call that failed so leaves open whether the server did what it was asked. Of `Unavailable` that rests on
+/// what Knee's servers mean by it: they say it before anything is done.
+pub(crate) fn leaves_open(status: &Status) -> bool {
+    match reset(status) {
+        // Nothing was done for a stream that is refused (RFC 9113, section 8.7).
+        Some(reason) => reason != Reason::REFUSED_STREAM,
+        None => matches!(
+            status.code(),
+            Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Internal
+        ),
+    }
+}
+
+/// Why a call's stream was reset, if it was.
+fn reset(status: &Status) -> Option<Reason> {
+    let error = status.source()?.downcast_ref::<h2::Error>()?;
+    error.reason().filter(|_| error.is_reset())
 }
 
 /// What is at the bottom of an error: the layers above it say no more than that it is one.

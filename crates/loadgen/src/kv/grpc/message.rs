@@ -1,7 +1,5 @@
 //! An operation as a call, and what its answer says.
 
-use std::error::Error;
-
 use bytes::Bytes;
 use knee_rpc::kv::{
     AppendRequest, BulkPutRequest, Change, DeleteRequest, Entry, InsertRequest, PutRequest,
@@ -11,7 +9,7 @@ use knee_telemetry::Op;
 use prost::Message as _;
 use tonic::{Code, Response, Status, Streaming};
 
-use super::link::{Client, told, why};
+use super::link::{Client, is_lost, told, why};
 use crate::items::Items;
 use crate::keys::KeyFormat;
 use crate::kv::draws::Drawn;
@@ -163,11 +161,10 @@ pub(super) enum Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Failure {
-        // What the server says has no further cause here, but that it resets a stream.
-        match status.source().map(<dyn Error>::downcast_ref::<h2::Error>) {
-            Some(cause) if !cause.is_some_and(h2::Error::is_reset) => Failure::Lost(why(&status)),
-            _ => Failure::Refused { code: status.code(), said: told(&status) },
+        if is_lost(&status) {
+            return Failure::Lost(why(&status));
         }
+        Failure::Refused { code: status.code(), said: told(&status) }
     }
 }
 

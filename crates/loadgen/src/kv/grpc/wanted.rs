@@ -1,11 +1,10 @@
 //! The server that is looked for at an address, and what may be there instead.
 
-use std::error::Error as _;
 use std::io::ErrorKind;
 
 use tonic::{Code, Status};
 
-use super::link::{leaves_open, told, why};
+use super::link::{is_lost, leaves_open, told, why};
 use crate::complaints::SHOWN_BYTES_MAX;
 use crate::error::Unusable;
 
@@ -53,7 +52,7 @@ impl Wanted {
 
     /// Why the first call of a connection has failed.
     pub(crate) fn first_failure(&self, status: &Status, call: &str) -> Unusable {
-        if status.source().is_some() {
+        if is_lost(status) {
             return Unusable::Unconnected(why(status));
         }
         match status.code() {
@@ -61,7 +60,7 @@ impl Wanted {
                 wanted: self.server,
                 why: format!("it does not know {}", self.service),
             },
-            code if leaves_open(code) => Unusable::Unknown(format!("{call}: {}", told(status))),
+            _ if leaves_open(status) => Unusable::Unknown(format!("{call}: {}", told(status))),
             _ => Unusable::Refuses(format!("{call}: {}", told(status))),
         }
     }
