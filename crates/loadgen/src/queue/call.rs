@@ -184,6 +184,7 @@ mod tests {
     use h2::server::SendResponse;
     use knee_rpc::queue::SendRequest;
     use tokio::net::TcpListener;
+    use tonic::codegen::http::Response;
 
     use super::*;
 
@@ -224,5 +225,26 @@ mod tests {
                 other => panic!("{reason:?}: {other:?}"),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_between_here_and_a_server_leaves_open_what_the_server_did() {
+        for status in [502, 503, 504, 500] {
+            let answer = Response::builder().status(status).body(()).unwrap();
+            let (outcome, _) = sent(move |mut respond| {
+                respond.send_response(answer, true).unwrap();
+            })
+            .await;
+            let told = outcome.unwrap_err().of("send");
+            let unknown =
+                format!("did not say whether it did a send: Unknown: HTTP status {status} ");
+            assert!(told.starts_with(&unknown), "{told}");
+        }
+        let answer = Response::builder().status(503).header("grpc-status", 14).body(()).unwrap();
+        let (outcome, _) = sent(move |mut respond| {
+            respond.send_response(answer, true).unwrap();
+        })
+        .await;
+        assert_eq!(outcome.unwrap_err().of("send"), "refused a send: Unavailable");
     }
 }

@@ -28,6 +28,9 @@ use crate::error::Unusable;
 /// not.
 const WINDOW_BYTES: u32 = 16 << 20;
 
+/// What a server of gRPC says of a call, where it says no more than that.
+const GRPC_STATUS: &str = "grpc-status";
+
 /// A connection that makes calls. Its clones make theirs on the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
@@ -164,7 +167,14 @@ impl Service<Request<tonic::body::Body>> for Connection {
         Box::pin(async move {
             let (response, stream) = opened?;
             send(stream, body).await?;
-            Ok(response.await?.map(Answer))
+            let response = response.await?;
+            let status = response.status();
+            if status.is_server_error() && !response.headers().contains_key(GRPC_STATUS) {
+                // What is between here and the server says so, and cannot know what the server did. tonic would make some
+                // of these `Unavailable`.
+                return Err(Status::unknown(format!("HTTP status {status}")));
+            }
+            Ok(response.map(Answer))
         })
     }
 }

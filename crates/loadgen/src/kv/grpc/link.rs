@@ -117,7 +117,8 @@ pub(crate) fn is_lost(status: &Status) -> bool {
 }
 
 /// Whether a call that failed so leaves open whether the server did what it was asked. Of `Unavailable` that rests on
-/// what Knee's servers mean by it: they say it before anything is done.
+/// what Knee's servers mean by it: they say it before anything is done. Where a proxy on the way says
+/// as much, a [`Connection`] makes it `Unknown`.
 pub(crate) fn leaves_open(status: &Status) -> bool {
     match reset(status) {
         // Nothing was done for a stream that is refused (RFC 9113, section 8.7).
