@@ -229,7 +229,7 @@ fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
 
 #[test]
 fn a_backlog_that_is_cut_off_says_how_much_of_it_stays() {
-    for signal in [libc::SIGINT, libc::SIGKILL] {
+    for signal in [libc::SIGINT, libc::SIGKILL, libc::SIGSTOP] {
         let mut server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
         let load = Command::new(LOAD)
             .args(["queue", "--server", server.address(), "--backlog", "4000000000"])
@@ -248,7 +248,9 @@ fn a_backlog_that_is_cut_off_says_how_much_of_it_stays() {
             "interrupted: it is not done; ".to_owned()
         } else {
             server.signal(signal);
-            format!("populating {} failed: it did not answer a send: ", server.address())
+            let failed = format!("populating {} failed: ", server.address());
+            let stops = signal == libc::SIGSTOP;
+            failed + if stops { "no answer for 10 s; " } else { "it did not answer a send: " }
         };
         let output = load.wait_with_output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();

@@ -8,11 +8,13 @@ use knee_rpc::queue::{Outgoing, SendRequest};
 use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::call::{Failure, connect, register};
 use super::content::content;
 use super::{Identity, Receivers};
 use crate::error::{Error, Left};
+use crate::populate::ANSWER_TIMEOUT;
 use crate::run::end_with;
 
 /// Messages of a batch, and characters with which one is full: well below the 4 MiB that every server
@@ -64,6 +66,7 @@ async fn store(
     left: &Cell<Left>,
 ) -> Result<Vec<Identity>, Error> {
     let unusable = |why| Error::Connect { server, why };
+    let failed = |why| Error::Populate { server, why };
     let mut standing = connect(server).await.map_err(unusable)?;
     let mut clients = Vec::new();
     for _ in 0..backlog.clients {
@@ -90,13 +93,19 @@ async fn store(
         });
         let request = SendRequest { sender, messages: outgoing.collect() };
         left.set(Left { asked, ..left.get() });
-        let sent = standing.client.send(request).await;
-        sent.map_err(|status| {
-            let failure = Failure::from(status);
-            let why = format!("it {}{}", failure.of("send"), left_by(&failure, left.get()));
-            Error::Populate { server, why }
-        })?;
-        left.set(Left { stored: stored + asked, asked: 0, ..left.get() });
+        let sent = timeout(ANSWER_TIMEOUT, standing.client.send(request)).await;
+        match sent {
+            Ok(Ok(_)) => left.set(Left { stored: stored + asked, asked: 0, ..left.get() }),
+            Ok(Err(status)) => {
+                let failure = Failure::from(status);
+                let left = left_by(&failure, left.get());
+                return Err(failed(format!("it {}{left}", failure.of("send"))));
+            }
+            Err(_) => {
+                let left = left.get();
+                return Err(failed(format!("no answer for {} s{left}", ANSWER_TIMEOUT.as_secs())));
+            }
+        }
     }
     Ok(clients)
 }
