@@ -72,7 +72,7 @@ pub(crate) enum Unusable {
     Foreign { wanted: &'static str, why: String },
     /// It speaks TLS, and nothing in the clear.
     Encrypted,
-    /// It has closed the connection before it said anything.
+    /// It has closed or reset the connection before it said anything.
     Mute { wanted: &'static str },
     /// It does not do what is asked of it first.
     Refuses(String),
@@ -106,7 +106,9 @@ impl Unusable {
     /// Tells it of this server, which was what is wanted before.
     pub(crate) fn again_of(&self, server: SocketAddr) -> String {
         match self {
-            Unusable::Mute { .. } => format!("{server} closed the connection without a word"),
+            Unusable::Mute { .. } => format!(
+                "{server} closed the connection without a word: it ends, or takes no more clients"
+            ),
             _ => self.of(server),
         }
     }

@@ -82,6 +82,14 @@ fn is_closed(error: &h2::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
     use super::*;
 
     const QUEUE: Wanted = Wanted { server: "knee-queue", service: "knee.queue.v1" };
@@ -110,5 +118,62 @@ mod tests {
         for other in [&b"HTTP"[..], b"\x15\x03\x03\0", b"\0\0\0\x04\0\0\0\0\x01"] {
             assert!(!may_be_settings(other), "{other:?}");
         }
+    }
+
+    /// A stream that fails so.
+    struct Failing(ErrorKind);
+
+    impl AsyncRead for Failing {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(self.0.into()))
+        }
+    }
+
+    impl AsyncWrite for Failing {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(self.0.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(self.0.into()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(self.0.into()))
+        }
+    }
+
+    async fn error(kind: ErrorKind) -> h2::Error {
+        h2::client::handshake(Failing(kind)).await.err().unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_ends_a_connection_without_a_word_is_told_apart_from_what_is_on_the_way() {
+        const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+        let told =
+            |said, ended| QUEUE.ended_after(said, ended).again_of(([127, 0, 0, 1], 7).into());
+        let mute =
+            "127.0.0.1:7 closed the connection without a word: it ends, or takes no more clients";
+        for kind in [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof] {
+            assert_eq!(told(b"", Err(error(kind).await)), mute);
+        }
+        assert_eq!(told(b"", Ok(())), mute);
+        let unconnected = "no connection to 127.0.0.1:7: ";
+        let timed_out = error(ErrorKind::TimedOut).await;
+        assert_eq!(told(b"", Err(timed_out)), format!("{unconnected}timed out"));
+        assert_eq!(told(SETTINGS, Ok(())), format!("{unconnected}the server closed it"));
+        let reset = error(ErrorKind::ConnectionReset).await;
+        assert_eq!(told(SETTINGS, Err(reset)), format!("{unconnected}connection reset"));
+        let reset = error(ErrorKind::ConnectionReset).await;
+        let foreign = "127.0.0.1:7 is no knee-queue: it does not speak HTTP/2 but says ERROR\\r\\n";
+        assert_eq!(told(b"ERROR\r\n", Err(reset)), foreign);
     }
 }
