@@ -6,12 +6,14 @@ use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::time::Duration;
 
-use knee_telemetry::{LoadGauges, Reporter, Stats};
+use knee_random::Random;
+use knee_telemetry::{LoadGauges, Moment, Reporter, Stats};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::yield_now;
 
-use super::super::{Receivers, Round};
+use super::super::{Identity, Receivers, Round, Workload};
 use super::*;
 use crate::run::Plan;
 
