@@ -47,8 +47,16 @@ def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
     """Where nobody else handles it, as `knee run` does who has more to say of what it has measured."""
+    # Who sends several at once, as systemd does, asks once.
+    own = [number for number in _ASKING_TO_END if signal.getsignal(number) in (_interrupt, _drop)]
+    _handle(own, _drop)
     _tell()
+    _handle(own, signal.default_int_handler)
     raise KeyboardInterrupt
+
+
+def _drop(_signal: int, _frame: FrameType | None) -> None:
+    pass
 
 
 def _tell() -> None:

@@ -274,8 +274,10 @@ def test_what_asks_to_end_while_the_command_is_loaded_is_told_in_a_line(tmp_path
     assert (process.returncode, said) == (130, "knee: interrupted\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_asks_to_end_before_anything_is_measured_is_told_in_a_line(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGHUP]])
+def test_what_asks_to_end_before_anything_is_measured_is_told_in_a_line(
+    tmp_path: Path, numbers: list[signal.Signals]
+) -> None:
     # Nobody writes the experiment: who has opened it has loaded everything, and waits.
     file = tmp_path / "x.toml"
     os.mkfifo(file)
@@ -293,9 +295,11 @@ def test_what_asks_to_end_before_anything_is_measured_is_told_in_a_line(tmp_path
         env={"PYTHONPATH": str(REPOSITORY / "python")},
     ) as process:
         wait_until(is_read, "the experiment is read", 60)
-        process.send_signal(number)
+        for number in numbers:
+            process.send_signal(number)
+        # It may have opened the experiment and not yet begun to wait for more of it, which no signal ends then.
+        os.close(*writing)
         _, said = process.communicate(timeout=60)
-    os.close(*writing)
     assert (process.returncode, said) == (130, "knee: interrupted\n")
 
 
