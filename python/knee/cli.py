@@ -219,6 +219,9 @@ def _conclude(path: Path) -> None:
     except KneeError as error:
         print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print(f"what was measured is kept, `knee report {path}` makes the page", file=sys.stderr)
+        raise
     print(f"report: {dataset.report_path}")
 
 
