@@ -210,7 +210,7 @@ def ask_elsewhere(process: str, url: str, statements: Sequence[str]) -> Command:
         *("--dbname", url, "--command", '\\echo {"type":"connected"}'),
         *(part for statement in statements for part in ("--command", statement)),
     ]
-    # What psql itself says is looked at, and so in English.
+    # What psql itself says is looked at, and so in English; what the server says is in a language of its own.
     environment = (("PGCONNECT_TIMEOUT", str(_CONNECT_S)), ("LC_ALL", "C"))
     return Command(process, "prepare", tuple(argv), environment=environment, own_database=True, keeps=_OF_WHO_ASKS)
 

@@ -302,8 +302,7 @@ _HINTS = {
         "permission denied for database": "whoever asks takes GRANT CONNECT ON DATABASE",
     },
     "refused": {
-        "canceling statement due to lock timeout": "somebody is at work on what this run has left there: try again "
-        "when they have ended",
+        "canceling statement due to lock timeout": "somebody is at work on the schema: try again when they have ended",
         "permission denied for database": "the lab's schema takes GRANT CREATE ON DATABASE",
     },
 }

@@ -914,7 +914,7 @@ _REFUSED = "exit code 1; it said: ERROR:  "
             "GRANT CONNECT ON DATABASE",
         ),
         (_REFUSED + "permission denied for database a", True, "GRANT CREATE ON DATABASE"),
-        (_REFUSED + "canceling statement due to lock timeout", True, "somebody is at work on what this run has left"),
+        (_REFUSED + "canceling statement due to lock timeout", True, "somebody is at work on the schema"),
         # What the words are not about: names, and a file that others may read.
         (_UNCONNECTED + 'FATAL:  database "passwords_gone" does not exist', False, None),
         (_UNCONNECTED + 'WARNING: password file "/p" has group or world access / Connection refused', False, None),

@@ -455,13 +455,13 @@ def _goes_on(process: psutil.Process) -> bool:
 
 def _named(processes: Sequence[psutil.Process]) -> str:
     """Some processes, by their numbers and programs; not by their arguments, among which a password may be."""
-    return ", ".join(f"process {one.pid} ({_program(one)})" for one in processes)
+    return ", ".join(f"process {one.pid}{_program(one)}" for one in processes)
 
 
 def _program(process: psutil.Process) -> str:
     with suppress(psutil.Error):
-        return process.name()
-    return "ended meanwhile"
+        return f" ({process.name()})"
+    return ""
 
 
 def _cpu_model() -> str | None:
