@@ -129,7 +129,7 @@ def run_command(
         begun = Dataset.open(resume)
         experiment = begun.spec
         found = check_programs(experiment)
-        check_processors(experiment, host)
+        check_processors(experiment, host, resumed=True)
         folder = RunFolder(resume)
         folder.lock()
         folder.check_fingerprint(begun.manifest)

@@ -223,12 +223,13 @@ def _find_postgresql(spec: Spec) -> dict[str, Path]:
     return {"knee-queue": programs.find("knee-queue"), **{name: programs.find_postgresql(name) for name in names}}
 
 
-def check_processors(spec: Spec, host: Host) -> None:
+def check_processors(spec: Spec, host: Host, *, resumed: bool = False) -> None:
     """Raise SpecError when a database's machine is larger than this one, or levels of it would be the same here.
 
     Nothing else would tell them apart, PostgreSQL's settings for parallel queries least of all
-    (docs/decisions/0005-machine-size-is-processors.md).
+    (docs/decisions/0005-machine-size-is-processors.md). A run that is `resumed` takes no other ones.
     """
+    remedy = "resume it on the machine that it began on, as it began there, or start a new run" if resumed else None
     store = spec.base.system.store
     given = [store.cpus] if store is not None and store.cpus is not None else []
     by_size: dict[float, list[Level]] = {}
@@ -236,9 +237,12 @@ def check_processors(spec: Spec, host: Host) -> None:
         size = host.processors(float(cpus))
         if size < float(cpus):
             raise SpecError(
-                f"store.cpus: {float(cpus):g} is more than this machine has, {counted(int(size), 'processor')}, "
-                "and fewer would answer another question; take a larger machine, or give what this one has with "
-                "--set store.cpus=…"
+                f"store.cpus: {float(cpus):g} is more than this process may use, {counted(int(size), 'processor')}, "
+                "and fewer would answer another question; "
+                + (
+                    remedy
+                    or "let it use more, or take a larger machine, or give no more than that with --set store.cpus=…"
+                )
             )
         by_size.setdefault(size, []).append(cpus)
     for size, same in by_size.items():
@@ -246,7 +250,7 @@ def check_processors(spec: Spec, host: Host) -> None:
             raise SpecError(
                 f'[factors] "store.cpus": {" and ".join(map(str, same))} would be the same '
                 f"{counted(int(size), 'processor')} here: this machine gives them whole, as nobody may make control "
-                "groups; give others, as --set 'store.cpus=[1, 2]'"
+                "groups; " + (remedy or "give others, as --set 'store.cpus=[1, 2]'")
             )
 
 

@@ -157,9 +157,9 @@ class Host(LocalHost):
         (False, "[1.5, 2]", "1.5 and 2 would be the same 2 processors here: this machine gives them whole"),
         (False, "1.5", None),
         (True, "2", None),
-        (True, "[1, 2, 4]", "^store.cpus: 4 is more than this machine has, 2 processors, and fewer would answer"),
-        (True, "2.5", "^store.cpus: 2.5 is more than this machine has, 2 processors"),
-        (False, "[1, 4]", "^store.cpus: 4 is more than this machine has, 2 processors"),
+        (True, "[1, 2, 4]", "^store.cpus: 4 is more than this process may use, 2 processors, and fewer would answer"),
+        (True, "2.5", "^store.cpus: 2.5 is more than this process may use, 2 processors"),
+        (False, "[1, 4]", "^store.cpus: 4 is more than this process may use, 2 processors"),
     ],
 )
 def test_a_databases_machine_that_is_larger_than_this_one_or_the_same_as_another_is_refused(
@@ -171,6 +171,33 @@ def test_a_databases_machine_that_is_larger_than_this_one_or_the_same_as_another
     else:
         with pytest.raises(SpecError, match=refused):
             check_processors(experiment, Host(shares))
+
+
+@pytest.mark.parametrize(("shares", "levels"), [(True, "[1, 4]"), (False, "[0.5, 1.0]")])
+def test_a_resumed_run_that_needs_another_machine_is_not_told_to_set_what_it_cannot(
+    shares: bool,
+    levels: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cli, "LocalHost", lambda: Host(shares))
+    monkeypatch.setattr(cli, "check_programs", lambda _: {})
+    folder = RunFolder.create(tmp_path, "x", DATABASE)
+    folder.write_manifest({"seed": 1, "overrides": spec.parse_overrides([f"store.cpus={levels}"])})
+    file = tmp_path / "x.toml"
+    file.write_text(DATABASE)
+    for arguments, is_resumed in (
+        (["--resume", str(folder.path)], True),
+        ([str(file), "--set", f"store.cpus={levels}", "--runs-dir", str(tmp_path / "runs")], False),
+    ):
+        monkeypatch.setattr("sys.argv", ["knee", "run", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 2
+        said = capsys.readouterr().err
+        assert ("--set" not in said) == is_resumed
+        assert ("; resume it on the machine that it began on, as it began there, or start a new" in said) == is_resumed
 
 
 def test_whole_processors_are_told_of(tmp_path: Path) -> None:
