@@ -10,6 +10,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import specs
+from specs import changed
 
 from knee import spec
 from knee.dataset import POINTS, TABLES, Dataset, Outcome, RunFolder, writing
@@ -386,3 +388,61 @@ def test_a_full_disk_leaves_what_was_there_readable(folder: RunFolder, experimen
 )
 def test_a_factors_column_has_the_type_of_its_levels(levels: tuple[spec.Level, ...], expected: pl.DataType) -> None:
     assert factor_type(levels) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "said", "unsaid"),
+    [
+        (
+            specs.MESSAGES,
+            [],
+            {"workload.characters": 2000, "workload.receivers": "any", "workload.rate": None, "store.cpus": None},
+            "workload.mix workload.set_get workload.multiget workload.value_bytes workload.keys workload.key_choice "
+            "workload.bulk_keys workload.level workload.arrivals workload.graph middleware.multiget "
+            "middleware.pipelined middleware.connections store.threads store.trace store.user",
+        ),
+        (
+            specs.MESSAGES,
+            ["workload.rate=[100, 200]"],
+            {"workload.arrivals": "poisson", "workload.loop": "send-list-read-remove"},
+            "workload.think_ms workload.think workload.rate",
+        ),
+        # What was given is told, though it says little there.
+        (specs.MESSAGES, ["workload.arrivals=constant"], {"workload.arrivals": "constant"}, "workload.mix"),
+        (specs.MESSAGES, ["workload.rate=100", "workload.think_ms=0"], {"workload.think_ms": 0.0}, "workload.think"),
+        (
+            specs.VERSIONED,
+            [],
+            {"workload.mix": "read:3,bulk_put:1", "workload.scan_keys": 100, "store.threads": 1},
+            "workload.set_get workload.multiget workload.pipeline workload.level middleware.hosts store.indexes",
+        ),
+        (specs.GRAPH, ["workload.keys=500"], {"workload.keys": 500, "workload.graph.users": 900}, "workload.populated"),
+        (changed(specs.GRAPH, "keys = 1000\n", ""), [], {"workload.graph.users": 900}, "workload.keys"),
+        (
+            specs.CACHE,
+            [],
+            {"middleware.multiget": "whole", "workload.think_ms": 0.0, "store.memory_mb": 1024},
+            "workload.mix workload.loop middleware.combine store.trace store.durability",
+        ),
+        # Only one of its kinds has a trace.
+        (
+            specs.CACHE,
+            ['store.kind=["knee-kv", "memcached"]'],
+            {"store.memory_mb": 1024},
+            "store.trace store.kind store.indexes",
+        ),
+        # Nobody knows how the stores were started.
+        (
+            changed(specs.CACHE, 'store = { hosts = 3, kind = "memcached" }', 'store = { address = ["h:1", "h:2"] }'),
+            [],
+            {"store.address": ("h:1", "h:2"), "middleware.threads": 1},
+            "store.hosts store.kind store.threads store.memory_mb",
+        ),
+    ],
+)
+def test_of_settings_that_were_not_given_those_are_constant_that_apply(
+    text: str, overrides: list[str], said: dict[str, object], unsaid: str
+) -> None:
+    constant = Dataset(Path("x"), specs.read(text, *overrides), {}).constant
+    assert said.items() <= constant.items()
+    assert set(unsaid.split()).isdisjoint(constant)

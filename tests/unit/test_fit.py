@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from loops import SLOTS, fitted, table
-from synthetic import System, elsewhere, synthetic_dataset
+from synthetic import System, elsewhere, pooled, synthetic_dataset
 
 from knee import measurements
 from knee.errors import FitError
@@ -329,6 +329,10 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"middleware.hosts": 2}, r"^middleware\.hosts: nothing here says what it was: expected one of load\.clients"),
         ({"workload.keys": 100}, r"^workload\.keys: nothing here says what it was: expected one of"),
         ({"workload.protocol": "kv"}, r"^workload\.protocol: nothing here says what it was: expected one of"),
+        # Said of no configuration, whatever it was.
+        ({"measure.seed": 3}, r"^measure\.seed is nothing that tells configurations apart: set one of load\.clients"),
+        ({"experiment.name": "x"}, r"^experiment\.name is nothing that tells configurations apart: set one of load\."),
+        ({"measure.sed": 3}, r"^measure\.sed: no such setting"),
         ({"load.hosts": 2}, r"expected one of load\.clients, middleware\.workers, workload\.think_ms, .*, disk"),
         ({"disk": "tape"}, "disk = tape was not measured.*measured were hdd, ssd"),
     ],
@@ -482,6 +486,13 @@ def test_a_setting_that_did_not_vary_is_told_from_a_name_that_nobody_knows() -> 
         FEW_ROWS, [], {"clients": 16, "workload.protocol": "queue"}, constant=constant, resamples=2
     )
     assert scenario is not None and scenario.customers == 16
+
+
+@pytest.mark.parametrize("settings", [{"workload.mix": "read:1"}, {"workload.arrivals": "poisson"}])
+def test_of_a_setting_that_does_not_apply_to_a_run_no_value_is_told(settings: dict[str, int | float | str]) -> None:
+    messages = measurements.of_run(pooled(System(), 16, clients=(2, 8, 32)))
+    with pytest.raises(FitError, match=r"^workload\.\w+: nothing here says what it was: expected one of load\.clients"):
+        fit_systems(messages.table, [], settings, constant=messages.constant, resamples=2)
 
 
 def bands(found: FittedSystem) -> Floats:

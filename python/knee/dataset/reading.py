@@ -14,6 +14,7 @@ from knee.dataset.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WI
 from knee.errors import DatasetError
 from knee.outages import connections, outage_warnings
 from knee.spec import Spec, parse
+from knee.spec.applicable import inapplicable
 from knee.spec.tables import field_path, settings
 from knee.trim import RUN
 
@@ -82,10 +83,15 @@ class Dataset:
 
     @property
     def constant(self) -> dict[str, Any]:
-        """The settings that the experiment gives one value, by their dotted names; None where it gives none."""
-        measure = {f"measure.{name}": value for name, value in self.spec.measure.model_dump().items()}
-        several = {name for name, levels in self.spec.factors.items() if len(levels) > 1}
-        return {name: value for name, value in (settings(self.spec.base) | measure).items() if name not in several}
+        """The settings that have one value at all points, by their dotted names; None where they were not set.
+
+        Defaults only of what applies to every point.
+        """
+        factors = self.spec.factors
+        points = [self.spec.at({name: level}) for name, levels in factors.items() for level in levels]
+        beside = {name for name, levels in factors.items() if len(levels) > 1}
+        beside = beside.union(*map(inapplicable, points or [self.spec.base]))
+        return {name: value for name, value in settings(self.spec.base).items() if name not in beside}
 
     @cached_property
     def windows(self) -> pl.DataFrame:

@@ -57,6 +57,9 @@ THINK_MAX_MS = 10**9
 _NEAR = 0.7
 """How alike two names are of which one may be meant by the other: load.hosts is no slip of load.clients."""
 
+_OF_NO_CONFIGURATION = ("experiment.", "measure.")
+"""Tables of settings that say how something was measured, and not what."""
+
 Setting = int | float | str | bool
 
 
@@ -319,6 +322,7 @@ def _chosen(
         # Under the experiment file's names where one of these is meant.
         which = 1 if "." in name else 0
         known = [*(names[which] for names in _known(table)), *configuration]
+        one_value = names_of_one_value()
         if name in constant:
             if _is_level(level, constant[name]):
                 return table
@@ -326,9 +330,9 @@ def _chosen(
                 f"{constant_in_words(name, constant[name])}, and no model knows what another value does: measure that, "
                 f"or set one of {', '.join(known)}"
             )
-        if name in table.columns:
+        if name in table.columns or (name in one_value and name.startswith(_OF_NO_CONFIGURATION)):
             raise FitError(f"{name} is nothing that tells configurations apart: set one of {', '.join(known)}")
-        if name in (*factor_names(), *names_of_one_value()):
+        if name in (*factor_names(), *one_value):
             raise FitError(f"{name}: nothing here says what it was: expected one of {', '.join(known)}")
         near = difflib.get_close_matches(name, [*known, *constant], n=1, cutoff=_NEAR)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"

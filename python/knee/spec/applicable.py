@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from knee.spec.positions import Path
-from knee.spec.tables import Configuration, Graph, Store, System, Workload
+from knee.spec.tables import TIERS, Configuration, Graph, Store, System, Workload, settings
 
 _OF_MEMCACHED = {
     "set_get": "mix says what is asked for",
@@ -40,6 +40,25 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
         yield from _check_queue(point)
     else:
         yield from _check_no_database(system)
+
+
+def inapplicable(point: Configuration) -> set[str]:
+    """The settings whose defaults say nothing of a point: they do not apply, or somebody else started their tier.
+
+    Never one that was given.
+    """
+    system, workload = point.system, point.workload
+    # What is refused to an experiment file that gives everything does not apply to one that leaves it out.
+    every = Configuration.model_validate(point.model_dump())
+    names = {".".join(map(str, path)).removeprefix("system.") for path, _ in check_applicable(every)}
+    names |= {"workload.arrivals"} if workload.rate is None else {"workload.think_ms", "workload.think"}
+    for tier in TIERS:
+        there = getattr(system, tier)
+        if getattr(there, "address", None) is not None:
+            names |= {f"{tier}.{field}" for field in type(there).model_fields}
+    if workload.graph is not None:
+        names.add("workload.keys")
+    return names - set(settings(point, given=True))
 
 
 def _check_fields(workload: Workload) -> Iterator[Problem]:

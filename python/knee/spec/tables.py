@@ -325,8 +325,8 @@ def field_path(name: str) -> tuple[str, ...]:
     return ("system", *parts) if parts[0] in TIERS else parts
 
 
-def settings(configuration: Configuration) -> dict[str, Any]:
-    """Every setting of a point by its dotted name; None where it is not given."""
+def settings(configuration: Configuration, *, given: bool = False) -> dict[str, Any]:
+    """Every setting of a point by its dotted name, or those that were `given`; None where one is not."""
     found: dict[str, Any] = {}
 
     def flatten(table: Mapping[str, Any], prefix: str) -> None:
@@ -337,7 +337,7 @@ def settings(configuration: Configuration) -> dict[str, Any]:
                 found[f"{prefix}{name}"] = value
 
     for part in (configuration.system, configuration.workload):
-        flatten(part.model_dump(), "workload." if isinstance(part, Workload) else "")
+        flatten(part.model_dump(exclude_unset=given), "workload." if isinstance(part, Workload) else "")
     return {name: value for name, value in found.items() if name not in TIERS}
 
 
