@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
@@ -13,6 +14,10 @@ from typing import Any, NoReturn
 _INTERRUPTED = 130
 _STDERR = 2
 _ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AT_ONCE_S = 1.0
+
+_asked_s: float | None = None
+"""When somebody asked to end first, by the monotonic clock."""
 
 
 def main() -> None:
@@ -45,18 +50,17 @@ def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
     os._exit(_INTERRUPTED)
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """Where nobody else handles it, as `knee run` does who has more to say of what it has measured."""
-    # Who sends several at once, as systemd does, asks once.
-    own = [number for number in _ASKING_TO_END if signal.getsignal(number) in (_interrupt, _drop)]
-    _handle(own, _drop)
-    _tell()
-    _handle(own, signal.default_int_handler)
-    raise KeyboardInterrupt
-
-
-def _drop(_signal: int, _frame: FrameType | None) -> None:
-    pass
+    global _asked_s
+    now_s = time.monotonic()
+    if _asked_s is None:
+        _asked_s = now_s
+        _tell()
+        raise KeyboardInterrupt
+    # Who sends several at once, as systemd does, asks once; who does so again does not want to wait for an end.
+    if now_s - _asked_s > _AT_ONCE_S:
+        os._exit(_INTERRUPTED)
 
 
 def _tell() -> None:
