@@ -31,22 +31,32 @@ impl Turns {
 
     /// One that is free now, if nobody waits for it.
     pub(crate) fn free(self: &Arc<Turns>) -> Option<Turn> {
-        let asked = Instant::now();
         let permit = Arc::clone(&self.semaphore).try_acquire_owned().ok()?;
-        Some(self.taken(asked, permit))
+        // What was given back before it may be whose who has yet to notice.
+        let freed = self.lock().pop_back();
+        Some(self.taken(Instant::now(), freed, permit))
     }
 
     /// One, when it comes.
     pub(crate) async fn turn(self: &Arc<Turns>) -> Turn {
+        if let Some(turn) = self.free() {
+            return turn;
+        }
         let asked = Instant::now();
         let permit = Arc::clone(&self.semaphore).acquire_owned().await;
-        self.taken(asked, permit.expect("it is never closed"))
+        // Which of several that have waited takes whose makes no difference to all of them together.
+        let freed = self.lock().pop_front();
+        self.taken(asked, freed, permit.expect("it is never closed"))
     }
 
-    fn taken(self: &Arc<Turns>, asked: Instant, permit: OwnedSemaphorePermit) -> Turn {
-        // Which of several that are free is whose makes no difference to how long all of them are had.
-        let freed = self.lock().pop_front().expect("as many as permits");
-        Turn { turns: Arc::clone(self), since: freed.max(asked), _permit: permit }
+    fn taken(
+        self: &Arc<Turns>,
+        asked: Instant,
+        freed: Option<Instant>,
+        permit: OwnedSemaphorePermit,
+    ) -> Turn {
+        let since = freed.expect("as many as permits").max(asked);
+        Turn { turns: Arc::clone(self), since, _permit: permit }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Instant>> {
@@ -107,6 +117,23 @@ mod tests {
             panic!("it is free");
         };
         assert!(turn.since() >= asked);
+    }
+
+    #[test]
+    fn who_need_not_wait_takes_nothing_of_who_has_yet_to_notice() {
+        let turns = Turns::new(2);
+        let mut context = Context::from_waker(Waker::noop());
+        let (first, second) = (turns.free(), turns.free());
+        let mut next = pin!(turns.turn());
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        drop(first);
+        let handed = Instant::now();
+        drop(second);
+        let other = turns.free().expect("it is free");
+        let Poll::Ready(turn) = next.poll(&mut context) else {
+            panic!("it is his turn");
+        };
+        assert!(turn.since() <= handed && other.since() >= handed);
     }
 
     #[test]
