@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use knee_random::Random;
 use knee_rpc::queue::{Outgoing, SendRequest};
@@ -14,13 +15,15 @@ use super::call::{Failure, connect, register};
 use super::content::content;
 use super::{Identity, Receivers};
 use crate::error::{Error, Left};
-use crate::populate::ANSWER_TIMEOUT;
 use crate::run::end_with;
 
 /// Messages of a batch, and characters with which one is full: well below the 4 MiB that every server
 /// takes.
 const BATCH_MESSAGES: u64 = 1000;
 const BATCH_CHARACTERS: usize = 1 << 20;
+
+/// How long a batch may take: a knee-queue gives up a call sooner, unless it was told otherwise, and says why.
+const ANSWER_MAX: Duration = Duration::from_secs(45);
 
 /// What is to be stored.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +96,7 @@ async fn store(
         });
         let request = SendRequest { sender, messages: outgoing.collect() };
         left.set(Left { asked, ..left.get() });
-        let sent = timeout(ANSWER_TIMEOUT, standing.client.send(request)).await;
+        let sent = timeout(ANSWER_MAX, standing.client.send(request)).await;
         match sent {
             Ok(Ok(_)) => left.set(Left { stored: stored + asked, asked: 0, ..left.get() }),
             Ok(Err(status)) => {
@@ -103,7 +106,7 @@ async fn store(
             }
             Err(_) => {
                 let left = left.get();
-                return Err(failed(format!("no answer for {} s{left}", ANSWER_TIMEOUT.as_secs())));
+                return Err(failed(format!("no answer for {} s{left}", ANSWER_MAX.as_secs())));
             }
         }
     }
