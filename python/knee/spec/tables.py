@@ -27,7 +27,9 @@ _SHARE = rf"({'|'.join(OPERATIONS)}):[0-9]{{1,6}}"
 _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 _Link = Annotated[float, Field(gt=0, le=1_000_000)]
-_Address = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|%2[Ff])+):[0-9]{1,5}$")]
+_ESCAPED = r"%(2[0147-9ABD-Fabd-f]|3[0-9]|4[1-9A-Fa-f]|[5-9A-Fa-f][0-9A-Fa-f])"
+"""Any sign of a folder's name but "#%&,:;<=>?@ behind which another part of a URL might stand."""
+_Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{_ESCAPED})+):[0-9]{{1,5}}$")]
 """The name of a host, or the directory of a Unix socket as a URL has it: no user, and no other part of a URL."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
