@@ -46,6 +46,11 @@ _NOT_TOML = (ValueError, RecursionError)
 _PROTOCOL = "workload.protocol"
 _OF_ONE_PROTOCOL = "cannot be replaced: what else the file says is of its protocol, so make an experiment for each"
 
+_TAKEN_AS_TEXT = (
+    " (not valid TOML, so taken as text: texts in a list are quoted, and all of it for the shell, "
+    """as in --set 'store.kind=["sqlite", "null"]')"""
+)
+
 GRID_POINTS_MAX = 10_000
 """A grid larger than this is a mistake in the file, not an experiment."""
 
@@ -111,6 +116,8 @@ class _Reader:
         self._source = source
         self._overrides = overrides
         self._set_by: dict[Path, str] = {}
+        self._taken_as_text: set[str] = set()
+        """Of these, those whose text begins as TOML does."""
         self._problems: dict[str, int] = {}
         """Each problem's text, with its line in the file; 0 where it has none."""
 
@@ -181,6 +188,8 @@ class _Reader:
                 factors.pop(short, None)
                 put(self._document, path, value)
                 self._set_by[path] = flag
+                if isinstance(value, str) and value.startswith(("[", "{", '"')):
+                    self._taken_as_text.add(flag)
         seconds = self._overrides.get("measure.seconds")
         if type(seconds) is int and type(seconds_in_file) is int and 0 < seconds < seconds_in_file:
             for name, default in (("warmup_s", usual.warmup_s), ("cooldown_s", usual.cooldown_s)):
@@ -302,7 +311,8 @@ class _Reader:
         name = ".".join(repeating.name(part) for part in path if not isinstance(part, int))
         for prefix in ("factors.", "system."):
             name = name.removeprefix(prefix)
-        self._problems.setdefault(f"{where}: {name}: {message}", line)
+        hint = _TAKEN_AS_TEXT if where in self._taken_as_text else ""
+        self._problems.setdefault(f"{where}: {name}: {message}{hint}", line)
 
     def _where(self, path: Path) -> tuple[str, int]:
         for length in range(len(path), 0, -1):
