@@ -27,7 +27,7 @@ from knee.interrupts import interruptible_anew, interrupts_deferred, raise_defer
 from knee.intervals import counted
 from knee.progress import LiveProgress, PlainProgress, duration
 from knee.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
-from knee.usage import Commands, expected_path
+from knee.usage import Commands, path_to_read, path_to_write
 
 if TYPE_CHECKING:
     from knee.diagnose import Diagnosis
@@ -53,7 +53,7 @@ _TablePath = Annotated[
         metavar="RUN",
         help="A run folder, or a CSV with a row per observation.",
         show_default=False,
-        callback=expected_path,
+        callback=path_to_read,
     ),
 ]
 _Renames = Annotated[
@@ -90,7 +90,7 @@ def _options(
 def run_command(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="The experiment file (TOML).", show_default=False, callback=expected_path),
+        typer.Argument(metavar="FILE", help="The experiment file (TOML).", show_default=False, callback=path_to_read),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -99,10 +99,13 @@ def run_command(
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="Make what is missing or failed in this run folder instead.", callback=expected_path
+            metavar="RUN", help="Make what is missing or failed in this run folder instead.", callback=path_to_read
         ),
     ] = None,
-    runs_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where run folders go.")] = Path("runs"),
+    runs_dir: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Where run folders go.", callback=path_to_write),
+    ] = Path("runs"),
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
 ) -> None:
     """Measure an experiment, say where the knee is and why, and write the report."""
@@ -260,7 +263,11 @@ def report_command(
     renames: _Renames = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the page goes; unless given, into the run folder, or for a CSV here."),
+        typer.Option(
+            metavar="FILE",
+            help="Where the page goes; unless given, into the run folder, or for a CSV here.",
+            callback=path_to_write,
+        ),
     ] = None,
 ) -> None:
     """Write the report of a run or of a CSV, one page that opens without a network."""
@@ -321,7 +328,7 @@ def factorial_command(
         typer.Option(
             metavar="CSV",
             help="Published effects: audit them against the responses instead.",
-            callback=expected_path,
+            callback=path_to_read,
         ),
     ] = None,
 ) -> None:

@@ -12,9 +12,9 @@ HIDDEN = "…"
 """What stands where something is not repeated."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_VALUE = re.compile(r"(?:[\w.,+%-]|/(?!/)|:[0-9.]+(?!\w)){0,100}")
-"""A word. Behind a colon are numbers: no user's password, and no URL."""
-_PATH = re.compile(r"[\w .,+~/-]{1,4096}")
+_VALUE = re.compile(r"(?:[\w.,+%-]|/(?!/)|:[0-9.]+(?!\w)){0,100}|[0-9 .,;*\[\]-]{1,100}")
+"""A word, or numbers. Behind a colon are numbers: no user's password, and no URL."""
+_PATH = re.compile(r"(?:[\w .,+~/()*?\[\]-]|:[0-9]+(?!\w)){1,4096}")
 
 
 def name(text: str) -> str:
@@ -43,4 +43,4 @@ def is_plain(value: object) -> bool:
 
 def is_plain_path(path: str) -> bool:
     """Whether nothing else was meant where a path was expected: no setting, and no URL."""
-    return _PATH.fullmatch(path) is not None and "//" not in path
+    return _PATH.fullmatch(path) is not None

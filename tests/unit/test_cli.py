@@ -80,6 +80,9 @@ def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["diagnose", "/nowhere"], "/nowhere: there is no such run folder"),
         (["report", "/nowhere"], "/nowhere: there is no such run folder"),
         (["factorial", "absent.csv"], "absent.csv: cannot be read: No such file or directory"),
+        (["run", "my experiment (1).toml"], "my experiment (1).toml: cannot be read: No such file or directory"),
+        (["run", "experiments/*.toml"], "experiments/*.toml: cannot be read: No such file or directory"),
+        (["run", "2025-01-02T14:13:08.toml"], "2025-01-02T14:13:08.toml: cannot be read: No such file or directory"),
     ],
 )
 def test_bad_input_exits_with_2_and_a_line(knee: Knee, arguments: list[str], says: str, tmp_path: Path) -> None:
@@ -146,23 +149,36 @@ def test_no_word_of_a_command_line_is_repeated_that_may_hold_a_password(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["run", QUICKSTART, "--set", "store.password", SECRET], "Expected fewer arguments; each setting has a --set"),
-        (["laws", TABLE, SECRET], "Expected fewer arguments"),
+        (["run", QUICKSTART, "--set", "store.password", SECRET], "and each setting has a --set of its own"),
+        (["run", QUICKSTART, "--set", "load.clients=[1,", "2]"], "quoted, and each setting has a --set of its own"),
+        (["run", QUICKSTART, "--set", "load.clients=[1,", "2]"], "as in --set 'load.clients=[1, 2]'"),
+        (["laws", TABLE, SECRET], "Expected fewer arguments; what has spaces in it is quoted"),
         (["predict", TABLE, "--set", "clients", SECRET], "--set (number 1 of 2): expected NAME=VALUE"),
         (["predict", TABLE, "--set", f"clients=me:{SECRET}"], "clients: expected a whole number from 1 to"),
         (["predict", TABLE, f"set_get={SECRET}"], "set_get: no such setting: expected one of"),
         (["predict", TABLE, f"workers={SECRET}@h"], "workers: expected a whole number from 1 to"),
-        (["run", f"store.password={SECRET}"], "expected a file or a run folder"),
+        (["run", f"store.password={SECRET}"], "FILE: there is no such file or run folder (the name is not repeated"),
+        (["run", f"store.password={SECRET}"], "; a setting is given as --set NAME=VALUE"),
+        (
+            ["run", "größe@home.toml"],
+            "FILE: there is no such file or run folder (the name is not repeated, as there may",
+        ),
+        (["run", "größe@home.toml"], "may be a password in it)\n"),
+        (["run", "--resume", f"me:{SECRET}@h"], "--resume: there is no such file or run folder"),
+        (["laws", f"me:{SECRET}@h"], "RUN: there is no such file or run folder"),
+        (["factorial", TABLE, "--effects", f"me:{SECRET}@h"], "--effects: there is no such file or run folder"),
+        (["report", TABLE, "--out", f"postgresql://me:{SECRET}@h/db"], "--out: there is no folder to make this in"),
+        (["run", QUICKSTART, "--runs-dir", f"postgresql://me:{SECRET}@h/db"], "--runs-dir: there is no folder to make"),
+        (["predict", TABLE, "clients= a", "--seed", "x"], "should be a valid integer, unable to parse string as an"),
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
         (["run", "--rseume"], "No such option: --rseume"),
         (["predict", TABLE, "clients=abc"], "not 'abc'"),
     ],
 )
 def test_what_is_not_repeated_is_told_by_what_was_expected(
-    knee: Knee, arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+    knee: Knee, arguments: list[str], says: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    done = knee(*arguments)
+    done = knee(*arguments, cwd=tmp_path, COLUMNS="400", KNEE_BIN_DIR=str(tmp_path))
     assert done.returncode == 2 and says in done.stderr
     assert SECRET not in done.stdout + done.stderr
 
@@ -172,6 +188,8 @@ def test_a_file_of_any_name_is_read(knee: Knee, tmp_path: Path) -> None:
     named.write_text("clients,throughput\n1,10\n2,20\n")
     done = knee("laws", str(named))
     assert done.returncode == 0, done.stderr
+    done = knee("report", str(named), "--out", "of me@h: 1=2?.html", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "of me@h: 1=2?.html\n"), done.stderr
 
 
 @pytest.mark.parametrize(

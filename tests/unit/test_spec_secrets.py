@@ -159,6 +159,8 @@ def test_what_is_hidden_is_named_with_what_was_expected() -> None:
         ("workload.characters=99%", "'99%'"),
         ("workload.characters=1/2", "'1/2'"),
         ("workload.set_get=1:2:3", "'1:2:3'"),
+        ("workload.characters=1 2 3", "'1 2 3'"),
+        ("workload.characters=10*60", "'10*60'"),
         ("workload.characters=[1, 1]", "[1, 1]"),
         ("workload.rate=-5", "-5"),
         ("measure.repetitions=1.5", "1.5"),
@@ -171,7 +173,36 @@ def test_an_ordinary_value_is_repeated(override: str, value: str) -> None:
     assert said.startswith(f"--set {override}: ") and said.endswith(f", not {value}")
 
 
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("store.kind=[sqlite,null]", """did you mean "sqlite"? (not valid TOML, so taken as text: """),
+        ("store.address=[db:5432]", "are store.user and store.database (not valid TOML, so taken as text: "),
+        ("workload.characters=[1;2]", "not '[1;2]' (not valid TOML, so taken as text: "),
+        ('workload.characters="1', "should be a valid integer (not valid TOML, so taken as text: "),
+        ("workload.characters={a}", "should be a valid integer (not valid TOML, so taken as text: "),
+    ],
+)
+def test_what_was_to_be_toml_is_told_with_how_it_is_quoted(override: str, says: str) -> None:
+    quoted = """texts in a list are quoted, and all of it for the shell, as in --set 'store.kind=["sqlite", "null"]')"""
+    (said,) = problems(MESSAGES, override)
+    assert said.endswith(f"{says}{quoted}")
+
+
+def test_a_question_may_begin_as_toml_does() -> None:
+    assert read(MESSAGES, "experiment.question=[draft] why?").experiment.question == "[draft] why?"
+
+
+@pytest.mark.parametrize(
+    "escaped", ["%40", "%3A", "%3a", "%3F", "%26", "%23", "%3D", "%2C", "%00", "%25", "%2", "%g0", "%"]
+)
+def test_what_is_between_the_parts_of_a_url_is_in_no_address(escaped: str) -> None:
+    (said,) = problems(MESSAGES, f'store.address=["%2Fhome{escaped}x:5432"]')
+    assert "should be a list of" in said
+
+
 def test_hosts_and_sockets_are_addresses() -> None:
-    for address in ("db-1.example:5432", "[::1]:5432", "%2Fvar%2Frun%2Fpostgresql:5432", "10.0.0.1:5432"):
+    sockets = ("%2Fvar%2Frun%2Fpostgresql:5432", "%2fhome%2fa%20b:5432", "%2Fhome%2Fgr%C3%B6%C3%9Fe:5432")
+    for address in ("db-1.example:5432", "[::1]:5432", "10.0.0.1:5432", *sockets):
         store = read(MESSAGES, f'store.address=["{address}"]').base.system.store
         assert store is not None and store.address == (address,)
