@@ -8,7 +8,7 @@ use std::future::{Future as _, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -44,7 +44,7 @@ impl Connection {
     /// connection is lost or of no more use to anybody.
     pub(crate) async fn on(stream: TcpStream, wanted: &Wanted) -> Result<Connection, Unusable> {
         let first = First::default();
-        let stream = Heard { stream, begun: Some(Vec::new()), first: Arc::clone(&first) };
+        let stream = Heard { stream, first: Some(first.clone()) };
         let begun = Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
@@ -53,16 +53,16 @@ impl Connection {
             .await;
         let (streams, mut frames) = begun.map_err(|error| wanted.ended_after(&[], Err(error)))?;
         let ended = poll_fn(|context| match Pin::new(&mut frames).poll(context) {
-            Poll::Pending if first.get().is_none() => Poll::Pending,
+            Poll::Pending if !first.is_enough() => Poll::Pending,
             Poll::Pending => Poll::Ready(None),
             Poll::Ready(ended) => Poll::Ready(Some(ended)),
         });
         let ended = ended.await;
-        let said = first.get().map_or(&[][..], Vec::as_slice);
+        let said = first.said().clone();
         if let Some(ended) = ended {
-            return Err(wanted.ended_after(said, ended));
+            return Err(wanted.ended_after(&said, ended));
         }
-        wanted.may_say(said)?;
+        wanted.may_say(&said)?;
         let lost = Arc::<AtomicBool>::default();
         let losing = Arc::clone(&lost);
         tokio::spawn(async move {
@@ -83,26 +83,36 @@ impl Connection {
     }
 }
 
-/// What the server said first, once it is enough to tell whether it is HTTP/2.
-type First = Arc<OnceLock<Vec<u8>>>;
+/// What the server said first, as far as it tells whether that is HTTP/2.
+#[derive(Debug, Clone, Default)]
+struct First(Arc<Mutex<Vec<u8>>>);
+
+impl First {
+    fn said(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it tells.
+    fn is_enough(&self) -> bool {
+        let said = self.said();
+        said.len() >= HEAD_BYTES || !may_be_settings(&said)
+    }
+}
 
 /// A stream, and what comes first on it.
 struct Heard {
     stream: TcpStream,
-    /// `None` once that is known.
-    begun: Option<Vec<u8>>,
-    first: First,
+    /// `None` once that is enough.
+    first: Option<First>,
 }
 
 impl Heard {
     /// This came.
     fn hears(&mut self, bytes: &[u8]) {
-        let Some(begun) = &mut self.begun else { return };
-        begun.extend_from_slice(bytes);
-        if begun.len() >= HEAD_BYTES || !may_be_settings(begun) {
-            let first = self.begun.take().unwrap_or_default();
-            // Set once, here.
-            let _ = self.first.set(first);
+        let Some(first) = &self.first else { return };
+        first.said().extend_from_slice(bytes);
+        if first.is_enough() {
+            self.first = None;
         }
     }
 }
@@ -221,5 +231,77 @@ impl Body for Answer {
 
     fn is_end_stream(&self) -> bool {
         self.0.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpListener};
+    use std::thread;
+
+    use super::*;
+
+    const QUEUE: Wanted = Wanted { server: "knee-queue", service: "knee.queue.v1" };
+
+    /// How a server goes on once it has said what it says.
+    #[derive(Debug, Clone, Copy)]
+    enum Then {
+        Stays,
+        Closes,
+        Resets,
+    }
+
+    /// What is told of a server that says this, and no more.
+    async fn told(says: &'static [u8], then: Then) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            // A client that is still writing when it is reset may not read any more. This is the last that it writes.
+            let last = (WINDOW_BYTES - 65_535).to_be_bytes();
+            let mut heard = Vec::new();
+            while !heard.ends_with(&last) {
+                let mut bytes = [0; 64];
+                let read = client.read(&mut bytes).unwrap();
+                assert_ne!(read, 0, "{heard:?}");
+                heard.extend_from_slice(&bytes[..read]);
+            }
+            client.write_all(says).unwrap();
+            match then {
+                Then::Stays => {}
+                Then::Closes => client.shutdown(Shutdown::Write).unwrap(),
+                Then::Resets => {
+                    let client = tokio::net::TcpSocket::from_std_stream(client);
+                    return client.set_zero_linger().unwrap();
+                }
+            }
+            // Until the client has gone, which may reset what it did not read.
+            let _ = client.read_to_end(&mut heard);
+        });
+        let stream = TcpStream::connect(address).await.unwrap();
+        let told = Connection::on(stream, &QUEUE).await.unwrap_err().of(address);
+        server.join().unwrap();
+        told.replace(&address.to_string(), "it")
+    }
+
+    #[tokio::test]
+    async fn what_says_less_than_the_head_of_a_frame_is_told_of_as_what_it_is() {
+        let foreign =
+            |says| format!("it is no knee-queue: it does not speak HTTP/2 but says {says}");
+        let encrypted = "it speaks TLS, which knee-load does not";
+        for then in [Then::Stays, Then::Closes, Then::Resets] {
+            assert_eq!(told(b"OK\n", then).await, foreign("OK\\n"), "{then:?}");
+            assert_eq!(told(b"NO", then).await, foreign("NO"), "{then:?}");
+            assert_eq!(told(b"\x15\x03\x03", then).await, encrypted, "{then:?}");
+            assert_eq!(told(b"\x15\x03\x03\0\x02\x02\x0a", then).await, encrypted, "{then:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_cut_off_in_its_first_frame_was_not_without_a_word() {
+        assert_eq!(told(b"\0\0", Then::Resets).await, "no connection to it: connection reset");
     }
 }

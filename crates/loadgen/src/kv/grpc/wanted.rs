@@ -66,10 +66,14 @@ impl Wanted {
     }
 }
 
-/// Whether this is, or begins, the head of a frame of settings: of that type, on stream 0 (RFC 9113, section 6.5).
+/// Whether this is, or begins, the head of a frame of settings: of that type, on stream 0 (RFC 9113, section 6.5), and
+/// no longer than a client takes that has not said otherwise (section 4.2).
 pub(super) fn may_be_settings(said: &[u8]) -> bool {
     const SETTINGS: u8 = 4;
-    said.get(3).is_none_or(|kind| *kind == SETTINGS)
+    const LENGTH_MAX: [u8; 3] = [0, 0x40, 0];
+    // What begins the longest is less than it.
+    said[..said.len().min(LENGTH_MAX.len())] <= LENGTH_MAX[..]
+        && said.get(3).is_none_or(|kind| *kind == SETTINGS)
         && said.get(5..HEAD_BYTES).is_none_or(|stream| stream == [0; 4])
 }
 
@@ -115,7 +119,13 @@ mod tests {
         for bytes in 0..settings.len() {
             assert!(may_be_settings(&settings[..bytes]), "{bytes}");
         }
-        for other in [&b"HTTP"[..], b"\x15\x03\x03\0", b"\0\0\0\x04\0\0\0\0\x01"] {
+        for longest in [&b"\0\x40"[..], b"\0\x40\0", b"\0\x40\0\x04", b"\0\x3f\xff"] {
+            assert!(may_be_settings(longest), "{longest:?}");
+        }
+        for longer in [&b"\x01"[..], b"\0\x41", b"\0\x40\x01", b"\0\x40\x01\x04"] {
+            assert!(!may_be_settings(longer), "{longer:?}");
+        }
+        for other in [&b"HTTP"[..], b"\x15\x03\x03\0", b"\0\0\0\0", b"\0\0\0\x04\0\0\0\0\x01"] {
             assert!(!may_be_settings(other), "{other:?}");
         }
     }
