@@ -50,9 +50,7 @@ fn parse(text: &str) -> Result<Target, String> {
         None if text == "sqlite" => Ok(Target::Sqlite(None)),
         Some(("sqlite", file)) if !file.is_empty() => match option(file) {
             // Whoever takes it for another kind of database may have written a password.
-            None if has_host(file) && file.contains('@') => {
-                Err("sqlite:FILE has no user and no host".to_owned())
-            }
+            None if has_user(file) => Err("sqlite:FILE has no user and no host".to_owned()),
             None => Ok(Target::Sqlite(Some(file.into()))),
             Some(option) if is_name(option) && !file.contains('@') => {
                 Err(format!("sqlite:FILE has no options, such as {option}"))
@@ -63,9 +61,15 @@ fn parse(text: &str) -> Result<Target, String> {
     }
 }
 
-/// Whether what is behind `sqlite:` looks like a URL with a host.
-fn has_host(file: &str) -> bool {
-    file.strip_prefix("//").is_some_and(|rest| !rest.starts_with('/'))
+/// Whether what is behind `sqlite:` looks like a URL with a user and a host, or like one that lacks its `//`.
+fn has_user(file: &str) -> bool {
+    match file.strip_prefix("//") {
+        Some(rest) => !rest.starts_with('/') && rest.contains('@'),
+        None => {
+            let first = file.split('/').next().unwrap_or_default();
+            first.split_once(':').is_some_and(|(_, behind)| behind.contains('@'))
+        }
+    }
 }
 
 /// The name of what looks like an option of a URL: it would be a part of the file's name, which nobody wants.
@@ -92,6 +96,9 @@ mod tests {
             ("sqlite:/a:b", sqlite("/a:b")),
             ("sqlite:///a@b", sqlite("///a@b")),
             ("sqlite:/a@b=c", sqlite("/a@b=c")),
+            ("sqlite:a@b:c", sqlite("a@b:c")),
+            ("sqlite:./a:b@c", sqlite("./a:b@c")),
+            ("sqlite:file:/a@b/c", sqlite("file:/a@b/c")),
             ("postgresql://me@host/messages", postgres("postgresql://me@host/messages")),
             ("postgres://host", postgres("postgres://host")),
             // Nobody says where.
@@ -113,6 +120,8 @@ mod tests {
             ("sqlite:messages.db;key=x", "sqlite:FILE has no options, such as key"),
             ("sqlite:messages.db?x&secret=y", "sqlite:FILE has no options"),
             ("sqlite://me:secret@there/db", "sqlite:FILE has no user and no host"),
+            ("sqlite:me:secret@there/db", "sqlite:FILE has no user and no host"),
+            ("sqlite:me:secret@there", "sqlite:FILE has no user and no host"),
             ("mysql://me:x@y?secret=z@there/db", FORMS),
         ] {
             assert_eq!(parse(text).unwrap_err(), told, "{text}");
