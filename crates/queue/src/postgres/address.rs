@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
+use super::failure::Withheld;
 use super::tls::{Encrypted, Settings, Tls};
 use super::{Options, failure};
 use crate::database::Failure;
@@ -50,6 +51,8 @@ pub(super) struct Address {
     connect_max: Duration,
     /// How long the database may take for a call.
     call_max: Duration,
+    /// What of it is not repeated.
+    withheld: Withheld,
 }
 
 impl Address {
@@ -58,17 +61,17 @@ impl Address {
         // Its own limit is one of TCP's: who accepts may say nothing for ever.
         self.in_time(async {
             let tls = self.tls.anew();
-            let names = is_of_names(&self.config);
+            let withheld = &self.withheld;
             let encrypted = match self.config.connect(tls.clone()).await {
                 Err(error) if self.may_be_clear(&tls) => error,
                 connected => {
-                    return connected.map_err(|error| failure::connecting(&error, None, names));
+                    return connected.map_err(|error| failure::connecting(&error, None, withheld));
                 }
             };
             // As libpq does where a server has said that it encrypts, and then it fails, or lets nobody in.
             let mut config = self.config.clone();
             let clear = config.ssl_mode(SslMode::Disable).connect(tls).await;
-            clear.map_err(|error| failure::connecting(&encrypted, Some(&error), names))
+            clear.map_err(|error| failure::connecting(&encrypted, Some(&error), withheld))
         })
         .await
     }
@@ -124,6 +127,7 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
     if let Some(password) = password(&config, options.password_file.as_deref())? {
         config.password(password);
     }
+    let withheld = withheld(&config);
     let call_max = options.call_max;
     let others = config.get_options().unwrap_or_default();
     let session = format!("{SESSION} -c statement_timeout={} {others}", call_max.as_millis());
@@ -145,7 +149,7 @@ pub(super) fn address(options: &Options) -> Result<Address, Failure> {
         let hosts: Vec<_> = config.get_hostaddrs().iter().map(ToString::to_string).collect();
         hosts.into_iter().for_each(|host| _ = config.host(host));
     }
-    Ok(Address { config, tls, connect_max, call_max })
+    Ok(Address { config, tls, connect_max, call_max, withheld })
 }
 
 /// What to call the database that an address names, `USER@HOST:PORT/DATABASE`. `None` when the address cannot be read or
@@ -172,10 +176,41 @@ pub fn database_name(address: &str) -> Option<String> {
 fn is_of_names(config: &Config) -> bool {
     let [_, _, database, user] = wanted(config);
     let is_host = |host: &Host| match host {
-        Host::Tcp(name) => is_name(name) || name.parse::<Ipv6Addr>().is_ok(),
+        Host::Tcp(name) => is_host(name),
         Host::Unix(socket) => socket.to_str().is_some_and(is_path),
     };
     is_name(&user) && is_name(&database) && config.get_hosts().iter().all(is_host)
+}
+
+fn is_host(name: &str) -> bool {
+    is_name(name) || name.parse::<Ipv6Addr>().is_ok()
+}
+
+/// What of an address is not plain, of what a server is told: the host is in what begins TLS.
+fn withheld(config: &Config) -> Withheld {
+    let [host, _, database, user] = wanted(config);
+    let names = [(is_name(&user), user), (is_host(&host), host), (is_name(&database), database)];
+    let is_withheld = |(is_plain, name): &(bool, String)| !is_plain && !name.is_empty();
+    let names = names.into_iter().filter(is_withheld).map(|(_, name)| name).collect();
+    Withheld { names, options: !config.get_options().is_none_or(is_of_settings) }
+}
+
+/// Whether options of a server set plain names to plain values, and there is nothing else.
+fn is_of_settings(options: &str) -> bool {
+    let is_setting = |set: &str| {
+        set.split_once('=').is_some_and(|(name, value)| is_name(name) && is_name(value))
+    };
+    let mut words = options.split_whitespace();
+    while let Some(word) = words.next() {
+        let set = match word {
+            "-c" => words.next(),
+            _ => word.strip_prefix("-c").or_else(|| word.strip_prefix("--")),
+        };
+        if !set.is_some_and(is_setting) {
+            return false;
+        }
+    }
+    true
 }
 
 /// What is wrong with an address. It is not repeated: it may have a password.
@@ -430,8 +465,13 @@ mod tests {
         }
     }
 
-    /// What is told where a server says this to who asks as `user`, and what it was asked.
-    async fn refuses(user: &str, code: &'static str, said: &'static str) -> (Failure, String) {
+    /// What is told where a server says this to who asks as `user` for the database `db`, and what it was asked.
+    async fn refuses(
+        user: &str,
+        db: &str,
+        code: &'static str,
+        said: &'static str,
+    ) -> (Failure, String) {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().unwrap().port();
         let answers = tokio::spawn(async move {
@@ -445,15 +485,17 @@ mod tests {
             client.write_all(fields.as_bytes()).await.unwrap();
             String::from_utf8_lossy(&startup).into_owned()
         });
+        let separator = if db.contains('?') { '&' } else { '?' };
         let address =
-            read(&format!("postgresql://{user}@127.0.0.1:{port}/db?sslmode=disable")).unwrap();
+            format!("postgresql://{user}@127.0.0.1:{port}/{db}{separator}sslmode=disable");
+        let address = read(&address).unwrap();
         let failure = address.connect().await.err().unwrap();
         (failure, answers.await.unwrap())
     }
 
     /// What is told of a server that lacks a setting it was asked for.
     async fn lacks(said: &'static str) -> Failure {
-        let (failure, startup) = refuses("me", "42704", said).await;
+        let (failure, startup) = refuses("me", "db", "42704", said).await;
         // Of several that it lacks it names the first.
         let first = startup.split_once("-c ").unwrap().1.split('=').next().unwrap();
         assert_eq!(first, "plan_cache_mode");
@@ -462,13 +504,85 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_server_says_of_who_asks_is_repeated_unless_it_may_have_a_password() {
-        let (failure, _) = refuses("me", "28000", "role \"me\" does not exist").await;
+        let (failure, _) = refuses("me", "db", "28000", "role \"me\" does not exist").await;
         let Failure::NotAllowed(told) = failure else { panic!("{failure:?}") };
         assert!(told.ends_with(": role \"me\" does not exist (28000)"), "{told}");
-        let said = "role \"me:secret\" does not exist";
-        let (failure, _) = refuses("me%3Asecret", "28000", said).await;
-        let Failure::NotAllowed(told) = failure else { panic!("{failure:?}") };
-        assert!(told.contains("(28000)") && !told.contains("secret"), "{told}");
+        let long = "me:secret-and-more-than-there-is-room-for-in-a-name-of-postgresql";
+        for (user, db, code, said, words) in [
+            (
+                "me:secret",
+                "db",
+                "28000",
+                "role \"me:secret\" does not exist",
+                "the user is not let in",
+            ),
+            (
+                "me",
+                "é secret",
+                "28P01",
+                "\"me\" is not for \"é secret\"",
+                "the password is refused",
+            ),
+            ("me", "é secret", "3D000", "no database \"é secret\"", "there is no such database"),
+            ("me", "é secret", "42501", "denied: \"é secret\"", "the user may not connect"),
+        ] {
+            let user = user.replace(':', "%3A");
+            let (failure, _) = refuses(&user, db, code, said).await;
+            let Failure::NotAllowed(told) = failure else { panic!("{failure:?}") };
+            assert_eq!(told, format!("cannot connect to the database: {words} ({code})"));
+        }
+        // Who lets in as many for each user, and a pooler.
+        for (user, code, said) in [
+            ("me:secret", "53300", "too many connections for role \"me:secret\""),
+            ("me:secret", "08P01", "no such user: me:secret"),
+            (
+                long,
+                "53300",
+                "too many for \"me:secret-and-more-than-there-is-room-for-in-a-name-of-post\"",
+            ),
+        ] {
+            let (failure, _) = refuses(&user.replace(':', "%3A"), "db", code, said).await;
+            let Failure::Unavailable(told) = failure else { panic!("{failure:?}") };
+            assert!(told.contains(code) && !told.contains("secret"), "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_server_says_of_itself_is_repeated_whoever_asks() {
+        for (user, db) in
+            [("me%40example.com", "db"), ("me", "my%20db"), ("é", "db"), ("me", "db?options=a:b@c")]
+        {
+            for (code, said) in [
+                ("53300", "sorry, too many clients already"),
+                ("57P03", "the database system is starting up"),
+            ] {
+                let (failure, _) = refuses(user, db, code, said).await;
+                let Failure::Unavailable(told) = failure else { panic!("{failure:?}") };
+                assert_eq!(told, format!("cannot connect to the database: {said} ({code})"));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_server_says_of_options_is_repeated_where_they_are_plain() {
+        for options in ["me:secret@there", "password=secret", "-c%20jit=me:secret", "secret", "-c"]
+        {
+            let db = format!("db?options={options}");
+            for code in ["22023", "42601", "42501", "08P01"] {
+                let (failure, _) = refuses("me", &db, code, "not known: secret").await;
+                let told = failure.to_string();
+                assert!(told.contains(code) && !told.contains("secret"), "{options}: {told}");
+            }
+            // This is said before they are read.
+            let (failure, _) = refuses("me", &db, "3D000", "there is no \"db\"").await;
+            assert!(failure.to_string().contains("there is no \"db\""), "{failure}");
+        }
+        for options in ["", "-cjit=so", "--jit=so", "-c%20jit=so%20-c%20work_mem=4MB"] {
+            let db = format!("db?options={options}");
+            let (failure, _) = refuses("me", &db, "22023", "no value: \"so\"").await;
+            let told = failure.to_string();
+            assert!(told.ends_with(": no value: \"so\" (22023)"), "{options}: {told}");
+        }
     }
 
     #[test]

@@ -8,20 +8,63 @@ use tokio_postgres::error::{DbError, Severity};
 use super::migrate::too_old;
 use crate::database::Failure;
 
-/// Of a connection that was asked for; and of what became of it in the clear, where that was tried as well. What a server
-/// says has the names of who asked and of what: it is repeated where those are plain `names`.
-pub(super) fn connecting(error: &Error, clear: Option<&Error>, names: bool) -> Failure {
+/// What of an address may have a password in it that was meant to stand elsewhere. A server that refuses a connection
+/// may repeat it.
+#[derive(Debug, Clone)]
+pub(super) struct Withheld {
+    /// Which of the user, the host and the database are no plain names.
+    pub(super) names: Vec<String>,
+    /// Whether its options are not plain.
+    pub(super) options: bool,
+}
+
+impl Withheld {
+    /// What is told of a refusal instead of what the server says, where that may have something of this.
+    fn instead(&self, code: &str, message: &str) -> Option<String> {
+        // These come before the options are read.
+        let is_before = ["28", "3D000", "53", "57"].iter().any(|class| code.starts_with(class));
+        if self.options && !is_before {
+            return Some(format!(
+                "it refuses ({code}): why is not repeated, as the options in the address are not plain, and \
+                 may have a password in them"
+            ));
+        }
+        if self.names.is_empty() {
+            return None;
+        }
+        let words = match code {
+            "28P01" => "the password is refused",
+            "3D000" => "there is no such database",
+            "42501" => "the user may not connect",
+            code if code.starts_with("28") => "the user is not let in",
+            // Of too many clients, or of a pooler, it depends on the message.
+            _ if self.names.iter().any(|name| message.contains(beginning(name))) => {
+                return Some(format!(
+                    "it refuses ({code}): why is not repeated, as the user, host or database in the address is \
+                     no plain name, and may have a password in it"
+                ));
+            }
+            _ => return None,
+        };
+        Some(format!("{words} ({code})"))
+    }
+}
+
+/// What PostgreSQL leaves of a name at least: it has room for 63 bytes.
+fn beginning(name: &str) -> &str {
+    name.char_indices().nth(15).map_or(name, |(end, _)| &name[..end])
+}
+
+/// Of a connection that was asked for; and of what became of it in the clear, where that was tried as well.
+pub(super) fn connecting(error: &Error, clear: Option<&Error>, withheld: &Withheld) -> Failure {
     // It refuses what every session is set to first, before it can be asked for its version.
     if error.as_db_error().is_some_and(|said| lacks_setting(said.code().code(), said.message())) {
         return too_old("11 or an earlier one");
     }
-    let text = |error: &Error| match error.code() {
-        Some(code) if !names => format!(
-            "it refuses ({}): why is not repeated, as the user, host or database in the address is no plain \
-             name, and may have a password in it",
-            code.code()
-        ),
-        _ => text(error),
+    let text = |error: &Error| {
+        let said = error.as_db_error();
+        let instead = said.and_then(|said| withheld.instead(said.code().code(), said.message()));
+        instead.unwrap_or_else(|| text(error))
     };
     let (why, clear) = (text(error), clear.map(text));
     let clear = clear.filter(|clear| *clear != why);
