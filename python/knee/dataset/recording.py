@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import os
-import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,12 +95,12 @@ class RunFolder:
     def owner(self) -> str | None:
         """What tells what labs at work in this folder have made elsewhere from what others have; None if nothing does.
 
-        The number in its manifest is nobody else's but that of copies of the folder, which are other directories, or,
-        as of a whole disk, on other machines. Without a lock nobody knows whether another lab is at work in it.
+        The number in its manifest is nobody else's but that of copies of the folder, which are other directories.
+        Without a lock nobody knows whether another lab is at work in it.
         """
         if not self._is_locked or not isinstance(self._id, str) or not _ID.fullmatch(self._id):
             return None
-        return f"{self._id}-{os.fstat(self._handle).st_ino}-{platform.node()}"
+        return f"{self._id}-{os.fstat(self._handle).st_ino}"
 
     def fingerprint(self) -> dict[str, str]:
         """What the manifest holds to tell whether the experiment was changed later."""
