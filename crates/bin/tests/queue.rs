@@ -250,7 +250,7 @@ fn a_backlog_that_is_cut_off_says_how_much_of_it_stays() {
             server.signal(signal);
             let failed = format!("populating {} failed: ", server.address());
             let stops = signal == libc::SIGSTOP;
-            failed + if stops { "no answer for 45 s; " } else { "it did not answer a send: " }
+            failed + if stops { "no answer for 13 s; " } else { "it did not answer a send: " }
         };
         let output = load.wait_with_output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();

@@ -22,8 +22,9 @@ use crate::run::end_with;
 const BATCH_MESSAGES: u64 = 1000;
 const BATCH_CHARACTERS: usize = 1 << 20;
 
-/// How long a batch may take: a knee-queue gives up a call sooner, unless it was told otherwise, and says why.
-const ANSWER_MAX: Duration = Duration::from_secs(45);
+/// How long a batch may take: a little longer than a knee-queue waits for a connection, unless it was told otherwise, so
+/// that it can say so.
+const ANSWER_MAX: Duration = Duration::from_secs(13);
 
 /// What is to be stored.
 #[derive(Debug, Clone, Copy)]
