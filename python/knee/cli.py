@@ -212,9 +212,9 @@ def _tell_failures(tally: Tally, resume: str) -> None:
 
 
 def _conclude(path: Path) -> None:
-    from knee import diagnose
-
     try:
+        from knee import diagnose
+
         dataset = Dataset.open(path)
         found = diagnose.diagnose(dataset)
         print(diagnose.render_text(found), flush=True)
@@ -223,7 +223,9 @@ def _conclude(path: Path) -> None:
         print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        print(f"what was measured is kept, `knee report {path}` makes the page", file=sys.stderr)
+        # The terminal may be gone.
+        with suppress(OSError):
+            print(f"what was measured is kept, `knee report {path}` makes the page", file=sys.stderr)
         raise
     print(f"report: {dataset.report_path}")
 
