@@ -67,7 +67,7 @@ def path_to_read(param: typer.CallbackParam, path: Path | None) -> Path | None:
     """What was given where something is to be read. Raises SpecError where something else was meant."""
     if path is not None and not (repeating.is_plain_path(str(path)) or _exists(path)):
         setting = "; a setting is given as --set NAME=VALUE" if "=" in str(path) else ""
-        raise SpecError(f"{_name(param)}: there is no such file or run folder{_NOT_REPEATED}{setting}")
+        raise SpecError(f"{_name(param)}: no such file or run folder can be looked at{_NOT_REPEATED}{setting}")
     return path
 
 

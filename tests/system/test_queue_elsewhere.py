@@ -209,7 +209,7 @@ def test_what_somebody_has_made_there_is_left_alone(tmp_path: Path, elsewhere: E
         holder.communicate()
     assert process.returncode == 1, said
     assert "may be left" not in dataset(tmp_path).points["reason"][0]
-    assert "database messages has a schema knee_queue (not by knee run), which this run has not made" in said
+    assert "database messages has a schema knee_queue (not by knee run), which this run folder does not know" in said
     assert elsewhere.sql("SELECT content FROM knee_queue.message") == "theirs"
     # Nor what another run has made, which may be at work.
     elsewhere.sql("COMMENT ON SCHEMA knee_queue IS 'made by knee run other 1'")
@@ -253,7 +253,7 @@ def test_what_another_folder_has_left_there_is_nobodys_own(mark: str | None, els
         claim = schema.claim("made by knee run x 0123456789abcdef-1 7", "made by knee run x 0123456789abcdef-1 ")
         said, _ = session.communicate(";\n".join([*claim, ""]))
     assert session.returncode != 0
-    assert f"has a schema knee_queue ({mark or 'not by knee run'}), which this run has not made" in said
+    assert f"has a schema knee_queue ({mark or 'not by knee run'}), which this run folder does not know" in said
 
 
 def test_where_nobody_serves_a_database_nothing_is_said_to_be_left(tmp_path: Path) -> None:

@@ -176,11 +176,11 @@ def test_an_ordinary_value_is_repeated(override: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("store.kind=[sqlite,null]", """did you mean "sqlite"? (not valid TOML, so taken as text: """),
-        ("store.address=[db:5432]", "are store.user and store.database (not valid TOML, so taken as text: "),
-        ("workload.characters=[1;2]", "not '[1;2]' (not valid TOML, so taken as text: "),
-        ('workload.characters="1', "should be a valid integer (not valid TOML, so taken as text: "),
-        ("workload.characters={a}", "should be a valid integer (not valid TOML, so taken as text: "),
+        ("store.kind=[sqlite,null]", """did you mean "sqlite"? (taken as text: """),
+        ("store.address=[db:5432]", "are store.user and store.database (taken as text: "),
+        ("workload.characters=[1;2]", "not '[1;2]' (taken as text: "),
+        ('workload.characters="1', "should be a valid integer (taken as text: "),
+        ("workload.characters={a}", "should be a valid integer (taken as text: "),
     ],
 )
 def test_what_was_to_be_toml_is_told_with_how_it_is_quoted(override: str, says: str) -> None:

@@ -47,7 +47,7 @@ _PROTOCOL = "workload.protocol"
 _OF_ONE_PROTOCOL = "cannot be replaced: what else the file says is of its protocol, so make an experiment for each"
 
 _TAKEN_AS_TEXT = (
-    " (not valid TOML, so taken as text: texts in a list are quoted, and all of it for the shell, "
+    " (taken as text: texts in a list are quoted, and all of it for the shell, "
     """as in --set 'store.kind=["sqlite", "null"]')"""
 )
 
