@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from knee.fit import FittedSystem, Scenario, fit_systems
-from knee.intervals import Floats, Interval
 from knee.queueing import Delay, LoadDependent, Network, Queue, solve_closed
+from knee.stats.intervals import Floats, Interval
 
 SYSTEMS = 100
 SCATTER = 0.015

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.cpu import TICKS_PER_S, CpuTime
 from bench.programs import BenchError, Program, Server, environment, find_program, free_port
 from knee.errors import ProgramError
-from knee.programs import find_postgresql
+from knee.lab.programs import find_postgresql
 
 CONNECTIONS_MAX = 200
 # Connecting and preparing is no part of a request.

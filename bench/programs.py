@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from knee.hosts.ports import Ports
+from knee.lab.hosts.ports import Ports
 
 ROOT = Path(__file__).resolve().parent.parent
 DEBIAN_PACKAGES = {

@@ -26,7 +26,7 @@ def main() -> None:
     asking = [number for number in _ASKING_TO_END if signal.getsignal(number) is not signal.SIG_IGN]
     _handle(asking, _leave)
     # Takes about a second, in which nothing is begun that would have to be ended.
-    from knee import cli
+    from knee.cli import commands as cli
 
     _handle(asking, _interrupt)
     try:

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from knee.hosts.ports import Ports
-from knee.programs import find, find_foreign
+from knee.lab.hosts.ports import Ports
+from knee.lab.programs import find, find_foreign
 
 READY_S = 60.0
 PATIENT = ("--server-timeout-ms", "20000")

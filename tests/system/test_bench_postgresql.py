@@ -12,8 +12,8 @@ import pytest
 from bench.cpu import TICKS_PER_S, CpuTime
 from bench.postgresql import USER, Cluster, Script, migrated, pgbench
 
-from knee import programs
-from knee.pgbench import SESSION
+from knee.lab import programs
+from knee.lab.pgbench import SESSION
 
 PATIENCE_S = 60.0
 SESSIONS = 16

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from systems import PATIENT, Running, Systems
 
-from knee.programs import find_foreign
+from knee.lab.programs import find_foreign
 
 MEMCCAPABLE_ASCII_TESTS = 27
 # pymemcache 4.0.0: 100 integration tests (three more, of TLS, it skips itself) and the six operations of its

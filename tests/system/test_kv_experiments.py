@@ -8,14 +8,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from knee import run, spec
-from knee.dataset import Dataset, RunFolder
-from knee.deployment import Progress
-from knee.design import runs
-from knee.hosts.local import LocalHost
+from knee import spec
+from knee.data import Dataset, RunFolder
+from knee.lab import run
+from knee.lab.deployment import Progress
+from knee.lab.design import runs
+from knee.lab.hosts.local import LocalHost
 from knee.laws import laws_of_run
-from knee.outcomes import OUTCOMES
 from knee.spec import Workload
+from knee.verdict.outcomes import OUTCOMES
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from knee.dataset import Dataset
-from knee.distributions import merged
+from knee.data import Dataset
+from knee.data.observations import observations
 from knee.laws import laws_of_run
-from knee.observations import observations
-from knee.outcomes import reads
-from knee.views import throughput_views
+from knee.verdict.distributions import merged
+from knee.verdict.outcomes import reads
+from knee.verdict.views import throughput_views
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0

@@ -18,13 +18,14 @@ import psutil
 import pytest
 from systems import is_gone, wait_until
 
-from knee import commands, programs, run, spec
-from knee.dataset import Dataset, RunFolder
-from knee.deployment import Progress
-from knee.design import runs
+from knee import spec
+from knee.data import Dataset, RunFolder
+from knee.data.hdr import Histogram
 from knee.errors import ProgramError
-from knee.hdr import Histogram
-from knee.hosts.local import LocalHost
+from knee.lab import commands, programs, run
+from knee.lab.deployment import Progress
+from knee.lab.design import runs
+from knee.lab.hosts.local import LocalHost
 from knee.spec import Middleware, Store
 
 alone = pytest.mark.alone

@@ -14,13 +14,13 @@ import psutil
 import pytest
 from systems import is_gone, wait_until
 
-from knee import commands_queue
-from knee.commands import Command, tied
-from knee.commands_queue import Cluster
-from knee.hosts.cpu_share import shares_cpus
-from knee.hosts.local import LocalHost, LocalProcess
-from knee.probe import Probe
-from knee.scratch import scratch
+from knee.lab import commands_queue
+from knee.lab.commands import Command, tied
+from knee.lab.commands_queue import Cluster
+from knee.lab.hosts.cpu_share import shares_cpus
+from knee.lab.hosts.local import LocalHost, LocalProcess
+from knee.lab.probe import Probe
+from knee.lab.scratch import scratch
 from knee.spec import Store
 
 GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu"))
@@ -115,7 +115,7 @@ def test_only_who_has_the_password_may_enter(host: LocalHost, tmp_path: Path) ->
 def test_without_control_groups_a_cluster_gets_whole_processors(
     host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knee.hosts.cpu_share._made", lambda *_: None)
+    monkeypatch.setattr("knee.lab.hosts.cpu_share._made", lambda *_: None)
     with scratch(tmp_path / "room") as room:
         process = start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path), cpus=0.25)
         try:
@@ -179,9 +179,9 @@ def test_who_is_started_first_is_confined_as_well(
     host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: bool
 ) -> None:
     if not shares:
-        monkeypatch.setattr("knee.hosts.cpu_share._made", lambda *_: None)
+        monkeypatch.setattr("knee.lab.hosts.cpu_share._made", lambda *_: None)
     monkeypatch.setattr(Overtaken, "written", tmp_path / "written", raising=False)
-    monkeypatch.setattr("knee.hosts.local.subprocess.Popen", Overtaken)
+    monkeypatch.setattr("knee.lab.hosts.local.subprocess.Popen", Overtaken)
     (tmp_path / "first.sh").write_text(
         "(cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status) > writing\n"
         "mv writing written\nexec sleep 600\n"

@@ -9,13 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from knee import report, run, spec
-from knee.connections import connection_pools
-from knee.dataset import Dataset, RunFolder
-from knee.deployment import Progress
-from knee.design import runs
-from knee.diagnose import diagnose
-from knee.hosts.local import LocalHost
+from knee import report, spec
+from knee.data import Dataset, RunFolder
+from knee.lab import run
+from knee.lab.deployment import Progress
+from knee.lab.design import runs
+from knee.lab.hosts.local import LocalHost
+from knee.verdict.connections import connection_pools
+from knee.verdict.diagnose import diagnose
 
 EXPERIMENT = """\
 [experiment]
@@ -63,7 +64,7 @@ class OfItself(Dataset):
 def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
     memory_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int, bottleneck: str, waits: bool
 ) -> None:
-    monkeypatch.setattr("knee.schema.indexes", lambda _: [SLOW])
+    monkeypatch.setattr("knee.lab.schema.indexes", lambda _: [SLOW])
     text = EXPERIMENT.format(connections=connections)
     experiment = spec.parse(text, "connections.toml")
     folder = RunFolder.create(memory_path, "connections", text)

@@ -17,11 +17,12 @@ import pytest
 from credentials import Watch
 from systems import free_port, wait_until
 
-from knee import commands_queue, programs, report, schema
-from knee.commands_queue import Cluster
-from knee.dataset import Dataset
-from knee.hosts.local import LocalHost
-from knee.scratch import scratch
+from knee import report
+from knee.data import Dataset
+from knee.lab import commands_queue, programs, schema
+from knee.lab.commands_queue import Cluster
+from knee.lab.hosts.local import LocalHost
+from knee.lab.scratch import scratch
 from knee.spec import Store
 
 REPOSITORY = Path(__file__).resolve().parents[2]

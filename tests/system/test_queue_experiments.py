@@ -7,11 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from knee import pgbench, run, spec
-from knee.dataset import Dataset, RunFolder
-from knee.deployment import Progress
-from knee.design import runs
-from knee.hosts.local import LocalHost
+from knee import spec
+from knee.data import Dataset, RunFolder
+from knee.lab import pgbench, run
+from knee.lab.deployment import Progress
+from knee.lab.design import runs
+from knee.lab.hosts.local import LocalHost
 from knee.spec import Configuration
 from knee.spec.tables import LOOPS
 

@@ -13,15 +13,16 @@ import psutil
 import pytest
 from credentials import Watch
 
-from knee import programs, spec
-from knee.connections import connection_pools
-from knee.dataset import Dataset, RunFolder
-from knee.deployment import Progress
-from knee.design import runs
-from knee.hosts.local import LocalHost
+from knee import spec
+from knee.data import Dataset, RunFolder
+from knee.lab import programs
+from knee.lab.deployment import Progress
+from knee.lab.design import runs
+from knee.lab.hosts.local import LocalHost
+from knee.lab.pgbench import OPERATION
+from knee.lab.run import Lab
 from knee.laws import TOLERANCE, laws_of_run
-from knee.pgbench import OPERATION
-from knee.run import Lab
+from knee.verdict.connections import connection_pools
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0

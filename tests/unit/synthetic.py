@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from knee import dataset as tables
-from knee.dataset import Dataset
-from knee.hdr import Histogram, bucket_of
+from knee import data as tables
+from knee.data import Dataset
+from knee.data.hdr import Histogram, bucket_of
+from knee.data.trim import trim
 from knee.spec import parse
-from knee.trim import trim
 
 START = 1_700_000_000
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from synthetic import open_loop
 
-from knee.arrivals import Arrivals, arrivals
-from knee.observations import observations
+from knee.data.observations import observations
+from knee.verdict.arrivals import Arrivals, arrivals
 
 
 def line(

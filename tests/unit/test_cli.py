@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from systems import wait_until
 
-from knee import cli, spec
-from knee.dataset import Outcome, RunFolder
-from knee.design import runs
+from knee import spec
+from knee.cli import commands as cli
+from knee.data import Outcome, RunFolder
+from knee.lab.design import runs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICKSTART = str(REPOSITORY / "experiments" / "quickstart.toml")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from knee.clusters import Clusters, find_clusters
-from knee.hdr import Histogram, bucket_of
+from knee.data.hdr import Histogram, bucket_of
+from knee.verdict.clusters import Clusters, find_clusters
 
 
 @pytest.fixture

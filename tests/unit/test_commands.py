@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from knee import commands, spec
+from knee import spec
 from knee.errors import ProgramError
-from knee.programs import find
+from knee.lab import commands
+from knee.lab.programs import find
 
 TEXT = """\
 [experiment]

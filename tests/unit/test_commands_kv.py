@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from knee import commands, spec
-from knee.scratch import Scratch
+from knee import spec
+from knee.lab import commands
+from knee.lab.scratch import Scratch
 
 TEXT = """\
 [experiment]

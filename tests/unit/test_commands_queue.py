@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from knee import commands_queue, spec
-from knee.commands_queue import Cluster
-from knee.scratch import Scratch
+from knee import spec
+from knee.lab import commands_queue
+from knee.lab.commands_queue import Cluster
+from knee.lab.scratch import Scratch
 from knee.spec import Store
 
 TEXT = """\

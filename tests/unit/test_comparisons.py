@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knee.comparisons import noise, shares_apart
-from knee.intervals import Floats, Interval
+from knee.stats.comparisons import noise, shares_apart
+from knee.stats.intervals import Floats, Interval
 
 _DRAWN = 200
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import pytest
 
-from knee.hosts import cpu_share
-from knee.hosts.cpu_share import CpuShare, shares_cpus
+from knee.lab.hosts import cpu_share
+from knee.lab.hosts.cpu_share import CpuShare, shares_cpus
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import specs
 from specs import changed
 
 from knee import spec
-from knee.dataset import POINTS, TABLES, Dataset, Outcome, RunFolder, writing
-from knee.dataset.columns import factor_type
-from knee.dataset.lines import Rows, add_window
-from knee.design import Run, runs
+from knee.data import POINTS, TABLES, Dataset, Outcome, RunFolder, writing
+from knee.data.columns import factor_type
+from knee.data.lines import Rows, add_window
 from knee.errors import DatasetError, StorageError
+from knee.lab.design import Run, runs
 
 EXPERIMENT = """\
 [experiment]

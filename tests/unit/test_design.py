@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knee import spec
-from knee.design import runs
+from knee.lab.design import runs
 
 TEXT = """\
 [experiment]

@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 from synthetic import System, closed_system, elsewhere, open_loop, pooled, repairman, synthetic_dataset
 
-from knee.asymptotes import Knee, find_knee
-from knee.bottleneck import cpu_shares, find_bottleneck_at_rate, utilizations
-from knee.dataset import Dataset
-from knee.diagnose import VERDICTS_MAX, Diagnosis, Verdict, _with_demands, diagnose, law_lines, render_text
-from knee.measurements import parse
-from knee.observations import observations
+from knee.data import Dataset
+from knee.data.csv import parse
+from knee.data.observations import observations
+from knee.verdict.bottleneck import cpu_shares, find_bottleneck_at_rate, utilizations
+from knee.verdict.diagnose import VERDICTS_MAX, Diagnosis, Verdict, _with_demands, diagnose, law_lines, render_text
+from knee.verdict.knee import Knee, find_knee
 
 LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
 

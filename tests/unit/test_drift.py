@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.dataset import Dataset
-from knee.drift import Drift, change_intervals, drifts, whether_it_stays
-from knee.intervals import LEVEL, Interval
+from knee.data import Dataset
+from knee.stats.intervals import LEVEL, Interval
+from knee.verdict.drift import Drift, change_intervals, drifts, whether_it_stays
 
 NAMES = {0: "2 clients", 1: "8 clients"}
 

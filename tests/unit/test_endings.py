@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from knee.endings import Ending
 from knee.errors import DatasetError, KneeError, ProcessError, StorageError, UnendedError
+from knee.lab.endings import Ending
 
 
 class ParsedError(KneeError):

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from knee.data.csv import read, read_effects
 from knee.factorial import Analysis, analyse_model, audit_effects, change, design_of, lenth_margins, predict
 from knee.factorial.transform import effects, responses, term_of
-from knee.measurements import read, read_effects
 
 DATA = Path(__file__).parent.parent / "data"
 

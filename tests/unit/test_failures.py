@@ -8,12 +8,12 @@ import pytest
 from synthetic import System, synthetic_dataset
 from versioned import versioned_dataset
 
-from knee.dataset import Dataset
-from knee.distributions import merged
-from knee.failures import percent, requests, what_failed
-from knee.hdr import Histogram
-from knee.observed import observed_run
+from knee.data import Dataset
+from knee.data.hdr import Histogram
+from knee.data.source import observed_run
 from knee.report.page import html
+from knee.verdict.distributions import merged
+from knee.verdict.failures import percent, requests, what_failed
 
 
 def failing(dataset: Dataset, **shares: float) -> Dataset:

@@ -11,7 +11,7 @@ import pytest
 from loops import SLOTS, fitted, table
 from synthetic import System, elsewhere, pooled, synthetic_dataset
 
-from knee import measurements
+from knee.data import csv as measurements
 from knee.errors import FitError
 from knee.fit import (
     FittedSystem,
@@ -29,9 +29,9 @@ from knee.fit import (
 )
 from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1, OpenMMm, ScalabilityLaw
 from knee.fit.text import forecast_lines, quantity_between
-from knee.intervals import Floats, Interval
 from knee.laws.tables import stations
 from knee.queueing import solve_closed
+from knee.stats.intervals import Floats, Interval
 
 TRUE: tuple[tuple[Model, tuple[float, ...]], ...] = (
     (OpenMM1(), (4.0, 0.5)),

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from synthetic import System, pooled
 
-from knee import measurements
-from knee.dataset import Dataset
+from knee.data import Dataset
+from knee.data import csv as measurements
+from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit import Scenario, fit_systems, outlooks, render_text, stage_demands
 from knee.fit.curve import curve_of
 from knee.fit.stages import Stage
-from knee.observations import observations
 from knee.queueing import Delay, LoadDependent, Network, Queue, solve_closed
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)

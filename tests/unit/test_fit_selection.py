@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from knee import measurements
+from knee.data import csv as measurements
 from knee.fit import Curve, Model, candidates, curve_of, fit_model, select
 from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from knee import measurements
+from knee.data import csv as measurements
 from knee.fit import Curve, Selection, curve_of, select
 
 DATA = Path(__file__).parents[1] / "data"

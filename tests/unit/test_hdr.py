@@ -10,7 +10,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knee.hdr import Histogram, HistogramError, bucket_of
+from knee.data.hdr import Histogram, HistogramError, bucket_of
 
 HIGHEST = 60_000_000_000
 VALUES = st.lists(st.integers(0, 5_000) | st.integers(0, HIGHEST), min_size=1, max_size=200)

@@ -19,11 +19,11 @@ import psutil
 import pytest
 from systems import is_gone, wait_until
 
-from knee import commands
-from knee.commands import Command
 from knee.errors import ProcessError, StorageError, UnendedError
-from knee.hosts.local import LocalHost, LocalProcess, _began_ticks, _writing
-from knee.hosts.ports import Ports, leasable
+from knee.lab import commands
+from knee.lab.commands import Command
+from knee.lab.hosts.local import LocalHost, LocalProcess, _began_ticks, _writing
+from knee.lab.hosts.ports import Ports, leasable
 from knee.spec import Store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -132,9 +132,9 @@ def python(program: str, *arguments: str) -> str:
 _LIMITED = """
 import resource, sys
 from pathlib import Path
-from knee.commands import Command
+from knee.lab.commands import Command
 from knee.errors import StorageError
-from knee.hosts.local import LocalHost
+from knee.lab.hosts.local import LocalHost
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 folder = Path(sys.argv[1])
 process = LocalHost().start(
@@ -176,15 +176,15 @@ def test_leased_ports_are_before_those_the_system_chooses_from(
     told: str, first_chosen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "range").write_text(told)
-    monkeypatch.setattr("knee.hosts.ports._RANGE", tmp_path / "range")
+    monkeypatch.setattr("knee.lab.hosts.ports._RANGE", tmp_path / "range")
     assert leasable() == range(10_000, first_chosen)
 
 
 def test_a_port_that_was_given_back_can_be_had_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # By these names nobody else leases any.
     two = range(1_000_000 + 2 * os.getpid(), 1_000_002 + 2 * os.getpid())
-    monkeypatch.setattr("knee.hosts.ports.leasable", lambda: two)
-    monkeypatch.setattr("knee.hosts.ports._is_free", lambda _: True)
+    monkeypatch.setattr("knee.lab.hosts.ports.leasable", lambda: two)
+    monkeypatch.setattr("knee.lab.hosts.ports._is_free", lambda _: True)
     ours, others = Ports(), Ports()
     given_back, kept = ours.lease(), others.lease()
     with pytest.raises(OSError, match=r"every port from .* is in use"):
@@ -251,7 +251,7 @@ def test_a_process_that_has_ended_is_not_waited_for_while_what_it_started_can_pr
     wait_until(lambda: bool(started.messages), "it has told whom it leaves", 60)
     (left,) = (message["left"] for message in started.messages)
     try:
-        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
+        monkeypatch.setattr("knee.lab.hosts.local._PRINTED_S", 0)
         with pytest.raises(
             ProcessError,
             match="shell ended, but not all of what it printed could be written down within 0 s: "
@@ -275,8 +275,8 @@ def test_whoever_can_still_print_takes_nobody_elses_grace_and_is_waited_for_once
     (left,) = (message["left"] for message in started.messages if message["left"])
     try:
         with monkeypatch.context() as patched:
-            patched.setattr("knee.hosts.local._KILLED_S", 0)
-            patched.setattr("knee.hosts.local._PRINTED_S", 0)
+            patched.setattr("knee.lab.hosts.local._KILLED_S", 0)
+            patched.setattr("knee.lab.hosts.local._PRINTED_S", 0)
             patched.setattr(psutil.Process, "kill", lambda _: None)
             # Nothing can be measured beside it.
             with pytest.raises(UnendedError) as ended:
@@ -309,8 +309,8 @@ def test_whom_one_leaves_and_nobody_can_end_is_no_reason_to_tell_the_same_of_oth
 
     try:
         with monkeypatch.context() as patched:
-            patched.setattr("knee.hosts.local._KILLED_S", 0)
-            patched.setattr("knee.hosts.local._PRINTED_S", 0)
+            patched.setattr("knee.lab.hosts.local._KILLED_S", 0)
+            patched.setattr("knee.lab.hosts.local._PRINTED_S", 0)
             patched.setattr(LocalProcess, "wait_ended", lambda process, _: process._popen.wait(60))
             patched.setattr(psutil.Process, "kill", kill_others)
             with pytest.raises(UnendedError) as ended:
@@ -332,7 +332,7 @@ def test_a_disk_that_stalls_is_nobody_who_goes_on(
     process = started.shell("echo '{}'")
     try:
         assert process.wait_ended(timeout_s=60) == 0
-        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
+        monkeypatch.setattr("knee.lab.hosts.local._PRINTED_S", 0)
         with pytest.raises(ProcessError, match=r"within 0 s: the disk below .* stalls") as ended:
             host.close(grace_s=0)
         assert not isinstance(ended.value, UnendedError)
@@ -348,8 +348,8 @@ def test_who_can_print_and_is_not_seen_goes_on(
     try:
         assert process.wait_ended(timeout_s=60) == 0
         # As of another user's.
-        monkeypatch.setattr("knee.hosts.local._writing", lambda *_: ())
-        monkeypatch.setattr("knee.hosts.local._PRINTED_S", 0)
+        monkeypatch.setattr("knee.lab.hosts.local._writing", lambda *_: ())
+        monkeypatch.setattr("knee.lab.hosts.local._PRINTED_S", 0)
         with pytest.raises(UnendedError, match="within 0 s: somebody whom the lab cannot see"):
             host.close(grace_s=0)
     finally:
@@ -450,8 +450,8 @@ def test_memcached_is_ready_when_it_answers_and_stops_when_told(host: LocalHost,
 _CHILD_OF_A_LAB = """
 import sys, time
 from pathlib import Path
-from knee import commands
-from knee.hosts.local import LocalHost
+from knee.lab import commands
+from knee.lab.hosts.local import LocalHost
 from knee.spec import Store
 host, folder = LocalHost(), Path(sys.argv[1])
 process = host.start(

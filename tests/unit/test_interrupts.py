@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from knee import interrupts
-from knee.endings import Ending
 from knee.errors import StorageError
-from knee.interrupts import interruptible, interruptible_anew, interrupts_deferred
+from knee.lab import interrupts
+from knee.lab.endings import Ending
+from knee.lab.interrupts import interruptible, interruptible_anew, interrupts_deferred
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from knee.intervals import (
+from knee.stats.intervals import (
     Interval,
     above_zero,
     between,

@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.bottleneck import utilizations
-from knee.dataset import Dataset
-from knee.intervals import Interval
+from knee.data import Dataset
+from knee.data.observations import observations
 from knee.laws import check_laws, judge, laws_of_run, render_text
 from knee.laws.tables import stations
-from knee.observations import observations
+from knee.stats.intervals import Interval
+from knee.verdict.bottleneck import utilizations
 
 CLIENTS = (4, 16, 64)
 

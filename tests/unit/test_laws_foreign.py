@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from knee.data.csv import parse, read
 from knee.errors import MeasurementsError
 from knee.laws import LawReport, laws_of_measurements, render_text
-from knee.measurements import parse, read
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from specs import MESSAGES, read
 
-from knee import dataset as tables
-from knee.dataset import Dataset
-from knee.diagnose import law_lines
+from knee import data as tables
+from knee.data import Dataset
 from knee.laws import LawReport, laws_of_run
 from knee.laws.tables import request_types
+from knee.verdict.diagnose import law_lines
 
 ROUNDS_PER_S = 1000
 RESPONSE_MS = {"send": 8, "list_queues": 2, "read_all": 6, "remove": 4}

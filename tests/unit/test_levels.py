@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import pytest
 
-from knee.levels import levels
+from knee.verdict.levels import levels
 
 
 def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms: float | None = 0.0) -> pl.DataFrame:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from synthetic import System, synthetic_dataset
 
+from knee.data.csv import ROWS_MAX, configuration, of_run, parse, read, read_effects
 from knee.errors import MeasurementsError
 from knee.factorial import analyse
 from knee.laws import check_laws
-from knee.measurements import ROWS_MAX, configuration, of_run, parse, read, read_effects
 
 NO_CSV = (
     "does not look like a CSV with a header: expected the names of its columns in the first line, separated by commas, "
@@ -296,7 +296,7 @@ def test_a_missing_response_is_kept_as_missing() -> None:
 
 
 def test_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knee.measurements.ROWS_MAX", 2)
+    monkeypatch.setattr("knee.data.csv.ROWS_MAX", 2)
     assert ROWS_MAX >= 1_000_000
     with pytest.raises(MeasurementsError, match="more than 2 rows"):
         parse("servers,throughput\n1,1\n2,1\n3,1\n", "x")

@@ -10,16 +10,16 @@ import pytest
 from synthetic import System, synthetic_dataset
 from versioned import EXPERIMENT, SECONDS, throughput, versioned_dataset
 
-from knee.comparisons import scattered_mean
-from knee.dataset import Dataset
-from knee.diagnose import diagnose
-from knee.distributions import merged
-from knee.intervals import mean_interval
-from knee.observations import observations
-from knee.operations import Operation, apart_from_mix, beside_others, operations, together_or_alone
+from knee.data import Dataset
+from knee.data.observations import observations
 from knee.report.operations import section
 from knee.report.sheet import Sheet
 from knee.spec import parse
+from knee.stats.comparisons import scattered_mean
+from knee.stats.intervals import mean_interval
+from knee.verdict.diagnose import diagnose
+from knee.verdict.distributions import merged
+from knee.verdict.operations import Operation, apart_from_mix, beside_others, operations, together_or_alone
 
 PUTS = (pl.col("role") == "load") & (pl.col("op") == "put")
 

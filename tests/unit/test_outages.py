@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.dataset import Dataset
+from knee.data import Dataset
+from knee.data.observations import observations
 from knee.laws import laws_of_run
 from knee.laws.causes import likely_causes, traces
-from knee.observations import observations
-from knee.outages import connections, outage_warnings, outages
+from knee.verdict.outages import connections, outage_warnings, outages
 
 ON_LOAD = pl.col("role") == "load"
 

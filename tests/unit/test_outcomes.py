@@ -7,9 +7,9 @@ import pytest
 from synthetic import System, synthetic_dataset
 from versioned import OUTCOMES, versioned_dataset
 
-from knee.distributions import Merged, merged
-from knee.hdr import Histogram, bucket_of
-from knee.outcomes import (
+from knee.data.hdr import Histogram, bucket_of
+from knee.verdict.distributions import Merged, merged
+from knee.verdict.outcomes import (
     Outcome,
     clusters,
     distribution,

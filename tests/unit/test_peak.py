@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from knee.peak import Peak, peak
+from knee.verdict.peak import Peak, peak
 
 Samples = Mapping[tuple[int, int], Sequence[float]]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from knee import spec
+from knee.data.hdr import Histogram
 from knee.errors import ProcessError
-from knee.hdr import Histogram
-from knee.pgbench import LIST, OPERATION, READ, REMOVE, SEND, SESSION, Script, lines, preparation, scripts
+from knee.lab.pgbench import LIST, OPERATION, READ, REMOVE, SEND, SESSION, Script, lines, preparation, scripts
 from knee.spec import Workload
 
 ONE = (Script(OPERATION, 1, ""),)

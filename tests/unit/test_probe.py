@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from systems import wait_until
 
-from knee.dataset import PROBES
-from knee.probe import Probe, Sample
+from knee.data import PROBES
+from knee.lab.probe import Probe, Sample
 
 PATIENCE_S = 60.0
 _BUSY = "import time\nwhile True: time.thread_time()"

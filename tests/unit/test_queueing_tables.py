@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knee.measurements import read
+from knee.data.csv import read
 from knee.queueing import MM1, MMm, Network, Queue, solve_closed
 from knee.queueing.errors import UnstableError
 

@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 from synthetic import System, closed_system, elsewhere, open_loop, synthetic_dataset
 
-from knee import measurements
-from knee.diagnose import diagnose
-from knee.distributions import densities, merged, percentiles
-from knee.hdr import Histogram
+from knee.data import csv as measurements
+from knee.data.hdr import Histogram
 from knee.report import is_report, write
 from knee.report.charts.vega import Axis
 from knee.report.page import html
+from knee.verdict.diagnose import diagnose
+from knee.verdict.distributions import densities, merged, percentiles
 
 LEVELS = (4, 16, 24, 48)
 FEW = (8, 16)

@@ -12,8 +12,8 @@ import pytest
 from synthetic import System, synthetic_dataset
 from versioned import SECONDS, versioned_dataset
 
-from knee.diagnose import diagnose
 from knee.report.page import html
+from knee.verdict.diagnose import diagnose
 
 
 def charts(page: str) -> dict[str, Any]:

@@ -18,17 +18,18 @@ import pytest
 import typer
 from rich.console import Console
 
-from knee import cli, spec
-from knee.commands import Command
-from knee.dataset import Dataset, Outcome, RunFolder
-from knee.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, hints, populating_s
-from knee.design import Run, runs
+from knee import spec
+from knee.cli import commands as cli
+from knee.data import Dataset, Outcome, RunFolder
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError, UnendedError
-from knee.hosts import OnLine
-from knee.hosts.local import LocalHost, LocalProcess
-from knee.interrupts import interrupts_deferred
-from knee.progress import LiveProgress, PlainProgress, duration, name_of
-from knee.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
+from knee.lab.commands import Command
+from knee.lab.deployment import Deployment, LateStartError, Progress, QueueDeployment, Throughput, hints, populating_s
+from knee.lab.design import Run, runs
+from knee.lab.hosts import OnLine
+from knee.lab.hosts.local import LocalHost, LocalProcess
+from knee.lab.interrupts import interrupts_deferred
+from knee.lab.progress import LiveProgress, PlainProgress, duration, name_of
+from knee.lab.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
 
 TEXT = """\
 [experiment]
@@ -115,7 +116,7 @@ def test_a_database_without_its_programs_is_told_with_the_package_that_has_them(
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("knee.programs._POSTGRESQL", tmp_path / "postgresql")
+    monkeypatch.setattr("knee.lab.programs._POSTGRESQL", tmp_path / "postgresql")
     assert {"knee-queue", "initdb", "postgres"} <= set(check_programs(spec.parse(DATABASE, "x.toml")))
     asked_by_pgbench = DATABASE.replace("load = {", 'load = { kind = "pgbench",').replace(
         "middleware = { workers = 1 }", ""
@@ -316,7 +317,7 @@ def test_clients_that_were_late_are_given_what_they_took(
                 raise LateStartError(took_s)
             return Outcome("done", start_unix_s=1_700_000_000)
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: SlowlyConnected)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: SlowlyConnected)
     experiment = spec.parse(TEXT, "x.toml")
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
@@ -335,7 +336,7 @@ def test_what_was_left_is_told_beside_why_the_run_failed(tmp_path: Path, monkeyp
         def clear(self) -> str | None:
             return "something may be left"
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Leaving)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Leaving)
     experiment = spec.parse(TEXT, "x.toml")
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
@@ -362,7 +363,7 @@ def test_who_interrupts_what_cannot_be_removed_is_told_that_it_is_left(
             os.kill(os.getpid(), signal.SIGINT)
             return "something may be left"
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Interrupted)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Interrupted)
     experiment = spec.parse(TEXT, "x.toml")
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
@@ -415,8 +416,8 @@ def test_two_signals_at_once_spare_no_process_and_nothing_that_was_made(
             return super().measure(lead_s, progress)  # type: ignore[no-any-return]
 
     # Nor where they are not taken for one, as on a machine that takes long from one step to the next.
-    monkeypatch.setattr("knee.interrupts._TOGETHER_S", together_s)
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Interrupted)
+    monkeypatch.setattr("knee.lab.interrupts._TOGETHER_S", together_s)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Interrupted)
     experiment = spec.parse(TEXT, "x.toml")
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
@@ -504,7 +505,7 @@ def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: BaseExcep
             interrupting.counts = False
             reasons.append(outcome.reason)
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Measuring)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Measuring)
     experiment = spec.parse(TEXT, "x.toml")
     lab = Lab(experiment, 1, Folder(path), host, Progress())
     told = None
@@ -547,9 +548,9 @@ def interrupted_again(folder: Path, monkeypatch: pytest.MonkeyPatch, calls: int)
     tell = cli._tell_end
     with monkeypatch.context() as patched:
         patched.setattr(cli, "_tell_end", tell_end)
-        patched.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
+        patched.setattr("knee.lab.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
         # However long it takes from the one to the other.
-        patched.setattr("knee.interrupts._TOGETHER_S", 0)
+        patched.setattr("knee.lab.interrupts._TOGETHER_S", 0)
         with interrupting, pytest.raises((typer.Exit, KeyboardInterrupt)):
             cli._measure(experiment, Folder(folder), {"seed": 1, "commands": {}}, LocalHost())
     return interrupting.left <= 0
@@ -576,7 +577,7 @@ def test_of_a_fault_beside_an_interrupt_it_is_told_where_it_was(
             assert not is_fault
             return super().clear()  # type: ignore[no-any-return]
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Interrupted)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Interrupted)
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
     with pytest.raises(typer.Exit) as ended:
@@ -665,8 +666,8 @@ def test_why_it_ended_is_told_to_whoever_may_read_no_more(tmp_path: Path, monkey
             goes_on = True
             return 0
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
-    monkeypatch.setattr("knee.interrupts._TOGETHER_S", 0)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
+    monkeypatch.setattr("knee.lab.interrupts._TOGETHER_S", 0)
     monkeypatch.setattr(sys, "stderr", Full())
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
@@ -685,7 +686,7 @@ def test_it_ends_alike_where_nobody_reads_why(
         def write(self, _text: str) -> int:
             raise BrokenPipeError
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ended_by))
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: leaving(ended_by))
     monkeypatch.setattr(sys, "stderr", Closed())
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
@@ -745,7 +746,7 @@ def test_what_was_left_is_told_where_the_run_cannot_be_recorded_either(
                 os.kill(os.getpid(), signal.SIGINT)
             raise StorageError("it is full")
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ended_by))
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: leaving(ended_by))
     experiment = spec.parse(TEXT, "x.toml")
     folder = Full(RunFolder.create(tmp_path, "x", TEXT).path)
     folder.write_manifest({})
@@ -759,7 +760,7 @@ def test_a_run_that_fails_and_cannot_be_recorded_ends_the_lab(tmp_path: Path, mo
         def record(self, run: Run, spec: spec.Spec, outcome: Outcome) -> None:
             raise DatasetError("it is none of ours")
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
     experiment = spec.parse(TEXT, "x.toml")
     lab = Lab(experiment, 1, Unreadable(tmp_path), LocalHost(), Progress())
     with pytest.raises(ProcessError, match=r"^it ended; something may be left; it is none of ours$"):
@@ -771,7 +772,7 @@ def test_beside_a_process_that_goes_on_no_other_run_is_made(tmp_path: Path, monk
         def close(self, grace_s: float) -> None:
             raise UnendedError("it goes on")
 
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
     experiment = spec.parse(TEXT, "x.toml")
     folder = RunFolder.create(tmp_path, "x", TEXT)
     folder.write_manifest({})
@@ -792,11 +793,11 @@ def test_what_was_left_is_told_where_the_manifest_cannot_be_written_either(
     folder = RunFolder.create(tmp_path, "x", TEXT)
     said = StringIO()
     lab = Lab(experiment, 1, folder, LocalHost(), PlainProgress(Console(file=said), experiment.measure))
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: leaving(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt) as ended:
         lab.make(runs(experiment, seed=1)[:1], is_full)
     assert ended.value.args == ("something may be left", "it is full")
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: leaving(ProcessError("it ended")))
     with pytest.raises(StorageError, match=r"^it is full$"):
         lab.make(runs(experiment, seed=1)[:1], is_full)
     assert "failed: it ended; something may be left" in said.getvalue()
@@ -816,7 +817,7 @@ def claiming(folder: Path, monkeypatch: pytest.MonkeyPatch, psql: str) -> tuple[
     (folder / "psql").write_text(f"#!/bin/sh\n{psql}\n")
     (folder / "psql").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Claiming)
     run_folder = RunFolder.create(folder, "x", DATABASE)
     run_folder.write_manifest({})
     return spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]}), run_folder
@@ -905,7 +906,7 @@ def test_what_was_removed_elsewhere_is_not_told_to_be_left_whatever_fails_after_
     (tmp_path / "psql").write_text("#!/bin/sh\n")
     (tmp_path / "psql").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr("knee.run.deployment_of", lambda _: Claiming)
+    monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Claiming)
     monkeypatch.setattr(LocalProcess, "wait_printed", stalls)
     experiment = spec.parse(DATABASE, "x.toml", {"store.address": ["h:5432"]})
     folder = RunFolder.create(tmp_path, "x", DATABASE)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from knee import spec
-from knee.dataset import RunFolder
+from knee.data import RunFolder
 from knee.errors import DatasetError, StorageError
-from knee.hosts.local import LocalHost
-from knee.interrupts import interruptible, interrupts_deferred
-from knee.run import new_manifest
-from knee.scratch import keeps_data, needs_scratch, scratch
+from knee.lab.hosts.local import LocalHost
+from knee.lab.interrupts import interruptible, interrupts_deferred
+from knee.lab.run import new_manifest
+from knee.lab.scratch import keeps_data, needs_scratch, scratch
 
 TEXT = """\
 [experiment]
@@ -71,7 +71,7 @@ def test_what_ends_a_lab_is_told_also_where_its_room_cannot_be_removed(
     def rmtree(path: Path) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-    monkeypatch.setattr("knee.scratch.shutil.rmtree", rmtree)
+    monkeypatch.setattr("knee.lab.scratch.shutil.rmtree", rmtree)
     with pytest.raises(told) as ended, scratch(tmp_path / "room"):
         raise ended_by
     said = "; ".join(map(str, ended.value.args))
@@ -120,7 +120,7 @@ def test_nobody_goes_on_with_a_run_while_what_it_left_is_removed(
         removed.append(path)
         assert beginning.remove_abandoned_scratch() == []
 
-    monkeypatch.setattr("knee.dataset.recording.shutil.rmtree", rmtree)
+    monkeypatch.setattr("knee.data.recording.shutil.rmtree", rmtree)
     for folder in (beginning, mine):
         folder.lock()
     assert mine.remove_abandoned_scratch() == []
@@ -144,7 +144,7 @@ def test_what_cannot_be_removed_of_others_stops_nobody(
         raise OSError(number, os.strerror(number), path)
 
     killed, mine = left_by_killed_labs(tmp_path, 2)
-    monkeypatch.setattr("knee.dataset.recording.shutil.rmtree", rmtree)
+    monkeypatch.setattr("knee.data.recording.shutil.rmtree", rmtree)
     mine.lock()
     notes = mine.remove_abandoned_scratch()
     assert [note.rpartition(": ")[2] for note in notes] == told

@@ -6,7 +6,7 @@ import pytest
 from specs import MESSAGES, changed, problems, read
 
 from knee.errors import SpecError
-from knee.scratch import keeps_data
+from knee.lab.scratch import keeps_data
 
 
 def reasons(*overrides: str, text: str = MESSAGES) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from synthetic import System, synthetic_dataset
 from versioned import OUTCOMES, SECONDS, versioned_dataset
 
-from knee.timeline import load_per_second, operations_per_second, what_the_log_took
+from knee.verdict.timeline import load_per_second, operations_per_second, what_the_log_took
 
 
 @pytest.mark.parametrize(

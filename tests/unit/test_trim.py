@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.trim import mser5, steady_state, steady_state_warnings, trim
+from knee.data.trim import mser5, steady_state, steady_state_warnings, trim
 
 RUN = {"point": 0, "repetition": 1, "status": "done", "seconds": 10, "warmup_s": 2, "cooldown_s": 3}
 

@@ -9,10 +9,10 @@ import pytest
 from synthetic import System, synthetic_dataset
 from versioned import throughput, versioned_dataset
 
-from knee.asymptotes import find_knee
+from knee.data.observations import observations
 from knee.laws import laws_of_run
-from knee.observations import observations
-from knee.views import throughput_views, views, why_they_differ
+from knee.verdict.knee import find_knee
+from knee.verdict.views import throughput_views, views, why_they_differ
 
 CLIENTS = (1, 2, 4, 8)
 

@@ -3,7 +3,7 @@
 //! A port that the system chose and that was let go of again may be chosen again at once: for
 //! another test's server, or as a client's own end of a connection. So these are below the ports
 //! that the system chooses from, and each is leased to the process that asked for it, by a name that
-//! no other process can bind and that goes with this one. `python/knee/hosts/ports.py` does the same.
+//! no other process can bind and that goes with this one. `python/knee/lab/hosts/ports.py` does the same.
 
 #![cfg(target_os = "linux")]
 

@@ -22,7 +22,7 @@ from knee.factorial.lenth import CONTRASTS_MIN, Lenth, lenth_margins
 from knee.factorial.noise import Model, Noise, in_unit
 from knee.factorial.residuals import Residuals
 from knee.factorial.transform import Floats, term_name, term_of
-from knee.intervals import LEVEL, Interval
+from knee.stats.intervals import LEVEL, Interval
 
 _ROUNDING = 1e-14
 """Effects smaller than this share of the observations' range are rounding, even without any noise."""

@@ -14,7 +14,7 @@ from scipy import stats
 from knee.factorial.design import Design
 from knee.factorial.noise import confidence
 from knee.factorial.transform import Floats
-from knee.intervals import LEVEL, counted
+from knee.stats.intervals import LEVEL, counted
 
 LAMBDA_MAX = 3.0
 _STEPS = 601

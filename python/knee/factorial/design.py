@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from knee import repeating
+from knee.data.csv import ROUNDING, columns_in_words
 from knee.errors import DesignError
 from knee.factorial import fraction as fractions
 from knee.factorial.fraction import Fraction
 from knee.factorial.transform import LETTERS, Floats
-from knee.measurements import ROUNDING, columns_in_words
+from knee.spec import repeating
 
 Level = int | float | str | bool
 """One value of a factor."""

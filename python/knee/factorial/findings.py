@@ -12,7 +12,7 @@ from knee.factorial.box_cox import BoxCox, box_cox
 from knee.factorial.design import design_of
 from knee.factorial.noise import Model
 from knee.factorial.text import sentences
-from knee.intervals import LEVEL
+from knee.stats.intervals import LEVEL
 
 RATIO_MIN = 3.0
 """Largest over smallest response below which the logarithm is so nearly a line that both models say the same."""

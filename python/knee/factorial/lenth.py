@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from knee.intervals import LEVEL
+from knee.stats.intervals import LEVEL
 
 CONTRASTS_MIN = 7
 """Fewer effects than 2^3 has leave the pseudo standard error less than two and a half degrees of freedom."""

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from knee.intervals import Interval
+from knee.stats.intervals import Interval
 
 Model = Literal["additive", "multiplicative"]
 """Effects add up to the response, or to its natural logarithm."""

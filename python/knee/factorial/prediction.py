@@ -13,7 +13,7 @@ from knee.factorial.analysis import Analysis, Cell
 from knee.factorial.design import Design, Level
 from knee.factorial.noise import Noise, in_unit
 from knee.factorial.transform import Floats, term_of
-from knee.intervals import Interval
+from knee.stats.intervals import Interval
 
 
 def predict(

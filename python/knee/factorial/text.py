@@ -12,7 +12,7 @@ from knee.factorial.fraction import defining_relation, roman
 from knee.factorial.noise import confidence
 from knee.factorial.prediction import Change, change
 from knee.factorial.residuals import Question, p_value
-from knee.intervals import Interval, counted, number, quantity
+from knee.stats.intervals import Interval, counted, number, quantity
 
 if TYPE_CHECKING:
     from knee.factorial.findings import Findings

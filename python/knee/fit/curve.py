@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from knee.errors import FitError
-from knee.intervals import Floats
 from knee.queueing import POPULATION_MAX
+from knee.stats.intervals import Floats
 
 CLIENTS_MIN = 3
 """Client counts below which none lies between two others, to be left out and predicted from them."""
@@ -120,7 +120,7 @@ class Curve:
 
 
 def curve_of(rows: pl.DataFrame) -> Curve:
-    """The rows of one configuration (:mod:`knee.observations`, or a table of somebody else's) as a curve.
+    """The rows of one configuration (:mod:`knee.data.observations`, or a table of somebody else's) as a curve.
 
     Raises
     ------

@@ -13,8 +13,8 @@ from functools import cache
 import numpy as np
 
 from knee.fit.curve import Curve
-from knee.intervals import Floats
 from knee.queueing import Delay, LoadDependent, Network, Queue, erlang_c, solve_closed
+from knee.stats.intervals import Floats
 
 _LIGHT = 1e-3
 """Milliseconds that stand for no delay at all: parameters are fitted as logarithms."""

@@ -10,8 +10,8 @@ import polars as pl
 
 from knee.errors import FitError
 from knee.fit.what_if import FittedSystem, Forecast, Scenario, configurations, fit_systems
-from knee.intervals import LEVEL, Interval, counted, mean_interval
 from knee.queueing import POPULATION_MAX
+from knee.stats.intervals import LEVEL, Interval, counted, mean_interval
 
 BEYOND = 2
 """How many times the largest measured client count a model is asked for."""

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 
 from scipy.optimize import brentq
 
-from knee import repeating
 from knee.errors import FitError
 from knee.fit.selection import Trial
 from knee.fit.what_if import FittedSystem, Scenario, as_curve, network_of
-from knee.intervals import Interval
 from knee.queueing import (
     POPULATION_MAX,
     ArgumentError,
@@ -29,6 +27,8 @@ from knee.queueing import (
     simulate,
     solve_closed,
 )
+from knee.spec import repeating
+from knee.stats.intervals import Interval
 
 QUANTILES = (0.5, 0.95, 0.99)
 

@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 
 from knee.fit.curve import Curve
 from knee.fit.models import Model
-from knee.intervals import Floats
+from knee.stats.intervals import Floats
 
 RANGE = 1e5
 """How far from its start a parameter may go, as a factor."""

@@ -12,8 +12,8 @@ from knee.errors import FitError
 from knee.fit.curve import Curve
 from knee.fit.models import Model, candidates
 from knee.fit.search import Fit, fit_model
-from knee.intervals import Floats
 from knee.queueing import QueueingError
+from knee.stats.intervals import Floats
 
 TIE = 1.25
 """How many times the best model's error a simpler one's may be: with few client counts the standard error of the

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from knee.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
+from knee.data.trim import RUN
 from knee.laws.stations import THREADS
-from knee.trim import RUN
+from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
 
 RESAMPLES = 400
 
@@ -50,12 +50,12 @@ def stage_demands(
     A network is what one side waited for longer than the other worked: R − R_middleware, and a slot's service time −
     the servers' own. A connection to a database is held for a slot's service time − the wait for one. The CPU time per
     request of net-threads and servers is the service demand law's U m / X. The intervals are bootstraps over
-    repetitions (:func:`knee.intervals.pooled_bootstrap`).
+    repetitions (:func:`knee.stats.intervals.pooled_bootstrap`).
 
     Parameters
     ----------
     rows
-        :mod:`knee.observations`, or a table of somebody else's with some of its columns.
+        :mod:`knee.data.observations`, or a table of somebody else's with some of its columns.
     stations
         :mod:`knee.laws.stations` of the same runs; without it there are no CPU times.
     """

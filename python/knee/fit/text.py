@@ -6,8 +6,8 @@ import math
 
 from knee.fit.plan import Plan
 from knee.fit.what_if import FittedSystem, Forecast
-from knee.intervals import Interval, number
 from knee.queueing import Shape
+from knee.stats.intervals import Interval, number
 
 _DIGITS = 5
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from knee import repeating
+from knee.data.csv import constant_in_words, is_open_loop, label_of
 from knee.errors import FitError
 from knee.fit.curve import (
     CONNECTIONS,
@@ -33,11 +33,11 @@ from knee.fit.models import candidates
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, select
 from knee.fit.stages import Stages, stage_demands
-from knee.intervals import LEVEL, Floats, Interval, number
 from knee.laws.foreign import ALL
-from knee.measurements import constant_in_words, is_open_loop, label_of
 from knee.queueing import POPULATION_MAX, Network
+from knee.spec import repeating
 from knee.spec.tables import factor_names, names_of_one_value
+from knee.stats.intervals import LEVEL, Floats, Interval, number
 
 RESAMPLES = 100
 
@@ -216,7 +216,7 @@ def fit_systems(
     Parameters
     ----------
     table
-        A row per observation (:mod:`knee.measurements`).
+        A row per observation (:mod:`knee.data.csv`).
     others
         Factors besides the clients.
     settings
@@ -351,7 +351,7 @@ def _is_level(asked: Setting, measured: object) -> bool:
 
 
 def _level_in_words(level: object) -> str:
-    """As :func:`knee.measurements.label_of` writes it."""
+    """As :func:`knee.data.csv.label_of` writes it."""
     return "none" if level is None else str(level)
 
 

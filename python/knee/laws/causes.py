@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from knee.intervals import counted
 from knee.laws.residual import TOLERANCE
+from knee.stats.intervals import counted
 
 MIX = "the types do not occur as often as the visits declare"
 SUM = "the types do not add up to the rows for all requests: one is missing, or was counted otherwise"

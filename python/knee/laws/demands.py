@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from knee.bottleneck import SATURATED
-from knee.intervals import LEVEL, Floats, Interval, above_zero, counted, mean_interval, product_interval
+from knee.data.csv import label_of
+from knee.data.trim import RUN
 from knee.laws.bounds import Bounds, throughput_bounds
 from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
 from knee.laws.stations import CONNECTIONS, WORKER_SLOTS
-from knee.measurements import label_of
-from knee.trim import RUN
+from knee.stats.intervals import LEVEL, Floats, Interval, above_zero, counted, mean_interval, product_interval
+from knee.verdict.bottleneck import SATURATED
 
 Level = int | float | str | bool
 
@@ -116,7 +116,7 @@ def service_demands(
     Parameters
     ----------
     observations
-        :mod:`knee.observations`, as far as it is there.
+        :mod:`knee.data.observations`, as far as it is there.
     stations
         :mod:`knee.laws.stations`.
     by

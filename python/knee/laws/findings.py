@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from knee.intervals import LEVEL
+from knee.data.csv import is_open_loop, label_of
+from knee.data.trim import RUN
 from knee.laws.demands import DemandReport, service_demands
 from knee.laws.flow import ConservationCheck, conserved
 from knee.laws.interactive import USABLE, InteractiveCheck, interactive_law
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import StationCheck, station_laws
 from knee.laws.text import sentences
-from knee.measurements import is_open_loop, label_of
-from knee.trim import RUN
+from knee.stats.intervals import LEVEL
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ def check_laws(
     Parameters
     ----------
     observations
-        A row per point and repetition (:mod:`knee.observations`, or as much of it as there is).
+        A row per point and repetition (:mod:`knee.data.observations`, or as much of it as there is).
     types, stations
         The same runs by request type (:func:`knee.laws.interactive.interactive_law`) and by station
         (:mod:`knee.laws.stations`).
     steadiness
-        What :func:`knee.trim.steady_state` found: evidence when a law is violated.
+        What :func:`knee.data.trim.steady_state` found: evidence when a law is violated.
     by
         Factors other than the clients: columns of `observations` that tell configurations apart.
     """

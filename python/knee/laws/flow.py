@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from knee.intervals import LEVEL, Interval, mean_intervals
 from knee.laws.residual import Verdict, grouped, measured_throughout
+from knee.stats.intervals import LEVEL, Interval, mean_intervals
 
 CONSERVATION_TOLERANCE = 0.005
 """Largest relative difference between what clients and the tier behind them counted over the whole run."""

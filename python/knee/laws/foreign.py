@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import polars as pl
 
+from knee.data.csv import ROUNDING, STATION_QUANTITIES, Measurements, configuration, station_column
+from knee.data.trim import RUN
 from knee.errors import MeasurementsError
-from knee.intervals import LEVEL
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import STATIONS
-from knee.measurements import ROUNDING, STATION_QUANTITIES, Measurements, configuration, station_column
-from knee.trim import RUN
+from knee.stats.intervals import LEVEL
 
 ALL = frozenset({"all", "total"})
 """Request types that stand for all requests together, in any case."""

@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from knee.intervals import LEVEL, Floats, Interval, mean_interval, mean_intervals
+from knee.data.csv import ROUNDING
+from knee.data.trim import RUN
 from knee.laws.causes import MIX, SUM, likely_causes, slower_middleware, traces
 from knee.laws.residual import (
     TOLERANCE,
@@ -27,8 +28,7 @@ from knee.laws.residual import (
     measured_throughout,
     worst,
 )
-from knee.measurements import ROUNDING
-from knee.trim import RUN
+from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval, mean_intervals
 
 View = Literal["client", "middleware"]
 
@@ -94,7 +94,7 @@ def interactive_law(
     ----------
     runs
         A row per point and repetition: `point, repetition, clients, think_ms, throughput, response_ms`, and where
-        known `pipeline` and the middlewares' columns (:mod:`knee.observations`).
+        known `pipeline` and the middlewares' columns (:mod:`knee.data.observations`).
     types
         Their request types, a row each: `point, repetition, request_type, throughput, response_ms` and where known
         `visits` per cycle of a client and the middlewares' columns. Without `visits` the throughputs take their

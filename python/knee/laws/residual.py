@@ -13,8 +13,8 @@ import numpy.typing as npt
 import polars as pl
 from scipy import stats
 
-from knee.intervals import Floats, Interval, mean_intervals
-from knee.measurements import ROUNDING
+from knee.data.csv import ROUNDING
+from knee.stats.intervals import Floats, Interval, mean_intervals
 
 TOLERANCE = 0.02
 """Largest relative residual at which a law counts as held."""

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from knee.intervals import LEVEL, Floats
+from knee.data.csv import ROUNDING
+from knee.data.trim import RUN
 from knee.laws.residual import TOLERANCE, Comparison, Law, Starts, Verdict, compare, grouped, judge
-from knee.measurements import ROUNDING
-from knee.trim import RUN
+from knee.stats.intervals import LEVEL, Floats
 
 STATIONS = pl.Schema(
     {

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.bottleneck import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares
-from knee.connections import waited_for
-from knee.foreign_stores import foreign_stores
-from knee.intervals import LEVEL
+from knee.data.csv import configuration
+from knee.data.observations import observations
+from knee.data.trim import RUN, TIMED, steady_state, trim
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import CONNECTIONS, STATIONS, THREADS, WORKER_SLOTS
 from knee.laws.visits import with_visits
-from knee.measurements import configuration
-from knee.observations import observations
-from knee.threads import threads
-from knee.trim import RUN, TIMED, steady_state, trim
+from knee.stats.intervals import LEVEL
+from knee.verdict.bottleneck import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares
+from knee.verdict.connections import waited_for
+from knee.verdict.foreign_stores import foreign_stores
+from knee.verdict.threads import threads
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _NS_PER_MS = 1e6
 _PROCESS = [*RUN, "role", "process"]

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from knee.intervals import Interval, clients_about, counted, listed, number, quantity
 from knee.laws.demands import Demand, DemandReport
 from knee.laws.flow import CONSERVATION_TOLERANCE, ConservationCheck
 from knee.laws.interactive import InteractiveCheck
 from knee.laws.residual import Comparison
 from knee.laws.stations import StationCheck
+from knee.stats.intervals import Interval, clients_about, counted, listed, number, quantity
 
 if TYPE_CHECKING:
     from knee.laws.findings import LawReport

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.data.trim import RUN
 from knee.spec.tables import LOOPS
-from knee.trim import RUN
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _SKIPPED = ("read_all", "remove")
 """Steps that a client of messages leaves out of a round in which it knows of no queue with messages for it."""

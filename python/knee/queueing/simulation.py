@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from knee.intervals import Interval
 from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats
+from knee.stats.intervals import Interval
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.failures import note_on_throughput, note_on_times
-from knee.intervals import Interval, counted, mean_interval
 from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
+from knee.stats.intervals import Interval, counted, mean_interval
+from knee.verdict.failures import note_on_throughput, note_on_times
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _QUANTITIES = (
     ("throughput", "Throughput (requests/s)", "Throughput, as the clients saw it."),

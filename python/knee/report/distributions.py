@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.distributions import ALL, densities, merged, percentiles
-from knee.failures import note_on_times
 from knee.report.charts.distributions import histogram, percentile_lines
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, table
+from knee.verdict.distributions import ALL, densities, merged, percentiles
+from knee.verdict.failures import note_on_times
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _VIEWS = {"load": "client", "middleware": "middleware"}
 

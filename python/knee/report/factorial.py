@@ -10,11 +10,11 @@ from html import escape
 from knee.factorial import Cell, Findings, Term, marginal_means
 from knee.factorial.residuals import p_value
 from knee.factorial.text import SHARE_MIN, term_label, unit_of
-from knee.intervals import Interval
 from knee.report import tables
 from knee.report.charts import factorial as charts
 from knee.report.charts.vega import Rows, Spec
 from knee.report.sheet import Sheet
+from knee.stats.intervals import Interval
 
 TERMS_MAX = 20
 """Terms that a figure shows: more rows than that nobody compares."""

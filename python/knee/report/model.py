@@ -5,11 +5,11 @@ from __future__ import annotations
 from html import escape
 
 from knee.fit import FittedSystem, Outlook, parameter_sentence
-from knee.intervals import Interval, number
 from knee.report.charts.model import model_band
 from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
+from knee.stats.intervals import Interval, number
 
 _BOX, _GAP, _HEIGHT = 148, 30, 118
 """Pixels of the diagram's boxes and of the arrows between them."""

@@ -6,17 +6,17 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from knee.distributions import merged
-from knee.failures import percent, whose_times
-from knee.intervals import counted
-from knee.operations import Operation, apart_from_mix, beside_others, operations, together_or_alone
 from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
+from knee.stats.intervals import counted
+from knee.verdict.distributions import merged
+from knee.verdict.failures import percent, whose_times
+from knee.verdict.operations import Operation, apart_from_mix, beside_others, operations, together_or_alone
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _COMPARED_MAX = 4
 """Configurations in one sentence; of more, the figures tell."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from knee.distributions import merged
-from knee.intervals import between, number
-from knee.outcomes import (
+from knee.report.charts.outcomes import clusters_of_outcomes, outcomes_against_load
+from knee.report.charts.vega import rows as records
+from knee.report.sheet import Sheet
+from knee.report.tables import Cell, folded
+from knee.stats.intervals import between, number
+from knee.verdict.distributions import merged
+from knee.verdict.outcomes import (
     OUTCOMES,
     Outcome,
     clusters,
@@ -17,13 +21,9 @@ from knee.outcomes import (
     what_clusters_there_are,
     why_the_mean_misleads,
 )
-from knee.report.charts.outcomes import clusters_of_outcomes, outcomes_against_load
-from knee.report.charts.vega import rows as records
-from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _HEADER = (
     "outcome",

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import vl_convert
 
 from knee import __version__
-from knee.diagnose import Diagnosis, diagnose
-from knee.measurements import Measurements
+from knee.data.csv import Measurements
 from knee.report import (
     clients,
     distributions,
@@ -29,9 +28,10 @@ from knee.report import (
     views,
 )
 from knee.report.sheet import Sheet
+from knee.verdict.diagnose import Diagnosis, diagnose
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _EXPORT = "window.vegaEmbed = vegaEmbed;"
 """What the bundled script leaves behind for page.js."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.intervals import counted
-from knee.measurements import Measurements
+from knee.data.csv import Measurements
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, mapping, table
+from knee.stats.intervals import counted
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _LEVELS_MAX = 8
 """Of a factor, that the head of the page names one by one."""

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.bottleneck import SATURATED
-from knee.intervals import Interval
 from knee.report.charts.resources import cpu_bars, utilization_lines
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
-from knee.timeline import resources_per_point
+from knee.stats.intervals import Interval
+from knee.verdict.bottleneck import SATURATED
+from knee.verdict.timeline import resources_per_point
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 
 def section(sheet: Sheet, dataset: Dataset | None) -> str:

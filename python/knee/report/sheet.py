@@ -7,13 +7,13 @@ from functools import cached_property
 from html import escape
 from typing import TypeGuard
 
-from knee.arrivals import Arrivals, rate_in_words
-from knee.diagnose import Diagnosis, Verdict
-from knee.intervals import counted
-from knee.levels import Level
-from knee.measurements import label_of
+from knee.data.csv import label_of
 from knee.report.charts.vega import Axis, Spec
 from knee.report.tables import Cell, table
+from knee.stats.intervals import counted
+from knee.verdict.arrivals import Arrivals, rate_in_words
+from knee.verdict.diagnose import Diagnosis, Verdict
+from knee.verdict.levels import Level
 
 CONFIGURATIONS_MAX = 12
 """Configurations beside each other on an axis: of more nobody reads the names."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from knee.intervals import Interval, number, quantity
+from knee.stats.intervals import Interval, number, quantity
 
 _NAME_CHARACTERS = 24
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.drift import drifts, whether_it_stays
-from knee.failures import note_on_throughput, note_on_times
+from knee.data.trim import RUN
 from knee.report.charts.timeline import operation_timeline, resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import Rows
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.timeline import (
+from knee.verdict.drift import drifts, whether_it_stays
+from knee.verdict.failures import note_on_throughput, note_on_times
+from knee.verdict.timeline import (
     load_per_second,
     operations_per_second,
     resources_per_second,
     store_per_second,
     what_the_log_took,
 )
-from knee.trim import RUN
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _OF_STORES: tuple[tuple[str, str, dict[str, str], str], ...] = (
     (

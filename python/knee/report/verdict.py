@@ -7,12 +7,12 @@ from html import escape
 
 import polars as pl
 
-from knee.asymptotes import Knee
-from knee.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_line, knee_lines, law_lines
-from knee.intervals import Interval, client_count, clients_between, counted, mean_interval, number
 from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
+from knee.stats.intervals import Interval, client_count, clients_between, counted, mean_interval, number
+from knee.verdict.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_line, knee_lines, law_lines
+from knee.verdict.knee import Knee
 
 _LEAD_CHARACTERS_MAX = 300
 """Of a finding in large type; a longer one is a paragraph."""

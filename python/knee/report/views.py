@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.intervals import Interval, counted
 from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
-from knee.views import View, throughput_views, views, why_they_differ
+from knee.stats.intervals import Interval, counted
+from knee.verdict.views import View, throughput_views, views, why_they_differ
 
 if TYPE_CHECKING:
-    from knee.dataset import Dataset
+    from knee.data import Dataset
 
 _VIEWS = (
     (

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from knee import repeating
 from knee.errors import SpecError
+from knee.spec import repeating
 from knee.spec.checks import cross_checks
 from knee.spec.positions import Path, positions
 from knee.spec.tables import (

@@ -1,0 +1,539 @@
+"""Measurements for the analyses that need no windows: a CSV of somebody else's, or a run folder of ours.
+
+A CSV has a header and a row per observation. Known columns have fixed names and units (KNOWN); every other column is a
+factor. What a file calls them is given with `--map theirs=ours`. Nothing is guessed silently: what was assumed is said
+in `notes`.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.data import is_run_folder
+from knee.data.observations import observations
+from knee.data.trim import RUN
+from knee.errors import MeasurementsError
+from knee.spec import repeating
+from knee.stats.intervals import counted, listed
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+KNOWN: Mapping[str, str] = {
+    "repetition": "number of the repetition, from 1",
+    "run_order": "place of the observation in the order of the runs",
+    "clients": "N, virtual clients over all load hosts",
+    "pipeline": "requests that each client keeps in flight; 1 unless given",
+    "rate": "λ, requests per second that an open loop asked for",
+    "throughput": "X, requests per second",
+    "response_ms": "R, mean response time",
+    "think_ms": "Z, mean think time",
+    "queueing_ms": "mean waiting time",
+    "service_ms": "mean service time",
+    "queue_length": "mean number of waiting requests",
+    "middleware_throughput": "X as the middlewares counted it",
+    "middleware_response_ms": "R as the middlewares saw it",
+    "request_type": "which requests the row is about",
+    "visits": "requests of that type in a round of a client",
+}
+"""Columns that are no factors, besides those of stations."""
+
+STATION_QUANTITIES: Mapping[str, str] = {
+    "utilization": "U, mean share of the station's servers that are busy, 0 to 1",
+    "servers": "m, customers that it serves at a time; 1 unless given",
+    "visits": "V, how often a request comes to it; 1 unless given",
+    "throughput": "visits that it completed, per second",
+    "service_ms": "S, mean time that a server is busy with a visit",
+    "response_ms": "W, mean time of a visit, waiting included",
+    "queue_length": "Q, mean number of customers there",
+}
+"""Columns `QUANTITY_STATION`: what a row says of a station, such as `utilization_database`."""
+
+ROUNDING = " rounding"
+"""Ends the name of a column that says how far the column of that name may have been rounded, in the same unit."""
+
+RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_length")
+"""What a factorial analysis can explain, as far as it was measured."""
+
+ROWS_MAX = 1_000_000
+
+CLIENTS = "load.clients"
+"""The factor of a run over which a knee is sought; every combination of the others is a configuration."""
+
+_LEVELS_SET = 4
+"""Fractions that anybody sets, such as the exponents of a Zipf distribution, have fewer levels or repeat."""
+
+_TEXT = frozenset({"request_type"})
+_WHOLE = frozenset({"repetition", "clients", "pipeline"})
+_GIVEN = frozenset({"repetition", "pipeline"})
+"""Of these every row has a value; of the clients, every row of a closed loop."""
+_WHOLE_MAX = 2**63 - 1
+"""What a column of whole numbers holds; larger levels of a factor are kept apart as text."""
+
+_RESERVED = (
+    "point",
+    "line",
+    "clients_connected",
+    "completed_share",
+    "connections_follow",
+    "connections_lost",
+    "connections_missing",
+    "declared_think_ms",
+    "load_total",
+    "middleware_total",
+    "observed_s",
+    "outage_s",
+    "outage_share",
+    "reconnects",
+    "unsteady",
+)
+"""What the analyses know of a run folder's runs under these names, and a file cannot mean by them."""
+
+_STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")
+_UTILIZATION_MAX = 1.05
+"""A share a little above one is rounding; far above it is a percentage."""
+
+_EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "rate", "think_ms", "visits", "servers"})
+"""Quantities that are set, not measured: nobody rounds them."""
+_PROBLEMS_MAX = 10
+_HEADER_MAX = 100
+"""Characters of a header that an error repeats: it may be the first line of anything."""
+_EXAMPLE = "clients,throughput,response_ms"
+_OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Measurements, checked.
+
+    table      `point` and `repetition`, and every column of the file under its known name; `think_ms` is always
+               there. From a file also `line`, where a row begins in it, and beside each known number how far it may
+               have been rounded (ROUNDING); from a run folder also what :mod:`observations` has, and `run_order`
+    factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` where
+               they are not settled by the others; in the file's order
+    responses  which of RESPONSES were measured
+    constant   settings that were the same in every row, with what they were: columns that are no factors therefore, and
+               everything that an experiment says
+    notes      what was assumed or left out
+    """
+
+    source: str
+    table: pl.DataFrame
+    factors: tuple[str, ...]
+    responses: tuple[str, ...]
+    notes: tuple[str, ...]
+    constant: Mapping[str, object]
+
+
+def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
+    """Read a CSV; `renames` are `theirs=ours`.
+
+    Raises MeasurementsError naming every problem by its line, at most _PROBLEMS_MAX of them.
+    """
+    if path.suffix == ".toml" and path.is_file():
+        if is_run_folder(path.parent):
+            raise MeasurementsError(f"{path}: is what a run folder was measured by: name the folder, {path.parent}")
+        raise MeasurementsError(
+            f"{path}: is an experiment: `knee run {path}` measures it, into a run folder to be named here"
+        )
+    return parse(_text(path), str(path), renames)
+
+
+def of_run(dataset: Dataset) -> Measurements:
+    """The trimmed observations of a run folder, in the same form; runs are ordered by their start seconds."""
+    starts = dataset.points.select(*RUN, pl.col("start_unix_s").cast(pl.Float64).alias("run_order"))
+    table = observations(dataset).join(starts, on=RUN, how="left", maintain_order="left")
+    factors = tuple(name for name in dataset.factors if table[name].n_unique() > 1)
+    constant = {name: table[name][0] for name in dataset.factors if name not in factors and not table.is_empty()}
+    responses = tuple(name for name in RESPONSES if table[name].is_not_null().any())
+    notes = [_left_out(constant)] if constant else []
+    return Measurements(
+        str(dataset.path), table, factors, responses, (*notes, *dataset.warnings), dataset.constant | constant
+    )
+
+
+def configuration(found: Measurements | Dataset) -> list[str]:
+    """The factors that tell configurations apart: neither the request type, nor what the clients follow from.
+
+    Unless the clients alone leave rows that only those tell apart: 2 hosts of 4 clients each, and 4 of 2. Of a run
+    folder it is known which factor sets the clients: every other one.
+    """
+    if not isinstance(found, Measurements):
+        return [name for name in found.factors if name != CLIENTS]
+    others = [name for name in found.factors if name not in ("clients", "request_type")]
+    if "clients" not in found.table.columns or "clients" in found.factors:
+        return others
+
+    def moves_clients(factor: str) -> bool:
+        rest = [name for name in others if name != factor]
+        counts = found.table.group_by(rest) if rest else found.table.group_by(pl.lit(0))
+        return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
+
+    apart = [name for name in others if not moves_clients(name)]
+    keys = [*apart, "clients", "repetition", *(["request_type"] if "request_type" in found.table.columns else [])]
+    return others if found.table.select(keys).is_duplicated().any() else apart
+
+
+def is_open_loop(table: pl.DataFrame) -> bool:
+    """Whether nobody waits for an answer before the next request, in any of the rows; there are some."""
+    return bool(table.height and table["think_ms"].is_null().all())
+
+
+def label_of(factors: Mapping[str, int | float | str | bool | None]) -> str:
+    """A combination of levels in words, of which an open or a closed loop may lack some; empty without factors."""
+    return ", ".join(f"{name} = {'none' if level is None else level}" for name, level in factors.items())
+
+
+def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
+    """As :func:`read`, from a CSV's text; `source` is what messages call it."""
+    header, rows = _rows(text, source, _EXAMPLE)
+    names = _renamed(header, renames, source)
+    if not any(name in RESPONSES or station_column(name) for name in names):
+        if len(names) == 1 and not _is_known(names[0]):
+            raise _no_csv(names[0], source, _EXAMPLE)
+        raise MeasurementsError(
+            f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; {columns_in_words(names)}; "
+            "--map theirs=ours renames one"
+        )
+    problems: list[str] = []
+    columns = [pl.Series("line", [line for line, _ in rows])]
+    for number, name in enumerate(names):
+        cells = [(line, cells[number]) for line, cells in rows]
+        columns.append(_column(name, cells, problems))
+        quantity = (station_column(name) or (name, ""))[0]
+        if _is_known(name) and quantity not in _TEXT | _EXACT:
+            halves = [_half_digit(cell) for _, cell in cells]
+            columns.append(pl.Series(name + ROUNDING, halves, dtype=pl.Float64))
+    if problems:
+        raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
+    return _measurements(source, pl.DataFrame(columns))
+
+
+def station_column(name: str) -> tuple[str, str] | None:
+    """The quantity and the station of a column of a station; None for every other column."""
+    found = None if name in KNOWN or name.endswith(ROUNDING) else _STATION.fullmatch(name)
+    return (found[1], found[2]) if found else None
+
+
+def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
+    """Published effects: a CSV with a column `effect` (I, A, B, AB, …) and one column per response.
+
+    Empty cells were not published. The digits are kept as they stand, since they say how far they were rounded.
+
+    Raises MeasurementsError naming every problem by its line.
+    """
+    source = str(path)
+    header, rows = _rows(_text(path), source, "effect,throughput")
+    if "effect" not in header or len(header) < 2:
+        raise MeasurementsError(f"{source}: expected a column effect and one per response, not {', '.join(header)}")
+    effect = header.index("effect")
+    published: dict[str, dict[str, Decimal]] = {name: {} for name in header if name != "effect"}
+    problems = []
+    for line, cells in rows:
+        for name, cell in zip(header, cells, strict=True):
+            if name == "effect" or not cell:
+                continue
+            if cells[effect] in published[name]:
+                problems.append(f"{line}: effect {cells[effect]} stands in the file twice")
+                continue
+            try:
+                published[name][cells[effect]] = Decimal(cell)
+            except InvalidOperation:
+                problems.append(f"{line}: column {name}: {cell!r} is no number{_hint(cell)}")
+    if problems:
+        raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
+    return published
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise MeasurementsError(f"{path}: cannot be read: {reason}") from error
+
+
+def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header, and every row that is not blank with its line; all cells stripped of white space around them.
+
+    `example` is a header to expect.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] = []
+    rows: list[tuple[int, list[str]]] = []
+    line = 1
+    try:
+        for cells in reader:
+            cells = [cell.strip() for cell in cells]
+            if any(cells):
+                if not header:
+                    header = cells
+                elif len(cells) != len(header):
+                    if len(header) == 1 and not _is_known(header[0]):
+                        raise _no_csv(header[0], source, example)
+                    raise MeasurementsError(
+                        f"{source}:{line}: {counted(len(cells), 'cell')}, but the header has "
+                        f"{counted(len(header), 'column')}: {textwrap.shorten(listed(header), _HEADER_MAX)}"
+                    )
+                else:
+                    rows.append((line, cells))
+            line = reader.line_num + 1
+            if len(rows) > ROWS_MAX:
+                raise MeasurementsError(f"{source}: more than {ROWS_MAX:,} rows: average windows to observations first")
+    except csv.Error as error:
+        raise MeasurementsError(f"{source}:{line}: not a CSV: {error}") from error
+    if not header or not rows:
+        raise MeasurementsError(f"{source}: expected a header and a row per observation, but there are none")
+    if len(header) == 1 and any(mark in header[0] for mark, _ in _OTHER_SEPARATORS):
+        raise _no_csv(header[0], source, example)
+    return header, rows
+
+
+def _no_csv(header: str, source: str, example: str) -> MeasurementsError:
+    """What is wrong with a text whose first line has a single cell, and says of nothing that was measured."""
+    for mark, name in _OTHER_SEPARATORS:
+        if mark in header:
+            return MeasurementsError(f"{source}: the cells are separated by {name}: expected commas")
+    return MeasurementsError(
+        f"{source}: does not look like a CSV with a header: expected the names of its columns in the first line, "
+        f"separated by commas, such as {example}, and below it rows of as many cells"
+    )
+
+
+def columns_in_words(names: Sequence[str]) -> str:
+    """What columns there are to choose from."""
+    return f"the columns are {', '.join(names)}" if len(names) > 1 else f"the only column is {names[0]}"
+
+
+def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str]:
+    if missing := [number for number, name in enumerate(header, 1) if not name]:
+        raise MeasurementsError(f"{source}: column {missing[0]} has no name in the header")
+    ours: dict[str, str] = {}
+    for rename in renames:
+        theirs, equals, known = (part.strip() for part in rename.partition("="))
+        if not equals or not theirs or not known:
+            raise MeasurementsError("--map: expected THEIRS=OURS, for example tps=throughput")
+        if theirs not in header:
+            near = difflib.get_close_matches(theirs, header, 1)
+            hint = f"did you mean {near[0]}?" if near else columns_in_words(header)
+            raise MeasurementsError(f"--map: {source} has no column {repeating.word(theirs)}: {hint}")
+        ours[theirs] = known
+    names = [ours.get(name, name) for name in header]
+    for name in names:
+        if name in _RESERVED or name.endswith(ROUNDING):
+            raise MeasurementsError(f"{source}: a column cannot be called {name}: rename it with --map")
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise MeasurementsError(f"{source}: two columns are called {twice[0]}")
+    return names
+
+
+def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.Series:
+    if name in _TEXT:
+        return pl.Series(name, [_level_text(name, line, cell, problems) for line, cell in cells], dtype=pl.String)
+    if _is_known(name):
+        numbers = [_known_number(name, line, cell, problems) for line, cell in cells]
+        whole = name in _WHOLE or (name == "rate" and all(_is_whole(number) for number in numbers))
+        return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
+    levels = [_level_text(name, line, cell, problems) for line, cell in cells]
+    numbers = [_number(level) for level in levels]
+    if any(number is None or (isinstance(number, int) and abs(number) > _WHOLE_MAX) for number in numbers):
+        return pl.Series(name, levels, dtype=pl.String)
+    whole = all(isinstance(number, int) for number in numbers)
+    return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
+
+
+def _level_text(name: str, line: int, cell: str, problems: list[str]) -> str:
+    if not cell:
+        problems.append(f"{line}: column {name}: no level")
+    return cell
+
+
+def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int | float | None:
+    """The number in a cell; null where it is empty and may be."""
+    if not cell:
+        if name in _GIVEN:
+            problems.append(f"{line}: column {name}: no value")
+        return None
+    number = _number(cell)
+    if number is None:
+        problems.append(f"{line}: column {name}: {cell!r} is no number{_hint(cell)}")
+    elif number < 0:
+        problems.append(f"{line}: column {name}: {cell} is negative")
+    elif name.startswith("utilization_") and number > _UTILIZATION_MAX:
+        problems.append(f"{line}: column {name}: expected a share from 0 to 1, not {cell}: divide a percentage by 100")
+    elif number == 0 and name.startswith("servers_"):
+        problems.append(f"{line}: column {name}: a station without servers serves nobody")
+    elif name in _WHOLE and not (number == int(number) and 1 <= number <= _WHOLE_MAX):
+        problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
+    else:
+        return int(number) if name in _WHOLE else float(number)
+    return None
+
+
+def _number(text: str) -> int | float | None:
+    """A finite number in plain notation, else None: neither NaN nor digits with underscores."""
+    if "_" in text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _is_whole(number: float | None) -> bool:
+    return number is None or (number % 1 == 0 and number < _WHOLE_MAX)
+
+
+def _half_digit(cell: str) -> float | None:
+    """Half a unit of the last digit that was written: how far a number may have been rounded."""
+    try:
+        exponent = Decimal(cell).as_tuple().exponent
+    except InvalidOperation:
+        return None
+    return 0.5 * 10.0**exponent if isinstance(exponent, int) else None
+
+
+def _hint(cell: str) -> str:
+    if cell.endswith("%"):
+        return "; shares are written from 0 to 1, without a percent sign"
+    return "; decimals are marked by a point, and thousands are not marked" if re.fullmatch(r"[\d.,' ]+", cell) else ""
+
+
+def _shortened(problems: list[str]) -> list[str]:
+    if len(problems) <= _PROBLEMS_MAX:
+        return problems
+    return [*problems[:_PROBLEMS_MAX], f" and {len(problems) - _PROBLEMS_MAX} more"]
+
+
+def _measurements(source: str, table: pl.DataFrame) -> Measurements:
+    if problems := _neither_closed_nor_open(table, source):
+        raise MeasurementsError("\n".join(_shortened(problems)))
+    notes: list[str] = []
+    unknown = [name for name in table.columns if name != "line" and not _is_known(name.removesuffix(ROUNDING))]
+    varied = [name for name in unknown if table[name].n_unique() > 1]
+    if constant := {name: table[name][0] for name in unknown if name not in varied}:
+        notes.append(_left_out(constant))
+    measured = _measured(table, varied)
+    factors = [name for name in varied if name not in measured]
+    if measured:
+        notes.append(
+            f"Taken for measurements, as they differ in most rows and are no whole numbers: {', '.join(measured)}; "
+            "--map NAME=OURS says what they are, knee factorial --factor NAME that they are set."
+        )
+    for name in ("rate", "clients", "pipeline", "request_type"):
+        if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
+            factors.append(name)
+    factors.sort(key=table.columns.index)
+    table = _with_points(table, factors)
+    if "repetition" not in table.columns:
+        table = table.with_columns(pl.int_range(1, pl.len() + 1).over("point").alias("repetition"))
+        if (most := int(table["repetition"].max())) > 1:  # type: ignore[arg-type]
+            notes.append(f"No column repetition: rows with the same levels count as repetitions, up to {most} of them.")
+    elif twice := _twice(table, source):
+        raise MeasurementsError("\n".join(_shortened(twice)))
+    open_loop = pl.col("rate").is_not_null() if "rate" in table.columns else pl.lit(value=False)
+    if closed := table.filter(~open_loop).height if "rate" in table.columns else 0:
+        notes.append(f"rate is empty in {closed} of {table.height} rows: they count as a closed loop.")
+    if "think_ms" not in table.columns:
+        table = table.with_columns(pl.when(~open_loop).then(0.0).alias("think_ms"))
+        if "clients" in table.columns and table["think_ms"].is_not_null().any():
+            notes.append("No column think_ms: clients are taken not to think, Z = 0.")
+    elif "clients" in table.columns and "rate" not in table.columns and (empty := table["think_ms"].null_count()):
+        notes.append(f"think_ms is empty in {empty} of {table.height} rows: they count as an open loop.")
+    responses = tuple(name for name in RESPONSES if name in table.columns)
+    return Measurements(source, table, tuple(factors), responses, tuple(notes), constant)
+
+
+def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
+    """What is wrong with rows that are neither a closed loop's, which has clients who think, nor an open loop's, which
+    has a rate."""
+    opened = table["rate"].is_not_null() if "rate" in table.columns else pl.Series([False] * table.height)
+    wrong: list[tuple[int, str]] = []
+    if "clients" in table.columns:
+        lacking = table.filter(~opened & pl.col("clients").is_null())["line"].to_list()
+        said = "no value" + (": a row without a rate is of a closed loop, which has clients" if opened.any() else "")
+        wrong += [(line, f"column clients: {said}") for line in lacking]
+    elif opened.any():
+        said = "no value: a row without a rate is of a closed loop, which has clients, and there is no column clients"
+        wrong += [(line, f"column rate: {said}") for line in table.filter(~opened)["line"].to_list()]
+    if "rate" in table.columns and "think_ms" in table.columns:
+        thinking = table.filter(opened & pl.col("think_ms").is_not_null())["line"].to_list()
+        said = "an open loop has none, and a value in column rate says that this is one: leave one of both empty"
+        wrong += [(line, f"column think_ms: {said}") for line in thinking]
+        neither = table.filter(~opened & pl.col("think_ms").is_null())["line"].to_list()
+        said = "no value, and none in column rate: a closed loop has a think time, 0 without any, an open one a rate"
+        wrong += [(line, f"column think_ms: {said}") for line in neither]
+    return [f"{source}:{line}: {problem}" for line, problem in sorted(wrong)]
+
+
+def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
+    """Unknown columns that nobody set: fractions that differ in most rows, where other columns tell the rows apart."""
+    suspects = [
+        name
+        for name in varied
+        if table[name].dtype == pl.Float64 and table[name].n_unique() >= max(_LEVELS_SET, table.height / 2)
+    ]
+    others = [name for name in varied if name not in suspects]
+    if "clients" in table.columns and table["clients"].n_unique() > 1:
+        others.append("clients")
+    return suspects if others else []
+
+
+def _left_out(constant: Mapping[str, object]) -> str:
+    return f"The same in every row, so no factor: {', '.join(f'{name} = {level}' for name, level in constant.items())}."
+
+
+def constant_in_words(name: str, level: object) -> str:
+    """What a setting was that did not vary."""
+    return f"{name} was not set" if level is None else f"{name} was {level} throughout"
+
+
+def _is_known(name: str) -> bool:
+    return name in KNOWN or station_column(name) is not None
+
+
+def _settled(table: pl.DataFrame, factors: Sequence[str], name: str) -> bool:
+    """Whether a column follows from the factors, as the clients do from a factor of clients per host."""
+    if not factors:
+        return False
+    return bool(table.group_by(factors).agg(pl.col(name).n_unique())[name].max() == 1)
+
+
+def _with_points(table: pl.DataFrame, factors: Iterable[str]) -> pl.DataFrame:
+    """Number the combinations of levels from 0, in the order in which the file has them first."""
+    levels = list(factors)
+    if not levels:
+        return table.with_columns(pl.lit(0, pl.Int64).alias("point"))
+    points = table.select(levels).unique(maintain_order=True).with_row_index("point")
+    table = table.join(points, on=levels, how="left", maintain_order="left", nulls_equal=True)
+    return table.with_columns(pl.col("point").cast(pl.Int64))
+
+
+def _twice(table: pl.DataFrame, source: str) -> list[str]:
+    seen: dict[tuple[int, int], int] = {}
+    problems = []
+    for point, repetition, line in table.select("point", "repetition", "line").iter_rows():
+        first = seen.setdefault((point, repetition), line)
+        if first != line:
+            problems.append(
+                f"{source}:{line}: the same levels and repetition {repetition} as line {first}: leave one out, or "
+                "number the repetitions"
+            )
+    return problems

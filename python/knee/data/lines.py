@@ -1,0 +1,83 @@
+"""What programs print, turned into rows: docs/formats.md in, the columns of :mod:`knee.data.columns` out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from knee.data.columns import STATIONS, SUMMARIES, TOTALS, WINDOWS
+from knee.errors import DatasetError
+
+_BESIDE = "beside"
+"""What the name of all that runs beside a runtime's threads ends with, in the place of a number."""
+
+Rows = dict[str, list[dict[str, Any]]]
+"""The rows of each table."""
+
+
+def messages(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a file. Raises DatasetError at a line that is none."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                message = json.loads(line)
+            except ValueError as error:
+                raise DatasetError(f"{path}:{number}: not a JSON line: {error}") from error
+            if not isinstance(message, dict):
+                raise DatasetError(f"{path}:{number}: not a JSON object: {line[:40]!r}")
+            yield message
+
+
+def add_window(rows: Rows, of_process: dict[str, Any], window: dict[str, Any], start_unix_s: int) -> None:
+    when = {
+        "second": window["second"],
+        "elapsed_s": float(window["second"] - start_unix_s),
+        "seconds": window["seconds"],
+    }
+    for op, counts in window.get("ops", {}).items():
+        rows["windows"].append({**of_process, **when, "op": op, **_known(counts, WINDOWS)})
+    station = {**of_process, **when, **_known(window, STATIONS)}
+    kinds: dict[str, list[float]] = {}
+    beside: list[float] = []
+    for thread in window.get("threads", []):
+        kind, _, number = thread["name"].rpartition("-")
+        # Of those nobody says how many threads they are.
+        (beside if number == _BESIDE else kinds.setdefault(kind, [])).append(thread["cpu_s"])
+    # Where a process has several kinds, as a store with two fronts, one's threads do nothing for the other's requests.
+    used = max(kinds.values(), key=lambda used: sum(used) / len(used), default=[])
+    station.update(
+        threads=len(used) if used else None,
+        threads_cpu_s=sum(used) if used else None,
+        thread_cpu_max_s=max(map(max, kinds.values()), default=None),
+        beside_cpu_s=sum(beside) if beside else None,
+    )
+    rows["stations"].append(station)
+
+
+def add_summary(rows: Rows, of_process: dict[str, Any], summary: dict[str, Any]) -> None:
+    servers = summary.get("servers")
+    bottleneck = summary.get("bottleneck") or {}
+    rows["summaries"].append(
+        {
+            **of_process,
+            **_known(summary, SUMMARIES),
+            "bottleneck_reason": bottleneck.get("reason"),
+            "bottleneck_detail": bottleneck.get("detail"),
+            "servers_ejected": servers and sum(server["ejected"] for server in servers),
+            "servers_errors": servers and sum(server["errors"] for server in servers),
+        }
+    )
+    histograms: dict[str, dict[str, str]] = {}
+    for one in summary.get("histograms", []):
+        histograms.setdefault(one["op"], {})[one["stage"]] = one["hdr"]
+    for op, counts in summary.get("ops", {}).items():
+        rows["totals"].append({**of_process, "op": op, **_known(counts, TOTALS), **histograms.get(op, {})})
+
+
+def _known(fields: Mapping[str, Any], schema: pl.Schema) -> dict[str, Any]:
+    """The fields that are columns: a reader ignores what it does not know."""
+    return {name: value for name, value in fields.items() if name in schema}

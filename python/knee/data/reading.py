@@ -1,0 +1,226 @@
+"""Reading a run folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from knee.data.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WINDOWS, factor_type
+from knee.data.trim import RUN
+from knee.errors import DatasetError
+from knee.spec import Spec, parse
+from knee.spec.applicable import inapplicable
+from knee.spec.tables import field_path, settings
+from knee.verdict.outages import connections, outage_warnings
+
+EXPERIMENT = "experiment.toml"
+MANIFEST = "manifest.json"
+_REPORT = "report.html"
+_WRONG_VALUES = "values that clients read were not those that had been written"
+_WRONG_MESSAGES = "answers to clients had messages that were not what had been sent to them, or not in their order"
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a run was measured into a folder, or was to be."""
+    return (path / MANIFEST).is_file()
+
+
+class Dataset:
+    """What a run measured, as frames with the columns above. Frames are read when first asked for.
+
+    name, question   the experiment's
+    spec             the experiment as it was run, overrides included
+    manifest         where the numbers come from
+    factors          dotted names; each is a column of `points`
+    warnings         what a reader has to know before trusting the numbers
+    """
+
+    def __init__(self, path: Path, spec: Spec, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.spec = spec
+        self.manifest = manifest
+        self.name = spec.experiment.name
+        self.question = spec.experiment.question
+        self.factors = list(spec.factors)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Dataset:
+        """Read a run folder. Raises DatasetError when it is none."""
+        path = Path(path)
+        if not path.is_dir():
+            raise DatasetError(f"{path}: there is no such run folder")
+        try:
+            text = (path / EXPERIMENT).read_text(encoding="utf-8")
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise DatasetError(f"{path}: not a run folder: it has no {Path(error.filename).name}") from error
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{path}: cannot be read: {error}") from error
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("overrides", {}), dict):
+            raise DatasetError(f"{path / MANIFEST}: not a manifest of a run")
+        spec = parse(text, str(path / EXPERIMENT), manifest.get("overrides", {}))
+        return cls(path, spec, manifest)
+
+    @cached_property
+    def points(self) -> pl.DataFrame:
+        """See POINTS; followed by one column per factor."""
+        factors = {name: factor_type(levels) for name, levels in self.spec.factors.items()}
+        return self._table("points", pl.Schema({**POINTS, **factors}))
+
+    def setting(self, name: str) -> pl.Expr:
+        """A setting at each point: its factor's level, or what the experiment file says; null without its tier."""
+        if name in self.factors:
+            return pl.col(name)
+        value: object = self.spec.base
+        for part in field_path(name):
+            value = getattr(value, part, None)
+        return pl.lit(value).alias(name)
+
+    @property
+    def constant(self) -> dict[str, Any]:
+        """The settings that have one value at all points, by their dotted names; None where they were not set.
+
+        Defaults only of what applies to every point.
+        """
+        factors = self.spec.factors
+        points = [self.spec.at({name: level}) for name, levels in factors.items() for level in levels]
+        beside = {name for name, levels in factors.items() if len(levels) > 1}
+        beside = beside.union(*map(inapplicable, points or [self.spec.base]))
+        return {name: value for name, value in settings(self.spec.base).items() if name not in beside}
+
+    @cached_property
+    def windows(self) -> pl.DataFrame:
+        """See WINDOWS."""
+        return self._table("windows", WINDOWS)
+
+    @cached_property
+    def stations(self) -> pl.DataFrame:
+        """See STATIONS."""
+        return self._table("stations", STATIONS)
+
+    @cached_property
+    def probes(self) -> pl.DataFrame:
+        """See PROBES."""
+        return self._table("probes", PROBES)
+
+    @cached_property
+    def summaries(self) -> pl.DataFrame:
+        """See SUMMARIES."""
+        return self._table("summaries", SUMMARIES)
+
+    @cached_property
+    def totals(self) -> pl.DataFrame:
+        """See TOTALS."""
+        return self._table("totals", TOTALS)
+
+    @property
+    def why_empty(self) -> str | None:
+        """Why there is nothing to analyse, and the remedy; None where there is something."""
+        if (self.points["status"] == "done").any():
+            return None
+        resume = f"`knee run --resume {self.path}`"
+        if self.points.is_empty():
+            return f"no run is complete, as none has ended; {resume} makes them"
+        # Of one that failed there is more to say than of one that somebody ended, and in which order they were made
+        # is not that of the points.
+        failed = self.points.filter(pl.col("status") == "failed")
+        if failed.is_empty():
+            return f"no run is complete: the first was interrupted; {resume} repeats them"
+        which = "the first" if failed.height == self.points.height else "one"
+        return f"no run is complete: {which} failed: {failed['reason'][0]}; {resume} repeats them"
+
+    @property
+    def experiment_text(self) -> str | None:
+        """The experiment file as it was given; None where there is none."""
+        file = self.path / EXPERIMENT
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report belongs."""
+        return self.path / _REPORT
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """One sentence each, cause and remedy."""
+        found = [str(note) for note in self.manifest.get("notes", [])]
+        planned = self.spec.measure.repetitions * math.prod(len(levels) for levels in self.spec.factors.values())
+        done = self.points.filter(pl.col("status") == "done").height
+        if (why := self.why_empty) is not None:
+            found.append(why)
+        elif done < planned:
+            found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
+        found += outage_warnings(self)
+        summaries = self.summaries
+        found += self._unsent()
+        if wrong := summaries["wrong_values"].sum():
+            is_queue = self.spec.base.workload.protocol == "queue"
+            found.append(f"{wrong} {_WRONG_MESSAGES if is_queue else _WRONG_VALUES}")
+        if ejected := summaries["servers_ejected"].sum():
+            found.append(f"middlewares took a store out {ejected} times: see their logs")
+        return found
+
+    def _unsent(self) -> list[str]:
+        """A sentence on what was never sent in runs whose connections all stood, and one on that in the others."""
+        unsent = self.summaries.group_by(RUN).agg(pl.col("unsent").sum())
+        cut_off = connections(self).filter(pl.col("missing") > 0, pl.col("elapsed_s") >= 0)
+        found = []
+        if full := unsent.join(cut_off, on=RUN, how="anti")["unsent"].sum():
+            found.append(
+                f"{full} requests of the open loop were due and never sent, as every connection was full: the rate "
+                "is more than the system serves, or, where nothing in it was full, takes more clients"
+            )
+        if waiting := unsent.join(cut_off, on=RUN, how="semi")["unsent"].sum():
+            found.append(
+                f"{waiting} requests of the open loop were due and never sent where connections to send them on were "
+                "missing: that does not show the rate to be more than the system serves"
+            )
+        return found
+
+    def _table(self, table: str, schema: pl.Schema) -> pl.DataFrame:
+        """The parts of a table in the order of their keys: of `points` all, of the others those of complete runs."""
+        if table == "points":
+            parts = sorted(part_folder(self.path, table).glob("*.parquet"))
+        else:
+            done = self.points.filter(pl.col("status") == "done").select("point", "repetition")
+            parts = [part_path(self.path, table, *key) for key in done.iter_rows()]
+        if not parts:
+            return schema.to_frame()
+        frames = [self._part(part, schema) for part in parts]
+        return pl.concat(frames).sort("point", "repetition", maintain_order=True)
+
+    def _part(self, part: Path, schema: pl.Schema) -> pl.DataFrame:
+        try:
+            frame = pl.read_parquet(part)
+            needed = {"point", "repetition", "status", *self.factors} & set(schema)
+            if missing := needed - set(frame.columns):
+                raise DatasetError(f"{part}: not a part of this run's tables: it has no column {min(missing)}")
+            # A version that wrote fewer columns did not know what the others say.
+            absent = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
+            return frame.with_columns(absent).select(list(schema)).cast(schema)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise DatasetError(
+                f"{part}: cannot be read: {reason}; `knee run --resume {self.path}` measures this run again "
+                "after the file is removed"
+            ) from error
+
+
+def part_path(run: Path, table: str, point: int, repetition: int) -> Path:
+    """Where the part of a table is that one run has written."""
+    return part_folder(run, table) / f"{run_name(point, repetition)}.parquet"
+
+
+def run_name(point: int, repetition: int) -> str:
+    """What a run is called within its folder."""
+    return f"{point:03d}-r{repetition}"
+
+
+def part_folder(run: Path, table: str) -> Path:
+    """Where the parts of a table are."""
+    return run / "tables" / table

@@ -1,0 +1,289 @@
+"""Writing a run folder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from knee.data.columns import POINTS, TABLES, factor_type, frame_of
+from knee.data.lines import Rows, add_summary, add_window, messages
+from knee.data.reading import EXPERIMENT, MANIFEST, Dataset, part_path, run_name
+from knee.errors import DatasetError, StorageError
+from knee.lab.design import Run
+from knee.spec import Spec
+
+_SCRATCH = ".scratch"
+_ID = re.compile("[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    status        "done", "failed" or "interrupted"
+    start_unix_s  the agreed start second, if it came to that
+    processes     names and roles of the processes whose lines are in the run's folder
+    samples       what the probe saw
+    """
+
+    status: str
+    reason: str | None = None
+    start_unix_s: int | None = None
+    processes: Mapping[str, str] = field(default_factory=dict)
+    samples: Sequence[Mapping[str, Any]] = ()
+
+
+class RunFolder:
+    """The writing side of a run folder. Every failure to write is a StorageError that says what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._is_locked = False
+        self._id: object = None
+
+    @classmethod
+    def create(cls, runs_dir: Path, name: str, text: str) -> RunFolder:
+        """Make `runs_dir/NAME/UTC-TIME` with the experiment's text in it."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        with writing(runs_dir):
+            for suffix in ("", *(f"-{n}" for n in range(2, 100))):
+                path = runs_dir / name / (stamp + suffix)
+                try:
+                    path.mkdir(parents=True)
+                except FileExistsError:
+                    continue
+                break
+            else:
+                raise StorageError(f"{path}: too many runs began within this second")
+            folder = cls(path)
+            _write_atomically(path / EXPERIMENT, text.encode())
+        return folder
+
+    def lock(self) -> None:
+        """Keep other labs out of the folder for as long as this process lives.
+
+        Raises DatasetError when one is at work in it. The lock ends with the process, however that ends.
+        """
+        with writing(self.path):
+            self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DatasetError(
+                f"{self.path}: another `knee run` is at work in it, or removes what a killed one left beside it"
+            ) from error
+        except OSError:
+            # A file system without locks: whoever shares it has to take care.
+            return
+        self._is_locked = True
+
+    @property
+    def owner(self) -> str | None:
+        """What tells what labs at work in this folder have made elsewhere from what others have; None if nothing does.
+
+        The number in its manifest is nobody else's but that of copies of the folder, which are other directories.
+        Without a lock nobody knows whether another lab is at work in it.
+        """
+        if not self._is_locked or not isinstance(self._id, str) or not _ID.fullmatch(self._id):
+            return None
+        return f"{self._id}-{os.fstat(self._handle).st_ino}"
+
+    def fingerprint(self) -> dict[str, str]:
+        """What the manifest holds to tell whether the experiment was changed later."""
+        return {"experiment_sha256": hashlib.sha256((self.path / EXPERIMENT).read_bytes()).hexdigest()}
+
+    def check_fingerprint(self, manifest: Mapping[str, Any]) -> None:
+        """Raise DatasetError when the experiment is not the one that the manifest was made for."""
+        for name, value in self.fingerprint().items():
+            if manifest.get(name, value) != value:
+                raise DatasetError(
+                    f"{self.path / EXPERIMENT}: was changed after the run began, so that its points may be others; "
+                    "restore it, or start a new run with it"
+                )
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Replace the manifest."""
+        self._id = manifest.get("id")
+        with writing(self.path):
+            _write_atomically(self.path / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+
+    def point_folder(self, run: Run) -> Path:
+        """An empty folder for a run's lines and logs; what an earlier attempt left there is removed."""
+        folder = self.path / "points" / run_name(run.point, run.repetition)
+        with writing(folder):
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+        return folder
+
+    @property
+    def scratch_path(self) -> Path:
+        """Beside the folder, on its disk: where what only a run needs is kept for as long as it lasts."""
+        return self.path.with_name(f".{self.path.name}{_SCRATCH}")
+
+    def remove_abandoned_scratch(self) -> list[str]:
+        """Remove what labs that were killed have left beside the folder; what could not be removed, and why.
+
+        Whoever goes on with such a run is kept out of it meanwhile: otherwise what it makes would be removed as well.
+        """
+        notes = []
+        for left in self.path.parent.glob(f".*{_SCRATCH}"):
+            if left == self.scratch_path:
+                continue
+            folder = left.with_name(left.name[1:].removesuffix(_SCRATCH))
+            # That of a run whose folder was moved is known to be in use by its own lock.
+            with unused(folder) as nobody_resumes, unused(left) as nobody_is_in:
+                if not (nobody_resumes and nobody_is_in):
+                    continue
+                try:
+                    shutil.rmtree(left)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    notes.append(f"{left}, which a run that was killed has left, cannot be removed: {reason}")
+        return notes
+
+    def lines_path(self, run: Run, process: str) -> Path:
+        """Where a process's JSON lines go."""
+        return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.jsonl"
+
+    def log_path(self, run: Run, process: str) -> Path:
+        """Where a process's standard error goes."""
+        return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.log"
+
+    def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
+        """Add a run to the tables; `points` goes last and makes the run count.
+
+        Of a run that is not done only the row in `points` is written: its lines stay in its folder, but a
+        partial measurement must not look like a whole one.
+        """
+        if outcome.status == "done":
+            for table, frame in self._measured(run, outcome).items():
+                self._write_part(table, run, frame)
+        self._write_part("points", run, _point_frame(run, spec, outcome))
+
+    def _measured(self, run: Run, outcome: Outcome) -> dict[str, pl.DataFrame]:
+        rows: Rows = {table: [] for table in TABLES if table != "points"}
+        start = outcome.start_unix_s or 0
+        key = {"point": run.point, "repetition": run.repetition}
+        for process, role in outcome.processes.items():
+            of_process = {**key, "role": role, "process": process}
+            for message in messages(self.lines_path(run, process)):
+                if message.get("type") == "window":
+                    add_window(rows, of_process, message, start)
+                elif message.get("type") == "summary":
+                    add_summary(rows, of_process, message)
+        rows["probes"] = [{**key, "elapsed_s": sample["second"] - start, **sample} for sample in outcome.samples]
+        return {table: frame_of(rows[table], TABLES[table]) for table in rows}
+
+    def _write_part(self, table: str, run: Run, frame: pl.DataFrame) -> None:
+        part = part_path(self.path, table, run.point, run.repetition)
+        with writing(part):
+            part.parent.mkdir(parents=True, exist_ok=True)
+            buffer = io.BytesIO()
+            frame.write_parquet(buffer)
+            _write_atomically(part, buffer.getvalue())
+
+    def done(self) -> set[tuple[int, int]]:
+        """The (point, repetition) pairs that need not be run again: those of which every table has its part."""
+        points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
+        keys = points.select("point", "repetition").iter_rows()
+        return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
+
+
+@contextmanager
+def unused(directory: Path) -> Iterator[bool]:
+    """Lock a directory meanwhile; whether nobody else has, as far as can be told. Nobody uses one that is gone."""
+    try:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        yield isinstance(error, FileNotFoundError)
+        return
+    try:
+        yield _locks(handle)
+    finally:
+        os.close(handle)
+
+
+def _locks(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
+    configuration = run.configuration
+    middleware, workload = configuration.system.middleware, configuration.workload
+    schema = pl.Schema({**POINTS, **{name: factor_type(levels) for name, levels in spec.factors.items()}})
+    row = {
+        "point": run.point,
+        "repetition": run.repetition,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "clients": configuration.clients,
+        "middlewares": configuration.middlewares,
+        "stores": configuration.stores,
+        "workers": middleware and middleware.workers,
+        "start_unix_s": outcome.start_unix_s,
+        "seconds": spec.measure.seconds,
+        "warmup_s": spec.measure.warmup_s,
+        "cooldown_s": spec.measure.cooldown_s,
+        "think_ms": workload.think_ms if workload.rate is None else None,
+        "rate": workload.rate,
+        **{name: str(level) if schema[name] == pl.String else level for name, level in run.levels.items()},
+    }
+    return frame_of([row], schema)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there either whole or not at all, also after a crash."""
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+_REMEDIES = {
+    errno.ENOSPC: "make room, or choose another place with --runs-dir",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`), or choose another place with --runs-dir",
+    errno.EDQUOT: "make room, or choose another place with --runs-dir",
+    errno.EROFS: "choose a writable place with --runs-dir",
+    errno.EACCES: "choose a writable place with --runs-dir",
+    errno.EPERM: "choose a writable place with --runs-dir",
+    errno.ENOENT: "make its directory first",
+    errno.ENOTDIR: "choose another place with --runs-dir",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write below `path` into a StorageError that says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        remedy = _REMEDIES.get(error.errno or 0, "see whether the disk is well")
+        raise StorageError(f"{error.filename or path}: cannot be written: {reason}; {remedy}") from error

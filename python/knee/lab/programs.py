@@ -1,0 +1,61 @@
+"""Where the programs are that the lab starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from knee.errors import ProgramError
+
+_PROFILES = ("release", "fast", "debug")
+_POSTGRESQL = Path("/usr/lib/postgresql")
+
+
+def find(name: str) -> Path:
+    """The path of one of our programs, such as `knee-load`.
+
+    Looked for in $KNEE_BIN_DIR if that is set, and nowhere else then; otherwise beside the running
+    interpreter, where the wheel puts them, and in the target folder of a checkout.
+    Raises ProgramError.
+    """
+    if chosen := os.environ.get("KNEE_BIN_DIR"):
+        folders = [Path(chosen)]
+    else:
+        folders = [Path(sys.executable).parent]
+        checkout = Path(__file__).resolve().parents[3]
+        if (checkout / "Cargo.toml").is_file():
+            folders += [checkout / "target" / profile for profile in _PROFILES]
+    for folder in folders:
+        if os.access(folder / name, os.X_OK):
+            return folder / name
+    raise ProgramError(
+        f"{name} is not installed (looked in {', '.join(str(folder) for folder in folders)}); "
+        "`make build` builds it, and KNEE_BIN_DIR says where it is if it is elsewhere"
+    )
+
+
+def find_foreign(name: str, package: str) -> Path:
+    """The path of a program of the distribution. Raises ProgramError naming its Debian package."""
+    found = shutil.which(name)
+    if found is None:
+        raise ProgramError(f"{name} is not installed; on Debian, `apt-get install {package}` does")
+    return Path(found)
+
+
+def find_postgresql(name: str) -> Path:
+    """The path of a program of PostgreSQL's server: in PATH, or the newest of those that Debian keeps beside it.
+
+    Raises ProgramError.
+    """
+    if (found := shutil.which(name)) is not None:
+        return Path(found)
+    installed = [path for path in _POSTGRESQL.glob(f"*/bin/{name}") if os.access(path, os.X_OK)]
+    if not installed:
+        raise ProgramError(f"{name} is not installed; on Debian, `apt-get install postgresql` does")
+    return max(installed, key=lambda path: _version(path.parts[-3]))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())

@@ -1,0 +1,145 @@
+"""How far a run is, for whoever waits: a live line on a terminal, a plain line per measurement elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import suppress
+from statistics import fmean
+from typing import TextIO, cast
+
+from rich.console import Console
+from rich.file_proxy import FileProxy
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from knee.data import Outcome
+from knee.lab.deployment import Progress
+from knee.lab.design import Run
+from knee.lab.endings import Ending
+from knee.lab.interrupts import interruptible, interruptible_anew
+from knee.spec import Measure
+
+_TOLD_LATE_S = 2, 3
+"""How much later than it began the latest second is told whose requests are all known, at the least and at the most."""
+
+
+class PlainProgress(Progress):
+    """A line when a measurement is over: for logs and pipes."""
+
+    def __init__(self, console: Console, measure: Measure) -> None:
+        self._console = console
+        self._place = ""
+        self._remaining = ""
+        self._rates: list[int] = []
+        least, most = _TOLD_LATE_S
+        self._from_s = measure.warmup_s + most
+        # Once the clients are done the latest second is the last one, whenever that is told.
+        self._until_s = min(measure.seconds - measure.cooldown_s + least, measure.seconds)
+
+    def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
+        """See Progress."""
+        self._place = f"{index}/{total}"
+        self._remaining = f"{duration(remaining_s)} left"
+        self._rates = []
+
+    def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
+        """See Progress."""
+        if requests_per_s is not None and self._from_s <= elapsed_s < self._until_s:
+            self._rates.append(requests_per_s)
+
+    def end(self, run: Run, outcome: Outcome) -> None:
+        """See Progress."""
+        if outcome.status != "done":
+            how = f"{outcome.status}: {outcome.reason}"
+        else:
+            how = f"about {fmean(self._rates):,.0f} requests/s" if self._rates else "done"
+        line = f"{self._place}  {name_of(run)}  {how}  ({self._remaining} when it began)"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveProgress(Progress):
+    """One line that is rewritten, and a line that stays for each failure. To be used as a context."""
+
+    def __init__(self, console: Console, seconds: int) -> None:
+        self._seconds = seconds
+        self._remaining_s = 0.0
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[left]} left"),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None, rate="", left="")
+
+    def __enter__(self) -> LiveProgress:
+        ending = Ending()
+        with ending.gathering():
+            interruptible(self._bar.start)
+        if ending.by is not None:
+            # What has only half begun lacks some of what is taken back.
+            with ending.gathering(), suppress(IndexError):
+                interruptible_anew(self._bar.stop)
+            self._give_back(ending)
+        ending.raise_any()
+        return self
+
+    def __exit__(self, _kind: object, ended_by: BaseException | None, _traceback: object) -> None:
+        ending = Ending(ended_by)
+        with ending.gathering():
+            interruptible_anew(self._bar.stop)
+        if ending.by is not ended_by:
+            self._give_back(ending)
+            ending.raise_any()
+
+    def _give_back(self, ending: Ending) -> None:
+        """The standard streams, which would go on to be wrapped, with the live line below them, and the cursor.
+
+        The console keeps its hook for the line: nothing is printed through it any more, and whoever removed the hook
+        would wait for a line that is being drawn.
+        """
+        # Where the bar could not be stopped this goes on to draw it, whatever is told below.
+        if (drawing := self._bar.live._refresh_thread) is not None:
+            drawing.stop()
+        if isinstance(sys.stdout, FileProxy):
+            sys.stdout = cast(TextIO, sys.stdout.rich_proxied_file)
+        if isinstance(sys.stderr, FileProxy):
+            sys.stderr = cast(TextIO, sys.stderr.rich_proxied_file)
+        with ending.gathering():
+            interruptible_anew(self._bar.console.show_cursor)
+
+    def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
+        """See Progress."""
+        self._remaining_s = remaining_s
+        self._bar.update(
+            self._task, description=name_of(run), completed=index - 1, total=total, left=duration(remaining_s), rate=""
+        )
+
+    def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
+        """See Progress."""
+        rate = "" if requests_per_s is None else f"{requests_per_s:,} requests/s"
+        left = duration(self._remaining_s - min(elapsed_s, self._seconds))
+        self._bar.update(self._task, rate=rate, left=left)
+
+    def end(self, run: Run, outcome: Outcome) -> None:
+        """See Progress."""
+        if outcome.status != "done":
+            text = f"{name_of(run)}  {outcome.status}: {outcome.reason}"
+            self._bar.console.print(text, markup=False, highlight=False)
+        self._bar.advance(self._task)
+
+
+def name_of(run: Run) -> str:
+    """A run in words: the levels of its factors and its repetition."""
+    levels = [f"{name}={level}" for name, level in run.levels.items()]
+    return "  ".join([*levels, f"repetition {run.repetition}"])
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, with hours before them where there are any."""
+    minutes, rest = divmod(max(0, math.ceil(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,117 @@
+"""What the stores keep on disk, and what they load: there only for as long as it is needed.
+
+.UTC-TIME.scratch/          beside the run folder, on its disk; gone when the lab is, or where that was killed, when the
+                            next one of the same experiment begins
+    graph.txt               what stores load, made once
+    password, pgpass        of the databases that are started here, readable by nobody else: as it is, and as
+                            PostgreSQL's own programs read it
+    NAME.sql                what a database is prepared with, and what pgbench asks for
+    data/STORE/             a store's directory, made anew for every run and removed after it
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from knee.data import unused, writing
+from knee.lab.endings import Ending
+from knee.lab.interrupts import interrupts_deferred
+from knee.spec import Spec
+
+_DATA = "data"
+_GRAPH = "graph.txt"
+_PASSWORD = "password"
+_PGPASS = "pgpass"
+_PGBENCH = "pgbench"
+_DURABILITY = "store.durability"
+_KIND = "store.kind"
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A directory that no lab leaves behind."""
+
+    path: Path
+
+    @property
+    def graph_path(self) -> Path:
+        """Where the graph goes."""
+        return self.path / _GRAPH
+
+    @property
+    def password_path(self) -> Path:
+        """The file with the password of every database that is started here."""
+        return self.path / _PASSWORD
+
+    @property
+    def pgpass_path(self) -> Path:
+        """The same as PostgreSQL's own programs read it (PGPASSFILE)."""
+        return self.path / _PGPASS
+
+    def script_path(self, name: str) -> Path:
+        """Where a script of psql's or pgbench's goes."""
+        return self.path / f"{name}.sql"
+
+    @property
+    def pgbench_log_path(self) -> Path:
+        """What the names of pgbench's logs begin with: gone with the data."""
+        return self.path / _DATA / _PGBENCH
+
+    def data_path(self, process: str) -> Path:
+        """A store's directory, which it makes itself."""
+        return self.path / _DATA / process
+
+    def remove_data(self) -> None:
+        """Remove all stores' directories: no run finds what another one stored."""
+        _remove(self.path / _DATA)
+        with writing(self.path):
+            (self.path / _DATA).mkdir()
+
+
+@contextmanager
+def scratch(path: Path) -> Iterator[Scratch]:
+    """An empty directory that is gone afterwards; what a lab that was killed left in its place goes as well.
+
+    Raises StorageError when it cannot be made or removed.
+    """
+    _remove(path)
+    ending = Ending()
+    with ending.gathering():
+        with writing(path):
+            (path / _DATA).mkdir(parents=True)
+        # Who removes what killed labs have left leaves it alone, also where the run folder is moved meanwhile.
+        with unused(path):
+            with writing(path):
+                password = secrets.token_urlsafe(24)
+                for name, text in ((_PASSWORD, password), (_PGPASS, f"*:*:*:*:{password}\n")):
+                    (path / name).touch(mode=0o600)
+                    (path / name).write_text(text, encoding="ascii")
+            yield Scratch(path)
+    with ending.gathering():
+        _remove(path)
+    ending.raise_any()
+
+
+def keeps_data(spec: Spec) -> bool:
+    """Whether stores keep their data on disk at any point."""
+    points = [
+        spec.base,
+        *(spec.at({name: level}) for name in (_DURABILITY, _KIND) for level in spec.factors.get(name, ())),
+    ]
+    return any(point.system.store is not None and point.system.store.on_disk for point in points)
+
+
+def needs_scratch(spec: Spec) -> bool:
+    """Whether they do, or load a graph."""
+    return keeps_data(spec) or spec.base.workload.graph is not None
+
+
+def _remove(path: Path) -> None:
+    with interrupts_deferred(), writing(path):
+        if path.exists():
+            shutil.rmtree(path)

@@ -1,0 +1,158 @@
+"""By how much several means fall short of the best of them, all at once. Pure.
+
+The best is chosen from the same data, so that any pair might have been compared: the intervals are those of all pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval
+
+_ALIKE = 0.25
+"""Significance at which variances are taken to differ. Larger than that of a finding: pooling them is what needs a
+reason (Bancroft 1964)."""
+
+EQUAL = "repetitions that are all equal do not say how much noise there is"
+"""Why means cannot be told apart though each was measured more than once."""
+
+_ROUNDING = 1e-9
+"""Of a mean: what differs by less has lost its last digits in a computation."""
+
+L = TypeVar("L")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Variances of relative residuals: each sample has its own, or all that have none share one.
+
+    Attributes
+    ----------
+    variances, freedoms
+        Of each sample, with their degrees of freedom.
+    shares
+        Which samples have the one that is shared.
+    common
+        Of each sample Σ a b / ν over all estimates, with a what an estimate adds to its variance, and b to the shared
+        one: variances made of the same estimates are not independent.
+    """
+
+    variances: Floats
+    freedoms: Floats
+    shares: npt.NDArray[np.bool_]
+    common: Floats
+
+    def differences(self, counts: Floats, at: int) -> tuple[Floats, Floats]:
+        """The variances of the differences between each sample and the one `at`, with their degrees of freedom
+        (Satterthwaite 1946); `counts` say how often each sample's own is in there."""
+        terms = counts * self.variances
+        squares = terms**2 / self.freedoms
+        common = self.common if self.shares[at] else np.where(self.shares, self.common[at], 0.0)
+        sums = terms + terms[at]
+        return sums, sums**2 / (squares + squares[at] + 2 * counts * counts[at] * common)
+
+
+def scatters(sample: Floats) -> bool:
+    """Whether repetitions are not all equal, none of which is below zero."""
+    return bool(np.ptp(sample) > _ROUNDING * sample.max())
+
+
+def scattered_mean(sample: Floats, level: float = LEVEL) -> Interval:
+    """The mean with its interval, without one where repetitions are equal (:func:`noise`); none is below zero."""
+    found = mean_interval(sample, level)
+    known = sample[np.isfinite(sample)]
+    return found if known.size < 2 or scatters(known) else replace(found, low=None, high=None)
+
+
+def noise(samples: Sequence[Floats]) -> Noise | None:
+    """The relative noise of samples, pooled where nothing shows that it differs; None where none of them scatters.
+
+    Repetitions that are equal show how finely something was measured, and not that it has no noise (JCGM 100:2008,
+    F.2.2.1). They have no say in the variances of others, and get the one that is pooled of these.
+
+    Parameters
+    ----------
+    samples
+        Two repetitions or more of each, none below zero.
+    """
+    scattered = np.array([scatters(sample) for sample in samples])
+    residuals = [sample / sample.mean() - 1 for sample, one in zip(samples, scattered, strict=True) if one]
+    if not residuals:
+        return None
+    variances = np.array([sample.var(ddof=1) for sample in residuals])
+    freedoms = np.array([sample.size - 1 for sample in residuals], np.float64)
+    parts = variances * freedoms / freedoms.sum()
+    shared = parts.sum()
+    if _are_alike(residuals):
+        scattered[:] = False
+        freedom = freedoms.sum()
+    else:
+        freedom = shared**2 / (parts**2 / freedoms).sum()
+    found = np.tile([[shared], [freedom], [shared**2 / freedom]], len(samples))
+    if scattered.any():
+        found[:, scattered] = variances, freedoms, variances * parts / freedoms
+    return Noise(found[0], found[1], ~scattered, found[2])
+
+
+def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> dict[L, Interval]:
+    """By which share of the best mean each other mean lies apart from it; `level` is that of all together.
+
+    Tukey & Kramer's intervals (Kramer 1956) with the pooled variance of the relative residuals, as noise is taken to
+    grow with what is measured. Where these variances differ each pair has its own two (Games & Howell 1976). Where none
+    of the samples scatters there are no intervals (:func:`noise`). What is always zero has no noise of its own, but the
+    best may have been as low.
+
+    Parameters
+    ----------
+    samples
+        Two repetitions or more of each, none below zero.
+    best
+        The largest or the smallest, with a mean above zero.
+    """
+    means = np.array([sample.mean() for sample in samples.values()])
+    sizes = np.array([sample.size for sample in samples.values()])
+    at = list(samples).index(best)
+    apart = np.abs(means[at] - means) / means[at]
+    half_widths: list[float | None] = [None] * means.size
+    if (known := noise(list(samples.values()))) is not None:
+        # Of the means, as shares of the best.
+        errors, freedoms = known.differences((means / means[at]) ** 2 / sizes, at)
+        for i in range(means.size):
+            if i != at:
+                quantile = _studentized_range(level, means.size, _floor(float(freedoms[i])))
+                half_widths[i] = quantile * math.sqrt(errors[i] / 2)
+    return {
+        name: _around(float(apart[i]), half_widths[i], level, int(min(sizes[at], sizes[i])))
+        for i, name in enumerate(samples)
+        if i != at
+    }
+
+
+def _around(estimate: float, half_width: float | None, level: float, repetitions: int) -> Interval:
+    if half_width is None:
+        return Interval(estimate, None, None, level, repetitions)
+    return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
+
+
+def _are_alike(residuals: Sequence[Floats]) -> bool:
+    """Whether nothing shows that the variances differ (Bartlett 1937)."""
+    return len(residuals) < 2 or bool(stats.bartlett(*residuals).pvalue >= _ALIKE)
+
+
+def _floor(freedom: float) -> float:
+    """Two digits are enough, so that few quantiles have to be found."""
+    digit = 10.0 ** (math.floor(math.log10(freedom)) - 1)
+    return math.floor(freedom / digit + 1e-9) * digit
+
+
+@lru_cache
+def _studentized_range(level: float, means: int, freedom: float) -> float:
+    return float(stats.studentized_range.ppf(level, means, freedom))

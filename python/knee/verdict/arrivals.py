@@ -1,0 +1,247 @@
+"""Whether throughput follows the arrival rate of an open loop, and up to which rate. Pure.
+
+Whoever sends does not wait for answers, so N limits nothing and there is no knee over clients: X is the arrival rate λ
+for as long as the system keeps up, and what it can do at most beyond (Lazowska et al. 1984, ch. 5). There requests
+come faster than they are answered, and the response time has no steady value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from scipy import stats
+
+from knee.stats.intervals import LEVEL, Interval, counted, mean_interval, quantity
+from knee.verdict.knee import NOISE_MAX, PLATEAU
+
+_AGAIN = "Measure longer, with more repetitions, on a quieter machine."
+
+
+@dataclass(frozen=True)
+class AtRate:
+    """What came of one arrival rate.
+
+    rate        requests per second asked for
+    throughput  over the repetitions
+    completed   of the requests that came due, the share that was over in the run, answered or failed, times the rate:
+                what throughput would be had exactly as many come due; None where the load generators do not tell
+    due         requests that the rate stands for, over all repetitions; None where nobody knows how long they took
+    """
+
+    rate: int | float
+    throughput: Interval
+    completed: Interval | None
+    due: float | None
+
+    @property
+    def reaches(self) -> bool:
+        """Whether throughput is the rate to within PLATEAU, and surely to within NOISE_MAX."""
+        return _reaches(self.throughput, self.rate) or (
+            self.completed is not None and _reaches(self.completed, self.rate)
+        )
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether throughput surely is less than the rate by more than PLATEAU."""
+        return all(_falls_behind(one, self.rate) for one in (self.throughput, self.completed) if one is not None)
+
+    @property
+    def may_be_chance(self) -> bool:
+        """Whether so few requests come due at random so that throughput might be less by as much."""
+        if self.due is None:
+            return False
+        chance = float(stats.norm.ppf((1 + self.throughput.level) / 2)) / math.sqrt(self.due)
+        return self.throughput.estimate >= (1 - chance) * self.rate
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What came of each arrival rate, or of the only one, at one combination of the other factors.
+
+    factors   the levels of these
+    rates     of every point, requests per second asked for
+    measured  what came of each rate, ascending; empty where nobody gave throughput
+    limited   the points at which a load generator says that it was itself a limit
+    """
+
+    factors: dict[str, int | float | str | bool]
+    rates: dict[int, int | float]
+    measured: tuple[AtRate, ...]
+    limited: frozenset[int]
+
+    @property
+    def follows(self) -> int | float | None:
+        """The largest rate that throughput reaches; None where it reaches none."""
+        return max((one.rate for one in self.measured if one.reaches), default=None)
+
+    @property
+    def behind(self) -> AtRate | None:
+        """The smallest rate above those that throughput surely does not reach; None without."""
+        return next((one for one in self.measured if one.rate > (self.follows or 0) and one.falls_behind), None)
+
+    @property
+    def dips(self) -> tuple[AtRate, ...]:
+        """The rates below one that throughput follows at which it surely falls behind."""
+        return tuple(one for one in self._below if self._follows_at(one) is False)
+
+    @property
+    def unsettled(self) -> tuple[AtRate, ...]:
+        """The rates below one that throughput follows of which that cannot be told."""
+        return tuple(one for one in self._below if self._follows_at(one) is None)
+
+    @property
+    def varied(self) -> bool:
+        """Whether there is more than one rate."""
+        return len(set(self.rates.values())) > 1
+
+    def at(self, point: int) -> AtRate | None:
+        """What came of the rate of a point; None where nobody gave throughput."""
+        return next((one for one in self.measured if one.rate == self.rates[point]), None)
+
+    def keeps_up(self, point: int) -> bool | None:
+        """Whether throughput follows the rate of a point; None where that cannot be told."""
+        found = self.at(point)
+        return None if found is None else self._follows_at(found)
+
+    def _follows_at(self, one: AtRate) -> bool | None:
+        # A higher rate that is reached says nothing of a dip below it, but leaves chance as the better explanation.
+        if one.reaches or (one.may_be_chance and one.rate < (self.follows or 0)):
+            return True
+        return False if one.falls_behind else None
+
+    @property
+    def _below(self) -> list[AtRate]:
+        return [one for one in self.measured if one.rate < (self.follows or 0)]
+
+    @property
+    def sentence(self) -> str:
+        """Up to which rate throughput follows, and where it dips below; empty where nobody gave it."""
+        if not self.measured:
+            return ""
+        return self._up_to + self._except
+
+    @property
+    def _up_to(self) -> str:
+        follows, behind = self.follows, self.behind
+        if behind is not None:
+            here = _in_words(behind)
+            limit = self._limit(behind)
+            if follows is None:
+                return f"Throughput follows the arrival rate nowhere: at {here}.{limit} Measure lower rates."
+            return (
+                f"Throughput follows the arrival rate up to {rate_in_words(follows)}, and no longer: at {here}.{limit}"
+            )
+        last = self.measured[-1]
+        largest = last.rate
+        if follows == largest and not self.varied:
+            said = f"Throughput follows the arrival rate, {rate_in_words(largest)}: it is {quantity(last.throughput)}"
+            if last.completed is not None and not _reaches(last.throughput, largest):
+                said += f", and {last.completed.estimate / largest:.1%} of the requests that came due were over in time"
+            return said + "."
+        if follows == largest:
+            return (
+                f"Throughput follows the arrival rate up to {rate_in_words(largest)}, the largest measured. Measure "
+                "higher rates to see where it stops."
+            )
+        unsure = f"at {_in_words(last)}"
+        if follows is None:
+            return f"Cannot tell whether throughput follows the arrival rate: {unsure}. {_AGAIN}"
+        return (
+            f"Throughput follows the arrival rate up to {rate_in_words(follows)}; whether it does above that cannot be "
+            f"told: {unsure}. {_AGAIN}"
+        )
+
+    @property
+    def _except(self) -> str:
+        said = ""
+        if dips := self.dips:
+            also = f", and it falls behind at {counted(len(dips) - 1, 'other rate')}" if len(dips) > 1 else ""
+            said = f" But not everywhere below: at {_in_words(dips[0])}{also}.{self._limit(dips[0])}"
+        if unsettled := self.unsettled:
+            also = f", nor can it at {counted(len(unsettled) - 1, 'other rate')} below" if len(unsettled) > 1 else ""
+            worst = min(unsettled, key=lambda one: one.throughput.estimate / one.rate)
+            said += f" Whether it does below cannot be told everywhere: at {_in_words(worst)}{also}."
+        return said
+
+    def _limit(self, one: AtRate) -> str:
+        limited = any(self.rates[point] == one.rate for point in self.limited)
+        return " The load generator says that it was itself a limit there." if limited else ""
+
+
+def arrivals(
+    table: pl.DataFrame, factors: Sequence[str], limited: Collection[int] = (), level: float = LEVEL
+) -> tuple[Arrivals, ...]:
+    """One for each combination of the factors, but for the rate and whatever says the same as the rate.
+
+    Rows without a rate are a closed loop's, and take no part.
+
+    Parameters
+    ----------
+    table
+        Rows of :mod:`knee.data.observations`.
+    limited
+        Points at which a load generator says that it was itself a limit.
+    """
+    table = table.filter(pl.col("rate").is_not_null()) if "rate" in table.columns else table.clear()
+    if table.is_empty():
+        return ()
+    apart = [name for name in factors if not (table[name].is_null().all() or _is_rate(table, name))]
+    groups = table.sort(apart).group_by(apart, maintain_order=True) if apart else [((), table)]
+    return tuple(_line(dict(zip(apart, levels, strict=True)), rows, limited, level) for levels, rows in groups)
+
+
+def rate_in_words(rate: float) -> str:
+    """“1,500 requests/s”."""
+    return f"{rate:,} requests/s"
+
+
+def _line(
+    factors: dict[str, int | float | str | bool], rows: pl.DataFrame, limited: Collection[int], level: float
+) -> Arrivals:
+    rates = {point: _whole(rate) for point, rate in rows.select("point", "rate").sort("rate").iter_rows()}
+    known = rows.filter(pl.col("throughput").is_finite()) if "throughput" in rows.columns else rows.clear()
+    measured = tuple(
+        _at_rate(_whole(rate), at, level) for (rate,), at in known.sort("rate").group_by("rate", maintain_order=True)
+    )
+    return Arrivals(factors, rates, measured, frozenset(rates) & frozenset(limited))
+
+
+def _at_rate(rate: int | float, rows: pl.DataFrame, level: float) -> AtRate:
+    shares = rows["completed_share"] if "completed_share" in rows.columns else None
+    told = shares is not None and not shares.null_count()
+    lasted = rows["observed_s"] if "observed_s" in rows.columns else None
+    return AtRate(
+        rate,
+        mean_interval(rows["throughput"].to_numpy(), level),
+        mean_interval((rate * shares).to_numpy(), level) if shares is not None and told else None,
+        rate * float(lasted.sum()) if lasted is not None and not lasted.null_count() else None,
+    )
+
+
+def _is_rate(table: pl.DataFrame, factor: str) -> bool:
+    """Whether a factor is the rate, or another name of each of its levels."""
+    levels = table.select("rate", pl.col(factor).alias("_level"))
+    return levels.n_unique() == levels["rate"].n_unique() == levels["_level"].n_unique()
+
+
+def _whole(rate: float) -> int | float:
+    return int(rate) if rate == int(rate) else rate
+
+
+def _in_words(one: AtRate) -> str:
+    return f"{rate_in_words(one.rate)} it is {quantity(one.throughput, 'requests/s')}"
+
+
+def _reaches(found: Interval, rate: float) -> bool:
+    return found.estimate >= _enough(rate) and (found.low is None or found.low >= (1 - NOISE_MAX) * rate)
+
+
+def _falls_behind(found: Interval, rate: float) -> bool:
+    return found.high is not None and found.high < _enough(rate)
+
+
+def _enough(rate: float) -> float:
+    return (1 - PLATEAU) * rate

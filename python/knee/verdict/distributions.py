@@ -1,0 +1,110 @@
+"""Response-time distributions: histograms merged over processes, seconds and repetitions, then read off."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from knee.data.hdr import Histogram
+from knee.data.trim import RUN, trim
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+
+BINS_PER_DECADE = 20
+"""Of a drawn histogram: each bin is 12 % wide, far coarser than the three digits that were recorded."""
+
+ALL = "all"
+"""The operation that stands for all of them together."""
+
+_NS_PER_MS = 1e6
+
+Merged = dict[tuple[int, int, str, str], Histogram]
+
+
+def merged(dataset: Dataset) -> Merged:
+    """The trimmed windows' response times, per (point, repetition, role, operation) for clients and middlewares, where
+    any was timed."""
+    windows = trim(dataset.windows, dataset.points).filter(
+        pl.col("role").is_in(["load", "middleware"]) & pl.col("response").is_not_null()
+    )
+    histograms: Merged = {}
+    for (point, repetition, role, op), rows in windows.group_by(*RUN, "role", "op"):
+        whole = Histogram.merge(Histogram.decode(text) for text in rows["response"])
+        if whole.total:
+            histograms[int(point), int(repetition), str(role), str(op)] = whole
+    return histograms
+
+
+def percentiles(histograms: Merged) -> pl.DataFrame:
+    """Percentiles of the merged histograms, and their range over the repetitions.
+
+    Returns
+    -------
+    `point, role, op, percentile, value_ms, low_ms, high_ms`; `op` is "all" for all operations together.
+    """
+    rows = []
+    for (point, role, op), repetitions in _grouped(histograms).items():
+        whole = Histogram.merge(repetitions)
+        for percentile in PERCENTILES:
+            each = [one.percentile(percentile) / _NS_PER_MS for one in repetitions]
+            value = whole.percentile(percentile) / _NS_PER_MS
+            rows.append((point, role, op, percentile, value, min(each), max(each)))
+    columns = ["point", "role", "op", "percentile", "value_ms", "low_ms", "high_ms"]
+    schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 4], strict=True))
+    return pl.DataFrame(rows, schema=schema, orient="row").sort(columns[:4])
+
+
+def densities(histograms: Merged) -> pl.DataFrame:
+    """Histograms for drawing, in bins of equal width on a logarithmic axis, over all repetitions.
+
+    Returns
+    -------
+    `point, role, op, low_ms, high_ms, share`: the share of the requests that fell into each bin; shares add up to 1.
+    """
+    rows = []
+    for (point, role, op), repetitions in _grouped(histograms).items():
+        whole = Histogram.merge(repetitions)
+        if not whole.total:
+            continue
+        first, counts = logarithmic_bins(whole)
+        for number, count in enumerate(counts.tolist(), start=first):
+            rows.append((point, role, op, bin_start_ms(number), bin_start_ms(number + 1), count / whole.total))
+    columns = ["point", "role", "op", "low_ms", "high_ms", "share"]
+    schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 3], strict=True))
+    return pl.DataFrame(rows, schema=schema, orient="row").sort(columns[:4])
+
+
+def logarithmic_bins(histogram: Histogram) -> tuple[int, NDArray[np.int64]]:
+    """Counts in bins of equal width on a logarithmic axis, from the first that has any to the last; and the number of
+    the first (:func:`bin_start_ms`). Of a histogram that counts something."""
+    lows, widths = histogram.buckets()
+    filled = np.flatnonzero(histogram.counts)
+    middles_ms = (lows[filled] + widths[filled] / 2) / _NS_PER_MS
+    numbers = np.floor(np.log10(middles_ms) * BINS_PER_DECADE).astype(np.int64)
+    first, last = int(numbers[0]), int(numbers[-1])
+    counts = np.zeros(last - first + 1, dtype=np.int64)
+    np.add.at(counts, numbers - first, histogram.counts[filled])
+    return first, counts
+
+
+def bin_start_ms(number: int) -> float:
+    """Where a bin begins; it ends where the next one begins."""
+    return math.pow(10, number / BINS_PER_DECADE)
+
+
+def _grouped(histograms: Merged) -> dict[tuple[int, str, str], list[Histogram]]:
+    """One histogram per repetition, for every operation and for all together."""
+    by_run: dict[tuple[int, str, str], dict[int, list[Histogram]]] = {}
+    for (point, repetition, role, op), histogram in histograms.items():
+        for name in (op, ALL):
+            by_run.setdefault((point, role, name), {}).setdefault(repetition, []).append(histogram)
+    return {
+        key: [Histogram.merge(parts) for _, parts in sorted(repetitions.items())] for key, repetitions in by_run.items()
+    }

@@ -1,0 +1,207 @@
+"""Whether throughput stays as it is for as long as it was measured, warm-up and cool-down cut off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+from scipy import stats
+
+from knee.data.trim import COVERED_S, RUN
+from knee.stats.comparisons import EQUAL, scatters
+from knee.stats.intervals import LEVEL, Floats, Interval, counted, listed, mean_interval
+from knee.verdict.knee import NOISE_MAX, PLATEAU
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far throughput moves from the first half of a run to the second, at one point.
+
+    change  as a share of the first half, over the runs in both halves of which requests succeeded
+    silent  runs in which none did in one of their halves, or in both
+    runs    all of them
+    """
+
+    change: Interval
+    silent: int
+    runs: int
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there are runs enough to tell."""
+        return self.change.low is not None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it surely moves by more than PLATEAU."""
+        low, high = self._ends
+        return low > PLATEAU or high < -PLATEAU
+
+    @property
+    def may_move(self) -> bool:
+        """Whether it surely moves, and perhaps by more than PLATEAU."""
+        low, high = self._ends
+        return not low <= 0 <= high and self.reach > PLATEAU
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether next to anything is possible, no move included."""
+        if self.moves or self.may_move:
+            return False
+        return self.change.half_width is not None and self.change.half_width > NOISE_MAX
+
+    @property
+    def reach(self) -> float:
+        """How far it may move at most."""
+        return max(map(abs, self._ends))
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        low, high = self.change.low, self.change.high
+        return (-math.inf, math.inf) if low is None or high is None else (low, high)
+
+
+def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> dict[int, Drift]:
+    """By point, how far throughput moves from the first half of a run to the second, warm-up and cool-down cut off.
+
+    Requests that failed do not count: where they are refused at once there are the more of them.
+
+    `level` is that of all `points` together that can be judged (Bonferroni), with the variance of the changes pooled
+    over them: of sixty points in three repetitions each, t is 3.4 then, and 49 by itself. A point whose changes surely
+    scatter more than those of the others has its own (Cochran 1941).
+    """
+    runs = dataset.points.filter((pl.col("status") == "done") & pl.col("point").is_in(list(points))).select(
+        *RUN, pl.col("warmup_s").alias("_from_s"), (pl.col("seconds") - pl.col("cooldown_s")).alias("_until_s")
+    )
+    start, end = pl.col("elapsed_s"), pl.col("elapsed_s") + COVERED_S
+    middle = (pl.col("_from_s") + pl.col("_until_s")) / 2
+
+    def succeeded(since: pl.Expr, until: pl.Expr) -> pl.Expr:
+        """Requests of the windows' parts that lie in between, but for those that failed."""
+        inside = pl.min_horizontal(end, until) - pl.max_horizontal(start, since)
+        good = pl.col("count") - pl.col("errors").fill_null(0)
+        return (good * inside.clip(lower_bound=0.0) / COVERED_S).sum()
+
+    halves = (
+        dataset.windows.filter(pl.col("role") == "load")
+        .join(runs, on=RUN)
+        .group_by(RUN)
+        .agg(succeeded(pl.col("_from_s"), middle).alias("before"), succeeded(middle, pl.col("_until_s")).alias("after"))
+    )
+    # Both halves are equally long, whether or not there are rows of all their seconds: the ratio of counts is that of
+    # rates.
+    spoke = (pl.col("before") > 0) & (pl.col("after") > 0)
+    changes = (
+        runs.join(halves, on=RUN, how="left")
+        .with_columns(pl.col("before", "after").fill_null(0.0))
+        .select("point", pl.when(spoke).then(pl.col("after") / pl.col("before") - 1).alias("change"))
+        .sort("point")
+    )
+    rows = {int(point): of["change"] for (point,), of in changes.group_by("point", maintain_order=True)}
+    intervals = change_intervals({point: of.drop_nulls().to_numpy() for point, of in rows.items()}, level)
+    return {point: Drift(intervals[point], of.null_count(), of.len()) for point, of in rows.items()}
+
+
+def change_intervals(changes: Mapping[int, Floats], level: float) -> dict[int, Interval]:
+    """The mean change of each point, as :func:`drifts` has it, from one change of each run.
+
+    Changes that are all equal have the variance that is pooled of the others, and no interval where none scatter
+    (:func:`knee.stats.comparisons.noise`).
+    """
+    judged = {point: sample for point, sample in changes.items() if sample.size > 1}
+    each = 1 - (1 - level) / max(1, len(judged))
+    found = {point: mean_interval(sample, each) for point, sample in changes.items()}
+    equal = {point: sample for point, sample in judged.items() if not scatters(1 + sample)}
+    alike = {point: sample for point, sample in judged.items() if point not in equal}
+    for point in equal:
+        found[point] = replace(found[point], low=None, high=None)
+    while len(alike) > 1:
+        widest = max(alike, key=lambda point: float(alike[point].var()))
+        others = [sample for point, sample in alike.items() if point != widest]
+        own, pooled = _pooled([alike[widest]]), _pooled(others)
+        if own[0] <= pooled[0] * stats.f.isf((1 - level) / len(alike), own[1], pooled[1]):
+            break
+        del alike[widest]
+    if not alike:
+        return found
+    variance, freedom = _pooled(list(alike.values()))
+    quantile = float(stats.t.ppf((1 + each) / 2, freedom))
+    for point, sample in (alike | equal).items():
+        half_width, estimate = quantile * math.sqrt(variance / sample.size), found[point].estimate
+        found[point] = replace(found[point], low=estimate - half_width, high=estimate + half_width)
+    return found
+
+
+def _pooled(samples: Sequence[Floats]) -> tuple[float, int]:
+    """The variance within samples, and its degrees of freedom."""
+    freedom = sum(sample.size - 1 for sample in samples)
+    return sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples) / freedom, freedom
+
+
+def whether_it_stays(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> str:
+    """Whether throughput stays as it is for as long as it was measured, where it moves most, and where that cannot be
+    told; empty where nobody can tell anything.
+
+    An interval that contains 0 shows no move, but rules out only what lies beyond its ends.
+
+    Parameters
+    ----------
+    drifts
+        See :func:`drifts`.
+    names
+        What to call the points.
+    """
+    known = {point: one for point, one in drifts.items() if one.is_judged and not one.is_vague}
+    vague = [names[point] for point, one in drifts.items() if one.is_vague]
+    unjudged = {point: one for point, one in drifts.items() if not one.is_judged and not one.silent}
+    few = [names[point] for point, one in unjudged.items() if one.change.repetitions < 2]
+    equal = [names[point] for point, one in unjudged.items() if one.change.repetitions > 1]
+    silent = [
+        f"{one.silent} of {counted(one.runs, 'run')} at {names[point]}" for point, one in drifts.items() if one.silent
+    ]
+    said = []
+    if known:
+        said.append(_how_it_moves(known, names, everywhere=not (vague or silent or few)))
+    if vague and known:
+        said.append(f"At {listed(vague, '; ')} it cannot be told: measure longer, with more repetitions.")
+    elif vague:
+        said.append(
+            "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
+            f"{listed(vague, '; ')}: measure longer, with more repetitions."
+        )
+    elif equal:
+        # None scatter: beside one that does they would be judged.
+        said.append(
+            "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
+            f"{listed(equal, '; ')}: {EQUAL}."
+        )
+    if few and (known or vague or equal):
+        said.append(f"Of {listed(few, '; ')} there are too few repetitions to tell.")
+    if silent:
+        said.append(f"For half of the time or longer no request succeeded in {listed(silent, '; ')}.")
+    return " ".join(said)
+
+
+def _how_it_moves(known: Mapping[int, Drift], names: Mapping[int, str], *, everywhere: bool) -> str:
+    """What is known of points that can be judged; `everywhere` if these are all that were measured."""
+    halves = "from the first half of a run to the second"
+    moved = [point for point, one in known.items() if one.moves] or [p for p, one in known.items() if one.may_move]
+    if moved:
+        most = max(moved, key=lambda point: abs(known[point].change.estimate))
+        change = known[most].change
+        where = f"{change.estimate:+.1%} ± {change.half_width:.1%} at {names[most]}"
+        surely = "surely moves" if known[most].moves else f"moves, if not surely by more than {PLATEAU:.0%}"
+        also = f", and as surely at {counted(len(moved) - 1, 'other point')}" if len(moved) > 1 else ""
+        return f"F{halves[1:]} throughput {surely}: by {where}{also}."
+    reach = max(one.reach for one in known.values())
+    if reach <= PLATEAU:
+        where = "" if everywhere else " wherever that can be told"
+        return f"F{halves[1:]} throughput surely stays as it is{where}, to within {reach:.1%}."
+    where = "anywhere" if everywhere else "wherever that can be told"
+    return f"Nothing shows that throughput moves {halves}: by no more than {reach:.1%} {where}."

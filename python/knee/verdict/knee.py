@@ -1,0 +1,373 @@
+"""The knee: where the light-load asymptote meets the saturation plateau.
+
+In a closed system X(N) ≤ min(N / (R_0 + Z), X_max); the two bounds meet at N* = X_max · (R_0 + Z)
+(Jain 1991, §33.6; Lazowska et al. 1984, ch. 5). Below N* clients add throughput, beyond it they add waiting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from knee.stats.intervals import LEVEL, Floats, Interval, client_count, counted, mean_interval, pooled_bootstrap
+
+LEVELS_MIN = 3
+"""Fewer client counts cannot show both a slope and a plateau."""
+
+PLATEAU = 0.02
+"""Throughputs within this share of the largest count as the plateau, or within the noise where that is larger."""
+
+NOISE_MAX = 0.10
+"""Where two equal levels may seem further apart than this share, growth cannot be told from noise."""
+
+RISING = 0.10
+"""Elasticity of throughput to clients, d ln X / d ln N, above which X still rises: doubling N gains over 7 %."""
+
+STEP_MIN = 1.25
+"""The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
+
+OPEN_LOOP = "The load is an open loop: the number of clients does not limit it, so it has no knee over clients."
+
+Confidence = Literal["high", "medium", "low"]
+KneeStatus = Literal["found", "not reached", "saturated from the start", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One client count: what was measured there, over the repetitions."""
+
+    clients: int
+    throughput: Interval
+    response_ms: Interval
+
+    @property
+    def power(self) -> float | None:
+        """Kleinrock's power X / R (Kleinrock 1979), whose maximum is a second opinion on the knee.
+
+        None where R was rounded to none.
+        """
+        response_ms = self.response_ms.estimate
+        return self.throughput.estimate / response_ms if response_ms > 0 else None
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The knee of one combination of the other factors.
+
+    Attributes
+    ----------
+    clients
+        N* with its interval. When the knee was not reached, the estimate is a lower bound; when the system was
+        saturated from the start, an upper bound. None when there is nothing to estimate from.
+    between
+        The measured client counts around N*; None on a side where there is none.
+    level
+        The smallest measured level at or above the knee; the largest level when the knee was not reached, the
+        smallest one when the system was saturated from the start.
+    throughput_max, response_light_ms, think_ms, pipeline
+        The asymptotes: X_max, R_0 and Z, for clients that keep `pipeline` requests in flight each.
+    plateau
+        The client counts whose throughput counts as X_max.
+    retrograde
+        Throughput falls again beyond the plateau.
+    power_clients
+        Where X / R is largest; None where R was rounded to none at all levels.
+    """
+
+    status: KneeStatus
+    sentence: str
+    levels: tuple[Level, ...]
+    confidence: Confidence = "low"
+    reasons: tuple[str, ...] = ()
+    clients: Interval | None = None
+    between: tuple[int | None, int | None] = (None, None)
+    level: Level | None = None
+    throughput_max: Interval | None = None
+    response_light_ms: Interval | None = None
+    think_ms: float = 0.0
+    pipeline: float = 1.0
+    plateau: tuple[int, ...] = ()
+    retrograde: bool = False
+    power_clients: int | None = None
+
+    def bounds(self, clients: float) -> tuple[float, float] | None:
+        """Both asymptotes at N clients, in requests/s: N / (R_0 + Z) and X_max. None where there is no estimate."""
+        if self.throughput_max is None or self.response_light_ms is None:
+            return None
+        light = 1000 * clients * self.pipeline / (self.response_light_ms.estimate + self.think_ms)
+        return light, self.throughput_max.estimate
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Measurements in order of clients: per level an array (repetitions, 2) of X (1/s) and R + Z (ms).
+
+    R + Z, the cycle, is what scatters alike at all levels, as X does: where Z is long, a short R scatters far more.
+    `think_ms` is that of the lightest level.
+    """
+
+    clients: tuple[int, ...]
+    samples: tuple[Floats, ...]
+    think_ms: float
+    pipeline: float
+    noise: float | None
+
+    @property
+    def throughputs(self) -> Floats:
+        return np.array([sample[:, 0].mean() for sample in self.samples])
+
+    @property
+    def tolerance(self) -> float:
+        return min(max(PLATEAU, self.noise or 0.0), NOISE_MAX)
+
+    def step(self) -> tuple[float, float]:
+        """Relative rise and elasticity of throughput from the best of the levels that lie far enough below the last.
+
+        From the best, not from the nearest: recovering from a dip is no growth.
+        """
+        last = self.clients[-1]
+        throughputs = self.throughputs
+        earlier = [i for i, clients in enumerate(self.clients) if clients * STEP_MIN <= last] or [0]
+        before = max(earlier, key=lambda i: throughputs[i])
+        rise = float(throughputs[-1] / throughputs[before])
+        return rise - 1, math.log(rise) / math.log(last / self.clients[before])
+
+
+def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0) -> Knee:
+    """The knee over the client counts of one combination of the other factors.
+
+    Parameters
+    ----------
+    observations
+        Rows of :mod:`knee.data.observations` that differ in `clients` and `repetition` only.
+    seed
+        Of the bootstrap that gives the interval.
+    """
+    # A request takes some time, even where it was rounded to none.
+    cycle_ms = pl.col("response_ms") + pl.col("think_ms").fill_null(0.0)
+    known = observations.filter(
+        pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & cycle_ms.is_finite() & (cycle_ms > 0)
+    )
+    levels = _levels(known, level)
+    if known.height and known["think_ms"].null_count() > 0:
+        return Knee("cannot tell", OPEN_LOOP, levels)
+    if len(levels) < LEVELS_MIN:
+        return Knee(
+            "cannot tell",
+            f"Only {counted(len(levels), 'client count')} {'was' if len(levels) == 1 else 'were'} measured, and a knee "
+            f"takes {LEVELS_MIN}: measure at more client counts to look for one.",
+            levels,
+        )
+    curve = _curve(known, level)
+    return _classify(curve, levels, level, seed)
+
+
+def _levels(known: pl.DataFrame, level: float) -> tuple[Level, ...]:
+    return tuple(
+        Level(
+            clients=int(rows["clients"][0]),
+            throughput=mean_interval(rows["throughput"].to_numpy(), level),
+            response_ms=mean_interval(rows["response_ms"].to_numpy(), level),
+        )
+        for _, rows in known.sort("clients").group_by("clients", maintain_order=True)
+    )
+
+
+def _curve(known: pl.DataFrame, level: float) -> _Curve:
+    groups = [
+        (int(rows["clients"][0]), rows.select("throughput", pl.col("response_ms") + pl.col("think_ms")).to_numpy())
+        for _, rows in known.sort("clients").group_by("clients", maintain_order=True)
+    ]
+    samples = tuple(sample for _, sample in groups)
+    return _Curve(
+        clients=tuple(clients for clients, _ in groups),
+        samples=samples,
+        think_ms=float(known.filter(pl.col("clients") == groups[0][0])["think_ms"].mean()),  # type: ignore[arg-type]
+        pipeline=_pipeline(known),
+        noise=_noise(samples, level),
+    )
+
+
+def _pipeline(known: pl.DataFrame) -> float:
+    """Requests in flight per client; one where nobody says."""
+    if "pipeline" not in known.columns or known["pipeline"].null_count():
+        return 1.0
+    return float(known["pipeline"].mean())  # type: ignore[arg-type]
+
+
+def _noise(samples: Sequence[Floats], level: float) -> float | None:
+    """How far below the largest mean throughput an equal level may seem to lie, as a share.
+
+    The least significant difference from a relative variance that is pooled over the levels (Jain 1991, §20.5),
+    with Bonferroni's correction because every level is compared with the largest. None without repetitions.
+    """
+    freedom = sum(sample.shape[0] - 1 for sample in samples)
+    if freedom == 0:
+        return None
+    squares = sum(float(((s[:, 0] / s[:, 0].mean() - 1) ** 2).sum()) for s in samples)
+    repetitions = len(samples) / sum(1 / sample.shape[0] for sample in samples)
+    quantile = float(stats.t.ppf(1 - (1 - level) / 2 / max(1, len(samples) - 1), freedom))
+    return quantile * math.sqrt(squares / freedom * 2 / repetitions)
+
+
+def _plateau(throughputs: Floats, tolerance: float) -> slice:
+    """The levels around the largest throughput that do not fall short of it by more than the tolerance."""
+    peak = int(np.argmax(throughputs))
+    enough = throughputs >= (1 - tolerance) * throughputs[peak]
+    first = last = peak
+    while first > 0 and enough[first - 1]:
+        first -= 1
+    while last + 1 < len(throughputs) and enough[last + 1]:
+        last += 1
+    return slice(first, last + 1)
+
+
+def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int) -> Knee:
+    throughputs = curve.throughputs
+    plateau = _plateau(throughputs, curve.tolerance)
+    on_plateau = curve.samples[plateau]
+    throughput_max = mean_interval(np.concatenate([s[:, 0] for s in on_plateau]), level)
+
+    counts = np.array([[sample.shape[0]] for sample in curve.samples])
+    starts = np.cumsum(counts) - counts[:, 0]
+    tolerance = curve.tolerance
+
+    def intersection(samples: Sequence[Floats]) -> float:
+        # A thousand times for every knee: all levels' means in one step.
+        throughputs, cycles_ms = (np.add.reduceat(np.concatenate(samples), starts) / counts).T
+        top = float(throughputs[_plateau(throughputs, tolerance)].mean())
+        return top * float(cycles_ms[0]) / 1000 / curve.pipeline
+
+    clients = _widened(
+        pooled_bootstrap(curve.samples, intersection, positive=True, level=level, seed=seed),
+        throughputs[plateau] / throughputs[plateau].mean(),
+    )
+    between = _neighbours(curve.clients, clients.estimate)
+    status, sentence = _status(curve, plateau, clients, between)
+    at = next((found for found in levels if found.clients == between[1]), levels[-1])
+    if status != "found":
+        at = {"not reached": levels[-1], "saturated from the start": levels[0]}.get(status, at)
+    # The plateau's tolerance is capped; a claim that throughput falls has to exceed all of the noise.
+    fallen = max(curve.tolerance, curve.noise or 0.0)
+    retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
+    confidence, reasons = _confidence(curve, plateau, clients, throughputs)
+    return Knee(
+        status=status,
+        sentence=sentence,
+        levels=levels,
+        confidence=confidence if status != "cannot tell" else "low",
+        reasons=reasons,
+        clients=clients,
+        between=between,
+        level=at,
+        throughput_max=throughput_max,
+        response_light_ms=levels[0].response_ms,
+        think_ms=curve.think_ms,
+        pipeline=curve.pipeline,
+        plateau=curve.clients[plateau],
+        retrograde=retrograde and status != "cannot tell",
+        power_clients=_power_clients(levels),
+    )
+
+
+def _power_clients(levels: Sequence[Level]) -> int | None:
+    known = [(found.power, found.clients) for found in levels if found.power is not None]
+    return max(known, key=lambda each: each[0])[1] if known else None
+
+
+def _widened(clients: Interval, heights: Floats) -> Interval:
+    """The bootstrap's interval, at least as wide as the plateau's levels leave the plateau's height open.
+
+    A plateau at finite N still climbs a little; without noise the bootstrap would not know of it.
+    `heights` are the levels' throughputs relative to their mean.
+    """
+    if clients.low is None or clients.high is None:
+        return clients
+    low = min(clients.low, clients.estimate * float(heights.min()))
+    high = max(clients.high, clients.estimate * float(heights.max()))
+    return replace(clients, low=low, high=high)
+
+
+def _status(
+    curve: _Curve, plateau: slice, clients: Interval, between: tuple[int | None, int | None]
+) -> tuple[KneeStatus, str]:
+    noise = curve.noise
+    smallest, largest = curve.clients[0], curve.clients[-1]
+    growth = float(curve.throughputs.max() / curve.throughputs[0] - 1)
+    if noise is not None and noise > NOISE_MAX and growth < noise:
+        return "cannot tell", (
+            f"The noise hides the knee: throughput grows by {growth:.0%} from the lightest load, and "
+            "repetitions differ "
+            f"so much that levels {noise:.0%} apart may be equal. Measure longer, with more repetitions, on a "
+            "quieter machine."
+        )
+    rise, elasticity = curve.step()
+    if plateau.stop == len(curve.clients) and elasticity > RISING:
+        if noise is not None and rise < noise:
+            return "cannot tell", (
+                f"Cannot tell whether throughput still rises at {largest} clients: it grew by {rise:.1%} to get "
+                f"there, within the noise of ±{noise:.1%}. Add repetitions and larger client counts."
+            )
+        return "not reached", (
+            f"The knee was not reached: throughput still rises at {largest} clients, the largest number measured "
+            f"(by {rise:.0%} over the best of the smaller ones). The knee lies above {client_count(clients.estimate)} "
+            "clients. Measure more clients."
+        )
+    if plateau.start == 0:
+        return "saturated from the start", (
+            f"The system is saturated already at {counted(smallest, 'client')}, the smallest number measured: more "
+            "clients bring no more "
+            f"throughput, only longer response times. The knee lies at or below {smallest}. Measure "
+            "fewer clients."
+        )
+    if noise is None:
+        return "cannot tell", (
+            f"The asymptotes meet at {client_count(clients.estimate)} clients, but with one repetition nobody can tell "
+            "how far to trust that. Measure every level three times or more."
+        )
+    low, high = between
+    if low is None:
+        assert high is not None
+        place = f"at or below {counted(high, 'client')}, the smallest number measured"
+    elif high is None:
+        place = f"above {low} clients, the largest number measured"
+    else:
+        place = f"between the measured {low} and {high} clients"
+    return "found", f"The knee is at {client_count(clients.estimate)} clients, {place}."
+
+
+def _confidence(
+    curve: _Curve, plateau: slice, clients: Interval, throughputs: Floats
+) -> tuple[Confidence, tuple[str, ...]]:
+    doubts: list[str] = []
+    repetitions = min(sample.shape[0] for sample in curve.samples)
+    if repetitions < 3:
+        doubts.append(f"only {counted(repetitions, 'repetition')}")
+    if curve.noise is not None and curve.noise > NOISE_MAX:
+        doubts.append(f"repetitions differ so much that levels {curve.noise:.0%} apart may be equal")
+    width = clients.relative_half_width
+    if width is None or width > 0.1:
+        shown = "unknown" if width is None else f"±{width:.0%}"
+        doubts.append(f"the interval is wide ({shown})")
+    if plateau.stop - plateau.start < 2:
+        doubts.append("one level alone stands for the plateau")
+    light = float(throughputs[0] / throughputs.max())
+    if light > 0.5:
+        doubts.append(
+            f"the lightest load already reaches {light:.0%} of the maximum, so its response time may contain "
+            "waiting and the knee may be lower"
+        )
+    confidence: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
+    return confidence, tuple(doubts)
+
+
+def _neighbours(clients: Sequence[int], knee: float) -> tuple[int | None, int | None]:
+    below = [count for count in clients if count < knee]
+    above = [count for count in clients if count >= knee]
+    return (below[-1] if below else None, above[0] if above else None)

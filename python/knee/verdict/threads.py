@@ -1,0 +1,56 @@
+"""The threads of the programs that print them: how many of each process serve requests, and how busy these are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.data.csv import configuration
+from knee.data.trim import RUN, trim
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+_BESIDE_SHARE = 0.1
+"""Of the CPU time of a process's threads, what is done beside them from which they do not tell how busy it is."""
+
+
+def threads(dataset: Dataset) -> pl.DataFrame:
+    """The threads of every process in each run, over the trimmed windows.
+
+    Returns
+    -------
+    `point, repetition, role, process, servers, utilization, busiest, untold`: how many threads, the mean share of them
+    that is busy, that of the busiest one, and in words why they do not tell how busy the process is; null where they
+    do. They do not where much of its work is done beside them, by nobody knows how many. That is so of all processes
+    of a tier or of none, and in all runs of a configuration: of a part of them there would be a part of the demand.
+    """
+    tier = ["role", *configuration(dataset)]
+    samples = trim(dataset.stations, dataset.points).join(
+        dataset.points.select(*RUN, *configuration(dataset)), on=RUN, maintain_order="left"
+    )
+    beside_s, own_s = pl.col("beside_cpu_s").sum(), pl.col("threads_cpu_s").sum()
+    beside = (
+        samples.group_by(*tier, "process")
+        .agg(((beside_s > 0) & (beside_s >= _BESIDE_SHARE * own_s)).alias("_beside"))
+        .group_by(tier)
+        .agg(pl.col("_beside").any())
+    )
+    told = "much of what the " + pl.col("role") + "s do is done beside their threads"
+    return (
+        samples.group_by(*RUN, *tier, "process")
+        .agg(
+            pl.col("threads").max().cast(pl.Float64).alias("servers"),
+            (pl.col("threads_cpu_s").sum() / (pl.col("threads").max() * pl.col("seconds").sum())).alias("utilization"),
+            pl.when(pl.col("thread_cpu_max_s").is_not_null().any())
+            .then(pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum())
+            .alias("busiest"),
+        )
+        .filter(pl.col("servers") > 0)
+        .join(beside, on=tier, nulls_equal=True)
+        .select(
+            *RUN, "role", "process", "servers", "utilization", "busiest", pl.when("_beside").then(told).alias("untold")
+        )
+        .sort(*RUN, "role", "process")
+    )

@@ -1,0 +1,170 @@
+"""What happened second by second, warm-up and cool-down included, and which resources a point used without them.
+
+Each second is placed at its middle, `middle_s`; what came before the start or was drained after the end is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.data.trim import RESPONSE_NS, RUN, trim
+from knee.stats.intervals import number
+from knee.verdict.outcomes import OPERATION
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+_NS_PER_MS = 1e6
+
+_LOG_SECONDS_MIN = 20
+"""Of a shorter run nobody can say where its log goes."""
+
+_LOG_GROWS = 0.05
+"""What a log takes is given back a segment at a time: less than this is no growth."""
+
+_MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
+
+
+def load_per_second(dataset: Dataset) -> pl.DataFrame:
+    """The clients' view: `point, repetition, middle_s, throughput, response_ms`, over all load hosts.
+
+    A second in which nothing was answered has a throughput of 0 and no response time, as has one in which all that was
+    is of unknown time.
+    """
+    return (
+        _of_load(dataset)
+        .group_by(*RUN, "elapsed_s")
+        .agg(
+            (pl.col("count") / pl.col("seconds")).sum().alias("throughput"),
+            (RESPONSE_NS / _NS_PER_MS).alias("response_ms"),
+        )
+        .select(*RUN, _MIDDLE, "throughput", "response_ms")
+        .sort(*RUN, "middle_s")
+    )
+
+
+def operations_per_second(dataset: Dataset) -> pl.DataFrame:
+    """The clients' view of every operation: `point, repetition, middle_s, op, response_ms`, over all load hosts.
+
+    Reads are one operation, whatever came of them. A second in which nothing was answered of an operation that the run
+    timed any of has no response time, as has one in which all that was is of unknown time.
+    """
+    load = _of_load(dataset)
+    timed = (
+        load.group_by(*RUN, "elapsed_s", OPERATION)
+        .agg((RESPONSE_NS / _NS_PER_MS).alias("response_ms"))
+        .drop_nulls(["op", "response_ms"])
+    )
+    return (
+        load.select(*RUN, "elapsed_s")
+        .unique()
+        .join(timed.select(*RUN, "op").unique(), on=RUN)
+        .join(timed, on=[*RUN, "elapsed_s", "op"], how="left")
+        .select(*RUN, _MIDDLE, "op", "response_ms")
+        .sort(*RUN, "middle_s", "op")
+    )
+
+
+def resources_per_second(dataset: Dataset) -> pl.DataFrame:
+    """The probes' view: `point, repetition, middle_s, target, cores`, CPU seconds used per second."""
+    return _within_run(dataset.probes, dataset.points).select(
+        *RUN,
+        _MIDDLE,
+        "target",
+        ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores"),
+    )
+
+
+def store_per_second(dataset: Dataset) -> pl.DataFrame:
+    """What stores that keep versions told of themselves, all stores of a run together.
+
+    Returns
+    -------
+    `point, repetition, middle_s, file_mb, live_mb, versions, snapshot_age_s, commit_ms, commit_records`: the age of the
+    oldest snapshot open anywhere, and means over the groups made safe within the second, null where there was none.
+    """
+    commits = pl.when(pl.col("commits").sum() > 0)
+    return (
+        _within_run(dataset.stations, dataset.points)
+        .filter((pl.col("role") == "store") & pl.col("versions").is_not_null())
+        .group_by(*RUN, "elapsed_s")
+        .agg(
+            (pl.col("file_bytes").sum() / 1e6).alias("file_mb"),
+            (pl.col("file_live_bytes").sum() / 1e6).alias("live_mb"),
+            pl.col("versions").sum(),
+            pl.col("snapshot_age_s").max(),
+            commits.then(pl.col("commit_sum_ns").sum() / pl.col("commits").sum() / _NS_PER_MS).alias("commit_ms"),
+            commits.then(pl.col("commit_records").sum() / pl.col("commits").sum()).alias("commit_records"),
+        )
+        .select(*RUN, _MIDDLE, "file_mb", "live_mb", "versions", "snapshot_age_s", "commit_ms", "commit_records")
+        .sort(*RUN, "middle_s")
+    )
+
+
+def what_the_log_took(told: pl.DataFrame) -> str:
+    """What a run's log took in its second half, of what is live: whether it still grows. Nothing of a store in memory.
+
+    `told` are one run's rows of :func:`store_per_second`.
+    """
+    taken = told.drop_nulls("file_mb").filter(pl.col("file_mb") > 0).sort("middle_s")
+    if taken.height < _LOG_SECONDS_MIN:
+        return ""
+    first, second = taken[: taken.height // 2], taken[taken.height // 2 :]
+    low, high = (float(getattr(second["file_mb"], end)()) for end in ("min", "max"))
+    before, live = float(first["file_mb"].max()), float(second["live_mb"].mean())  # type: ignore[arg-type]
+    grew = "no more than in the first"
+    if high > before:
+        grew = f"{high / before - 1:.1%} more than in the first"
+    grew += f" ({number(before)} MB at most)"
+    if high > (1 + _LOG_GROWS) * before:
+        grew += ": it may go on growing"
+    return (
+        f"In the second half of the run the stores' logs took {number(low)} to {number(high)} MB, {grew}. On average "
+        f"{number(live)} MB of that were live."
+    )
+
+
+def resources_per_point(dataset: Dataset) -> pl.DataFrame:
+    """Means over each point's trimmed runs: `point, target, cores, rss_mb, net_mb_per_s, disk_mb_per_s`.
+
+    Memory is the largest that was seen. Network is the host's only: loopback, and what other interfaces received
+    and sent.
+    """
+    seconds = pl.col("seconds").sum()
+    network = pl.sum_horizontal("net_lo_bytes", "net_rx_bytes", "net_tx_bytes")
+    disk = pl.sum_horizontal("disk_read_bytes", "disk_write_bytes")
+    return (
+        trim(dataset.probes, dataset.points)
+        .filter(pl.col("seconds") > 0)
+        .group_by("point", "target")
+        .agg(
+            ((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / seconds).alias("cores"),
+            (pl.col("rss_bytes").max() / 1e6).alias("rss_mb"),
+            pl.when(pl.col("net_lo_bytes").is_not_null().any())
+            .then(network.sum() / seconds / 1e6)
+            .alias("net_mb_per_s"),
+            pl.when(pl.col("disk_read_bytes").is_not_null().any())
+            .then(disk.sum() / seconds / 1e6)
+            .alias("disk_mb_per_s"),
+        )
+        .sort("point", "target")
+    )
+
+
+def _of_load(dataset: Dataset) -> pl.DataFrame:
+    """The load generators' rows of every second: of operations that nothing was answered of there are none, of
+    themselves there is always one."""
+    seconds = pl.concat([dataset.windows, dataset.stations], how="diagonal")
+    return _within_run(seconds, dataset.points).filter(pl.col("role") == "load")
+
+
+def _within_run(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    lengths = points.select(*RUN, pl.col("seconds").alias("length_s"))
+    return (
+        frame.filter(pl.col("seconds") > 0)
+        .join(lengths, on=RUN)
+        .filter((pl.col("elapsed_s") >= 0) & (pl.col("elapsed_s") < pl.col("length_s")))
+        .drop("length_s")
+    )
