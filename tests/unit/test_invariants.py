@@ -57,7 +57,7 @@ def test_only_data_knows_file_names(suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["laws", "factorial", "fit", "queueing", "verdict", "stats/intervals", "data/trim", "data/hdr", "data/source"]
+    "name", ["laws", "factorial", "fit", "verdict", "stats/intervals", "data/trim", "data/hdr", "data/source"]
 )
 def test_pure_modules_touch_nothing_outside(name: str) -> None:
     outside = {"os", "sys", "io", "pathlib", "subprocess", "socket", "signal", "threading", "time", "psutil", "rich"}
