@@ -276,8 +276,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
             .serve_admin(listen("--admin", admin)?)
             .map_err(|error| Failure::start("cannot serve the admin address", &error))?;
     }
-    let trace = flags.trace.then(|| Trace::start(PROGRAM)).transpose();
-    let trace = trace.map_err(|error| Failure::start("cannot start the trace", &error))?;
+    let trace = flags.trace.then(|| Trace::start(PROGRAM));
     let grpc = grpc(flags, store.as_ref(), &mut reporter, trace.clone())?;
     let settings = flags.settings();
     if let Some(grpc) = &grpc {

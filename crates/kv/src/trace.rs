@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_request_is_one_line_whatever_its_key() {
         let (lines, told) = mpsc::channel();
-        let trace = Trace::to_sink("test", Box::new(Lines(lines))).expect("a thread");
+        let trace = Trace::to_sink("test", Lines(lines));
         let times = StoreTimes { service_ns: 85_120 };
         let sample = Sample { times, bytes_in: 3, bytes_out: 4, ..Sample::default() };
         let traced = Traced::new("put", "k\n\u{e9}".as_bytes());

@@ -284,8 +284,7 @@ fn run(flags: &Serve) -> Result<(), Refusal> {
             .serve_admin(listen("--admin", admin)?)
             .map_err(|error| Refusal::start("cannot serve the admin address", &error))?;
     }
-    let trace = flags.trace.then(|| Trace::start(PROGRAM)).transpose();
-    let trace = trace.map_err(|error| Refusal::start("cannot start the trace", &error))?;
+    let trace = flags.trace.then(|| Trace::start(PROGRAM));
     let threads = threads(flags);
     let recorders = grpc::recorders(&mut reporter, threads, flags.workers);
     let shards = Arc::new(Shards::new(threads, recorders));

@@ -60,7 +60,7 @@ impl Told {
         let store = Versioned::in_memory(options(), 1 << 30).unwrap();
         let (lines, traced) = (Sink::default(), Sink::default());
         let mut reporter = Reporter::to_sink("test", Stats::Json, Box::new(lines.clone()));
-        let trace = Trace::to_sink("test", Box::new(traced.clone())).unwrap();
+        let trace = Trace::to_sink("test", traced.clone());
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
         let telemetry = Telemetry::new(&mut reporter, settings().threads, Some(trace.clone()));
         let grpc = grpc::Serving::start(settings(), store.clone(), listen(), telemetry).unwrap();

@@ -333,7 +333,7 @@ mod tests {
     /// How long a call that was given up waited for a connection, and how long it took with that.
     fn given_up(connected: impl FnOnce(Instant) -> Option<Instant>) -> (f64, f64) {
         let (lines, told) = mpsc::channel();
-        let trace = Trace::to_sink("test", Box::new(Lines(lines))).expect("a thread");
+        let trace = Trace::to_sink("test", Lines(lines));
         let shards = Arc::new(Shards::new(1, Vec::new()));
         let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
         let since = Instant::now().checked_sub(Duration::from_millis(30)).expect("later than that");
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn a_call_that_no_handler_heard_of_is_told_of() {
         let (lines, told) = mpsc::channel();
-        let trace = Trace::to_sink("test", Box::new(Lines(lines))).expect("a thread");
+        let trace = Trace::to_sink("test", Lines(lines));
         let shards = Arc::new(Shards::new(1, Vec::new()));
         let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
         let path = "/knee.queue.v1.Queue/ReadAll";
