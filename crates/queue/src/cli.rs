@@ -415,6 +415,7 @@ fn threads(flags: &Serve) -> usize {
 }
 
 fn settings(flags: &Serve) -> Result<Settings, Refusal> {
+    let idle_max = (flags.idle_max_s > 0).then(|| Duration::from_secs(flags.idle_max_s));
     let settings = Settings {
         workers: flags.workers as usize,
         waiting_max: flags.waiting_max as usize,
@@ -424,7 +425,8 @@ fn settings(flags: &Serve) -> Result<Settings, Refusal> {
         limits: Limits {
             connections_max: flags.clients_max as usize,
             silence_max: SILENCE_MAX,
-            idle_max: (flags.idle_max_s > 0).then(|| Duration::from_secs(flags.idle_max_s)),
+            idle_max,
+            stall_max: idle_max,
         },
         tls: tls(flags)?,
         grace: GRACE,

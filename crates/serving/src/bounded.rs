@@ -1,52 +1,39 @@
-//! Calls whose messages are bounded: by what all of them take, and by the time in which they move.
+//! Services whose calls take from their connection's account.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tonic::codegen::{Future, Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use crate::budget::{Account, CALL_BYTES, Share};
-use crate::incoming::Incoming;
-use crate::outgoing::Outgoing;
+use crate::messages::{Incoming, Outgoing};
 
-/// Is told of calls that no handler heard of.
+/// Records calls that ended before a handler had them.
 pub trait Unserved: fmt::Debug + Send + Sync {
-    /// There was no room for a call of this path, or its request was too large or no message, or did
-    /// not come; it ended with this code. Nothing was done.
+    /// A call of this path ended with this code, and nothing was done: it found no room, or its request was
+    /// too large, broken or incomplete.
     fn unserved(self: Arc<Self>, path: &str, received: Instant, code: Code);
 }
 
-/// What bounds the calls of a service, but for what their connection has left to take.
-#[derive(Debug, Clone)]
-pub struct Bounds {
-    /// How long nothing of a message may move, and several times as long where anything else does on its
-    /// connection; without it, as long as its client is there.
-    pub idle_max: Option<Duration>,
-    /// What a field of a request is decoded to, at most.
-    pub field_bytes: usize,
-    /// Who tells of calls.
-    pub meter: Arc<dyn Unserved>,
-}
-
-impl Bounds {
-    /// A service with these, behind [`connections`](crate::connections).
-    pub fn bound<S>(&self, service: S) -> Bounded<S> {
-        Bounded { service, bounds: self.clone() }
-    }
-}
-
-/// A service each of whose calls has a share of what its connection may take, which its handler finds
-/// among the request's extensions.
+/// A service behind [`connections`](crate::connections). The handler finds the call's [`Share`] among the
+/// request's extensions.
 #[derive(Debug, Clone)]
 pub struct Bounded<S> {
     service: S,
-    bounds: Bounds,
+    meter: Arc<dyn Unserved>,
+}
+
+impl<S> Bounded<S> {
+    /// Bounds a service, whose unserved calls `meter` records.
+    pub fn new(service: S, meter: Arc<dyn Unserved>) -> Bounded<S> {
+        Bounded { service, meter }
+    }
 }
 
 impl<S: NamedService> NamedService for Bounded<S> {
@@ -77,26 +64,24 @@ where
         let account: Arc<Account> =
             request.extensions_mut().remove().expect("a call has a connection");
         let share = Arc::new(account.share());
-        share.account().activity.call_begins();
         let path = request.uri().clone();
         let answer = share.take(CALL_BYTES).map(|()| {
-            let mut request =
-                request.map(|body| Incoming::new(body, Arc::clone(&share), &self.bounds));
+            let mut request = request.map(|body| Incoming::new(body, Arc::clone(&share)));
             request.extensions_mut().insert(Arc::clone(&share));
             self.service.call(request)
         });
-        Answering { answer, share, path, received, bounds: self.bounds.clone() }
+        Answering { answer, share, path, received, meter: Arc::clone(&self.meter) }
     }
 }
 
-/// An answer that is being made, or why there is none.
+/// The future of an answer, or the reason why there is none.
 #[derive(Debug)]
 pub struct Answering<F> {
     answer: Result<F, Status>,
     share: Arc<Share>,
     path: http::Uri,
     received: Instant,
-    bounds: Bounds,
+    meter: Arc<dyn Unserved>,
 }
 
 impl<F> Future for Answering<F>
@@ -106,7 +91,7 @@ where
     type Output = Result<Response, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Answering { answer, share, path, received, bounds } = &mut *self;
+        let Answering { answer, share, path, received, meter } = &mut *self;
         let mut response = match answer {
             Ok(answer) => match Pin::new(answer).poll(context) {
                 Poll::Pending => return Poll::Pending,
@@ -115,24 +100,24 @@ where
             },
             Err(status) => status.clone().into_http(),
         };
+        share.set_working(false);
         if !share.is_metered() {
             let mut status = Status::from_header_map(response.headers());
-            // No handler has it, so that it is the request that cannot be read. tonic calls that INTERNAL, which
-            // is for what may have been done.
+            // tonic answers INTERNAL to a request that it cannot decode; INTERNAL would mean that something
+            // may have been done.
             if let Some(internal) = status.as_ref().filter(|one| one.code() == Code::Internal) {
                 let why = format!("the request cannot be read: {}", internal.message());
                 response = status.insert(Status::invalid_argument(why)).clone().into_http();
             }
             let code = status.map_or(Code::Unknown, |status| status.code());
-            Arc::clone(&bounds.meter).unserved(path.path(), *received, code);
+            Arc::clone(meter).unserved(path.path(), *received, code);
         }
-        let outgoing = |body| Outgoing::new(body, Arc::clone(share), bounds.idle_max);
-        Poll::Ready(Ok(response.map(outgoing)))
+        Poll::Ready(Ok(response.map(|body| Outgoing::new(body, Arc::clone(share)))))
     }
 }
 
 impl<F> Drop for Answering<F> {
     fn drop(&mut self) {
-        self.share.account().activity.call_ends();
+        self.share.set_working(false);
     }
 }

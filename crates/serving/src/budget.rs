@@ -1,35 +1,26 @@
-//! What the messages of all calls take together: each has a share from its first byte on until the
-//! last one of its answer has left, and is refused where there is no room for it.
+//! Bytes that the messages of all calls take together.
 //!
-//! A connection may take as much as is left to all others, and no more: one alone half of everything,
-//! two that take what they can a third each. However many hold what they have, something is left
-//! (Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches"),
-//! but for the parts of answers that wait for their readers, 32 KiB a call, which are taken whether
-//! there is room or not.
+//! A connection may take as much as it leaves to all others: one alone takes half, two a third each. However
+//! many take what they can, something is left (Choudhury and Hahne 1998, "Dynamic queue length thresholds for
+//! shared-memory packet switches"). Counters are read before they are raised, so that calls that come at the
+//! same moment may exceed the limit by one message each.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tokio::time::Instant;
 use tonic::Status;
 
 use crate::activity::Activity;
 
-/// What a call takes beside its messages: what they are read into and written from. A small answer
-/// is part of it while it is made; what waits for its reader has room beside that.
+/// What a call takes beside its messages: buffers to read the request into and to write the answer from.
 pub const CALL_BYTES: usize = 16 << 10;
 
-/// A call of which nothing moves may wait for its turn so many times as long while anything else moves
-/// on its connection: a reader that hangs is not excused by others for ever.
-const OTHERS_EXCUSE_TIMES: u32 = 10;
-
-/// What may be taken.
+/// The bytes that a server's messages may take.
 #[derive(Debug)]
 pub struct Budget {
     taken: AtomicUsize,
     bytes_max: usize,
-    /// The flag that says how much.
+    /// The flag that sets it, for messages.
     flag: &'static str,
 }
 
@@ -41,29 +32,28 @@ pub struct Account {
     pub(crate) activity: Activity,
 }
 
-/// What a call has taken; it is given back when nothing holds it any more.
+/// What a call has taken; dropping it gives that back.
 #[derive(Debug)]
 pub struct Share {
     account: Arc<Account>,
     bytes: AtomicUsize,
-    /// When something of it moved last, in nanoseconds since its connection began.
-    moved_ns: AtomicU64,
+    is_working: AtomicBool,
     is_metered: AtomicBool,
 }
 
 impl Budget {
-    /// So many bytes; `flag` is what a person is told to change that with.
+    /// A budget of so many bytes, which `flag` sets.
     pub fn new(bytes_max: usize, flag: &'static str) -> Arc<Budget> {
         Arc::new(Budget { taken: AtomicUsize::new(0), bytes_max, flag })
     }
 
-    /// For another connection.
+    /// The account of another connection.
     pub(crate) fn account(self: &Arc<Budget>) -> Arc<Account> {
         let (taken, activity) = (AtomicUsize::new(0), Activity::begin());
         Arc::new(Account { budget: Arc::clone(self), taken, activity })
     }
 
-    /// For a call that came by no connection of a server, as a test of its handler makes it.
+    /// The share of a call without a connection, for tests of handlers.
     #[must_use]
     pub fn share(self: &Arc<Budget>) -> Share {
         self.account().share()
@@ -76,44 +66,27 @@ impl Budget {
 }
 
 impl Account {
-    /// For another call, which has taken nothing yet.
+    /// The share of another call, which has taken nothing yet.
     pub(crate) fn share(self: &Arc<Account>) -> Share {
-        let (bytes, moved_ns, is_metered) = Default::default();
-        let share = Share { account: Arc::clone(self), bytes, moved_ns, is_metered };
-        share.moves();
-        share
+        self.activity.call_begins();
+        let (bytes, is_working, is_metered) = Default::default();
+        Share { account: Arc::clone(self), bytes, is_working, is_metered }
     }
 
     fn take(&self, bytes: usize) -> Result<(), Status> {
         let Budget { taken, bytes_max, flag } = &*self.budget;
-        let sum = |own: usize, taken: usize| {
-            let sum = taken.checked_add(bytes)?;
-            bytes_max.checked_sub(sum).is_some_and(|left| own <= left).then_some(sum)
-        };
-        // Who finds no room takes nothing meanwhile, for which others would be refused.
-        let own = |own: usize| {
-            let own = own.checked_add(bytes)?;
-            sum(own, taken.load(Ordering::Relaxed)).map(|_| own)
-        };
-        let own = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, own);
-        let room = own.and_then(|_| {
-            let sum = |taken| sum(self.taken.load(Ordering::Relaxed), taken);
-            let room = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-            // Others of its connection came before it.
-            room.inspect_err(|_| {
-                self.taken.fetch_sub(bytes, Ordering::Relaxed);
-            })
-        });
-        room.map(drop).map_err(|_| {
-            Status::resource_exhausted(format!(
-                "the messages of all calls take {bytes_max} bytes, those of a connection no more than \
-                 they leave to others, and there is no room for {bytes} more: come again later, or \
-                 see {flag}"
-            ))
-        })
+        let own = self.taken.load(Ordering::Relaxed).saturating_add(bytes);
+        let all = taken.load(Ordering::Relaxed).saturating_add(bytes);
+        if own > bytes_max.saturating_sub(all) {
+            return Err(Status::resource_exhausted(format!(
+                "no room for {bytes} bytes: the messages of all calls take at most {bytes_max} bytes, \
+                 those of a connection no more than it leaves to others; try again later, or raise {flag}"
+            )));
+        }
+        self.overdraw(bytes);
+        Ok(())
     }
 
-    /// Takes more whether there is room or not.
     pub(crate) fn overdraw(&self, bytes: usize) {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         self.budget.taken.fetch_add(bytes, Ordering::Relaxed);
@@ -136,8 +109,8 @@ impl Share {
         Ok(())
     }
 
-    /// Takes more whether there is room or not: for the answer to what was done already. Further calls
-    /// are refused meanwhile.
+    /// Takes more even without room, for the answer to a finished change. Further calls are refused until it
+    /// is given back.
     pub fn overdraw(&self, bytes: usize) {
         self.account.overdraw(bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -149,30 +122,25 @@ impl Share {
         self.account.give_back(had.saturating_sub(bytes));
     }
 
-    /// That of its connection.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Something of it moves: a part of its request came, or one of its answer leaves.
-    pub(crate) fn moves(&self) {
-        let now_ns = self.account.activity.happens();
-        self.moved_ns.fetch_max(now_ns, Ordering::Relaxed);
+    /// Notes whether the call waits for the server; otherwise it waits for the client.
+    pub(crate) fn set_working(&self, works: bool) {
+        if self.is_working.swap(works, Ordering::Relaxed) != works {
+            let activity = &self.account.activity;
+            if works { activity.work_begins() } else { activity.work_ends() }
+        }
     }
 
-    /// Until when something of it is to move where nothing may stand still for `idle_max`.
-    pub(crate) fn until(&self, idle_max: Duration) -> Instant {
-        let activity = &self.account.activity;
-        let moved = activity.at(self.moved_ns.load(Ordering::Relaxed));
-        (activity.last() + idle_max).min(moved + idle_max * OTHERS_EXCUSE_TIMES)
-    }
-
-    /// Its call is told of by whoever answers it.
+    /// The handler has the request, and will record the call.
     pub fn metered(&self) {
         self.is_metered.store(true, Ordering::Relaxed);
+        self.set_working(true);
     }
 
-    /// Whether its call is told of, or will be.
+    /// Whether a handler records the call.
     pub(crate) fn is_metered(&self) -> bool {
         self.is_metered.load(Ordering::Relaxed)
     }
@@ -180,6 +148,8 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
+        self.set_working(false);
+        self.account.activity.call_ends();
         self.account.give_back(*self.bytes.get_mut());
     }
 }
@@ -187,12 +157,10 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Barrier;
-
     use super::*;
 
     #[test]
-    fn however_many_take_what_they_can_something_is_left() {
+    fn fifteen_greedy_connections_leave_room() {
         let budget = Budget::new(1 << 20, "--memory-mb");
         let shares: Vec<_> = (1..=15)
             .map(|connections| {
@@ -209,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_of_a_connection_have_no_more_than_they_leave() {
+    fn a_connection_takes_what_it_leaves_to_others() {
         let budget = Budget::new(1000, "--memory-mb");
         let account = budget.account();
         let calls = [(); 2].map(|()| account.share());
         calls[0].take(300).unwrap();
         calls[1].take(200).unwrap();
         assert_eq!(calls[1].take(1).unwrap_err().code(), tonic::Code::ResourceExhausted);
-        // Another connection may have half of what is left.
+        // Another connection has half of the rest.
         let other = budget.share();
         other.take(250).unwrap();
         other.take(1).unwrap_err();
@@ -228,60 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_not_refused_for_another_that_is() {
-        let account = Budget::new(1000, "--memory-mb").account();
-        let (is_over, both) = (AtomicBool::new(false), Barrier::new(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                both.wait();
-                while !is_over.load(Ordering::Relaxed) {
-                    account.share().take(1000).unwrap_err();
-                }
-            });
-            both.wait();
-            let refused = (0..1_000_000).find(|_| account.share().take(1).is_err());
-            is_over.store(true, Ordering::Relaxed);
-            assert_eq!(refused, None);
-        });
-    }
-
-    #[test]
-    fn what_was_done_is_answered_beyond_what_there_is() {
+    fn an_overdrawn_share_refuses_others_until_it_shrinks() {
         let budget = Budget::new(100 << 10, "--memory-mb");
         let call = budget.share();
         call.take(CALL_BYTES).unwrap();
         call.overdraw(100 << 10);
         budget.share().take(1).unwrap_err();
         call.keep(CALL_BYTES);
-        assert_eq!(budget.taken(), CALL_BYTES);
         budget.share().take(1).unwrap();
         drop(call);
         assert_eq!(budget.taken(), 0);
-    }
-
-    #[test]
-    fn what_is_more_than_can_be_counted_is_refused() {
-        let share = Budget::new(usize::MAX, "--memory-mb").share();
-        share.take(1).unwrap();
-        share.take(usize::MAX).unwrap_err();
-        share.take(1).unwrap();
-    }
-
-    #[test]
-    fn who_stands_still_is_excused_by_others_of_its_connection_and_not_for_ever() {
-        const HOUR: Duration = Duration::from_secs(3600);
-        const MOMENT: Duration = Duration::from_nanos(1);
-        let account = Budget::new(1000, "--memory-mb").account();
-        let [hangs, moves] = [(); 2].map(|()| account.share());
-        let moved = account.activity.at(hangs.moved_ns.load(Ordering::Relaxed));
-        let at_once = hangs.until(HOUR);
-        while moves.until(HOUR) < at_once + MOMENT * 1000 {
-            moves.moves();
-        }
-        assert!(hangs.until(HOUR) > at_once);
-        assert_eq!(hangs.until(MOMENT), moved + MOMENT * OTHERS_EXCUSE_TIMES);
-        assert!(moves.until(MOMENT) > moved + MOMENT * OTHERS_EXCUSE_TIMES);
-        hangs.moves();
-        assert!(hangs.until(MOMENT) > moved + MOMENT * OTHERS_EXCUSE_TIMES);
     }
 }

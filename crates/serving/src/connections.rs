@@ -1,4 +1,4 @@
-//! Connections, no more at a time than were allowed.
+//! Connections: at most so many at a time, and none on which nothing happens for too long.
 
 use std::future::Future;
 use std::io;
@@ -18,33 +18,35 @@ use tonic::transport::server::Connected;
 
 use crate::budget::{Account, Budget};
 
-/// How long nobody is taken after the system refused a connection.
+/// The pause after the system refused a connection.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a client of HTTP/2 says first: so many bytes. Until then its connection is not asked whether
-/// it is there.
+/// The length of HTTP/2's client preface (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// Whom a server serves.
+/// Limits of a server's connections. A connection on which nothing moves is closed, and its calls with it;
+/// work on a call counts as movement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time; further ones are closed at once.
     pub connections_max: usize,
-    /// Who says nothing from the beginning on is left after so long.
+    /// How long a new connection may take to send HTTP/2's preface.
     pub silence_max: Duration,
-    /// Who has no call that is worked at, and takes nothing of an answer, is left after so long.
+    /// How long a connection without calls may stay quiet; without it, for ever.
     pub idle_max: Option<Duration>,
+    /// How long a client may leave its requests unfinished and its answers unread; without it, for ever.
+    pub stall_max: Option<Duration>,
 }
 
 /// A connection, and its place among those that are allowed.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    /// How much was said by who has not said enough yet.
-    silent: Option<usize>,
+    /// Bytes that its preface still lacks.
+    preface_left: usize,
     account: Arc<Account>,
-    idle_max: Option<Duration>,
-    /// When to look whether anything happens; without it, never.
+    limits: Limits,
+    /// When to look again whether anything moves; without it, never.
     watch: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
     open: Arc<AtomicU64>,
@@ -57,60 +59,83 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// It has said so much more.
-    fn said(&mut self, bytes: usize) {
-        let Some(said_bytes) = &mut self.silent else { return };
-        *said_bytes += bytes;
-        if *said_bytes >= PREFACE_BYTES {
-            self.silent = None;
-            self.account.activity.happens();
-            match (self.idle_max, &mut self.watch) {
-                (Some(idle_max), Some(watch)) => watch.as_mut().reset(Instant::now() + idle_max),
+    fn received(&mut self, bytes: usize) {
+        if self.preface_left == 0 {
+            return;
+        }
+        self.preface_left = self.preface_left.saturating_sub(bytes);
+        if self.preface_left == 0 {
+            self.account.activity.moves();
+            match (self.look_interval(), &mut self.watch) {
+                (Some(interval), Some(watch)) => watch.as_mut().reset(Instant::now() + interval),
                 _ => self.watch = None,
             }
         }
     }
 
-    /// When to look again; `None` where it has been idle for too long, or silent.
+    fn look_interval(&self) -> Option<Duration> {
+        self.limits.idle_max.into_iter().chain(self.limits.stall_max).min()
+    }
+
+    /// When to look again; `None` if nothing moved for too long.
     fn look_again(&self) -> Option<Instant> {
-        let idle_max = self.idle_max.filter(|_| self.silent.is_none())?;
+        if self.preface_left > 0 {
+            return None;
+        }
+        let Limits { idle_max, stall_max, .. } = self.limits;
+        let activity = &self.account.activity;
+        let quiet_max = if activity.has_calls() { stall_max } else { idle_max };
         let now = Instant::now();
-        let next = self.account.activity.idle_since().unwrap_or(now) + idle_max;
-        (next > now).then_some(next)
+        match (quiet_max, activity.quiet_since()) {
+            (Some(quiet_max), Some(since)) => Some(since + quiet_max).filter(|due| *due > now),
+            _ => Some(now + self.look_interval()?),
+        }
+    }
+
+    /// Fails the connection if nothing moved for too long.
+    fn poll_watch(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        while let Some(watch) = &mut self.watch
+            && watch.as_mut().poll(context).is_ready()
+        {
+            let Some(next) = self.look_again() else {
+                return Poll::Ready(io::ErrorKind::TimedOut.into());
+            };
+            if let Some(watch) = &mut self.watch {
+                watch.as_mut().reset(next);
+            }
+        }
+        Poll::Pending
     }
 }
 
-/// The connections of a listener, which `open` counts, each with an account of the budget. Those that
-/// have not begun to speak HTTP/2 in time are left, and so are those that are idle.
+/// The connections of a listener within `limits`, which `open` counts, each with an account of the budget.
 pub fn connections(
     listener: TcpListener,
     limits: Limits,
     budget: Arc<Budget>,
     open: Arc<AtomicU64>,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let Limits { connections_max, silence_max, idle_max } = limits;
-    let places = Arc::new(Semaphore::new(connections_max));
+    let places = Arc::new(Semaphore::new(limits.connections_max));
     unfold((listener, places, budget, open), move |(listener, places, budget, open)| async move {
         let (stream, permit) = loop {
             let accepted = listener.accept().await;
             match accepted.and_then(|(stream, _)| stream.set_nodelay(true).map(|()| stream)) {
                 Ok(stream) => match Arc::clone(&places).try_acquire_owned() {
                     Ok(permit) => break (stream, permit),
-                    // Closed at once: who waited instead would not know what for.
+                    // A client that waited instead could not know why.
                     Err(_) => drop(stream),
                 },
-                // Out of descriptors, most likely: come back when some may be free. Whoever is gone
-                // already only waited as long.
+                // Most likely no descriptor is free.
                 Err(_) => tokio::time::sleep(REFUSED_PAUSE).await,
             }
         };
         open.fetch_add(1, Ordering::Relaxed);
         let connection = Connection {
             stream,
-            silent: Some(0),
+            preface_left: PREFACE_BYTES,
             account: budget.account(),
-            idle_max,
-            watch: Some(Box::pin(sleep_until(Instant::now() + silence_max))),
+            limits,
+            watch: Some(Box::pin(sleep_until(Instant::now() + limits.silence_max))),
             _permit: permit,
             open: Arc::clone(&open),
         };
@@ -119,7 +144,7 @@ pub fn connections(
 }
 
 impl Connected for Connection {
-    /// What its calls take from; each finds it among its extensions.
+    /// Each call finds its connection's account among its extensions.
     type ConnectInfo = Arc<Account>;
 
     fn connect_info(&self) -> Arc<Account> {
@@ -135,20 +160,10 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
-            self.said(buffer.filled().len() - before);
+            self.received(buffer.filled().len() - before);
             return Poll::Ready(read);
         }
-        while let Some(watch) = &mut self.watch
-            && watch.as_mut().poll(context).is_ready()
-        {
-            let Some(next) = self.look_again() else {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            };
-            if let Some(watch) = &mut self.watch {
-                watch.as_mut().reset(next);
-            }
-        }
-        Poll::Pending
+        self.poll_watch(context).map(Err)
     }
 }
 
@@ -158,7 +173,10 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        match Pin::new(&mut self.stream).poll_write(context, bytes) {
+            Poll::Pending => self.poll_watch(context).map(Err),
+            written => written,
+        }
     }
 
     fn poll_write_vectored(
@@ -166,7 +184,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        match Pin::new(&mut self.stream).poll_write_vectored(context, slices) {
+            // A client that stops to read stops the server's reading, too.
+            Poll::Pending => self.poll_watch(context).map(Err),
+            written => written,
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,25 +1,22 @@
 //! What servers of gRPC have in common, on tokio.
 //!
-//! * [`connections`]: whom they serve, and for how long one who does nothing: its `activity`.
-//! * [`Budget`]: what the messages of all calls may take together, and those of a connection.
-//! * [`Bounds`]: calls that have a [`Share`] of it, from their `incoming` request, whose `fields` count,
-//!   to their `outgoing` answer, for as long as they move.
+//! * [`connections`]: at most so many at a time, closed when their `activity` stops.
+//! * [`Budget`]: the bytes that the `messages` of all calls may take together.
+//! * [`Bounded`]: a service whose calls each have a [`Share`] of it.
 //! * [`Running`]: all of it on a port, from start to end.
 //! * [`Shards`]: a recorder for each thread of a [`runtime`], and the windows of the process.
-//! * [`Trace`]: lines on standard error that nobody waits for.
+//! * [`Trace`]: lines on standard error.
 
 mod activity;
 mod bounded;
 mod budget;
 mod connections;
-mod fields;
-mod incoming;
-mod outgoing;
+mod messages;
 mod running;
 mod shards;
 mod trace;
 
-pub use bounded::{Bounded, Bounds, Unserved};
+pub use bounded::{Bounded, Unserved};
 pub use budget::{Budget, CALL_BYTES, Share};
 pub use connections::{Connection, Limits, connections};
 pub use running::{Running, Shutdown, listening, server};

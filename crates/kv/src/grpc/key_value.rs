@@ -38,9 +38,9 @@ use crate::versioned::{Action, Committed, Condition, Past, Patience, Room, Store
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
-/// What a change of a bulk put takes while it is made, beside what it was decoded to: the write, what it
-/// comes to and where it is.
-const CHANGE_BYTES: usize = 512;
+/// What a change of a bulk put takes beside its bytes: 512 for the write, its outcome and its place, and the
+/// decoded message, in a vector of at most twice its length.
+const CHANGE_BYTES: usize = 512 + 2 * size_of::<kv::Change>();
 
 /// The service's state; what `knee.kv.v1` and honu's interface share.
 #[derive(Debug, Clone)]

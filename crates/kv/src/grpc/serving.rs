@@ -8,10 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use knee_rpc::honu::storage_server::StorageServer;
-use knee_rpc::kv::Change;
 use knee_rpc::kv::key_value_server::KeyValueServer;
 use knee_serving::{
-    Bounds, Budget, Limits, Running, Shutdown, connections, listening, runtime, server,
+    Bounded, Budget, Limits, Running, Shutdown, Unserved, connections, listening, runtime, server,
 };
 use tonic::service::Routes;
 
@@ -27,8 +26,6 @@ const MESSAGES_BYTES_MIN: usize = 256 << 20;
 const MESSAGES_MIN: usize = 4;
 /// Room that a message has beside one value.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
-/// What a field is decoded to, at most, in a vector that has grown to twice of what it holds.
-const FIELD_BYTES: usize = 2 * size_of::<Change>();
 /// Connections that are served unless somebody says otherwise.
 pub const CONNECTIONS_MAX: usize = 1024;
 /// Copies that clients may have made unless somebody says otherwise.
@@ -66,9 +63,8 @@ pub struct Settings {
     pub backup_dir: Option<PathBuf>,
     /// Directories that there may be in it.
     pub copies_max: usize,
-    /// A scan of which nothing is read for so long is given up, and so is any other stream that could
-    /// tell something, a request of which nothing comes, and an answer of more than 16 KiB of which
-    /// nothing is read; after ten times as long where anything else moves on the connection meanwhile.
+    /// A connection is closed after its clients left a request unfinished, or an answer unread, for so long;
+    /// other calls of the connection that go on count as movement.
     pub reader_idle_max: Duration,
     /// An atomic scan that goes on for longer is given up: what was replaced since it began is kept
     /// for it.
@@ -136,19 +132,17 @@ impl Serving {
         let Settings { connections_max, silence_max, streams_max, reader_idle_max, pid, .. } =
             settings;
         let budget = Budget::new(messages_bytes_max, "--grpc-memory-mb");
-        let limits = Limits { connections_max, silence_max, idle_max: None };
+        let stall_max = Some(reader_idle_max);
+        let limits = Limits { connections_max, silence_max, idle_max: None, stall_max };
         let incoming = connections(listener, limits, budget, Arc::clone(&shards.connections));
         let service =
             Service::new(store, safe.clone(), Arc::clone(&meter), settings, shutdown.watch());
         let honu = Honu { service: service.clone(), pid };
-        let bounds = Bounds {
-            idle_max: Some(reader_idle_max),
-            field_bytes: FIELD_BYTES,
-            meter: Arc::clone(&meter) as _,
-        };
+        let recorded = Arc::clone(&meter) as Arc<dyn Unserved>;
         let key_value = KeyValueServer::new(service).max_decoding_message_size(message_bytes_max);
         let storage = StorageServer::new(honu).max_decoding_message_size(message_bytes_max);
-        let services = Routes::new(bounds.bound(key_value)).add_service(bounds.bound(storage));
+        let services = Routes::new(Bounded::new(key_value, Arc::clone(&recorded)))
+            .add_service(Bounded::new(storage, recorded));
         runtime.spawn(Arc::clone(shards).cut_every_second());
         let server = server(streams_max);
         let services = services.prepare();

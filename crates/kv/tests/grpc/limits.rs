@@ -85,8 +85,8 @@ async fn refused(client: &mut Client, mut take: impl FnMut()) {
     let status = tokio::time::timeout(PATIENCE, refused).await.expect("it is refused");
     assert_eq!(status.code(), Code::ResourceExhausted);
     let message =
-        "the messages of all calls take 389120 bytes, those of a connection no more than they";
-    assert!(status.message().starts_with(message), "{status}");
+        ": the messages of all calls take at most 389120 bytes, those of a connection no more than";
+    assert!(status.message().contains(message), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,22 +138,6 @@ async fn a_request_of_many_small_parts_counts_as_what_it_takes() {
     let request = BulkPutRequest { changes: vec![Change::default(); 4096], request: None };
     let status = client.bulk_put(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-    // Nor is that known only when it is decoded: of this one a KiB came.
-    let mut halves = Vec::new();
-    let refused = async {
-        loop {
-            let mut half = Raw::connect(store.address(), 1 << 16);
-            half.begin("/knee.kv.v1.KeyValue/BulkPut", 1 << 20, &[0x0a, 0].repeat(512));
-            // It is refused itself where what was refused before has not gone yet.
-            halves.push(half);
-            if put_large(&mut client).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, refused).await.expect("there is no room for both");
-    drop(halves);
-    put_large_in_time(&mut client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

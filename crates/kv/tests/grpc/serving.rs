@@ -117,13 +117,15 @@ pub(crate) fn filled(keys: usize, value_bytes: usize) -> Versioned {
     store
 }
 
-/// Calls once more wherever the machine held up the client, so that the server gave up its request.
+/// Calls again when the machine held up the client and the server closed its connection.
 pub(crate) async fn patiently<T>(
     mut call: impl AsyncFnMut() -> Result<T, Status>,
 ) -> Result<T, Status> {
     loop {
         match call().await {
-            Err(status) if status.code() == Code::Aborted => {}
+            Err(status)
+                if matches!(status.code(), Code::Unknown | Code::Unavailable | Code::Cancelled) => {
+            }
             outcome => return outcome,
         }
     }

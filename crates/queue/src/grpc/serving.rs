@@ -6,9 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knee_rpc::queue::Outgoing;
 use knee_rpc::queue::queue_server::QueueServer;
-use knee_serving::{Bounds, Budget, Limits, Running, Shutdown, connections, listening, server};
+use knee_serving::{Bounded, Budget, Limits, Running, Shutdown, connections, listening, server};
 use tokio::runtime::Runtime;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
@@ -24,8 +23,6 @@ use crate::workers::Workers;
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 /// Room that a batch has, at least.
 const BATCH_BYTES: usize = 4 << 20;
-/// What a field is decoded to, at most, in a vector that has grown to twice of what it holds.
-const FIELD_BYTES: usize = 2 * size_of::<Outgoing>();
 /// Calls of one connection that are served at a time; further ones wait at the client.
 const STREAMS_MAX: u32 = 256;
 
@@ -158,11 +155,6 @@ impl Serving {
         runtime.spawn(shards.cut_every_second());
         let meter = Arc::new(Meter::new(telemetry));
         let shutdown = Shutdown::default();
-        let bounds = Bounds {
-            idle_max: settings.limits.idle_max,
-            field_bytes: FIELD_BYTES,
-            meter: Arc::clone(&meter) as _,
-        };
         let asking = Arc::new(Asking {
             database: Arc::new(database),
             workers: Workers::new(settings.workers, settings.waiting_max),
@@ -178,7 +170,7 @@ impl Serving {
         };
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
-        let service = bounds.bound(service);
+        let service = Bounded::new(service, Arc::clone(&meter) as _);
         let running = Running::start(
             runtime,
             server,

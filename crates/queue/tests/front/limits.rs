@@ -21,7 +21,8 @@ use crate::server::{
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn idle_max(idle_max: Duration) -> Settings {
-    let limits = Limits { idle_max: Some(idle_max), ..settings().limits };
+    let idle_max = Some(idle_max);
+    let limits = Limits { idle_max, stall_max: idle_max, ..settings().limits };
     Settings { limits, ..settings() }
 }
 
@@ -94,7 +95,7 @@ impl Unread {
     async fn with(idle_max: Option<Duration>) -> Unread {
         let ledger = Ledger::open();
         let roomy = Server::start(ledger.clone());
-        let limits = Limits { idle_max, ..settings().limits };
+        let limits = Limits { idle_max, stall_max: idle_max, ..settings().limits };
         // It may have no more than it leaves, and leaves less than as much again needs.
         let tight = Settings { messages_bytes_max: 5 << 19, workers: 1, limits, ..settings() };
         let server = Server::with(tight, ledger);

@@ -32,7 +32,12 @@ pub(crate) fn settings() -> Settings {
         waiters_max: 1000,
         content_bytes_max: 1 << 20,
         messages_bytes_max: 256 << 20,
-        limits: Limits { connections_max: 1000, silence_max: PATIENCE, idle_max: None },
+        limits: Limits {
+            connections_max: 1000,
+            silence_max: PATIENCE,
+            idle_max: None,
+            stall_max: None,
+        },
         tls: None,
         grace: Duration::from_millis(500),
     }
