@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use knee_reactor::{Shutdown, bind, process};
-use knee_serving::Trace;
+use knee_server::Trace;
 use knee_telemetry::{Reporter, Stats, Store, tell};
 
 use crate::grpc;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use knee_proto::{Decoded, ErrorKind, Limits, RequestDecoder};
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
-use knee_serving::Trace;
+use knee_server::Trace;
 use knee_telemetry::{
     Moment, Op, Recorder, Sample, Store, StoreTimes, VersionGauges, elapsed_ns, tell,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use knee_proto::Limits;
 use knee_reactor::{Config, Group, Shutdown};
-use knee_serving::Trace;
+use knee_server::Trace;
 use knee_telemetry::{Moment, Reporter, Running, Store, StoreGauges};
 
 use crate::calendar::Calendar;

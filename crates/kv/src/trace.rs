@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use knee_serving::Trace;
+use knee_server::Trace;
 use knee_telemetry::{Sample, StoreTimes};
 
 /// A key or a line is told up to here.

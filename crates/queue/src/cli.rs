@@ -17,7 +17,7 @@ use clap::error::ErrorKind as UsageError;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use knee_reactor::{bind, process};
-use knee_serving::{Limits, Shards, Trace, runtime};
+use knee_server::{Limits, Shards, Trace, runtime};
 use knee_telemetry::{Broker, Reporter, Stats, tell};
 use tokio::runtime::Runtime;
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use futures_util::Stream;
 use knee_rpc::Message;
-use knee_serving::{CALL_BYTES, Shards, Share, Trace, Unserved, recorders};
+use knee_server::{CALL_BYTES, Shards, Share, Trace, Unserved, recorders};
 use knee_telemetry::{
     Moment, Op, Recorder, Reporter, Sample, Store, StoreGauges, StoreTimes, elapsed_ns,
 };
@@ -301,7 +301,7 @@ impl<A: Answer, S: Stream<Item = Result<A, Status>> + Unpin> Stream for Counted<
 #[cfg(test)]
 mod tests {
     use knee_rpc::kv::ReadRequest;
-    use knee_serving::Budget;
+    use knee_server::Budget;
 
     use super::*;
 

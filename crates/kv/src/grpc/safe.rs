@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use knee_serving::Shards;
+use knee_server::Shards;
 use knee_telemetry::Store as Recorded;
 use tokio::sync::oneshot;
 use tonic::Status;

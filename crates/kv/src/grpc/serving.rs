@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use knee_rpc::honu::storage_server::StorageServer;
 use knee_rpc::kv::key_value_server::KeyValueServer;
-use knee_serving::{
+use knee_server::{
     Bounded, Budget, Limits, Running, Shutdown, Unserved, connections, listening, runtime, server,
 };
 use tonic::service::Routes;

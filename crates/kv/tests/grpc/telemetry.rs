@@ -14,7 +14,7 @@ use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{Change, HistoryRequest, ScanRequest, WatchRequest};
 use knee_rpc::queue::DeleteQueueRequest;
 use knee_rpc::queue::queue_client::QueueClient;
-use knee_serving::Trace;
+use knee_server::Trace;
 use knee_telemetry::{Reporter, Stats};
 use serde_json::Value;
 use tonic::Code;

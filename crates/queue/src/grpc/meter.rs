@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use knee_rpc::Message;
-use knee_serving::{CALL_BYTES, Shards, Share, Trace, Unserved};
+use knee_server::{CALL_BYTES, Shards, Share, Trace, Unserved};
 use knee_telemetry::{
     Broker, BrokerGauges, BrokerTimes, Level, Moment, Op, Recorder, Reporter, Sample, elapsed_ns,
 };
@@ -31,7 +31,7 @@ pub fn recorders(
     let now = Instant::now();
     // The slots are no thread's: one of them tells of all.
     let slots = |index| if index == 0 { workers } else { 0 };
-    knee_serving::recorders(reporter, threads, |index| BrokerGauges::new(now, slots(index)))
+    knee_server::recorders(reporter, threads, |index| BrokerGauges::new(now, slots(index)))
 }
 
 /// The recorders of a server, and how they are used.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knee_rpc::queue::queue_server::QueueServer;
-use knee_serving::{Bounded, Budget, Limits, Running, Shutdown, connections, listening, server};
+use knee_server::{Bounded, Budget, Limits, Running, Shutdown, connections, listening, server};
 use tokio::runtime::Runtime;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
@@ -122,7 +122,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves a database on `listener`, on the threads of `runtime` (see [`knee_serving::runtime`]),
+    /// Serves a database on `listener`, on the threads of `runtime` (see [`knee_server::runtime`]),
     /// and records that with `telemetry`.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use knee_queue::grpc::Settings;
 use knee_rpc::queue::{
     CountsRequest, LeaseRequest, ReadAllRequest, ReadAllResponse, RemoveRequest,
 };
-use knee_serving::Limits;
+use knee_server::Limits;
 use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status, Streaming};
 

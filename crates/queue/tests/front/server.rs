@@ -10,7 +10,7 @@ use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{
     CreateQueueRequest, Outgoing, RegisterClientRequest, RemoveRequest, SendRequest, Stored,
 };
-use knee_serving::{Limits, Shards, runtime};
+use knee_server::{Limits, Shards, runtime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::Status;
