@@ -12,10 +12,8 @@ use std::sync::Arc;
 use knee_proto::{Request, encode};
 use knee_telemetry::Op;
 
-use crate::counters::{Counter, Counters};
+use crate::counters::{Counter, Counters, Facts};
 use crate::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version};
-
-pub(crate) use stats::Facts;
 
 /// Longer expiry times are seconds of the epoch.
 const RELATIVE_EXPTIME_MAX: i64 = 30 * 24 * 60 * 60;

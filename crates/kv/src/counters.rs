@@ -1,11 +1,23 @@
-//! What `stats` counts, per thread and without a lock.
+//! What `stats` shows: counters of each thread, without a lock, and facts.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::settings::MemcachedSettings;
+
+/// What does not change while the server runs.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) settings: MemcachedSettings,
+    pub(crate) listen: SocketAddr,
+    pub(crate) started: Instant,
+}
 
 macro_rules! counters {
     ($($name:ident => $label:literal,)*) => {
-        /// Something that is counted. The names are memcached's.
+        /// A counter, by memcached's name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Counter { $($name,)* }
 
@@ -48,7 +60,7 @@ struct Cells([AtomicU64; ALL.len()]);
 #[derive(Debug)]
 pub(crate) struct Counters {
     threads: Box<[Cells]>,
-    /// What they stood at when the statistics were last reset.
+    /// Their sums at the last reset of the statistics.
     zero: Mutex<[u64; ALL.len()]>,
 }
 
@@ -98,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_add_up_and_a_reset_counts_from_zero() {
+    fn counters_of_threads_add_up_and_reset_to_zero() {
         let counters = Counters::new(2);
         let hits = |counters: &Counters| {
             counters.totals().find(|(label, _)| *label == "get_hits").map(|(_, sum)| sum)

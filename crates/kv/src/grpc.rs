@@ -1,6 +1,6 @@
 //! The gRPC front: a versioned store behind `knee.kv.v1.KeyValue` and honu's `rpc.Storage`.
 //!
-//! * [`Serving`]: both services on one port, from start to end.
+//! * [`GrpcServer`]: both services on one port, from start to end.
 //! * `key_value`: `knee.kv.v1`. `storage`: honu's interface, said in terms of the same store. `write`:
 //!   what their messages ask to be written.
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
@@ -23,13 +23,13 @@ mod predicate;
 mod refusal;
 mod safe;
 mod scan;
-mod serving;
+mod server;
+mod settings;
 mod storage;
 mod tally;
 mod watch;
 mod write;
 
 pub use meter::Telemetry;
-pub use serving::{CONNECTIONS_MAX, COPIES_MAX, Serving, Settings};
-
-pub(crate) use crate::calendar::now;
+pub use server::GrpcServer;
+pub use settings::{CONNECTIONS_MAX, COPIES_MAX, GrpcSettings};

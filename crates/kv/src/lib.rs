@@ -18,7 +18,7 @@
 //! * `counters`: what `stats` counts.
 //! * [`grpc`]: the front that the store that keeps versions has besides, with honu's interface.
 //! * `trace`: a line for each request, of both fronts.
-//! * [`Serving`]: a store from start to end, in this process. [`cli`]: the program.
+//! * [`MemcachedServer`]: the memcached front from start to end, in this process. [`cli`]: the program.
 //!
 //! On the path of a get nothing is allocated, and with one thread nothing is locked: the thread
 //! owns its engine, and the value is copied once, from the engine into the connection's output.
@@ -31,12 +31,17 @@ pub mod grpc;
 mod calendar;
 mod commands;
 mod counters;
+mod memcached;
 mod memory;
 mod server;
-mod serving;
+mod settings;
 mod stripes;
 mod trace;
 pub mod versioned;
 
+pub use memcached::{EndError, MemcachedServer, StartError};
 pub use memory::{Memory, MemoryLimits};
-pub use serving::{EndError, Serving, Settings, StartError};
+pub use settings::MemcachedSettings;
+
+/// The program's name, in messages.
+pub(crate) const PROGRAM: &str = "knee-kv";

@@ -11,12 +11,11 @@ use knee_telemetry::{
 };
 
 use crate::calendar::Calendar;
-use crate::cli::PROGRAM;
 use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
 use crate::engine::{Engine, Figures, Second};
 use crate::trace::Traced;
-use crate::versioned;
+use crate::{PROGRAM, versioned};
 
 /// What may be appended to a connection's output before its peer has to take some: a client that
 /// asks for much and reads little costs no more than this and one value.

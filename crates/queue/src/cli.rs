@@ -6,7 +6,6 @@ mod target;
 mod usage;
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,13 +15,15 @@ use std::time::Duration;
 use clap::error::ErrorKind as UsageError;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use knee_reactor::{bind, process};
-use knee_server::{Limits, Shards, Trace, runtime};
-use knee_telemetry::{Broker, Reporter, Stats, tell};
+use knee_server::program::{
+    self, Failure, Observing, address, listen, on_signals, raise_open_files_limit, tie_to_parent,
+};
+use knee_server::{Limits, Shards, runtime};
+use knee_telemetry::{Broker, tell};
 use tokio::runtime::Runtime;
 
 use self::target::Target;
-use crate::database::{Database, Failure};
+use crate::database::{self, Database};
 use crate::grpc::{self, Serving, Settings, StartError, Telemetry, Tls};
 use crate::null::Null;
 use crate::postgres::{self, Postgres};
@@ -46,8 +47,6 @@ const OF_SQLITE: [&str; 1] = ["durability"];
 const SECONDS_MAX: u64 = 1_000_000_000;
 /// Threads that make sense to ask for.
 const THREADS_MAX: u64 = 256;
-/// Descriptors that are neither clients' nor the database's connections.
-const DESCRIPTORS_OWN: u64 = 64;
 const MIB: u64 = 1 << 20;
 /// What all messages may take unless somebody says otherwise, and so many of the largest ones.
 const MEMORY_BYTES_MIN: usize = 512 << 20;
@@ -170,15 +169,8 @@ struct Serve {
     /// File with certificates, as PEM: clients without one of their own from these are not let in.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_client_ca: Option<PathBuf>,
-    /// Serve Prometheus text at `GET /metrics` there.
-    #[arg(long, value_name = "ADDR", value_parser = address)]
-    admin: Option<SocketAddr>,
-    /// What is printed on standard output.
-    #[arg(long, value_name = "WHAT", default_value = "json")]
-    stats: Output,
-    /// Tells of each request on standard error, on one line.
-    #[arg(long)]
-    trace: bool,
+    #[command(flatten)]
+    observing: Observing,
     /// End when the parent process, which has this id, does.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
@@ -190,39 +182,15 @@ enum Durability {
     None,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Output {
-    Json,
-    None,
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "it is an IP address and a port, as in 127.0.0.1:3265".into())
-}
-
-/// Why the program did not run, and the exit code that says so.
-struct Refusal {
-    message: String,
-    code: u8,
-}
-
-impl Refusal {
-    fn start(what: &str, error: &io::Error) -> Refusal {
-        Refusal { message: format!("{what}: {error}"), code: 1 }
-    }
-
-    /// Of the database that a command line names, whose password is nobody's business.
-    fn database(target: &Target, failure: &Failure) -> Refusal {
-        let name = match target {
-            Target::Postgres(address) => postgres::database_name(address),
-            Target::Sqlite(file) => {
-                file.as_deref().map(|file| format!("sqlite:{}", file.display()))
-            }
-            Target::Null => None,
-        };
-        let name = name.as_deref().unwrap_or("--database");
-        Refusal { message: format!("cannot use {name}: {failure}"), code: 1 }
-    }
+/// The database that the command line names cannot be used; its password is not shown.
+fn unusable(target: &Target, failure: &database::Failure) -> Failure {
+    let name = match target {
+        Target::Postgres(address) => postgres::database_name(address),
+        Target::Sqlite(file) => file.as_deref().map(|file| format!("sqlite:{}", file.display())),
+        Target::Null => None,
+    };
+    let name = name.as_deref().unwrap_or("--database");
+    Failure { message: format!("cannot use {name}: {failure}"), code: 1 }
 }
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
@@ -232,13 +200,7 @@ pub fn main() -> ExitCode {
         None => run(&flags.serve),
         Some(Command::Migrate(migrate)) => migrate.run(),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Refusal { message, code }) => {
-            tell(PROGRAM, message);
-            ExitCode::from(code)
-        }
-    }
+    program::ended(PROGRAM, outcome)
 }
 
 impl Flags {
@@ -268,28 +230,19 @@ impl Flags {
     }
 }
 
-fn run(flags: &Serve) -> Result<(), Refusal> {
-    tie(flags.tied_to_parent)?;
+fn run(flags: &Serve) -> Result<(), Failure> {
+    tie_to_parent(flags.tied_to_parent)?;
     let settings = settings(flags)?;
-    raise_open_files_limit(flags)?;
+    let clients = format_args!("--clients-max {}", flags.clients_max).to_string();
+    raise_open_files_limit(PROGRAM, flags.clients_max, clients)?;
     let listener = listen("--listen", flags.listen)?;
-    let stats = match flags.stats {
-        Output::Json => Stats::Json,
-        Output::None => Stats::None,
-    };
-    let mut reporter = Reporter::<Broker>::new(PROGRAM, stats)
-        .map_err(|error| Refusal::start("cannot print", &error))?;
-    if let Some(admin) = flags.admin {
-        reporter
-            .serve_admin(listen("--admin", admin)?)
-            .map_err(|error| Refusal::start("cannot serve the admin address", &error))?;
-    }
-    let trace = flags.trace.then(|| Trace::start(PROGRAM));
+    let mut reporter = flags.observing.reporter::<Broker>(PROGRAM)?;
+    let trace = flags.observing.trace(PROGRAM);
     let threads = threads(flags);
     let recorders = grpc::recorders(&mut reporter, threads, flags.workers);
     let shards = Arc::new(Shards::new(threads, recorders));
     let runtime = runtime(&shards, |builder| builder)
-        .map_err(|error| Refusal::start("cannot start its threads", &error))?;
+        .map_err(|error| Failure::system("cannot start its threads", &error))?;
     let telemetry = Telemetry { shards, trace: trace.clone() };
     let front = Front { settings, runtime, listener, telemetry };
     let serving = match &flags.database {
@@ -298,28 +251,27 @@ fn run(flags: &Serve) -> Result<(), Refusal> {
             let durable = flags.durability == Durability::Always;
             let options = sqlite::Options { file: file.clone(), durable, tell: say };
             let opened = Sqlite::open(&options);
-            let opened = opened.map_err(|failure| Refusal::database(&flags.database, &failure));
+            let opened = opened.map_err(|failure| unusable(&flags.database, &failure));
             front.serve(&flags.database, opened?)
         }
         Target::Postgres(address) => {
             let options = flags.postgres(address);
             let opened = front.runtime.block_on(Postgres::open(&options));
-            let opened = opened.map_err(|failure| Refusal::database(&flags.database, &failure));
+            let opened = opened.map_err(|failure| unusable(&flags.database, &failure));
             front.serve(&flags.database, opened?)
         }
     }?;
     let shutdown = serving.shutdown();
     // Whoever reads the ready line may end it at once.
-    process::on_signals(move || shutdown.begin())
-        .map_err(|error| Refusal::start("cannot wait for signals", &error))?;
+    on_signals(move || shutdown.begin())?;
     reporter.ready(Some(serving.address()));
-    let reporting = reporter.start().map_err(|error| Refusal::start("cannot report", &error))?;
+    let reporting = reporter.start().map_err(|error| Failure::system("cannot report", &error))?;
     let ended = serving.join();
     reporting.finish(|_| ());
     if let Some(trace) = trace {
         trace.finish();
     }
-    ended.map_err(|error| Refusal::start("the server failed", &error))
+    ended.map_err(|error| Failure::system("the server failed", &error))
 }
 
 /// Tells people something on standard error.
@@ -327,19 +279,13 @@ fn say(text: &str) {
     tell(PROGRAM, text);
 }
 
-fn tie(parent: Option<u32>) -> Result<(), Refusal> {
-    let Some(parent) = parent else { return Ok(()) };
-    process::tie_to_parent(parent)
-        .map_err(|error| Refusal::start("cannot be tied to its parent", &error))
-}
-
 impl Migrate {
-    fn run(&self) -> Result<(), Refusal> {
-        tie(self.tied_to_parent)?;
+    fn run(&self) -> Result<(), Failure> {
+        tie_to_parent(self.tied_to_parent)?;
         let Target::Postgres(address) = &self.database else {
             let message =
                 "--database names none of PostgreSQL: others need no migration".to_owned();
-            return Err(Refusal { message, code: 2 });
+            return Err(Failure { message, code: 2 });
         };
         let options = postgres::Options {
             address: address.clone(),
@@ -355,9 +301,9 @@ impl Migrate {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Refusal::start("cannot start", &error))?;
+            .map_err(|error| Failure::system("cannot start", &error))?;
         let installed = runtime.block_on(postgres::migrate(&options));
-        let installed = installed.map_err(|failure| Refusal::database(&self.database, &failure))?;
+        let installed = installed.map_err(|failure| unusable(&self.database, &failure))?;
         for name in &installed {
             tell(PROGRAM, format_args!("installed {name}"));
         }
@@ -377,17 +323,17 @@ struct Front {
 }
 
 impl Front {
-    fn serve<D: Database>(self, target: &Target, database: D) -> Result<Serving, Refusal> {
+    fn serve<D: Database>(self, target: &Target, database: D) -> Result<Serving, Failure> {
         let Front { settings, runtime, listener, telemetry } = self;
         let started = Serving::start(&settings, runtime, database, listener, telemetry);
         started.map_err(|error| match error {
-            StartError::Database(failure) => Refusal::database(target, &failure),
+            StartError::Database(failure) => unusable(target, &failure),
             StartError::Tls(why) => {
                 let message =
                     format!("cannot use --tls-certificate, --tls-key or --tls-client-ca: {why}");
-                Refusal { message, code: 1 }
+                Failure { message, code: 1 }
             }
-            StartError::Io(error) => Refusal::start("cannot start", &error),
+            StartError::Io(error) => Failure::system("cannot start", &error),
         })
     }
 }
@@ -414,7 +360,7 @@ fn threads(flags: &Serve) -> usize {
     flags.threads.map_or_else(processors, |threads| threads as usize)
 }
 
-fn settings(flags: &Serve) -> Result<Settings, Refusal> {
+fn settings(flags: &Serve) -> Result<Settings, Failure> {
     let idle_max = (flags.idle_max_s > 0).then(|| Duration::from_secs(flags.idle_max_s));
     let settings = Settings {
         workers: flags.workers as usize,
@@ -439,7 +385,7 @@ fn settings(flags: &Serve) -> Result<Settings, Refusal> {
     // left as it has itself.
     let bytes_min = 3 * request_bytes_max;
     if messages_bytes_max < bytes_min {
-        return Err(Refusal {
+        return Err(Failure {
             message: format!(
                 "--memory-mb {} is too little for messages of --message-bytes-max {}: it takes at \
                  least {}",
@@ -453,45 +399,16 @@ fn settings(flags: &Serve) -> Result<Settings, Refusal> {
     Ok(Settings { messages_bytes_max, ..settings })
 }
 
-fn tls(flags: &Serve) -> Result<Option<Tls>, Refusal> {
+fn tls(flags: &Serve) -> Result<Option<Tls>, Failure> {
     let (Some(certificate), Some(key)) = (&flags.tls_certificate, &flags.tls_key) else {
         return Ok(None);
     };
     let read = |file: &PathBuf| {
         std::fs::read(file)
-            .map_err(|error| Refusal::start(&format!("cannot read {}", file.display()), &error))
+            .map_err(|error| Failure::system(&format!("cannot read {}", file.display()), &error))
     };
     let client_ca = flags.tls_client_ca.as_ref().map(read).transpose()?;
     Ok(Some(Tls { certificate: read(certificate)?, key: read(key)?, client_ca }))
-}
-
-fn raise_open_files_limit(flags: &Serve) -> Result<(), Refusal> {
-    let files = process::raise_open_files_limit()
-        .map_err(|error| Refusal::start("cannot raise the limit of open files", &error))?;
-    if files < flags.clients_max + DESCRIPTORS_OWN {
-        let message = format_args!(
-            "the limit of {files} open files is less than --clients-max {} needs: clients beyond it \
-             wait until others leave",
-            flags.clients_max
-        );
-        tell(PROGRAM, message);
-    }
-    Ok(())
-}
-
-fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Refusal> {
-    bind(address).map_err(|error| {
-        let remedy = match error.kind() {
-            ErrorKind::AddrInUse => "end what listens there, or name another address",
-            ErrorKind::AddrNotAvailable => "name an address that this machine has",
-            ErrorKind::PermissionDenied => "name a port from 1024 on",
-            _ => "name another address",
-        };
-        Refusal {
-            message: format!("cannot listen on {address}: {error}; {remedy} by {flag}"),
-            code: 1,
-        }
-    })
 }
 
 #[cfg(test)]
@@ -586,6 +503,6 @@ mod tests {
     fn only_this_machine_is_served_unless_another_address_is_named() {
         let serve = Flags::parse_from(["knee-queue"]).serve;
         assert!(serve.listen.ip().is_loopback());
-        assert_eq!(serve.admin, None);
+        assert_eq!(serve.observing.admin, None);
     }
 }

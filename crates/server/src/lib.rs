@@ -1,5 +1,6 @@
-//! What servers of gRPC have in common, on tokio.
+//! What server programs have in common: their start, and gRPC on tokio.
 //!
+//! * [`program`]: flags, listeners, report and reasons of failures.
 //! * [`connections`]: at most so many at a time, closed when their `activity` stops.
 //! * [`Budget`]: the bytes that the `messages` of all calls may take together.
 //! * [`Bounded`]: a service whose calls each have a [`Share`] of it.
@@ -12,6 +13,7 @@ mod bounded;
 mod budget;
 mod connections;
 mod messages;
+pub mod program;
 mod running;
 mod shards;
 mod trace;

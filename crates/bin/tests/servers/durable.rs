@@ -213,7 +213,7 @@ fn a_directory_that_cannot_be_had_is_named() {
     let message = file.refusal(&[]);
     let start = format!("knee-kv: cannot open --data {}: ", file.path());
     assert!(message.starts_with(&start), "{message}");
-    assert!(message.ends_with("it is to be a directory, or not to be there: name another one\n"));
+    assert!(message.ends_with("name a directory, or a free name\n"));
     std::fs::remove_file(&file.0).unwrap();
     // Nobody may make one there, root included.
     let message = refused(KV, &["--listen", "127.0.0.1:0", "--data", "/proc/none"]).stderr;
@@ -229,7 +229,7 @@ fn what_a_directory_was_made_as_it_stays() {
     let message = directory.refusal(&["--consistency", "sequential"]);
     let expected = format!(
         "knee-kv: cannot open --data {}: it was made with linearizable consistency, and is asked for \
-         sequential; start it as that was made, or name another directory\n",
+         sequential; use the flags that made it, or name another directory\n",
         directory.path()
     );
     assert_eq!(message, expected);
@@ -238,8 +238,8 @@ fn what_a_directory_was_made_as_it_stays() {
     std::fs::write(&manifest, "{}").unwrap();
     for flags in [&[][..], &["--repair"]] {
         let expected = format!(
-            "knee-kv: cannot open --data {}: its checksum does not hold; without it nobody knows what \
-             the segments are: start on a copy\n",
+            "knee-kv: cannot open --data {}: its checksum does not hold; without it the segments are \
+             unknown: start on a copy\n",
             manifest.display()
         );
         assert_eq!(directory.refusal(flags), expected);
@@ -344,9 +344,9 @@ fn what_could_not_be_made_safe_is_not_answered_and_ends_the_program() {
     }
 }
 
-/// What a program says at its end that could not write what nobody waited for.
-const UNWRITTEN: &str = "knee-kv: the log cannot be written: File too large (os error 27); what was \
-                         written last may be lost\n";
+/// The last message of a program that could not write its last, unawaited writes.
+const UNWRITTEN: &str = "knee-kv: the log cannot be written: File too large (os error 27); the last \
+                         writes may be lost\n";
 
 #[test]
 fn what_nobody_waited_for_and_cannot_be_written_is_told_at_the_end() {

@@ -94,7 +94,7 @@ fn an_address_in_use_is_named() {
 }
 
 #[test]
-fn directories_that_are_of_no_use_are_named_before_the_store_is_opened() {
+fn unusable_directory_is_refused_before_the_store_opens() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (flag, directory, why) in [
         ("--init-dir", "/nowhere/lists", "No such file or directory (os error 2)"),
@@ -103,21 +103,21 @@ fn directories_that_are_of_no_use_are_named_before_the_store_is_opened() {
         let flags = ["--grpc", "--data", "/proc/none", flag, directory];
         let output = refused(KV, &flags);
         assert_eq!(output.status.code(), Some(1));
-        let remedy = "it is to be a directory that is there, and may be read";
+        let remedy = "name a directory that this user can read";
         let expected = format!("knee-kv: cannot read {flag} {directory}: {why}; {remedy}\n");
         assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     }
 }
 
 #[test]
-fn what_was_left_of_a_copy_is_removed_and_that_is_told() {
+fn unfinished_copy_is_removed_with_a_message() {
     let copies = std::env::temp_dir().join(format!("knee-kv-copies-{}", std::process::id()));
     let unfinished = copies.join(".copy.partial");
     std::fs::create_dir_all(&unfinished).unwrap();
     let flags = ["--grpc", "127.0.0.1:0", "--backup-dir", copies.to_str().unwrap()];
     let mut program = Program::serve(KV, &flags);
     let expected =
-        format!("knee-kv: removed {}: a copy that was not finished", unfinished.display());
+        format!("knee-kv: removed {}: an unfinished copy", unfinished.display());
     assert_eq!(program.told(), expected);
     std::fs::remove_dir(&copies).expect("nothing else is there");
 }

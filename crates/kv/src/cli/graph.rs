@@ -4,21 +4,20 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
+use knee_server::program::Failure;
 use knee_telemetry::tell;
 
-use super::{Failure, PROGRAM, STOPPED, stop_on_signals};
+use super::stopping::{PROGRESS_INTERVAL, stop_on_signals, stopped};
+use crate::PROGRAM;
 use crate::graph::SyntheticGraph;
 
-/// How often it is told how far it is.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// As Kwak et al. (WWW 2010) found it of Twitter's users.
+/// Of Twitter's users (Kwak et al., WWW 2010).
 const EXPONENT: f64 = 2.276;
 
-/// Writes a list of who follows whom, as skewed as Twitter's unless told otherwise: the same one for
-/// the same arguments.
+/// Writes a list of followers, by default as skewed as Twitter's: the same one for the same arguments.
 #[derive(Debug, Args)]
 pub(super) struct Graph {
     /// Users, numbered from 1 on.
@@ -44,60 +43,64 @@ impl Graph {
         let stops = stop_on_signals()?;
         let graph =
             SyntheticGraph::with_largest(self.users, self.largest, self.exponent, self.seed)
-                .map_err(|error| Failure { message: error.to_string(), code: 2 })?;
+                .map_err(|error| Failure::usage(error.to_string()))?;
         let shown = self.file.display();
-        let unwritten = |error| Failure::start(&format!("cannot write {shown}"), &error);
+        let unwritten = |error| Failure::system(&format!("cannot write {shown}"), &error);
         if fs::symlink_metadata(&self.file).is_ok() {
             return Err(unwritten(io::Error::other("it is there already: name another file")));
         }
-        // Whoever finds the file finds all of it.
+        // The file appears whole.
         let mut part = self.file.clone().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
-        let written = write(&graph, &part, &stops).and_then(|told| {
+        let written = write(&graph, &part, &stops).and_then(|progress| {
             // Unlike a renaming, it does not take the place of a file.
             fs::hard_link(&part, &self.file)?;
-            Ok(told)
+            Ok(progress)
         });
         let removed = fs::remove_file(&part);
         match written {
-            Ok(told) => {
-                told.tell("wrote");
+            Ok(progress) => {
+                progress.report("wrote");
                 removed.map_err(unwritten)
             }
-            Err(_) if stops.load(Ordering::Acquire) => Err(Failure {
-                message: format!("{shown}: ended early, nothing is left"),
-                code: STOPPED,
-            }),
+            Err(_) if stops.load(Ordering::Acquire) => {
+                Err(stopped(format!("{shown}: ended early, nothing is left")))
+            }
             Err(error) => Err(unwritten(error)),
         }
     }
 }
 
-fn write<'a>(graph: &SyntheticGraph, path: &Path, stops: &'a AtomicBool) -> io::Result<Told<'a>> {
+fn write<'a>(
+    graph: &SyntheticGraph,
+    path: &Path,
+    stops: &'a AtomicBool,
+) -> io::Result<Progress<'a>> {
     let begun = Instant::now();
     let file = File::create(path)?;
     let edges_all = graph.count();
-    let mut told = Told { file, stops, begun, told: begun, edges: 0, edges_all, bytes: 0 };
-    graph.write_to(&mut told)?;
-    told.file.sync_all()?;
-    Ok(told)
+    let mut progress =
+        Progress { file, stops, begun, reported: begun, edges: 0, edges_all, bytes: 0 };
+    graph.write_to(&mut progress)?;
+    progress.file.sync_all()?;
+    Ok(progress)
 }
 
-/// A file that tells how much of a graph was written to it, until it is to stop.
-struct Told<'a> {
+/// A file that reports how much of a graph was written to it, until a signal stops it.
+struct Progress<'a> {
     file: File,
     stops: &'a AtomicBool,
     begun: Instant,
-    told: Instant,
+    reported: Instant,
     edges: u64,
     edges_all: u64,
     bytes: u64,
 }
 
-impl Told<'_> {
-    fn tell(&self, what: &str) {
-        let Told { edges, edges_all, .. } = *self;
+impl Progress<'_> {
+    fn report(&self, what: &str) {
+        let Progress { edges, edges_all, .. } = *self;
         let share = 100.0 * edges as f64 / edges_all.max(1) as f64;
         let seconds = self.begun.elapsed().as_secs_f64().max(1e-9);
         let message = format_args!(
@@ -109,7 +112,7 @@ impl Told<'_> {
     }
 }
 
-impl Write for Told<'_> {
+impl Write for Progress<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         if self.stops.load(Ordering::Acquire) {
             return Err(io::Error::other("it is to stop"));
@@ -118,9 +121,9 @@ impl Write for Told<'_> {
         // An edge has a line.
         self.edges += memchr::memchr_iter(b'\n', &text[..written]).count() as u64;
         self.bytes += written as u64;
-        if self.told.elapsed() >= TOLD_EVERY {
-            self.told = Instant::now();
-            self.tell("writing");
+        if self.reported.elapsed() >= PROGRESS_INTERVAL {
+            self.reported = Instant::now();
+            self.report("writing");
         }
         Ok(written)
     }

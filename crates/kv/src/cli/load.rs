@@ -6,25 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
+use knee_server::program::Failure;
 use knee_telemetry::tell;
 
-use super::{
-    Failure, Log, Order, PROGRAM, STOPPED, TOLD_EVERY, durability, stop_on_signals, write_out,
-};
+use super::log::{Log, Order, durability, write_out};
+use super::stopping::{PROGRESS_INTERVAL, stop_on_signals, stopped};
+use crate::PROGRAM;
+use crate::calendar::now;
 use crate::graph::{self, COMMIT_EDGES, LoadError, LoadOptions, Progress, Stoppable};
-use crate::grpc;
 use crate::versioned::{Durability, History, Keeper, Store};
 
-/// Locks of the store: nobody else is there who waits for one.
+/// Locks of the store, which has one writer.
 const STRIPES: usize = 8;
 
 /// Loads edge lists, a line `user<TAB>follower` for each edge, into a directory.
 ///
-/// A load that was ended is gone on with by the same command: no edge is lost, and none is there
-/// twice. A list is known by its file's name.
+/// The same command continues a load that was ended early: no edge is lost or doubled. A list is known by
+/// the name of its file.
 #[derive(Debug, Args)]
 pub(super) struct Load {
-    /// Directory of the store, which is made if it is not there.
+    /// Directory of the store, which is made if it is missing.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// Edge lists.
@@ -38,10 +39,10 @@ pub(super) struct Load {
     #[arg(long, value_name = "B", default_value_t = 1 << 30,
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     value_bytes_max: u64,
-    /// When what is loaded is on the disk, as of the server.
+    /// When a write is on the disk, as of the server.
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = durability)]
     durability: Durability,
-    /// What versions order, as of the server: linearizable, unless told otherwise.
+    /// What versions order, as of the server. [default: linearizable]
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
 }
@@ -60,7 +61,7 @@ impl Load {
         };
         let store = log.open()?;
         let _keeper = Keeper::start(store.clone(), History::Seconds(0))
-            .map_err(|error| Failure::start("cannot start the keeper", &error))?;
+            .map_err(|error| Failure::system("cannot start the keeper", &error))?;
         self.files.iter().try_for_each(|file| load(&store, file, &stops))?;
         write_out(&store)
     }
@@ -68,42 +69,36 @@ impl Load {
 
 fn load(store: &Store, path: &Path, stops: &AtomicBool) -> Result<(), Failure> {
     let shown = path.display();
-    let unread = |error| Failure::start(&format!("cannot read {shown}"), &error);
+    let unread = |error| Failure::system(&format!("cannot read {shown}"), &error);
     let list = File::open(path).map_err(unread)?;
     let list_bytes = list.metadata().map_err(unread)?.len();
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| Failure {
-        message: format!("{shown} has no name in UTF-8, by which it could be known"),
-        code: 2,
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+        Failure::usage(format!("the name of {shown} is not UTF-8: rename the file"))
     })?;
-    let stopped = || stops.load(Ordering::Acquire);
-    let options = LoadOptions { name, commit_edges: COMMIT_EDGES, now: grpc::now };
-    let mut told = Instant::now();
-    let loaded = graph::load(store, Stoppable::new(list, stopped), &options, |progress| {
-        if told.elapsed() >= TOLD_EVERY {
-            told = Instant::now();
-            tell_of(path, "loading", progress, list_bytes);
+    let stops = || stops.load(Ordering::Acquire);
+    let options = LoadOptions { name, commit_edges: COMMIT_EDGES, now };
+    let mut reported = Instant::now();
+    let loaded = graph::load(store, Stoppable::new(list, stops), &options, |progress| {
+        if reported.elapsed() >= PROGRESS_INTERVAL {
+            reported = Instant::now();
+            report(path, "loading", progress, list_bytes);
         }
-        if stopped() {
-            std::ops::ControlFlow::Break(())
-        } else {
-            std::ops::ControlFlow::Continue(())
-        }
+        if stops() { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
     });
     match loaded {
-        Ok(progress) if progress.position.bytes == list_bytes || !stopped() => {
-            tell_of(path, "loaded", &progress, list_bytes);
+        Ok(progress) if progress.position.bytes == list_bytes || !stops() => {
+            report(path, "loaded", &progress, list_bytes);
             Ok(())
         }
-        Err(LoadError::Io(_)) | Ok(_) if stopped() => Err(Failure {
-            message: format!("{shown}: ended early; the same command goes on where it was"),
-            code: STOPPED,
-        }),
+        Err(LoadError::Io(_)) | Ok(_) if stops() => {
+            Err(stopped(format!("{shown}: ended early; the same command goes on where it was")))
+        }
         Ok(_) => Ok(()),
         Err(error) => Err(Failure { message: format!("{shown}: {error}"), code: 1 }),
     }
 }
 
-fn tell_of(path: &Path, what: &str, progress: &Progress, list_bytes: u64) {
+fn report(path: &Path, what: &str, progress: &Progress, list_bytes: u64) {
     let Progress { position, resumed, .. } = progress;
     let share = 100.0 * position.bytes as f64 / list_bytes.max(1) as f64;
     let earlier = match resumed.edges {

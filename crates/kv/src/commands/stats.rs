@@ -1,21 +1,9 @@
-//! `stats`: what clients and tools that know memcached look for.
-
-use std::net::SocketAddr;
-use std::time::Instant;
+//! `stats`: the statistics that memcached's clients and tools look for.
 
 use knee_proto::encode;
 
 use super::{Commands, VERSION, counter_value};
 use crate::engine::{Engine, Second};
-use crate::serving::Settings;
-
-/// What does not change while the server runs.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) settings: Settings,
-    pub(crate) listen: SocketAddr,
-    pub(crate) started: Instant,
-}
 
 impl<E: Engine> Commands<E> {
     /// Answers `stats args`. Returns false when there are no such statistics.

@@ -13,8 +13,8 @@ use tonic::Status;
 
 use super::beneath::open_beneath;
 use super::blocking::blocking;
-use super::now;
 use super::refusal::{check_key, damaged, unwritable};
+use crate::calendar::now;
 use crate::graph::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, Stoppable, load};
 use crate::versioned::{Store, WriteError};
 

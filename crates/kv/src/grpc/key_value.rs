@@ -23,16 +23,16 @@ use super::blocking::blocking;
 use super::init::Loads;
 use super::message::Answer;
 use super::meter::{Call, Meter};
-use super::now;
 use super::refusal::{
     check_key, damaged, missing, missing_in_version, uncopied, unreadable, unreclaimed,
 };
 use super::safe::Safe;
 use super::scan::{Place, Scan, entry};
-use super::serving::Settings;
+use super::settings::GrpcSettings;
 use super::tally::Tally;
 use super::watch::Watch;
 use super::write::{Refused, Tried, Turn, in_version, put, written, written_at_once};
+use crate::calendar::now;
 use crate::engine::{Second, Version};
 use crate::versioned::{Action, Committed, Condition, Past, Patience, Room, Store, Write};
 
@@ -49,7 +49,7 @@ pub(super) struct Service {
     pub(super) safe: Safe,
     pub(super) tally: Arc<Tally>,
     pub(super) meter: Arc<Meter>,
-    settings: Arc<Settings>,
+    settings: Arc<GrpcSettings>,
     /// Scans that may still be begun.
     scans: Arc<Semaphore>,
     /// Watches that may.
@@ -73,7 +73,7 @@ impl Service {
         store: Store,
         safe: Safe,
         meter: Arc<Meter>,
-        settings: Settings,
+        settings: GrpcSettings,
         ending: watch::Receiver<bool>,
     ) -> Service {
         Service {
@@ -568,7 +568,7 @@ mod tests {
         let store = Store::in_memory(options, 1 << 20).expect("there is memory");
         let meter = Arc::new(Meter::new(1, Telemetry::default()));
         let (safe, _) = Safe::new(store.clone(), Arc::clone(&meter.shards)).expect("a thread");
-        let settings = Settings::for_values(1000);
+        let settings = GrpcSettings::for_values(1000);
         let service = Service::new(store, safe, meter, settings, watch::channel(false).1);
         let key = Bytes::from(b"key".to_vec());
         let value = kv::Value::default();

@@ -21,11 +21,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::blocking::blocking;
-use super::now;
 use super::predicate::{Item, Predicate};
 use super::refusal::{check_range, damaged};
 use super::safe::Safe;
 use super::tally::Tally;
+use crate::calendar::now;
 use crate::engine::Second;
 use crate::versioned::{Shown, Snapshot, Store, Visited};
 

@@ -9,7 +9,7 @@ use knee_telemetry::Op;
 use tonic::{Code, Request, Response, Status};
 
 use super::key_value::Service;
-use super::now;
+use crate::calendar::now;
 use crate::engine::{Expiry, Version};
 use crate::versioned::{Action, Condition, Write};
 

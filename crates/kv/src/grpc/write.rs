@@ -4,8 +4,8 @@ use knee_rpc::kv::{self, BulkPutRequest, Change, Value, change};
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
-use super::now;
 use super::refusal::unwritten;
+use crate::calendar::now;
 use crate::engine::{Expiry, Second};
 use crate::versioned::{Action, Committed, Condition, RequestId, Room, Store, Write, WriteError};
 

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use knee_kv::Settings;
+use knee_kv::MemcachedSettings;
 use knee_kv::versioned::{self, Consistency, StoreOptions};
 
 use crate::harness::{Store, settings};
@@ -20,7 +20,7 @@ fn who_gives_a_key_more_time_in_a_full_log_has_its_value_once_and_is_not_refused
         segment_bytes: SEGMENT_BYTES,
     };
     let store = versioned::Store::in_memory(options, 24 * SEGMENT_BYTES as u64).unwrap();
-    let store = Store::kept(&store, Settings { threads: CLIENTS, ..settings() });
+    let store = Store::kept(&store, MemcachedSettings { threads: CLIENTS, ..settings() });
     let value = "x".repeat(20_000);
     assert_eq!(store.client().told(&format!("set k 0 0 20000\r\n{value}\r\n")), "STORED\r\n");
     let classic = format!("VALUE k 0 20000\r\n{value}\r\nEND\r\n");

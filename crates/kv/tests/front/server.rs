@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use crate::harness::{Client, Store, settings};
-use knee_kv::{MemoryLimits, Settings};
+use knee_kv::{MemcachedSettings, MemoryLimits};
 
 /// A table test of the protocol: what is sent, and what must come back.
 fn converse(rows: &[(&str, &str)]) {
@@ -166,7 +166,7 @@ fn stat(client: &mut Client, group: &str, name: &str) -> Option<String> {
 
 #[test]
 fn statistics_count_what_was_asked() {
-    for store in Store::each(Settings { threads: 2, ..settings() }) {
+    for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
         let (mut one, mut two) = (store.client(), store.client());
         one.told("set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\nget a b c\r\ndelete a\r\ndelete a\r\n");
         two.told("get b\r\nset n 0 0 1\r\n1\r\nincr n 1\r\ndecr z 1\r\ntouch b 0\r\nflush_all\r\n");
@@ -297,7 +297,7 @@ fn bad_input_is_answered_and_the_connection_goes_on() {
 #[test]
 fn the_largest_value_fits_and_one_byte_more_does_not() {
     let limits = MemoryLimits { memory_bytes_max: 16 << 20, value_bytes_max: 3_000_000 };
-    for store in Store::each(Settings { limits, ..settings() }) {
+    for store in Store::each(MemcachedSettings { limits, ..settings() }) {
         let mut client = store.client();
         let value = "v".repeat(3_000_000);
         assert_eq!(client.told(&format!("set k 0 0 3000000\r\n{value}\r\n")), "STORED\r\n");
@@ -334,7 +334,7 @@ fn a_client_that_sends_its_last_and_closes_its_side_gets_its_answers() {
 fn increments_by_cas_from_many_clients_and_threads_add_up() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 200;
-    for store in Store::each(Settings { threads: 2, ..settings() }) {
+    for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
         store.client().told("set n 0 0 1\r\n0\r\nset i 0 0 1\r\n0\r\n");
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -368,7 +368,7 @@ fn increments_by_cas_from_many_clients_and_threads_add_up() {
 fn a_counter_that_many_clients_make_at_once_counts_them_all() {
     const CLIENTS: usize = 4;
     const ROUNDS: usize = 2000;
-    for store in Store::each(Settings { threads: 2, ..settings() }) {
+    for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
         let start = std::sync::Barrier::new(CLIENTS);
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -391,7 +391,7 @@ fn a_counter_that_many_clients_make_at_once_counts_them_all() {
 
 #[test]
 fn connections_beyond_the_limit_are_told_so() {
-    let store = Store::start(Settings { connections_max: 2, ..settings() });
+    let store = Store::start(MemcachedSettings { connections_max: 2, ..settings() });
     let (mut one, mut two) = (store.client(), store.client());
     one.told("get k\r\n");
     two.told("get k\r\n");
@@ -402,7 +402,7 @@ fn connections_beyond_the_limit_are_told_so() {
 #[test]
 fn idle_connections_are_closed() {
     let idle_timeout = Some(Duration::from_millis(100));
-    let store = Store::start(Settings { idle_timeout, ..settings() });
+    let store = Store::start(MemcachedSettings { idle_timeout, ..settings() });
     assert_eq!(store.client().rest(), b"");
 }
 

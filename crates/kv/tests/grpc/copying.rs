@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use knee_kv::grpc::Settings;
+use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::remove_unfinished_copies;
 use knee_rpc::kv::{BackupRequest, BackupResponse};
 use tonic::{Code, Status};
@@ -22,7 +22,7 @@ async fn backup(client: &mut Client, directory: &str) -> Result<BackupResponse, 
 async fn a_copy_is_the_store_as_it_was_at_one_commit() {
     let directory = Directory::new("backup");
     fs::create_dir_all(&directory.0).unwrap();
-    let settings = Settings { backup_dir: Some(directory.0.clone()), ..settings() };
+    let settings = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
     let store = Store::with(options(), settings);
     let before = inserted(&store, 300, |number| format!("value {number}").into_bytes()).await;
     let mut client = store.client().await;
@@ -64,7 +64,7 @@ async fn where_no_copy_can_be_made_is_said() {
     // Nobody's copy, though it is named so.
     fs::create_dir(directory.0.join(".foreign.partial")).unwrap();
     fs::write(directory.0.join(".foreign.partial/file"), "").unwrap();
-    let settings_there = Settings { backup_dir: Some(directory.0.clone()), ..settings() };
+    let settings_there = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
     let store = Store::with(options(), settings_there);
     let mut client = store.client().await;
     put(&mut client, b"key", b"value").await.unwrap();
@@ -98,7 +98,7 @@ async fn where_no_copy_can_be_made_is_said() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_was_not_finished_is_in_nobodys_way() {
     let directory = Directory::new("backup-unfinished");
-    let settings = Settings { backup_dir: Some(directory.0.clone()), ..settings() };
+    let settings = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
     // What a server that was killed left: a store that nobody has open.
     let unfinished = Directory(directory.0.join(".copy.partial"));
     drop(unfinished.open(options()));
@@ -138,7 +138,8 @@ async fn copies_have_a_limit() {
     let directory = Directory::new("backup-limit");
     fs::create_dir_all(&directory.0).unwrap();
     fs::write(directory.0.join("notes"), "").unwrap();
-    let settings = Settings { backup_dir: Some(directory.0.clone()), copies_max: 2, ..settings() };
+    let settings =
+        GrpcSettings { backup_dir: Some(directory.0.clone()), copies_max: 2, ..settings() };
     let store = Store::with(options(), settings);
     let mut client = store.client().await;
     backup(&mut client, "one").await.unwrap();
@@ -154,7 +155,7 @@ async fn copies_have_a_limit() {
 async fn a_log_that_broke_is_not_taken_for_a_full_copy() {
     let (directory, copies) = (Directory::new("backup-broken"), Directory::new("backup-of-broken"));
     fs::create_dir_all(&copies.0).unwrap();
-    let settings = Settings { backup_dir: Some(copies.0.clone()), ..settings() };
+    let settings = GrpcSettings { backup_dir: Some(copies.0.clone()), ..settings() };
     let store = Store::of(directory.open(options()), settings);
     let mut client = store.client().await;
     directory.fill_up();

@@ -1,6 +1,6 @@
 //! What the two interfaces offer beside reads and writes of one key.
 
-use knee_kv::grpc::Settings;
+use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::{Consistency, Store as Versioned, StoreOptions};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest as HonuPutRequest};
@@ -48,7 +48,7 @@ async fn bulk_puts_have_conditions_and_all_must_hold() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honu_clients_find_what_honu_said() {
-    let store = Store::with(options(), Settings { pid: 8, ..settings() });
+    let store = Store::with(options(), GrpcSettings { pid: 8, ..settings() });
     let mut honu = StorageClient::connect(store.url()).await.unwrap();
     let get = |key: &str| GetRequest { key: key.to_owned() };
     let put = |value: &'static [u8], track_visibility| HonuPutRequest {
@@ -81,7 +81,7 @@ async fn honu_clients_find_what_honu_said() {
 /// The fields' numbers and types are those of honu's `storage.proto`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honus_messages_have_the_bytes_that_they_had() {
-    let store = Store::with(options(), Settings { pid: 8, ..settings() });
+    let store = Store::with(options(), GrpcSettings { pid: 8, ..settings() });
     let mut raw = Raw::connect(store.address(), 1 << 16);
     let success = || vec![1 << 3, 1];
     let mut ask = |method: &str, fields: &[Vec<u8>]| {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use knee_kv::grpc::Settings;
+use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::StoreOptions;
 use knee_rpc::Message;
 use knee_rpc::kv::{BulkPutRequest, Change, ScanRequest};
@@ -50,7 +50,7 @@ impl Stalled {
 
 /// Room for four calls of 50 KiB and their buffers, where each is of another connection.
 fn limited() -> Store {
-    Store::with(options(), Settings { messages_bytes_max: 380 << 10, ..settings() })
+    Store::with(options(), GrpcSettings { messages_bytes_max: 380 << 10, ..settings() })
 }
 
 /// A part of a message with a value of 60 KiB.
@@ -142,7 +142,8 @@ async fn a_request_of_many_small_parts_counts_as_what_it_takes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_has_no_more_than_it_leaves_to_others() {
-    let store = Store::with(options(), Settings { messages_bytes_max: 512 << 10, ..settings() });
+    let store =
+        Store::with(options(), GrpcSettings { messages_bytes_max: 512 << 10, ..settings() });
     let mut client = store.client().await;
     put(&mut client, b"key", &[1; 50 << 10]).await.unwrap();
     let request = field(1, b"key");
@@ -162,7 +163,7 @@ async fn a_connection_has_no_more_than_it_leaves_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_or_an_answer_that_does_not_move_is_given_up() {
-    let settings = Settings {
+    let settings = GrpcSettings {
         messages_bytes_max: 512 << 10,
         reader_idle_max: Duration::from_millis(50),
         ..settings()
@@ -197,7 +198,8 @@ async fn read_slowly(keys: &[&[u8]], method: &str, request: &[u8], calls: usize)
     const WINDOW_BYTES: u32 = 1 << 10;
     let mut idle_max = Duration::from_millis(200);
     loop {
-        let store = Store::with(options(), Settings { reader_idle_max: idle_max, ..settings() });
+        let store =
+            Store::with(options(), GrpcSettings { reader_idle_max: idle_max, ..settings() });
         let mut client = store.client().await;
         for key in keys {
             while put(&mut client, key, &[1; LARGE_BYTES]).await.is_err() {}
@@ -244,7 +246,7 @@ async fn a_scan_that_is_read_slowly_but_all_the_time_is_not_given_up() {
 async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
     let directory = Directory::new("cancelled");
     let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
-    let settings = Settings { messages_bytes_max: 512 << 10, connections_max: 2, ..settings() };
+    let settings = GrpcSettings { messages_bytes_max: 512 << 10, connections_max: 2, ..settings() };
     let store = Store::of(directory.open(tight), settings);
     let fresh = directory.0.join("MANIFEST.new");
     let stalled = Stalled::begin(&fresh);
@@ -274,7 +276,7 @@ async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
 async fn who_makes_a_segment_holds_up_nobody() {
     let directory = Directory::new("segment");
     let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
-    let store = Store::of(directory.open(tight), Settings { threads: 1, ..settings() });
+    let store = Store::of(directory.open(tight), GrpcSettings { threads: 1, ..settings() });
     let mut client = store.client().await;
     put(&mut client, b"there", &[1; 2000]).await.unwrap();
     let stalled = Stalled::begin(&directory.0.join("MANIFEST.new"));

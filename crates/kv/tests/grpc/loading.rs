@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use knee_kv::grpc::Settings;
+use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::Store as Versioned;
 use knee_rpc::kv::{InitRequest, InitResponse};
 use tonic::{Code, Status};
@@ -13,7 +13,7 @@ use crate::serving::{Client, Directory, Store, options, read, settings};
 /// A server that loads from a directory.
 fn loading(directory: &Directory) -> Store {
     fs::create_dir_all(&directory.0).unwrap();
-    Store::with(options(), Settings { init_dir: Some(directory.0.clone()), ..settings() })
+    Store::with(options(), GrpcSettings { init_dir: Some(directory.0.clone()), ..settings() })
 }
 
 /// Everything that is told of a load.
@@ -179,7 +179,7 @@ async fn a_store_that_is_full_says_so_and_how_many_followers_are_too_many() {
     fs::create_dir_all(&directory.0).unwrap();
     fs::write(directory.0.join("list"), list(1_000_000)).unwrap();
     fs::write(directory.0.join("star"), "1000000\t10000000\n".repeat(200_000)).unwrap();
-    let settings = Settings { init_dir: Some(directory.0.clone()), ..settings() };
+    let settings = GrpcSettings { init_dir: Some(directory.0.clone()), ..settings() };
     let small = Versioned::in_memory(options(), 4 << 20).unwrap();
     let store = Store::of(small, settings);
     let mut client = store.client().await;

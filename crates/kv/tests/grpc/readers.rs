@@ -6,7 +6,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use knee_kv::engine::{Change, Engine, Expiry, Item};
-use knee_kv::grpc::Settings;
+use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::{History, Items, Keeper, Store as Versioned, StoreOptions};
 use knee_rpc::kv::{CompactRequest, ReadAtRequest, ScanRequest};
 use tonic::Code;
@@ -108,7 +108,7 @@ async fn produced(client: &mut Client) -> Produced {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scan_ends_with_its_client_and_scans_are_limited() {
-    let store = Store::with(options(), Settings { scans_max: 2, ..settings() });
+    let store = Store::with(options(), GrpcSettings { scans_max: 2, ..settings() });
     inserted(&store, 256, |_| vec![7; 64 << 10]).await;
     let mut other = store.client().await;
     for leaves in [false, true] {
@@ -138,7 +138,7 @@ async fn a_scan_ends_with_its_client_and_scans_are_limited() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_limited() {
-    let store = Store::with(options(), Settings { connections_max: 1, ..settings() });
+    let store = Store::with(options(), GrpcSettings { connections_max: 1, ..settings() });
     let mut first = store.client().await;
     put(&mut first, b"key", b"value").await.unwrap();
     // The second one is told at once, again and again, until the first one has gone.
@@ -160,7 +160,7 @@ async fn connections_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_says_nothing_makes_room_for_another() {
     let settings =
-        Settings { connections_max: 1, silence_max: Duration::from_millis(20), ..settings() };
+        GrpcSettings { connections_max: 1, silence_max: Duration::from_millis(20), ..settings() };
     let store = Store::with(options(), settings);
     for said in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
         let mut silent = TcpStream::connect(store.address()).unwrap();
@@ -174,7 +174,7 @@ async fn a_connection_that_says_nothing_makes_room_for_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_a_connection_are_limited() {
-    let store = Store::with(options(), Settings { streams_max: 1, ..settings() });
+    let store = Store::with(options(), GrpcSettings { streams_max: 1, ..settings() });
     inserted(&store, 64, |_| vec![7; 64 << 10]).await;
     let mut busy = store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let mut other = store.client().await;
@@ -194,7 +194,7 @@ async fn calls_of_a_connection_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_nobody_reads_is_let_go() {
     let impatient =
-        Settings { reader_idle_max: std::time::Duration::from_millis(20), ..settings() };
+        GrpcSettings { reader_idle_max: std::time::Duration::from_millis(20), ..settings() };
     let store = Store::of(filled(128, 64 << 10), impatient);
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
@@ -213,7 +213,7 @@ async fn a_snapshot_that_nobody_reads_is_let_go() {
 async fn a_reader_that_hangs_loses_its_place() {
     for atomic in [true, false] {
         let settings =
-            Settings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
+            GrpcSettings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
         let store = Store::of(filled(128, 64 << 10), settings);
         let mut client =
             store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
@@ -258,7 +258,7 @@ async fn an_atomic_scan_is_given_up_and_writers_wait_for_its_space() {
 async fn an_atomic_scan_that_goes_on_for_too_long_is_given_up() {
     let store = Store::with(
         options(),
-        Settings { snapshot_age_max: Duration::from_millis(1), ..settings() },
+        GrpcSettings { snapshot_age_max: Duration::from_millis(1), ..settings() },
     );
     inserted(&store, 128, |_| vec![7; 64 << 10]).await;
     let mut client =

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use knee_kv::engine::Expiry;
-use knee_kv::grpc::{Serving, Settings, Telemetry};
+use knee_kv::grpc::{GrpcServer, GrpcSettings, Telemetry};
 use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
     Write,
@@ -37,18 +37,18 @@ pub(crate) fn options() -> StoreOptions {
 }
 
 /// Few threads, so that many clients share them.
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> GrpcSettings {
+    GrpcSettings {
         threads: 2,
         grace: Duration::from_millis(200),
         // However busy the machine is.
         reader_idle_max: Duration::from_secs(600),
-        ..Settings::for_values(VALUE_BYTES_MAX)
+        ..GrpcSettings::for_values(VALUE_BYTES_MAX)
     }
 }
 
 /// A running store, which ends with the test.
-pub(crate) struct Store(Option<Serving>);
+pub(crate) struct Store(Option<GrpcServer>);
 
 impl Store {
     /// In memory.
@@ -56,16 +56,16 @@ impl Store {
         Store::with(options(), settings())
     }
 
-    pub(crate) fn with(options: StoreOptions, settings: Settings) -> Store {
+    pub(crate) fn with(options: StoreOptions, settings: GrpcSettings) -> Store {
         Store::of(Versioned::in_memory(options, 1 << 30).unwrap(), settings)
     }
 
-    pub(crate) fn of(store: Versioned, settings: Settings) -> Store {
+    pub(crate) fn of(store: Versioned, settings: GrpcSettings) -> Store {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Store(Some(Serving::start(settings, store, listener, Telemetry::default()).unwrap()))
+        Store(Some(GrpcServer::start(settings, store, listener, Telemetry::default()).unwrap()))
     }
 
-    pub(crate) fn serving(&self) -> &Serving {
+    pub(crate) fn serving(&self) -> &GrpcServer {
         self.0.as_ref().unwrap()
     }
 

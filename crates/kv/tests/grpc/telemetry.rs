@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use knee_kv::grpc::{self, Telemetry};
 use knee_kv::versioned::Store as Versioned;
-use knee_kv::{MemoryLimits, Serving, Settings};
+use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{Change, HistoryRequest, ScanRequest, WatchRequest};
@@ -48,8 +48,8 @@ impl Sink {
 
 /// A store behind both fronts that tells of what it does.
 struct Told {
-    serving: Serving,
-    grpc: grpc::Serving,
+    serving: MemcachedServer,
+    grpc: grpc::GrpcServer,
     trace: Trace,
     lines: Sink,
     traced: Sink,
@@ -63,14 +63,14 @@ impl Told {
         let trace = Trace::to_sink("test", traced.clone());
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
         let telemetry = Telemetry::new(&mut reporter, settings().threads, Some(trace.clone()));
-        let grpc = grpc::Serving::start(settings(), store.clone(), listen(), telemetry).unwrap();
-        let memcached = Settings {
+        let grpc = grpc::GrpcServer::start(settings(), store.clone(), listen(), telemetry).unwrap();
+        let memcached = MemcachedSettings {
             threads: 1,
             limits: MemoryLimits { memory_bytes_max: 1 << 30, value_bytes_max: VALUE_BYTES_MAX },
             connections_max: 10,
             idle_timeout: None,
         };
-        let serving = Serving::start_over(
+        let serving = MemcachedServer::start_over(
             &store,
             &memcached,
             listen(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use knee_kv::grpc::Settings;
+use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::Store as Versioned;
 use knee_rpc::Message;
 use knee_rpc::kv::StatsRequest;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const READ: &str = "/knee.kv.v1.KeyValue/Read";
 
 /// A store with a value of so many bytes, that was put where there was time and room for it.
-async fn with_value(bytes: usize, settings: Settings) -> Store {
+async fn with_value(bytes: usize, settings: GrpcSettings) -> Store {
     let data = Versioned::in_memory(options(), 1 << 30).unwrap();
     let roomy = Store::of(data.clone(), crate::serving::settings());
     put(&mut roomy.client().await, b"key", &vec![7; bytes]).await.unwrap();
@@ -37,7 +37,7 @@ async fn scan_in_time(client: &mut Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_answers_have_their_room_until_they_are_read() {
-    let tight = Settings { messages_bytes_max: 380 << 10, ..settings() };
+    let tight = GrpcSettings { messages_bytes_max: 380 << 10, ..settings() };
     let store = with_value(15 << 10, tight).await;
     // All that is left to do of them is to be read.
     let mut readers = [(); 3].map(|()| Raw::connect(store.address(), 1));
@@ -63,7 +63,8 @@ async fn small_answers_have_their_room_until_they_are_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scan_of_which_nothing_can_be_read_loses_its_place() {
-    let hasty = Settings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
+    let hasty =
+        GrpcSettings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
     let store = with_value(9, hasty).await;
     let mut client = store.client().await;
     let mut readers = Vec::new();

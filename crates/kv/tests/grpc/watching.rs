@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use knee_kv::grpc::Settings;
+use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::{Consistency, StoreOptions};
 use knee_rpc::kv::{AppendRequest, Event, WatchRequest, WatchResponse, past::Kind};
 use tokio::task::JoinSet;
@@ -185,7 +185,7 @@ async fn a_watcher_that_hangs_loses_its_place() {
     for (puts, reader_idle_max) in
         [(200, settings().reader_idle_max), (10, Duration::from_millis(20))]
     {
-        let settings = Settings { watches_max: 1, reader_idle_max, ..settings() };
+        let settings = GrpcSettings { watches_max: 1, reader_idle_max, ..settings() };
         let store = Store::with(options(), settings);
         let mut slow = store
             .client_with(|endpoint| {
@@ -209,7 +209,7 @@ async fn a_watcher_that_hangs_loses_its_place() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_are_limited_and_end_with_their_client_and_the_server() {
-    let mut store = Store::with(options(), Settings { watches_max: 1, ..settings() });
+    let mut store = Store::with(options(), GrpcSettings { watches_max: 1, ..settings() });
     let (mut client, mut other) = (store.client().await, store.client().await);
     let inverted = WatchRequest { start: "b".into(), end: "a".into(), values: false };
     assert_eq!(client.watch(inverted).await.unwrap_err().code(), Code::InvalidArgument);

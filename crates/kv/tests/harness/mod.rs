@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use knee_kv::versioned::{
     self, Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
-use knee_kv::{MemoryLimits, Serving, Settings};
+use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
 use knee_ports::free_address;
 use knee_telemetry::{Reporter, Stats};
 
 /// Nothing that is waited for here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> MemcachedSettings {
+    MemcachedSettings {
         threads: 1,
         limits: MemoryLimits { memory_bytes_max: 64 << 20, value_bytes_max: 1 << 20 },
         connections_max: 1000,
@@ -28,7 +28,7 @@ pub(crate) fn settings() -> Settings {
 
 /// A running store, which ends with the test.
 pub(crate) struct Store {
-    serving: Option<Serving>,
+    serving: Option<MemcachedServer>,
     /// What keeps one of [`Store::each`] in shape, if it keeps versions.
     #[allow(dead_code)]
     keeper: Option<Keeper>,
@@ -39,23 +39,25 @@ pub(crate) struct Store {
 
 impl Store {
     /// One in memory, without versions.
-    pub(crate) fn start(settings: Settings) -> Store {
+    pub(crate) fn start(settings: MemcachedSettings) -> Store {
         let (listener, reporter) = surroundings();
-        let serving = Serving::start(&settings, listener, reporter, None, |_| Ok(())).unwrap();
+        let serving =
+            MemcachedServer::start(&settings, listener, reporter, None, |_| Ok(())).unwrap();
         Store { serving: Some(serving), keeper: None, directory: None }
     }
 
     /// One that keeps versions.
     #[allow(dead_code)]
-    pub(crate) fn over(store: &versioned::Store, settings: Settings) -> Store {
+    pub(crate) fn over(store: &versioned::Store, settings: MemcachedSettings) -> Store {
         let (listener, reporter) = surroundings();
-        let serving = Serving::start_over(store, &settings, listener, reporter, None, |_| Ok(()));
+        let serving =
+            MemcachedServer::start_over(store, &settings, listener, reporter, None, |_| Ok(()));
         Store { serving: Some(serving.unwrap()), keeper: None, directory: None }
     }
 
     /// The same, with its keeper.
     #[allow(dead_code)]
-    pub(crate) fn kept(store: &versioned::Store, settings: Settings) -> Store {
+    pub(crate) fn kept(store: &versioned::Store, settings: MemcachedSettings) -> Store {
         let keeper = Keeper::start(store.clone(), History::Seconds(60)).unwrap();
         let mut store = Store::over(store, settings);
         store.keeper = Some(keeper);
@@ -64,8 +66,8 @@ impl Store {
 
     /// One of each kind, one after the other. The last one's versions are by the key.
     #[allow(dead_code)]
-    pub(crate) fn each(settings: Settings) -> impl Iterator<Item = Store> {
-        let kinds: [fn(Settings) -> Store; 4] = [
+    pub(crate) fn each(settings: MemcachedSettings) -> impl Iterator<Item = Store> {
+        let kinds: [fn(MemcachedSettings) -> Store; 4] = [
             Store::start,
             |settings| Store::kept(&in_memory(&settings, Consistency::Linearizable), settings),
             |settings| {
@@ -95,12 +97,12 @@ fn surroundings() -> (TcpListener, Reporter<knee_telemetry::Store>) {
     (listener, Reporter::to_sink("knee-kv", Stats::None, Box::new(std::io::sink())))
 }
 
-fn in_memory(settings: &Settings, consistency: Consistency) -> versioned::Store {
+fn in_memory(settings: &MemcachedSettings, consistency: Consistency) -> versioned::Store {
     let bytes_max = settings.limits.memory_bytes_max as u64;
     versioned::Store::in_memory(options(settings, consistency), bytes_max).unwrap()
 }
 
-fn options(settings: &Settings, consistency: Consistency) -> StoreOptions {
+fn options(settings: &MemcachedSettings, consistency: Consistency) -> StoreOptions {
     StoreOptions {
         consistency,
         stripes: 4 * settings.threads,
@@ -131,7 +133,7 @@ impl Directory {
     }
 
     /// The store in it.
-    pub(crate) fn open(&self, settings: &Settings) -> versioned::Store {
+    pub(crate) fn open(&self, settings: &MemcachedSettings) -> versioned::Store {
         let options = options(settings, Consistency::Linearizable);
         let directory = DirectoryOptions {
             path: self.0.clone(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use knee_kv::engine::Version;
-use knee_kv::grpc::{Serving, Settings, Telemetry};
+use knee_kv::grpc::{GrpcServer, GrpcSettings, Telemetry};
 use knee_kv::versioned::Store;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{
@@ -25,7 +25,7 @@ type Client = KeyValueClient<Channel>;
 
 /// A store that is served, and clients of it.
 pub(crate) struct Served {
-    serving: Option<Serving>,
+    serving: Option<GrpcServer>,
     runtime: Runtime,
     /// Those that nobody calls with at the moment.
     clients: Mutex<Vec<Client>>,
@@ -34,8 +34,8 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn start(store: &Store) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let settings = Settings { threads: 2, ..Settings::for_values(1000) };
-        let serving = Serving::start(settings, store.clone(), listener, Telemetry::default())
+        let settings = GrpcSettings { threads: 2, ..GrpcSettings::for_values(1000) };
+        let serving = GrpcServer::start(settings, store.clone(), listener, Telemetry::default())
             .expect("it starts");
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().expect("a runtime");

@@ -1,9 +1,8 @@
-//! A store that serves: threads, their engine and what they report, from start to end.
+//! The memcached front from start to end: threads, their engine and their report.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use knee_proto::Limits;
 use knee_reactor::{Config, Group, Shutdown};
@@ -11,35 +10,22 @@ use knee_server::Trace;
 use knee_telemetry::{Moment, Reporter, Running, Store, StoreGauges};
 
 use crate::calendar::Calendar;
-use crate::commands::{Commands, Facts};
-use crate::counters::Counters;
+use crate::commands::Commands;
+use crate::counters::{Counters, Facts};
 use crate::engine::Engine;
-use crate::memory::{Memory, MemoryLimits};
+use crate::memory::Memory;
 use crate::server::Server;
+use crate::settings::MemcachedSettings;
 use crate::stripes::Stripes;
 use crate::versioned::{self, Items};
 
-/// Input that a connection may hold beside a value: more than any line but a retrieval's.
+/// Input of a connection beside a value: more than any line but a retrieval's.
 const LINE_BYTES_MAX: usize = 64 * 1024;
-
-/// How to serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Event loops, at least 1. With one, nothing is locked.
-    pub threads: usize,
-    /// Limits of the memory engine; of a versioned store, only that of the values counts.
-    pub limits: MemoryLimits,
-    /// Connections served at a time; further ones are refused.
-    pub connections_max: usize,
-    /// Connections without traffic for so long are closed.
-    pub idle_timeout: Option<Duration>,
-}
 
 /// Why a store could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// The memory does not suffice for values of that size
-    /// ([`MemoryLimits::memory_bytes_min`]).
+    /// The memory is too small for the largest value ([`MemoryLimits::memory_bytes_min`](crate::MemoryLimits::memory_bytes_min)).
     TooLittleMemory,
     /// The system refused a socket, a poll or a thread.
     Io(io::Error),
@@ -62,12 +48,12 @@ impl From<io::Error> for StartError {
     }
 }
 
-/// Why a store ended that nobody had told to.
+/// Why a server failed.
 #[derive(Debug)]
 pub enum EndError {
     /// The system ended one of the event loops.
     Io(io::Error),
-    /// The log could not be written: what was answered last was not sent.
+    /// The log could not be written: the last answers were not sent.
     Unsettled(String),
 }
 
@@ -77,8 +63,8 @@ impl std::fmt::Display for EndError {
             EndError::Io(error) => write!(f, "an event loop failed: {error}"),
             EndError::Unsettled(why) => write!(
                 f,
-                "the log cannot be written: {why}; what was not safe was not answered, and what \
-                 was answered is there when the store is opened again"
+                "the log cannot be written: {why}; answered writes are there when the store is opened again, \
+                 others were not answered"
             ),
         }
     }
@@ -86,69 +72,70 @@ impl std::fmt::Display for EndError {
 
 impl std::error::Error for EndError {}
 
-/// A running store.
+/// A running server.
 #[derive(Debug)]
-pub struct Serving {
+pub struct MemcachedServer {
     group: Group,
     running: Running<Store>,
     address: SocketAddr,
     unsettled: Arc<OnceLock<String>>,
 }
 
-impl Serving {
-    /// Serves on `listener`, and reports that it does; with a trace, each request as well.
+impl MemcachedServer {
+    /// Serves a cache on `listener`, with a report, and a trace of each request if there is one.
     ///
-    /// `before_ready` gets the handle that ends it: whoever reads the `ready` line may end it at
-    /// once, and by then it must be known how.
+    /// `before_ready` gets the handle that ends it: a reader of the `ready` line may end it at once.
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn start(
-        settings: &Settings,
+        settings: &MemcachedSettings,
         listener: TcpListener,
         reporter: Reporter<Store>,
         trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
-    ) -> Result<Serving, StartError> {
+    ) -> Result<MemcachedServer, StartError> {
         if settings.threads == 1 {
             let memory = Memory::new(settings.limits).ok_or(StartError::TooLittleMemory)?;
             let mut memory = Some(memory);
             let take = || memory.take().expect("one thread asks for one engine");
-            Serving::with_engine(settings, listener, reporter, trace, before_ready, take)
+            MemcachedServer::with_engine(settings, listener, reporter, trace, before_ready, take)
         } else {
             let stripes = Stripes::new(settings.threads, settings.limits)
                 .ok_or(StartError::TooLittleMemory)?;
-            Serving::with_engine(settings, listener, reporter, trace, before_ready, || {
+            MemcachedServer::with_engine(settings, listener, reporter, trace, before_ready, || {
                 stripes.clone()
             })
         }
     }
 
-    /// The same, with the items of a versioned store, which others may use as well.
+    /// Serves the items of a versioned store, which other fronts may serve, too.
     ///
     /// # Errors
     /// When the system refuses a socket, a poll or a thread.
     pub fn start_over(
         store: &versioned::Store,
-        settings: &Settings,
+        settings: &MemcachedSettings,
         listener: TcpListener,
         reporter: Reporter<Store>,
         trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
-    ) -> Result<Serving, StartError> {
+    ) -> Result<MemcachedServer, StartError> {
         let items = Items::new(store.clone());
-        Serving::with_engine(settings, listener, reporter, trace, before_ready, || items.clone())
+        MemcachedServer::with_engine(settings, listener, reporter, trace, before_ready, || {
+            items.clone()
+        })
     }
 
     /// Serves the engine whose handles `engine` gives to the threads.
     fn with_engine<E: Engine + Send + 'static>(
-        settings: &Settings,
+        settings: &MemcachedSettings,
         listener: TcpListener,
         mut reporter: Reporter<Store>,
         trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
         mut engine: impl FnMut() -> E,
-    ) -> Result<Serving, StartError> {
+    ) -> Result<MemcachedServer, StartError> {
         let address = listener.local_addr()?;
         let started = Moment::now();
         let facts = Arc::new(Facts { settings: *settings, listen: address, started: started.mono });
@@ -175,7 +162,7 @@ impl Serving {
         })?;
         before_ready(group.shutdown())?;
         reporter.ready(Some(address));
-        Ok(Serving { group, running: reporter.start()?, address, unsettled })
+        Ok(MemcachedServer { group, running: reporter.start()?, address, unsettled })
     }
 
     /// The address that is served.
@@ -184,7 +171,7 @@ impl Serving {
         self.address
     }
 
-    /// A handle that ends it: what was read is answered, and nothing more is read.
+    /// A handle that ends it: requests that were read are answered, no more are read.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.group.shutdown()
@@ -198,7 +185,7 @@ impl Serving {
         self.join_with(|| ())
     }
 
-    /// The same, and ends what else reports, once this has ended and before the summary.
+    /// Waits until it has ended, ends what else reports, and prints the summary.
     ///
     /// # Errors
     /// See [`EndError`].

@@ -1,0 +1,176 @@
+//! The store that keeps versions, as flags describe it.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use knee_server::program::Failure;
+use knee_telemetry::tell;
+
+use super::stopping::PROGRESS_INTERVAL;
+use crate::PROGRAM;
+use crate::versioned::{
+    Consistency, DirectoryError, DirectoryOptions, Durability, Opening, Pass, Store, StoreOptions,
+};
+
+pub(super) const MIB: usize = 1 << 20;
+/// Sizes of a log's segments: the smallest takes the largest piece of a value.
+const SEGMENT_BYTES_MIN: usize = 2 << 20;
+const SEGMENT_BYTES_MAX: usize = 64 << 20;
+/// The least number of segments, unless they were smaller than the smallest.
+const SEGMENTS_MIN: usize = 64;
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Order {
+    Linearizable,
+    Sequential,
+}
+
+/// Parses the value of `--durability`.
+pub(super) fn durability(text: &str) -> Result<Durability, String> {
+    match text.split_once(':') {
+        None if text == "always" => Ok(Durability::Always),
+        None if text == "none" => Ok(Durability::None),
+        Some(("interval", ms)) => match ms.parse() {
+            Ok(1..) => Ok(Durability::Interval(ms.parse().unwrap_or(u32::MAX))),
+            _ => Err(format!("{ms:?} is no number of milliseconds from 1 on")),
+        },
+        _ => Err("it is one of always, interval:MS and none, as in interval:100".into()),
+    }
+}
+
+/// The options of a store, and where it is.
+pub(super) struct Log<'a> {
+    /// Without one it is in memory.
+    pub(super) directory: Option<&'a Path>,
+    pub(super) mebibytes: u64,
+    pub(super) value_bytes_max: u64,
+    pub(super) durability: Durability,
+    pub(super) order: Option<Order>,
+    pub(super) repair: bool,
+    pub(super) stripes: usize,
+}
+
+impl Log<'_> {
+    /// Opens the store; prints what a repair lost.
+    pub(super) fn open(&self) -> Result<Store, Failure> {
+        let bytes_max = self.mebibytes as usize * MIB;
+        let options = self.options(bytes_max)?;
+        let Some(path) = self.directory else {
+            let made = Store::in_memory(options, bytes_max as u64);
+            return made.map_err(|error| Failure::system("cannot make the log", &error));
+        };
+        let directory = DirectoryOptions {
+            path: path.to_owned(),
+            durability: self.durability,
+            repair: self.repair,
+        };
+        let mut progress = report_opening(path);
+        let opened = Store::open_and_tell(options, &directory, bytes_max as u64, &mut progress);
+        let (store, lost) = opened.map_err(|error| {
+            let remedy = remedy(&error, self.repair);
+            Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
+        })?;
+        for lost in lost {
+            tell(PROGRAM, format_args!("repaired: {lost}"));
+        }
+        let (taken, bytes_max) = store.log_bytes();
+        if taken > bytes_max {
+            let message = format_args!(
+                "the log in {} takes {} MiB, more than --memory-mb {}: writes are refused until it takes \
+                 less; raise --memory-mb, or delete",
+                path.display(),
+                taken.div_ceil(MIB as u64),
+                self.mebibytes
+            );
+            tell(PROGRAM, message);
+        }
+        Ok(store)
+    }
+
+    fn options(&self, bytes_max: usize) -> Result<StoreOptions, Failure> {
+        let value_bytes_max = self.value_bytes_max as usize;
+        let share = 1 << (bytes_max / SEGMENTS_MIN).ilog2();
+        let segment_bytes = share.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        // Two of the largest values: one replaces the other.
+        let bytes_min = 2 * (value_bytes_max + segment_bytes);
+        if bytes_max < bytes_min {
+            return Err(Failure::usage(format!(
+                "--memory-mb {} is too little for a log with values of --value-bytes-max \
+                 {value_bytes_max}: it takes at least {}",
+                self.mebibytes,
+                bytes_min.div_ceil(MIB)
+            )));
+        }
+        let consistency = match self.order {
+            Some(Order::Sequential) => Consistency::Sequential,
+            Some(Order::Linearizable) | None => Consistency::Linearizable,
+        };
+        Ok(StoreOptions { consistency, stripes: self.stripes, value_bytes_max, segment_bytes })
+    }
+}
+
+/// Writes what the store has not written yet, at the end of the process.
+pub(super) fn write_out(store: &Store) -> Result<(), Failure> {
+    store.write_out().map_err(|error| Failure {
+        message: format!("the log cannot be written: {error}; the last writes may be lost"),
+        code: 1,
+    })
+}
+
+/// Reports once a second how much of a directory was read.
+fn report_opening(path: &Path) -> impl FnMut(Opening) {
+    let mut reported = Instant::now();
+    let mut began = (Pass::Check, reported);
+    let mut last = reported;
+    move |Opening { pass, bytes, bytes_all }| {
+        if pass != began.0 {
+            // The first report of a pass comes at the end of its first file.
+            began = (pass, last);
+        }
+        last = Instant::now();
+        if reported.elapsed() < PROGRESS_INTERVAL {
+            return;
+        }
+        reported = Instant::now();
+        let what = match pass {
+            Pass::Check => "checked",
+            Pass::Restore => "restored",
+        };
+        let megabytes = |bytes| bytes as f64 / 1e6;
+        let message = format_args!(
+            "opening {}: {what} {:.0} of {:.0} MB, {:.1} MB/s",
+            path.display(),
+            megabytes(bytes),
+            megabytes(bytes_all),
+            megabytes(bytes) / began.1.elapsed().as_secs_f64().max(1e-9),
+        );
+        tell(PROGRAM, message);
+    }
+}
+
+/// The remedy for a directory that does not open.
+fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
+    match error {
+        DirectoryError::Damaged(file, _) if file.ends_with("MANIFEST") => {
+            "; without it the segments are unknown: start on a copy"
+        }
+        DirectoryError::Damaged(..) if !repairs => "; --repair goes on without that",
+        DirectoryError::Damaged(..) => "",
+        DirectoryError::InUse(_) => "; end that one, or name another directory",
+        DirectoryError::Other(..) => "; use the flags that made it, or name another directory",
+        DirectoryError::Io(_, error) => match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+                "; name a directory, or a free name"
+            }
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                "; make this user its owner, or name another directory"
+            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                "; make room, or name a directory on another disk"
+            }
+            _ => "",
+        },
+    }
+}

@@ -1,0 +1,321 @@
+//! `knee-kv` without a subcommand: it serves.
+
+use std::ffi::CString;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use knee_reactor::Shutdown;
+use knee_server::Trace;
+use knee_server::program::{
+    Failure, Observing, address, listen, on_signals, raise_open_files_limit, tie_to_parent,
+};
+use knee_telemetry::{Reporter, Store as Recorded, tell};
+
+use super::log::{Log, MIB, Order, durability, write_out};
+use crate::memcached::{MemcachedServer, StartError};
+use crate::memory::MemoryLimits;
+use crate::settings::MemcachedSettings;
+use crate::versioned::{Durability, History, Keeper, Store, remove_unfinished_copies};
+use crate::{PROGRAM, grpc};
+
+/// Longer times than these thirty years are a mistake, and would overflow the clock.
+const SECONDS_MAX: u64 = 1_000_000_000;
+const THREADS_MAX: u64 = 256;
+/// How long old versions are kept by default.
+const HISTORY: History = History::Seconds(60);
+/// Locks of a versioned store for each thread.
+const STRIPES_PER_THREAD: usize = 8;
+/// The default address of gRPC has honu's port.
+const GRPC_ADDRESS: &str = "127.0.0.1:3264";
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Address to serve; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211", value_parser = address)]
+    listen: SocketAddr,
+    /// Event loops. With one, nothing is locked.
+    #[arg(long, value_name = "T", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    threads: u64,
+    /// Memory for items, index and free room together, in MiB; beyond it, items are evicted. For a
+    /// store that keeps versions, the largest size of the log; beyond it, writes are refused.
+    #[arg(long, value_name = "M", default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    memory_mb: u64,
+    /// Largest value, in bytes.
+    #[arg(long, value_name = "B", default_value_t = 1 << 20,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    value_bytes_max: u64,
+    /// Connections served at a time; further ones are refused.
+    #[arg(long, value_name = "C", default_value_t = 16 * 1024,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    connections_max: u64,
+    /// Connections without traffic for so many seconds are closed; 0 keeps them.
+    #[arg(long, value_name = "S", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
+    idle_timeout_s: u64,
+    /// Keep versions in this directory, which is made if it is missing; nothing is evicted.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// When a write is on the disk: `always`, before its answer; `interval:MS`, at most so many
+    /// milliseconds later; `none`, when the system writes it.
+    #[arg(long, value_name = "WHEN", default_value = "always", requires = "data",
+          value_parser = durability)]
+    durability: Durability,
+    /// What versions order: all writes (linearizable, the default), or those of each key. Keeps versions
+    /// also without --data.
+    #[arg(long, value_name = "ORDER")]
+    consistency: Option<Order>,
+    /// Serve the gRPC interfaces, knee.kv.v1 and honu's, at this address, or at 127.0.0.1:3264. Keeps
+    /// versions also without --data.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS,
+          value_parser = address)]
+    grpc: Option<SocketAddr>,
+    /// Memory for the messages of all gRPC calls, in MiB; those of a connection take no more than it leaves
+    /// to others. Further calls are refused. [default: 256, or four of the largest]
+    #[arg(long, value_name = "M", requires = "grpc",
+          value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    grpc_memory_mb: Option<u64>,
+    /// How long old versions can be read: so many seconds, as long as there is space, or `all`, until a
+    /// compaction. [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = history)]
+    history_s: Option<History>,
+    /// Leave out what is damaged in the directory.
+    #[arg(long, requires = "data")]
+    repair: bool,
+    /// Directory of the edge lists that `Init` may load; without it, none.
+    #[arg(long, value_name = "DIR", requires = "grpc")]
+    init_dir: Option<PathBuf>,
+    /// Directory for the copies that `Backup` makes; without it, none.
+    #[arg(long, value_name = "DIR", requires = "grpc")]
+    backup_dir: Option<PathBuf>,
+    /// Directories in it at most; beyond it, `Backup` is refused.
+    #[arg(long, value_name = "N", default_value_t = grpc::COPIES_MAX as u64, requires = "backup_dir",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    backups_max: u64,
+    #[command(flatten)]
+    observing: Observing,
+    /// End with the parent process, which has this id.
+    #[arg(long, value_name = "PID")]
+    tied_to_parent: Option<u32>,
+}
+
+/// Parses the value of `--history-s`.
+fn history(text: &str) -> Result<History, String> {
+    match text {
+        "all" => Ok(History::All),
+        _ => match text.parse() {
+            Ok(seconds) => Ok(History::Seconds(seconds)),
+            Err(_) => Err("it is a number of seconds, or all".into()),
+        },
+    }
+}
+
+impl Serve {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        tie_to_parent(self.tied_to_parent)?;
+        let over_grpc = self.grpc.map_or(0, |_| grpc::CONNECTIONS_MAX as u64);
+        let flags =
+            format_args!("--connections-max {} and {over_grpc} over gRPC", self.connections_max)
+                .to_string();
+        raise_open_files_limit(PROGRAM, self.connections_max.saturating_add(over_grpc), flags)?;
+        self.check_directories()?;
+        // Opening the store may fail, or take long: nothing is served or printed before it is done.
+        let store = self.store()?;
+        let keeper = match &store {
+            Some(store) => {
+                let keeper = Keeper::start(store.clone(), self.history_s.unwrap_or(HISTORY));
+                Some(keeper.map_err(|error| Failure::system("cannot start the keeper", &error))?)
+            }
+            None => None,
+        };
+        let listener = listen("--listen", self.listen)?;
+        let mut reporter = self.observing.reporter(PROGRAM)?;
+        let trace = self.observing.trace(PROGRAM);
+        let grpc = self.start_grpc(store.as_ref(), &mut reporter, trace.clone())?;
+        if let Some(grpc) = &grpc {
+            reporter.serves_grpc(grpc.address());
+        }
+        let settings = self.memcached_settings();
+        let on_ready = |shutdown: Shutdown| {
+            let other = grpc.as_ref().map(grpc::GrpcServer::shutdown);
+            if let Some(grpc) = &grpc {
+                // Neither front is served without the other.
+                let shutdown = shutdown.clone();
+                grpc.on_end(move || shutdown.begin());
+            }
+            on_signals(move || {
+                if let Some(other) = &other {
+                    other.begin();
+                }
+                shutdown.begin();
+            })
+            .map_err(|failure| std::io::Error::other(failure.message))
+        };
+        let traced = trace.clone();
+        let started = match &store {
+            None => MemcachedServer::start(&settings, listener, reporter, traced, on_ready),
+            Some(store) => {
+                MemcachedServer::start_over(store, &settings, listener, reporter, traced, on_ready)
+            }
+        };
+        let server = started.map_err(|error| self.not_started(error))?;
+        let mut grpc_ended = Ok(());
+        let ended = server.join_with(|| {
+            if let Some(grpc) = grpc {
+                grpc.shutdown().begin();
+                grpc_ended = grpc.join();
+            }
+        });
+        if let Some(trace) = trace {
+            trace.finish();
+        }
+        ended.map_err(|error| Failure { message: error.to_string(), code: 1 })?;
+        grpc_ended.map_err(|error| Failure::system("the gRPC server failed", &error))?;
+        // The keeper writes as well: it ends before the last write.
+        drop(keeper);
+        store.map_or(Ok(()), |store| write_out(&store))
+    }
+
+    fn memcached_settings(&self) -> MemcachedSettings {
+        MemcachedSettings {
+            threads: self.threads as usize,
+            limits: MemoryLimits {
+                memory_bytes_max: self.memory_mb as usize * MIB,
+                value_bytes_max: self.value_bytes_max as usize,
+            },
+            connections_max: self.connections_max as usize,
+            idle_timeout: (self.idle_timeout_s > 0)
+                .then(|| Duration::from_secs(self.idle_timeout_s)),
+        }
+    }
+
+    fn not_started(&self, error: StartError) -> Failure {
+        match error {
+            StartError::TooLittleMemory => Failure::usage(format!(
+                "--memory-mb {} is too little for values of --value-bytes-max {}: it takes at least {}",
+                self.memory_mb,
+                self.value_bytes_max,
+                MemoryLimits::memory_bytes_min(self.value_bytes_max as usize).div_ceil(MIB)
+            )),
+            StartError::Io(error) => Failure::system("cannot start", &error),
+        }
+    }
+
+    /// Opens the store that keeps versions, if a flag asks for one.
+    fn store(&self) -> Result<Option<Store>, Failure> {
+        let keeps_versions = self.data.is_some()
+            || self.consistency.is_some()
+            || self.grpc.is_some()
+            || self.history_s.is_some();
+        if !keeps_versions {
+            return Ok(None);
+        }
+        let log = Log {
+            directory: self.data.as_deref(),
+            mebibytes: self.memory_mb,
+            value_bytes_max: self.value_bytes_max,
+            durability: self.durability,
+            order: self.consistency,
+            repair: self.repair,
+            stripes: self.threads as usize * STRIPES_PER_THREAD,
+        };
+        log.open().map(Some)
+    }
+
+    /// Refuses directories that `Init` and `Backup` could not use.
+    fn check_directories(&self) -> Result<(), Failure> {
+        for (flag, directory) in [("init", &self.init_dir), ("backup", &self.backup_dir)] {
+            let Some(directory) = directory else { continue };
+            let refused = |what: &str, error, remedy: &str| {
+                let shown = directory.display();
+                let message = format!("cannot {what} --{flag}-dir {shown}: {error}; {remedy}");
+                Failure { message, code: 1 }
+            };
+            std::fs::read_dir(directory).map_err(|error| {
+                refused("read", error, "name a directory that this user can read")
+            })?;
+            if flag == "backup" {
+                check_writable(directory).map_err(|error| {
+                    refused("write to", error, "name a directory that this user can write to")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves the gRPC interfaces, if a flag asks for them.
+    fn start_grpc(
+        &self,
+        store: Option<&Store>,
+        reporter: &mut Reporter<Recorded>,
+        trace: Option<Trace>,
+    ) -> Result<Option<grpc::GrpcServer>, Failure> {
+        let (Some(address), Some(store)) = (self.grpc, store) else { return Ok(None) };
+        let settings = self.grpc_settings()?;
+        if let Some(directory) = &settings.backup_dir {
+            remove_unfinished(directory)?;
+        }
+        let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);
+        let listener = listen("--grpc", address)?;
+        let server = grpc::GrpcServer::start(settings, store.clone(), listener, telemetry)
+            .map_err(|error| Failure::system("cannot serve gRPC", &error))?;
+        tell(PROGRAM, format_args!("gRPC on {}", server.address()));
+        Ok(Some(server))
+    }
+
+    fn grpc_settings(&self) -> Result<grpc::GrpcSettings, Failure> {
+        let mut settings = grpc::GrpcSettings {
+            init_dir: self.init_dir.clone(),
+            backup_dir: self.backup_dir.clone(),
+            copies_max: self.backups_max as usize,
+            ..grpc::GrpcSettings::for_values(self.value_bytes_max as usize)
+        };
+        if let Some(mebibytes) = self.grpc_memory_mb {
+            settings.messages_bytes_max = mebibytes as usize * MIB;
+        }
+        // One of the largest comes while another connection's is answered, and leaves as much as it takes.
+        let bytes_min = 3 * settings.message_bytes_max;
+        if settings.messages_bytes_max < bytes_min {
+            return Err(Failure::usage(format!(
+                "--grpc-memory-mb {} is too little for values of --value-bytes-max {}: it takes at least {}",
+                settings.messages_bytes_max / MIB,
+                self.value_bytes_max,
+                bytes_min.div_ceil(MIB)
+            )));
+        }
+        Ok(settings)
+    }
+}
+
+/// Removes the copies that an earlier server did not finish.
+fn remove_unfinished(directory: &Path) -> Result<(), Failure> {
+    let found = remove_unfinished_copies(directory).map_err(|error| {
+        Failure::system(&format!("cannot read --backup-dir {}", directory.display()), &error)
+    })?;
+    for path in found.removed {
+        tell(PROGRAM, format_args!("removed {}: an unfinished copy", path.display()));
+    }
+    for (path, error) in found.left {
+        let message = format_args!(
+            "cannot remove {}, an unfinished copy: {error}; until it is gone, no copy can have its name",
+            path.display()
+        );
+        tell(PROGRAM, message);
+    }
+    Ok(())
+}
+
+/// Whether files can be made in a directory.
+fn check_writable(directory: &Path) -> std::io::Result<()> {
+    let path = CString::new(directory.as_os_str().as_bytes())?;
+    let how = libc::W_OK | libc::X_OK;
+    // SAFETY: the path ends with a zero and outlives the call.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
