@@ -1,7 +1,7 @@
 //! One request: its calls of the engine, and its answer.
 //!
-//! What memcached means by each command is said here and in `meta`, as decisions on the item that
-//! the engine shows. The measure is memcached 1.6.18; `tests/memcached.rs` compares the two.
+//! The meaning of each command is a decision on the item that the engine shows. The model is memcached 1.6.18;
+//! a test compares the two.
 
 mod classic;
 mod meta;
@@ -18,20 +18,19 @@ use crate::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version
 /// Longer expiry times are seconds of the epoch.
 const RELATIVE_EXPTIME_MAX: i64 = 30 * 24 * 60 * 60;
 
-/// Marks beside an item: somebody has declared its value outdated (meta flag `I`).
+/// Marks beside an item: a client declared its value outdated (meta flag `I`).
 const STALE: u8 = 1;
-/// A client has been told that it won, and is to recache the item.
+/// A client won, and recaches the item.
 const WON: u8 = 2;
-/// The key was sent in base64 and is shown so.
+/// The key came in base64, and is shown so.
 const BINARY_KEY: u8 = 4;
 
-/// Clients conclude from it what they may send, so that it begins with the version of memcached
-/// whose protocol this is.
+/// Clients derive the supported commands from it: it begins with the version of memcached that has them.
 const VERSION: &str = concat!("1.6.18-knee-", env!("CARGO_PKG_VERSION"));
 
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
-// Clients know the answer by how it begins.
+// Clients recognise the answer by its beginning.
 const NO_SPACE: &[u8] = b"SERVER_ERROR out of memory storing object: the disk takes no more\r\n";
 const FAILED: &[u8] = b"SERVER_ERROR the log takes nothing more at present\r\n";
 const DAMAGED: &[u8] = b"SERVER_ERROR the stored item is damaged\r\n";
@@ -66,15 +65,14 @@ impl Answered {
         Answered { op, items: 1, hits: 0, misses: 0, error: true }
     }
 
-    /// A write of one key. One whose condition did not hold is a miss and no error: the key is not
-    /// as it was asked to be.
+    /// A write of one key. A failed condition counts as a miss, not an error.
     fn written(op: Op, refused: bool, held: bool) -> Answered {
         let misses = u32::from(!refused && !held);
         Answered { op, items: 1, hits: 0, misses, error: refused }
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Its whole answer was appended.
@@ -86,7 +84,7 @@ pub(crate) enum Outcome {
     Close,
 }
 
-/// How far a retrieval that was suspended has come.
+/// The progress of a suspended retrieval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) keys: usize,
@@ -164,7 +162,7 @@ impl<E: Engine> Commands<E> {
             Request::FlushAll { delay, .. } => answered.error = !self.flush_all(delay, now, out),
             Request::Stats { args } => answered.error = !self.stats(args, now, out),
             Request::Version => encode::version_line(VERSION, out),
-            // Accepted for the sake of clients that send it: there is no log to make talkative.
+            // Accepted, as clients send it; there is no log.
             Request::Verbosity { .. } => out.extend_from_slice(encode::OK),
             Request::CacheMemlimit { megabytes, .. } => {
                 self.cache_memlimit(megabytes, now, out);
@@ -196,8 +194,8 @@ impl<E: Engine> Commands<E> {
         Outcome::Done(answered)
     }
 
-    /// Changes an item as [`Engine::update`] does; decides anew where somebody else has changed it while
-    /// there was no room for that.
+    /// Changes an item as [`Engine::update`] does; decides again if the item changed while the change waited for
+    /// room.
     fn update<'c, R>(
         &mut self,
         key: &[u8],
@@ -212,7 +210,7 @@ impl<E: Engine> Commands<E> {
         }
     }
 
-    /// Changes an item as [`Engine::update_by_head`] does, as often as [`Commands::update`].
+    /// The same with [`Engine::update_by_head`].
     fn update_by_head<'c, R>(
         &mut self,
         key: &[u8],
@@ -227,15 +225,14 @@ impl<E: Engine> Commands<E> {
         }
     }
 
-    /// Removes what a value that was refused as too large was to replace. Returns what to answer
-    /// if that is refused as well.
+    /// Removes the value that a refused, too large one was to replace. Returns the answer if that is refused, too.
     pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) -> Option<&'static [u8]> {
         let (removed, ()) = self.update_by_head(key, now, |_| (Change::Remove, ()));
         self.count(Counter::StoreTooLarge, 1);
         removed.err().map(|refused| self.refused(refused))
     }
 
-    /// Answers with an error in the place of what `out` has of the answer behind `start`.
+    /// Replaces the answer behind `start` by an error.
     fn fail(&self, refused: Refused, start: usize, out: &mut Vec<u8>) {
         out.truncate(start);
         out.extend_from_slice(self.refused(refused));
@@ -263,7 +260,7 @@ impl<E: Engine> Commands<E> {
     }
 }
 
-/// The end of an item that is given an expiry time now.
+/// The expiry of an item with this expiry time, from now on.
 fn expiry(exptime: i64, now: Second) -> Expiry {
     match exptime {
         0 => Expiry::NEVER,
@@ -273,8 +270,8 @@ fn expiry(exptime: i64, now: Second) -> Expiry {
     }
 }
 
-/// A value that arithmetic can be done on, read as C reads numbers: white space and a plus may come
-/// before it, white space, and then anything, behind it.
+/// A value as a number, as C reads it: white space and a plus may precede it, white space and then anything may
+/// follow.
 fn counter_value(value: &[u8]) -> Option<u64> {
     let digits = value.trim_ascii_start();
     let digits = digits.strip_prefix(b"+").unwrap_or(digits);
@@ -315,7 +312,7 @@ mod tests {
             (b"0", Some(0)),
             (b"18446744073709551615", Some(u64::MAX)),
             (b"18446744073709551616", None),
-            (b"9 ", Some(9)), // what a shorter result leaves behind
+            (b"9 ", Some(9)), // the padding of a shorter result
             (b" +7", Some(7)),
             (b"7\r\nabc", Some(7)),
             (b"7x", None),

@@ -1,17 +1,17 @@
 //! The gRPC front: a versioned store behind `knee.kv.v1.KeyValue` and honu's `rpc.Storage`.
 //!
 //! * [`GrpcServer`]: both services on one port, from start to end.
-//! * `key_value`: `knee.kv.v1`. `storage`: honu's interface, said in terms of the same store. `write`:
-//!   what their messages ask to be written.
-//! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: which
-//!   of them it is shown.
-//! * `init`: edge lists into the store, from files `beneath` a directory. `watch`: what happens to keys.
-//! * `safe`: answers wait here until what they tell of is on the disk.
-//! * `refusal`: what went wrong, as a status. `tally`: what was done so far. `meter`: how long calls
-//!   took, with what it asks of each `message`.
+//! * `key_value`: `knee.kv.v1`. `storage`: honu's interface over the same store. `write`: the writes in
+//!   their messages. `settings`: limits and directories.
+//! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: the keys that
+//!   a scan shows.
+//! * `init`: edge lists into the store, from files `beneath` a directory. `watch`: changes of keys.
+//! * `safe`: answers wait here until the commits that they show are on the disk.
+//! * `refusal`: errors as statuses. `tally`: counts of calls. `meter`: the time that calls took, with what
+//!   it needs of each `message`.
 //!
-//! Reading and writing a key takes microseconds and happens on the runtime's own threads; whatever
-//! takes longer, making room for a write included, happens on its `blocking` ones.
+//! Reading and writing a key takes microseconds and happens on the runtime's own threads. Longer work, such
+//! as making room for a write, happens on its `blocking` threads.
 
 mod beneath;
 mod blocking;

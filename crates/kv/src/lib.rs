@@ -1,27 +1,27 @@
 //! The key-value store: a cache over the memcached protocol, or a store that keeps versions, in memory
 //! or in a directory, over that, gRPC and honu's interface.
 //!
-//! `knee-kv` is the default store of the lab. The cache is volatile, bounded, and cheap enough that it
-//! is not what an experiment measures; the store that keeps versions refuses what does not fit it,
-//! shows snapshots, and makes what it is given durable.
+//! `knee-kv` is the default store of the lab. The cache is volatile, bounded, and so cheap that experiments measure
+//! what is in front of it. The store that keeps versions refuses writes beyond its size, has snapshots, and is
+//! durable.
 //!
 //! # Layout
 //!
-//! * [`engine`]: the trait between the server and whatever keeps the items, one read and one
-//!   atomic read-decide-change.
+//! * [`engine`]: the trait between the memcached front and the items: one read, and one atomic
+//!   read-decide-change.
 //! * [`Memory`]: the volatile engine. `stripes` shares several of them among threads.
 //! * [`graph`]: follower graphs, from a text into a versioned store.
 //! * [`versioned`]: the store that keeps versions, in memory or in a directory; its `Items` are an
 //!   engine, too.
-//! * `commands`: what memcached means by a request, said as decisions on an engine's items.
+//! * `commands`: memcached's requests as decisions on an engine's items.
 //! * `server`: connections; batches of requests in, one write of their answers out.
-//! * `counters`: what `stats` counts.
-//! * [`grpc`]: the front that the store that keeps versions has besides, with honu's interface.
-//! * `trace`: a line for each request, of both fronts.
+//! * `counters`: the numbers of `stats`.
+//! * [`grpc`]: the second front of the store that keeps versions, with honu's interface.
+//! * `trace`: a line for each request of both fronts. `settings`: those of the memcached front.
 //! * [`MemcachedServer`]: the memcached front from start to end, in this process. [`cli`]: the program.
 //!
-//! On the path of a get nothing is allocated, and with one thread nothing is locked: the thread
-//! owns its engine, and the value is copied once, from the engine into the connection's output.
+//! A get allocates nothing, and with one thread it locks nothing: the thread owns its engine. The value is copied
+//! once, from the engine into the connection's output.
 
 pub mod cli;
 pub mod engine;

@@ -17,23 +17,23 @@ use crate::engine::{Engine, Figures, Second};
 use crate::trace::Traced;
 use crate::{PROGRAM, versioned};
 
-/// What may be appended to a connection's output before its peer has to take some: a client that
-/// asks for much and reads little costs no more than this and one value.
+/// Output of a connection before its client must read some: a client that does not read costs this and one
+/// value.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Timer keys.
 const WINDOW: u64 = 0;
 const DRAIN: u64 = 1;
-/// How often a server that shuts down looks whether its answers have left.
+/// The interval of checks whether the last answers have left.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
-/// What a store that keeps versions has, and what it took to make commits safe.
+/// Figures of a store that keeps versions, and of its commits.
 type VersionFigures = (versioned::Figures, versioned::CommitFigures);
 
-/// What is kept for each connection between requests.
+/// State of a connection between requests.
 struct Connection {
     decoder: RequestDecoder,
-    /// The retrieval at the front of the input, when it is answered in part.
+    /// The retrieval at the front of the input, if it was answered in part.
     progress: Option<Partial>,
 }
 
@@ -45,11 +45,10 @@ struct Partial {
 
 /// One thread of the server.
 ///
-/// Service times are taken with one clock reading for each read from a connection: every request
-/// of that read counts from when the loop took up its events to when the last answer of the read
-/// was in the output buffer. Where the engine has to settle first, that is one reading for all
-/// reads of a batch, once it has, and what the batch gathered counts from when it began: it may have
-/// been sent some 100 µs later.
+/// The clock is read once for each read from a connection. The service time of its requests begins when the loop
+/// takes up its events, and ends when the last answer is in the output buffer. If the engine settles first, the
+/// clock is read once for the whole batch after that, and times begin with the batch, up to some 100 µs before a
+/// request came.
 pub(crate) struct Server<E> {
     commands: Commands<E>,
     connections: Vec<Option<Connection>>,
@@ -59,20 +58,20 @@ pub(crate) struct Server<E> {
     /// The requests of the read at hand.
     samples: Vec<(Op, Sample<StoreTimes>)>,
     trace: Option<Trace>,
-    /// What is traced of the requests of the read at hand, and the first word of each answer.
+    /// The traces of the requests of the read at hand, and the first word of each answer.
     traced: Vec<(Traced, String)>,
-    /// Connections whose answers were cut short, to go on with after this batch has been sent.
+    /// Connections with a suspended answer, to resume after this batch has been sent.
     suspended: Vec<ConnId>,
     draining: bool,
-    /// Gone once the last window is cut.
+    /// `None` after the last window was cut.
     recorder: Option<Recorder<Store>>,
-    /// Whether this thread reports the engine's figures: one does for a shared engine.
+    /// Whether this thread reports the engine's figures: one thread does, as the engine is shared.
     reports_engine: bool,
     reported: Figures,
     reported_versions: VersionFigures,
-    /// Why the engine took no changes when that was told last, if it did not.
+    /// The last reported reason why the engine takes no changes, if it takes none.
     shortage: Option<String>,
-    /// Why the engine could not make safe what was answered, once that is so.
+    /// Why the engine could not make answers safe, after that happened.
     unsettled: Arc<OnceLock<String>>,
 }
 
@@ -114,7 +113,7 @@ impl<E: Engine> Server<E> {
         self.second.1
     }
 
-    /// Answers the requests in `input`; returns how much of it they were.
+    /// Answers the requests in `input`; returns their length.
     fn serve(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
         let now = self.second(io.now());
         let Some(Some(connection)) = self.connections.get_mut(conn.index()) else {
@@ -151,7 +150,7 @@ impl<E: Engine> Server<E> {
                         }
                         Outcome::Suspended => {
                             connection.progress = Some(partial);
-                            // It is decoded again from its beginning.
+                            // The request is decoded again when it resumes.
                             connection.decoder = RequestDecoder::new(self.limits);
                         }
                         Outcome::Close => {
@@ -213,7 +212,7 @@ impl<E: Engine> Server<E> {
         }
         if let Some(trace) = &self.trace {
             for ((_, sample), (traced, status)) in self.samples.iter().zip(self.traced.drain(..)) {
-                traced.tell(trace, received_unix_ns, sample, &status);
+                traced.write(trace, received_unix_ns, sample, &status);
             }
         }
         self.samples.clear();
@@ -221,8 +220,8 @@ impl<E: Engine> Server<E> {
         self.commands.count(Counter::BytesWritten, bytes_out);
     }
 
-    /// Tells the operator, once, what the engine has no room for, and that it has some again.
-    fn tell_of_shortage(&mut self) {
+    /// Prints once why the engine takes no changes, and once that it takes them again.
+    fn report_shortage(&mut self) {
         let shortage = self.commands.engine().shortage();
         if shortage == self.shortage {
             return;
@@ -255,7 +254,7 @@ impl<E: Engine> Server<E> {
     }
 }
 
-/// The gauges of a store that keeps versions; what it did since it was `reported` comes to what is
+/// The gauges of a store that keeps versions: its work since the `reported` figures is added to what is
 /// `counted` already.
 fn version_gauges(
     (figures, commits): VersionFigures,
@@ -279,7 +278,7 @@ fn version_gauges(
     }
 }
 
-/// What a trace tells of a request; the first word of its answer.
+/// The trace of a request, and the first word of its answer.
 fn traced(op: Op, request: &[u8], answer: &[u8]) -> (Traced, String) {
     let front = |text: &'_ [u8], ends: &[u8]| {
         text.iter().position(|byte| ends.contains(byte)).unwrap_or(text.len())
@@ -329,7 +328,7 @@ impl<E: Engine> Handler for Server<E> {
             WINDOW => {
                 let now = Moment::now();
                 if self.reports_engine {
-                    self.tell_of_shortage();
+                    self.report_shortage();
                 }
                 self.gauge(io);
                 if let Some(recorder) = &mut self.recorder {
@@ -341,16 +340,15 @@ impl<E: Engine> Handler for Server<E> {
         }
     }
 
-    /// One wait for the disk serves all who ask meanwhile.
+    /// Requests that come during a wait for the disk share it.
     fn gathers(&mut self) -> bool {
         self.commands.engine().is_unsettled()
     }
 
     fn on_batch_end(&mut self, io: &mut Io) {
-        // Nothing of the batch has left: what a connection had to send when its event came was
-        // written by earlier ones.
+        // Nothing of the batch has left yet.
         if let Err(why) = self.commands.engine().settle() {
-            // Another thread may have been told first; all end.
+            // Another thread may have set it first; all threads end.
             let _ = self.unsettled.set(why);
             self.suspended.clear();
             io.abandon();
@@ -378,7 +376,7 @@ impl<E: Engine> Handler for Server<E> {
 }
 
 impl<E: Engine> Server<E> {
-    /// Stops once everything that was answered has left. The loop cuts this short after its grace.
+    /// Stops once all answers have left. The loop ends this after its grace period.
     fn drain(&mut self, io: &mut Io) {
         let waiting = io.ids().any(|(conn, _)| io.output_len(conn) > 0)
             || self.connections.iter().flatten().any(|connection| connection.progress.is_some());

@@ -5,18 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::engine::{Change, Engine, Figures, Item, Refused, Second, Version};
 use crate::memory::{KeyHash, Memory, MemoryLimits, Versions};
 
-/// Stripes for each thread, as long as each of them holds enough: with so many, two threads seldom
-/// ask for the same one.
+/// Stripes for each thread, if each holds enough: so many that two threads seldom need the same one.
 const STRIPES_PER_THREAD: usize = 8;
 /// A stripe holds at least so many of the largest values.
 const LARGEST_VALUES_MIN: usize = 4;
 
 /// A handle to memory engines that share the keys between them, each behind a lock of its own.
 ///
-/// Connections are dealt to threads, but any connection may ask for any key, so that threads have
-/// to share. The alternative to locks, handing the request to the thread that owns its key, costs
-/// two wake-ups of some microseconds; a lock that nobody holds costs some 20 ns. With one thread
-/// there is no need for either: it owns a [`Memory`].
+/// Any connection may ask for any key, so that threads share the keys. Handing a request to the thread that owns
+/// its key would cost two wake-ups of some microseconds; a free lock costs some 20 ns. A single thread needs
+/// neither: it owns a [`Memory`].
 #[derive(Debug, Clone)]
 pub(crate) struct Stripes {
     stripes: Arc<[Mutex<Memory>]>,

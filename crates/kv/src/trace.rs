@@ -1,14 +1,14 @@
-//! `--trace`: what is told of a request.
+//! `--trace`: the line of a request.
 
 use std::fmt;
 
 use knee_server::Trace;
 use knee_telemetry::{Sample, StoreTimes};
 
-/// A key or a line is told up to here.
+/// Keys and command lines are cut here.
 const SHOWN_BYTES_MAX: usize = 120;
 
-/// What a trace tells of a request beside its figures.
+/// The part of a request's line that is known before its answer.
 #[derive(Debug)]
 pub(crate) struct Traced {
     name: &'static str,
@@ -16,14 +16,14 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Of an operation on this key, or by this line.
+    /// An operation, and its key or command line.
     pub(crate) fn new(name: &'static str, shown: &[u8]) -> Traced {
         let shown = &shown[..shown.len().min(SHOWN_BYTES_MAX)];
         Traced { name, shown: String::from_utf8_lossy(shown).into_owned() }
     }
 
-    /// Tells of the request, which came at `received_unix_ns` and ended with `status`.
-    pub(crate) fn tell(
+    /// Writes the line of a request that came at `received_unix_ns` and ended with `status`.
+    pub(crate) fn write(
         &self,
         trace: &Trace,
         received_unix_ns: u64,
@@ -65,15 +65,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_one_line_whatever_its_key() {
-        let (lines, told) = mpsc::channel();
+    fn key_with_newline_is_traced_on_one_line() {
+        let (lines, written) = mpsc::channel();
         let trace = Trace::to_sink("test", Lines(lines));
         let times = StoreTimes { service_ns: 85_120 };
         let sample = Sample { times, bytes_in: 3, bytes_out: 4, ..Sample::default() };
         let traced = Traced::new("put", "k\n\u{e9}".as_bytes());
-        traced.tell(&trace, 1_700_000_000_000_012_345, &sample, &"Ok");
+        traced.write(&trace, 1_700_000_000_000_012_345, &sample, &"Ok");
         let line = "test: trace put \"k\\n\u{e9}\" received=1700000000.000012 bytes_in=3 bytes_out=4 \
                     status=Ok total=85.1us\n";
-        assert_eq!(told.recv().expect("it is told"), line.as_bytes());
+        assert_eq!(written.recv().expect("a line"), line.as_bytes());
     }
 }

@@ -1,6 +1,6 @@
 //! The gRPC interfaces of the servers: messages, servers and clients, generated from `proto/`.
 //!
-//! They are a crate of their own so that whoever puts load on a server need not be built with it.
+//! The crate is apart so that the load generator builds without the servers.
 
 /// What all messages are.
 pub use prost::Message;

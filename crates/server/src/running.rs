@@ -14,12 +14,11 @@ use tonic::transport::Server;
 
 use crate::connections::Connection;
 
-/// A connection without traffic is asked whether it is there so often, and is gone if it does not say
-/// so in time: what its calls hold is free then.
+/// A connection without traffic is pinged so often, and closed if no answer comes in time.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that serves so many calls of one connection at a time; further ones wait at the client.
+/// A server of so many calls of one connection at a time; further calls wait at the client.
 pub fn server(streams_max: u32) -> Server {
     Server::builder()
         .max_concurrent_streams(streams_max)
@@ -32,12 +31,12 @@ pub fn server(streams_max: u32) -> Server {
 pub struct Shutdown(watch::Sender<bool>);
 
 impl Shutdown {
-    /// No more calls are taken; those that go on have the time of grace.
+    /// Refuses further calls; running ones have the grace period.
     pub fn begin(&self) {
         self.0.send_replace(true);
     }
 
-    /// Whether it has begun, for calls that would go on for long.
+    /// Whether it has begun, for calls that may run for long.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<bool> {
         self.0.subscribe()
@@ -63,17 +62,16 @@ pub fn listening(
 pub struct Running {
     runtime: Runtime,
     served: JoinHandle<Result<(), tonic::transport::Error>>,
-    /// Ends with that.
+    /// Closes at the end of `served`.
     serves: watch::Receiver<()>,
     shutdown: Shutdown,
     grace: Duration,
 }
 
 impl Running {
-    /// Serves connections on the threads of `runtime` until `shutdown` begins; calls that go on by then
-    /// have so long, and what is to be done `afterwards` has what is left of that. `service` answers whatever is
-    /// called for, as a generated one does by itself: a router before it costs every call some copies and as
-    /// many boxes.
+    /// Serves connections on the threads of `runtime` until `shutdown` begins. Then running calls have `grace`, and
+    /// `afterwards` has the rest of it. `service` answers every path, as a generated service does: a router costs
+    /// each call some copies and boxes.
     pub fn start<S, B>(
         runtime: Runtime,
         server: Server,
@@ -94,30 +92,30 @@ impl Running {
     {
         let mut asked = shutdown.watch();
         let ends = async move {
-            // An error says that nobody can ask any more.
+            // An error says that no handle is left.
             let _ = asked.wait_for(|ends| *ends).await;
         };
         let serving = server.serve_with_incoming_shutdown(service, connections, ends);
         let (held, serves) = watch::channel(());
         let served = runtime.spawn(async move {
-            // Gone with that, also where it panics.
+            // Dropped also by a panic.
             let outcome = {
                 let _held = held;
                 serving.await
             };
-            // Nobody bounds it where serving ended by itself.
+            // `join` does not bound it where serving ended by itself.
             let _ = tokio::time::timeout(grace, afterwards).await;
             outcome
         });
         Running { runtime, served, serves, shutdown, grace }
     }
 
-    /// Tells when nothing is served any more, asked for or not.
-    pub fn on_end(&self, tell: impl FnOnce() + Send + 'static) {
+    /// Calls a function at the end, expected or not.
+    pub fn on_end(&self, ended: impl FnOnce() + Send + 'static) {
         let mut serves = self.serves.clone();
         self.runtime.spawn(async move {
             while serves.changed().await.is_ok() {}
-            tell();
+            ended();
         });
     }
 
@@ -127,11 +125,10 @@ impl Running {
         self.shutdown.clone()
     }
 
-    /// Waits until it has ended, and with it the threads of its runtime, but for what outlasts the time
-    /// of grace.
+    /// Waits until it and the threads of its runtime have ended, except for threads that outlast the grace period.
     ///
     /// # Errors
-    /// When it did not end as it was asked to.
+    /// When it failed, or ended without being asked to.
     pub fn join(self) -> io::Result<()> {
         let Running { runtime, mut served, shutdown, grace, .. } = self;
         let mut ending = shutdown.watch();
@@ -143,12 +140,11 @@ impl Running {
             tokio::time::timeout(grace, &mut served).await.ok()
         });
         let was_asked = *ending.borrow();
-        // Whoever has not taken his answer by now is cut off; what runs beside the connections ends its
-        // step.
+        // Cuts off unread answers; blocking work ends its step.
         runtime.shutdown_timeout(grace);
         match outcome {
             Some(Ok(Ok(()))) if !was_asked => {
-                Err(io::Error::other("it ended though nobody had asked it to"))
+                Err(io::Error::other("the server ended without being asked to"))
             }
             None | Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(io::Error::other(error)),

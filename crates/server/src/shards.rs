@@ -1,7 +1,7 @@
-//! What is recorded of calls, by whichever thread they end on.
+//! Recorders of calls, by the thread that ends them.
 //!
-//! Each of a runtime's workers has a recorder, and so all other threads together, each behind a lock
-//! that hardly anybody else wants; once a second a task hands over what they have.
+//! Each worker of a runtime has a recorder, and all other threads share one, each behind a lock that is nearly
+//! always free. Once a second a task hands over what they have.
 
 use std::cell::Cell;
 use std::io;
@@ -17,8 +17,8 @@ thread_local! {
     static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The recorders of a server with so many workers: theirs, and one of all that runs beside them.
-/// `gauges` is told which one it is asked for, from 0 on.
+/// The recorders of a server with so many workers: one each, and one for all other threads. `gauges` takes the
+/// recorder's index.
 pub fn recorders<R: Role>(
     reporter: &mut Reporter<R>,
     workers: usize,
@@ -33,9 +33,9 @@ pub fn recorders<R: Role>(
 /// The recorders of a server.
 #[derive(Debug)]
 pub struct Shards<R: Role> {
-    /// Those of the workers, and one of everybody else.
+    /// Those of the workers, and the one of all other threads.
     shards: Box<[Shard<R>]>,
-    /// Threads of the runtime that have begun. Its workers are the first of them.
+    /// Threads of the runtime that have begun; its workers are the first.
     threads: AtomicUsize,
     /// Connections that are open.
     pub connections: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ pub struct Shards<R: Role> {
 
 #[derive(Debug)]
 struct Shard<R: Role> {
-    /// Nothing where nobody wants to know, and at the end.
+    /// `None` without a report, and at the end.
     recorder: Mutex<Option<Recorder<R>>>,
     cpu: Mutex<Cpu>,
 }
@@ -52,7 +52,7 @@ struct Shard<R: Role> {
 #[derive(Debug, Default)]
 struct Cpu {
     living: Vec<CpuClock>,
-    /// Of those that have ended.
+    /// CPU time of threads that have ended.
     ended: Duration,
 }
 
@@ -82,14 +82,14 @@ impl<R: Role> Shards<R> {
         &self.shards[SHARD.get().min(self.workers())]
     }
 
-    /// Records something with this thread's recorder, if anybody wants to know.
+    /// Records with this thread's recorder, if there is a report.
     pub fn record(&self, record: impl FnOnce(&mut Recorder<R>)) {
         if let Some(recorder) = &mut *lock(&self.shard().recorder) {
             record(recorder);
         }
     }
 
-    /// A thread begins: of the runtime, or beside it. Returns whether it is one of the workers.
+    /// Notes that this thread begins. Returns whether it is a worker.
     pub fn thread_begins(&self) -> bool {
         let index = self.threads.fetch_add(1, Ordering::Relaxed);
         SHARD.set(index);
@@ -97,7 +97,7 @@ impl<R: Role> Shards<R> {
         index < self.workers()
     }
 
-    /// It ends.
+    /// Notes that this thread ends.
     pub fn thread_ends(&self) {
         let clock = CpuClock::of_this_thread();
         let mut cpu = lock(&self.shard().cpu);
@@ -132,13 +132,13 @@ impl<R: Role> Shards<R> {
         }
     }
 
-    /// The last recorder tells of all connections.
+    /// The last recorder has all connections.
     fn connections_of(&self, shard: usize) -> u64 {
         if shard == self.workers() { self.connections.load(Ordering::Relaxed) } else { 0 }
     }
 }
 
-/// A runtime whose threads are metered; `with` sets up the rest of it.
+/// A runtime with metered threads; `with` sets up the rest of it.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -146,8 +146,7 @@ pub fn runtime<R: Role>(
     shards: &Arc<Shards<R>>,
     with: impl FnOnce(&mut Builder) -> &mut Builder,
 ) -> io::Result<Runtime> {
-    // Nothing runs on the runtime before all of its workers are known: the threads that it makes
-    // later are others.
+    // All workers begin before anything runs on the runtime: later threads are others.
     let begun = Arc::new(Barrier::new(shards.workers() + 1));
     let (begins, ends, begins_too) = (Arc::clone(shards), Arc::clone(shards), Arc::clone(&begun));
     let mut builder = Builder::new_multi_thread();
@@ -166,7 +165,7 @@ pub fn runtime<R: Role>(
     Ok(runtime)
 }
 
-/// What is recorded are plain sums: they stay usable whatever a thread that held them did.
+/// Records are plain sums: they stay usable after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

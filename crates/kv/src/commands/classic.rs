@@ -12,7 +12,7 @@ const MEMLIMIT_MB_MIN: u32 = 8;
 /// `cache_memlimit` takes more than this for bytes given by mistake.
 const MEMLIMIT_MB_MAX: u32 = 1_000_000_000;
 
-/// Which change a storage command asks for, or what it says instead.
+/// The condition of a storage command.
 pub(super) struct Condition {
     pub(super) verb: StoreVerb,
     /// The token to hold; 0 for none, except with `cas`.
@@ -21,7 +21,7 @@ pub(super) struct Condition {
     pub(super) older_cas_is_stale: bool,
 }
 
-/// How a condition came out.
+/// The outcome of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Stored,
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether what was asked for happened.
+    /// Whether the change was made.
     pub(super) fn held(self) -> bool {
         matches!(self, Verdict::Stored | Verdict::StoredStale)
     }
@@ -71,14 +71,14 @@ impl Condition {
     }
 }
 
-/// What arithmetic on a counter came to.
+/// The outcome of arithmetic on a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sum {
     Is {
         value: u64,
         /// The item's new version.
         version: Version,
-        /// What its expiry was before.
+        /// Its expiry before.
         old_expiry: Expiry,
     },
     NonNumeric,
@@ -107,7 +107,7 @@ impl<E: Engine> Commands<E> {
             }
             let before = out.len();
             let mut show = |item: Option<&Item<'_>>| {
-                // It may be shown again, where it was changed meanwhile.
+                // The engine may show it again, after a concurrent change.
                 out.truncate(before);
                 let Some(item) = item else { return false };
                 let cas = with_cas.then_some(item.version);
@@ -133,7 +133,7 @@ impl<E: Engine> Commands<E> {
             let hit = match shown {
                 Ok(hit) => hit,
                 Err(refused) => {
-                    // What was sent already has no end, and so is not taken for the whole answer.
+                    // The part that was sent has no end, so the client sees that it is not whole.
                     self.fail(refused, start, out);
                     *progress = Progress::default();
                     return Outcome::Done(Answered::failed(Op::Get));
@@ -323,7 +323,7 @@ impl<E: Engine> Commands<E> {
                 };
                 (change, Sum::Is { value, version: 0, old_expiry: item.expiry })
             });
-            // By somebody else, and there was no room before.
+            // By another thread, while this change waited for room.
             if decided.0 != Err(Refused::Changed) {
                 break decided;
             }

@@ -18,7 +18,7 @@ impl<E: Engine> Commands<E> {
         let key = meta.key_bytes(&mut scratch);
         let vivify = meta.has(b'N');
         let (version, hit) = self.update(key, now, |item| {
-            // It may be asked again, where the item was changed meanwhile.
+            // The engine may ask again, after a concurrent change.
             out.truncate(start);
             let Some(item) = item else {
                 let change = if vivify {
@@ -66,8 +66,7 @@ impl<E: Engine> Commands<E> {
                 };
                 show_item(meta, key, &item, true, now, out);
                 if !meta.has(b'u') {
-                    // The client that made it has seen it. Should it be gone by now, or not to be
-                    // shown any more, that is nothing to this answer.
+                    // The client that made it has seen it. This answer holds even if the item is gone by now.
                     let _ = self.engine.update(key, now, |_| (Change::Read, ()));
                 }
             }
@@ -156,7 +155,7 @@ impl<E: Engine> Commands<E> {
             Some(item) if meta.has(b'I') => {
                 let expiry =
                     if meta.has(b'T') { expiry(options.exptime, now) } else { item.expiry };
-                // Whoever reads it next is the one to recache it.
+                // The next reader wins, and recaches it.
                 let marks = (item.marks | STALE) & !WON;
                 (Change::Amend { expiry, marks, new_version: true, read: false }, Status::MetaDone)
             }
@@ -247,7 +246,7 @@ impl<E: Engine> Commands<E> {
         answered
     }
 
-    /// Makes the counter that `ma` with `N` did not find; `None` when it has been made meanwhile.
+    /// Makes the counter that `ma` with `N` did not find; `None` if another thread has made it.
     fn create_counter(
         &mut self,
         meta: &Meta<'_>,
@@ -314,7 +313,7 @@ impl<E: Engine> Commands<E> {
     }
 }
 
-/// The expiry that an item has once the flags have been gone through in their order.
+/// The expiry of an item after the flags, in their order.
 fn expiry_after(meta: &Meta<'_>, before: Expiry, created: bool, now: Second) -> Expiry {
     meta.flags().fold(before, |end, flag| match flag.letter {
         b'T' => expiry(meta.options.exptime, now),
@@ -323,8 +322,8 @@ fn expiry_after(meta: &Meta<'_>, before: Expiry, created: bool, now: Second) -> 
     })
 }
 
-/// Appends the answer to an `mg` that found or `created` the item, and returns whether this client
-/// won, that is, is the one to recache it. The flags are gone through in their order.
+/// Appends the answer to an `mg` that found or `created` the item. Returns whether this client won, and so
+/// recaches it. The flags apply in their order.
 fn show_item(
     meta: &Meta<'_>,
     key: &[u8],
@@ -421,13 +420,13 @@ fn show_counter(
 fn show_time_left(end: Expiry, now: Second, out: &mut Vec<u8>) {
     match end.second() {
         None => encode::meta_flag(b't', b"-1", out),
-        // An item whose time is over is shown only when this very request made it so; memcached
-        // counts below zero there, in 32 bits.
+        // An expired item is shown only to the request that expired it; memcached counts below zero there, in
+        // 32 bits.
         Some(end) => encode::meta_flag_number(b't', end.wrapping_sub(now).into(), out),
     }
 }
 
-/// Appends what of a request's flags any answer repeats, and the end of the line.
+/// Appends the flags that an answer repeats, and the end of the line.
 fn show_request_flags(meta: &Meta<'_>, key: &[u8], out: &mut Vec<u8>) {
     for flag in meta.flags() {
         show_request_flag(meta, key, flag, out);

@@ -19,9 +19,9 @@ impl<E: Engine> Commands<E> {
             b"settings" => self.settings(out),
             b"items" => self.item_stats(out),
             b"slabs" => self.slab_stats(out),
-            // As a memcached that was not told to track them.
+            // As of a memcached that does not track them.
             b"sizes" => encode::stat("sizes_status", "disabled", out),
-            // It lists the items of a size class, of which there are none.
+            // It lists the items of a size class; there are no classes.
             b"cachedump" => match (words.next(), words.next()) {
                 (Some(class), Some(limit))
                     if counter_value(class).is_some() && counter_value(limit).is_some() => {}
@@ -101,7 +101,7 @@ impl<E: Engine> Commands<E> {
         encode::stat("track_sizes", "no", out);
     }
 
-    /// There are no size classes: all items are told as those of class 1.
+    /// There are no size classes: all items count as class 1.
     fn item_stats(&mut self, out: &mut Vec<u8>) {
         let figures = self.engine.figures();
         if figures.items > 0 {

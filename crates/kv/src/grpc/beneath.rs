@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::versioned::COPY_NAME_BYTES_MAX;
 
-/// Opens a file for reading that is beneath `directory`, wherever links on the way point to.
+/// Opens a file beneath `directory` for reading.
 pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status> {
     let shown = file.escape_debug();
     check_name(file)?;
@@ -44,7 +44,7 @@ pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status>
     }
 }
 
-/// Refuses names that are not beneath anything.
+/// Refuses names that are empty, absolute or leave the directory.
 fn check_name(file: &str) -> Result<(), Status> {
     let refused = |why: &str| {
         Err(Status::invalid_argument(format!("the name '{}' {why}", file.escape_debug())))
@@ -56,9 +56,8 @@ fn check_name(file: &str) -> Result<(), Status> {
         return refused("has a byte 0");
     }
     if file.starts_with('/') {
-        return refused("is absolute: it is to be relative to the server's directory");
+        return refused("is absolute: name it relative to the server's directory");
     }
-    // One file has one name, but for links.
     for part in file.split('/') {
         match part {
             "" => return refused("has an empty part"),
@@ -70,7 +69,7 @@ fn check_name(file: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// Refuses names that are not that of a directory right beneath another one.
+/// Refuses names that are not of a directory directly beneath another one.
 pub(super) fn check_directory_name(name: &str) -> Result<(), Status> {
     check_name(name)?;
     let refused = |why: &str| {
@@ -83,14 +82,14 @@ pub(super) fn check_directory_name(name: &str) -> Result<(), Status> {
     if name.len() > COPY_NAME_BYTES_MAX {
         return refused(&format!("has {} bytes, more than {COPY_NAME_BYTES_MAX}", name.len()));
     }
-    // Such are the names of those that are not finished.
+    // Unfinished copies have such names.
     if name.starts_with('.') {
         return refused("begins with '.'");
     }
     Ok(())
 }
 
-/// Refuses a copy where there are enough: who may ask for them could fill the disk.
+/// Refuses a copy beyond the limit: clients could fill the disk.
 pub(super) fn check_room_for_copy(directory: &Path, copies_max: usize) -> Result<(), Status> {
     let unread =
         |error| Status::failed_precondition(format!("the copies cannot be counted: {error}"));
@@ -100,22 +99,22 @@ pub(super) fn check_room_for_copy(directory: &Path, copies_max: usize) -> Result
     }
     if copies >= copies_max {
         return Err(Status::resource_exhausted(format!(
-            "there are {copies} copies: remove some of them from the server's directory, or start it \
-             with more --backups-max"
+            "there are {copies} copies: remove some from the server's directory, or start the server with \
+             more --backups-max"
         )));
     }
     Ok(())
 }
 
-/// Whatever is done to links and directories meanwhile: the kernel sees to it.
+/// Opens a file beneath a directory; the kernel checks that links do not lead out of it.
 fn openat_beneath(directory: RawFd, file: &str) -> io::Result<File> {
     let name = CString::new(file)?;
     // SAFETY: zeros are a valid value of it, all of its fields are numbers.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    // What is no ordinary file is not waited for.
+    // Opening a pipe would wait for its writer.
     how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
     how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: the descriptor is open, `name` ends with a 0, and `how` has the size that is told.
+    // SAFETY: the descriptor is open, `name` ends with a 0, and `how` has the size of the last argument.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_openat2,
@@ -128,6 +127,6 @@ fn openat_beneath(directory: RawFd, file: &str) -> io::Result<File> {
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just opened, and nobody else has it.
+    // SAFETY: the descriptor was just opened, and has no other owner.
     Ok(unsafe { File::from_raw_fd(opened as RawFd) })
 }

@@ -1,9 +1,9 @@
-//! What takes long, beside the runtime's own threads.
+//! Long work, on threads beside the runtime's own.
 
 use tonic::Status;
 
-/// Runs what takes long. It runs to its end, whether or not anybody waits for that: what it needs, its
-/// room among the messages included, it is to hold itself.
+/// Runs long work to its end, even if its call is cancelled. It must own what it needs, its share of the
+/// messages' memory included.
 pub(super) async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {

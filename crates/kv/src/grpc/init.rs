@@ -22,15 +22,15 @@ use crate::versioned::{Store, WriteError};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Loads(Arc<Mutex<()>>);
 
-/// How a load that goes on is heard of.
+/// A running load, as its stream sees it.
 struct Loading {
     progress: watch::Receiver<Option<Progress>>,
-    /// Nothing comes of a load that was stopped; nothing is left here once it was told.
+    /// `None` after its outcome was sent. A load that was stopped has no outcome.
     load: Option<JoinHandle<Result<Option<Progress>, LoadError>>>,
 }
 
 impl Loads {
-    /// Loads a file of `directory`, until it is through, the server ends or nobody listens any more.
+    /// Loads a file of `directory`, until it is done, the server ends or the client leaves.
     pub(super) async fn begin(
         &self,
         store: Store,
@@ -39,20 +39,22 @@ impl Loads {
         ending: watch::Receiver<bool>,
     ) -> Result<impl Stream<Item = Result<InitResponse, Status>> + Send + use<>, Status> {
         let Ok(turn) = Arc::clone(&self.0).try_lock_owned() else {
-            return Err(Status::resource_exhausted("a load goes on, and one is served at a time"));
+            return Err(Status::resource_exhausted(
+                "another load is running, and one runs at a time: try again later",
+            ));
         };
         check_key(format!("{MARK_PREFIX}{file}").as_bytes())?;
         let (directory, name) = (directory.to_owned(), file.clone());
         let list = blocking(move || open_beneath(&directory, &name)).await??;
-        let (told, progress) = watch::channel(None);
+        let (reports, progress) = watch::channel(None);
         let load = tokio::task::spawn_blocking(move || {
-            // Held to its end, whether or not the client waits for that.
+            // Held to the end of the load, even if the client leaves.
             let _turn = turn;
-            let stops = || told.is_closed() || *ending.borrow();
+            let stops = || reports.is_closed() || *ending.borrow();
             let options = LoadOptions { name: &file, commit_edges: COMMIT_EDGES, now };
             let mut stopped = false;
             let loaded = load(&store, Stoppable::new(list, stops), &options, |progress| {
-                told.send_replace(Some(*progress));
+                reports.send_replace(Some(*progress));
                 stopped = stops();
                 if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
@@ -72,13 +74,14 @@ impl Loading {
         while self.progress.changed().await.is_ok() {
             let progress = *self.progress.borrow_and_update();
             if let Some(progress) = progress {
-                return Some((Ok(told(&progress, false)), self));
+                return Some((Ok(response(&progress, false)), self));
             }
         }
-        // It is over.
         let outcome = match self.load.take()?.await {
-            Ok(Ok(Some(progress))) => Ok(told(&progress, true)),
-            Ok(Ok(None)) => Err(Status::unavailable("the server ends, and with it the load")),
+            Ok(Ok(Some(progress))) => Ok(response(&progress, true)),
+            Ok(Ok(None)) => {
+                Err(Status::unavailable("the server ends: the same call continues the load later"))
+            }
             Ok(Err(error)) => Err(unloaded(&error)),
             Err(_) => Err(Status::internal("the load failed in the server")),
         };
@@ -86,7 +89,7 @@ impl Loading {
     }
 }
 
-fn told(progress: &Progress, done: bool) -> InitResponse {
+fn response(progress: &Progress, done: bool) -> InitResponse {
     let Progress { position, resumed, elapsed } = progress;
     InitResponse {
         lines: position.lines,

@@ -42,7 +42,7 @@ const HISTORY_PART: usize = 1024;
 /// decoded message, in a vector of at most twice its length.
 const CHANGE_BYTES: usize = 512 + 2 * size_of::<kv::Change>();
 
-/// The service's state; what `knee.kv.v1` and honu's interface share.
+/// The service's state, which `knee.kv.v1` and honu's interface share.
 #[derive(Debug, Clone)]
 pub(super) struct Service {
     pub(super) store: Store,
@@ -50,19 +50,18 @@ pub(super) struct Service {
     pub(super) tally: Arc<Tally>,
     pub(super) meter: Arc<Meter>,
     settings: Arc<GrpcSettings>,
-    /// Scans that may still be begun.
+    /// Places for further scans.
     scans: Arc<Semaphore>,
-    /// Watches that may.
+    /// Places for further watches.
     watches: Arc<Semaphore>,
     loads: Loads,
-    /// One call at a time makes segments: the others wait for its turn beside the threads, which scans
-    /// need.
+    /// One call at a time makes segments. The others wait here and not on the threads that scans need.
     making: Arc<Mutex<()>>,
     /// One compaction at a time.
     compacting: Arc<Mutex<()>>,
     /// One copy at a time.
     copying: Arc<Mutex<()>>,
-    /// Whether the server is to end.
+    /// Whether the server ends.
     ending: watch::Receiver<bool>,
 }
 
@@ -92,7 +91,7 @@ impl Service {
         }
     }
 
-    /// The newest version of a key and its value, or that it is not there, once either is safe.
+    /// The newest version of a key and its value, once it is safe; `None` for a missing key.
     pub(super) async fn newest(
         &self,
         key: Bytes,
@@ -108,7 +107,7 @@ impl Service {
         Ok(shown.found.map(|shown| entry(key, value, &shown)))
     }
 
-    /// Writes, and waits until that is safe.
+    /// Writes, and waits until the writes are safe.
     pub(super) async fn write(
         &self,
         writes: &[Write<'_>],
@@ -128,28 +127,27 @@ impl Service {
         }
     }
 
-    /// Sees to it that a write has the segments that it needs: to make one takes the disk some
-    /// milliseconds, and whoever else the thread serves would wait for that. Who finds none has the
-    /// turn to make some until it has written.
+    /// Makes the segments that a write needs, which takes the disk some milliseconds, away from the runtime's
+    /// threads. A write that found none keeps its turn to make some until it has written.
     async fn make_ready(&self, room: Room) -> Result<Option<Turn>, Status> {
         if self.store.is_ready_for(room) {
             return Ok(None);
         }
         let turn = Arc::clone(&self.making).lock_owned().await;
-        // Whoever had the turn before may have made more than it needed.
+        // The call that had the turn before may have made more than it needed.
         if self.store.is_ready_for(room) {
             return Ok(Some(turn));
         }
         let store = self.store.clone();
         let made = blocking(move || {
-            // Where there is none the write says so, unless it turns out to need none.
+            // A failure shows in the write, unless the write needs no segment.
             let _ = store.make_ready_for(room);
             turn
         });
         made.await.map(Some)
     }
 
-    /// What a write came to, once that is safe.
+    /// The outcome of a write, once it is safe.
     async fn settled(&self, outcome: Result<Committed, Refused>) -> Result<WriteResponse, Status> {
         match outcome {
             Ok(committed) => {
@@ -194,7 +192,7 @@ impl Service {
         }
     }
 
-    /// A part of what is known of a key's past, from a version on, once that is safe.
+    /// A part of a key's past, from a version on, once it is safe.
     async fn past(&self, key: &Bytes, from: Version) -> Result<Vec<Past>, Status> {
         let (store, key) = (self.store.clone(), key.clone());
         let past = blocking(move || store.history(&key, from, HISTORY_PART)).await?;
@@ -213,7 +211,7 @@ impl Service {
         if first.is_empty() {
             return Err(missing(&key));
         }
-        // That of the request holds all of it, whose room is given back with the first message.
+        // The request's own key holds the whole request, whose memory is given back with the first message.
         let (service, key) = (self.clone(), Bytes::copy_from_slice(&key));
         Ok(unfold(Some((Some(first), 0)), move |state| {
             let (service, key) = (service.clone(), key.clone());
@@ -227,7 +225,7 @@ impl Service {
                     },
                 };
                 let next = versions.last()?.version + 1;
-                let versions = versions.into_iter().map(told).collect();
+                let versions = versions.into_iter().map(past).collect();
                 Some((Ok(HistoryResponse { versions }), Some((None, next))))
             }
         }))
@@ -292,7 +290,9 @@ impl Service {
         InitRequest { file }: InitRequest,
     ) -> Result<impl Stream<Item = Result<InitResponse, Status>> + Send + use<>, Status> {
         let directory = self.settings.init_dir.as_deref().ok_or_else(|| {
-            Status::failed_precondition("the server was not told from where to load: --init-dir")
+            Status::failed_precondition(
+                "the server has no directory to load from: start it with --init-dir",
+            )
         })?;
         self.loads.begin(self.store.clone(), directory, file, self.ending.clone()).await
     }
@@ -302,11 +302,15 @@ impl Service {
         BackupRequest { directory }: BackupRequest,
     ) -> Result<BackupResponse, Status> {
         let parent = self.settings.backup_dir.as_deref().ok_or_else(|| {
-            Status::failed_precondition("the server was not told where to copy to: --backup-dir")
+            Status::failed_precondition(
+                "the server has no directory for copies: start it with --backup-dir",
+            )
         })?;
         check_directory_name(&directory)?;
         let Ok(turn) = Arc::clone(&self.copying).try_lock_owned() else {
-            return Err(Status::resource_exhausted("a copy is made, and one is made at a time"));
+            return Err(Status::resource_exhausted(
+                "another copy is being made, and one is made at a time: try again later",
+            ));
         };
         let (store, parent, copies_max) =
             (self.store.clone(), parent.to_owned(), self.settings.copies_max);
@@ -355,7 +359,7 @@ impl Service {
 
     async fn compacted(&self) -> Result<CompactResponse, Status> {
         let store = self.store.clone();
-        // Held to its end, whether or not the client waits for that.
+        // Held to the end of the compaction, even if the client leaves.
         let turn = Arc::clone(&self.compacting).lock_owned().await;
         let compacted = blocking(move || {
             let _turn = turn;
@@ -526,7 +530,7 @@ impl KeyValue for Service {
     }
 }
 
-/// Answers a call with a stream, if there is one.
+/// Answers a call with a stream, or with the reason why there is none.
 fn streamed<T: Answer + 'static>(
     call: Call,
     begun: Result<impl Stream<Item = Result<T, Status>> + Send + 'static, Status>,
@@ -538,10 +542,12 @@ fn streamed<T: Answer + 'static>(
 }
 
 fn too_many(what: &str, most: usize) -> Status {
-    Status::resource_exhausted(format!("{most} {what} go on, and no more are served at a time"))
+    Status::resource_exhausted(format!(
+        "{most} {what} are running, the most at a time: try again later"
+    ))
 }
 
-fn told(Past { version, deleted, appended, bytes }: Past) -> kv::Past {
+fn past(Past { version, deleted, appended, bytes }: Past) -> kv::Past {
     let kind = match (deleted, appended) {
         (true, _) => past::Kind::Delete,
         (false, true) => past::Kind::Append,
@@ -556,9 +562,9 @@ mod tests {
     use super::*;
     use crate::versioned::{Consistency, StoreOptions};
 
-    /// A key of some bytes holds all of the request that it came in.
+    /// A key that is not copied holds the whole request that it came in.
     #[tokio::test]
-    async fn a_stream_holds_nothing_of_its_request() {
+    async fn stream_holds_nothing_of_its_request() {
         let options = StoreOptions {
             consistency: Consistency::Linearizable,
             stripes: 1,

@@ -1,4 +1,4 @@
-//! What the telemetry asks of messages.
+//! The properties of messages that the telemetry records.
 
 use knee_rpc::Message;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
@@ -11,28 +11,28 @@ use knee_rpc::kv::{
 
 /// A request.
 pub(super) trait Question: Message {
-    /// The call, where its type of operation does not say.
+    /// The call's name, for operations of type `other`.
     const NAME: &'static str = "other";
 
-    /// The key that it is about, or how else it is told from others.
+    /// Its key, or what else identifies it in a trace.
     fn key(&self) -> &[u8] {
         &[]
     }
 
-    /// Keys that it asks for; a stream's are counted as they are shown.
+    /// Keys in it; those of a stream are counted in its answers.
     fn items(&self) -> u32 {
         1
     }
 }
 
-/// An answer, or a part of one.
+/// An answer, or a message of a stream.
 pub(super) trait Answer: Message {
-    /// Entries that it shows.
+    /// Entries in it.
     fn entries(&self) -> u32 {
         0
     }
 
-    /// Whether the key was there.
+    /// Whether the key existed.
     fn is_there(&self) -> bool {
         true
     }
@@ -112,7 +112,7 @@ impl Answer for InitResponse {}
 impl Answer for BackupResponse {}
 
 impl Answer for WriteResponse {
-    /// What takes a key away that was not there has no version.
+    /// A delete of a missing key has no version.
     fn is_there(&self) -> bool {
         self.version > 0
     }

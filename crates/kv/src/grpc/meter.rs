@@ -1,4 +1,4 @@
-//! What is told of calls: the windows of the process, and a trace where one is asked for.
+//! Calls as the windows of the process and the trace record them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tonic::{Code, Request, Response, Status};
 use super::message::{Answer, Question};
 use crate::trace::Traced;
 
-/// What a server records with.
+/// The recorders and the trace of a server.
 #[derive(Debug, Default)]
 pub struct Telemetry {
     recorders: Vec<Recorder<Store>>,
@@ -24,14 +24,14 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Windows of `reporter`, for a server with so many threads; `trace`, and each call is a line.
+    /// Windows of `reporter`, for a server with so many threads, and a line of `trace` for each call.
     pub fn new(reporter: &mut Reporter<Store>, threads: usize, trace: Option<Trace>) -> Telemetry {
         let recorders = recorders(reporter, threads, |_| StoreGauges::default());
         Telemetry { recorders, trace }
     }
 }
 
-/// The recorders of a server, and how they are used.
+/// Records calls.
 #[derive(Debug)]
 pub(super) struct Meter {
     started: Moment,
@@ -45,7 +45,7 @@ impl Meter {
         Meter { started: Moment::now(), shards: Arc::new(Shards::new(workers, recorders)), trace }
     }
 
-    /// A call comes.
+    /// Begins to record a call.
     pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let name = if op == Op::Other { Q::NAME } else { op.name() };
         let (_, mut extensions, question) = request.into_parts();
@@ -90,7 +90,7 @@ impl Unserved for Meter {
     }
 }
 
-/// What a call of this path would have done.
+/// The operation that a call of this path is.
 fn operation(path: &str) -> Op {
     match path.rsplit('/').next().unwrap_or_default() {
         "Read" | "ReadAt" | "GetValue" => Op::Read,
@@ -106,7 +106,7 @@ fn operation(path: &str) -> Op {
     }
 }
 
-/// Whether a key was there.
+/// Whether the key existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Unasked,
@@ -114,8 +114,7 @@ enum Found {
     Miss,
 }
 
-/// A call that goes on; it is counted when this is dropped, as one that was given up unless it was
-/// answered.
+/// A running call. Its drop records it: as cancelled, unless it was answered.
 #[derive(Debug)]
 pub(super) struct Call {
     meter: Arc<Meter>,
@@ -127,19 +126,19 @@ pub(super) struct Call {
     bytes_in: u64,
     bytes_out: u64,
     traced: Option<Traced>,
-    /// What its messages take; where nobody counts that, none.
+    /// The bytes of its messages; `None` in tests of handlers.
     share: Option<Arc<Share>>,
-    /// What its answer has of that so far.
+    /// The part of them that its answer takes so far.
     answer_bytes: usize,
 }
 
 impl Call {
-    /// Its messages take more than the request had bytes.
+    /// Takes more than the request's bytes.
     pub(super) fn take(&self, bytes: usize) -> Result<(), Status> {
         self.share.as_ref().map_or(Ok(()), |share| share.take(bytes))
     }
 
-    /// There is room for an answer of so many bytes, which may have been taken in part before.
+    /// Takes room for an answer of so many bytes, less what was taken for it before.
     pub(super) fn take_answer(&mut self, bytes: usize) -> Result<(), Status> {
         if bytes > CALL_BYTES.max(self.answer_bytes) {
             self.take(bytes - self.answer_bytes)?;
@@ -148,8 +147,7 @@ impl Call {
         Ok(())
     }
 
-    /// Copies a piece of a value for its answer, if there is room for what that has then. Returns
-    /// whether there is room for more.
+    /// Copies a piece of a value into the answer, if there is room. Returns whether to go on.
     pub(super) fn copy(&mut self, piece: &[u8], value: &mut Result<Vec<u8>, Status>) -> bool {
         if let Ok(copied) = value {
             match self.take_answer(copied.len() + piece.len()) {
@@ -160,12 +158,12 @@ impl Call {
         value.is_ok()
     }
 
-    /// What its messages take, for who works on them though nobody waits for that any more.
+    /// The bytes of its messages, for work that outlives the call.
     pub(super) fn share(&self) -> Option<Arc<Share>> {
         self.share.clone()
     }
 
-    /// It has this answer.
+    /// Ends the call with an answer.
     pub(super) fn answered<A: Answer>(
         mut self,
         outcome: Result<A, Status>,
@@ -184,8 +182,7 @@ impl Call {
         }
     }
 
-    /// It has this reply, which says itself that it came to this code, and repeats the key, that may be
-    /// large.
+    /// Ends the call with a reply that carries the code itself, and repeats the key, which may be large.
     pub(super) fn replied<R: Message>(
         mut self,
         code: Code,
@@ -202,14 +199,13 @@ impl Call {
         }
     }
 
-    /// It ends with this status.
+    /// Ends the call with a status.
     pub(super) fn failed(mut self, status: Status) -> Status {
         self.came_to(status.code(), 0, status.code() != Code::NotFound);
         status
     }
 
-    /// It ends with this code and an answer of so many bytes; `is_there`, and so was the key that it
-    /// was about.
+    /// Notes the code, the answer's bytes, and whether the key existed.
     fn came_to(&mut self, code: Code, bytes_out: usize, is_there: bool) {
         self.code = code;
         self.bytes_out += bytes_out as u64;
@@ -221,23 +217,23 @@ impl Call {
         };
     }
 
-    /// Whether it is a write whose condition did not hold.
+    /// Whether the call is a write whose condition failed.
     fn is_refused_write(&self, code: Code) -> bool {
         use Op::{Append, BulkPut, Delete, Insert, Put, Update};
         matches!(self.op, Insert | Update | Put | Append | Delete | BulkPut)
             && matches!(code, Code::AlreadyExists | Code::NotFound | Code::Aborted)
     }
 
-    /// Its answers come in a stream; it ends with that.
+    /// Records the call at the end of its stream.
     pub(super) fn streamed<S>(self, stream: S) -> Counted<S> {
         Counted { stream, call: self }
     }
 
-    /// A key that is not as it was asked to be is a miss and no error, as memcached has it; and who
-    /// leaves a watch, a history or a load has had enough.
+    /// A failed condition counts as a miss, not an error, as in memcached. A client that leaves a watch, a history
+    /// or a load is no error either.
     fn is_error(&self) -> bool {
-        let had_enough = self.code == Code::Cancelled && self.op == Op::Other;
-        self.code != Code::Ok && self.found != Found::Miss && !had_enough
+        let left_early = self.code == Code::Cancelled && self.op == Op::Other;
+        self.code != Code::Ok && self.found != Found::Miss && !left_early
     }
 }
 
@@ -256,20 +252,19 @@ impl Drop for Call {
             error: self.is_error(),
         };
         meter.shards.record(|recorder| {
-            // Who only asks how it goes is not part of the load.
+            // Calls such as `Stats` are no load.
             if self.op != Op::Other {
                 recorder.gauges.requested(received_unix_ns);
             }
             recorder.record(self.op, &sample);
         });
         if let (Some(trace), Some(traced)) = (&meter.trace, &self.traced) {
-            traced.tell(trace, received_unix_ns, &sample, &format_args!("{:?}", self.code));
+            traced.write(trace, received_unix_ns, &sample, &format_args!("{:?}", self.code));
         }
     }
 }
 
-/// A stream of answers that is counted as one call, at its end: with the entries that were taken of
-/// it, and until the last of them was.
+/// A stream that is recorded as one call, at its end, with the entries that the client took.
 #[derive(Debug)]
 pub(super) struct Counted<S> {
     stream: S,
@@ -306,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_has_room_before_it_is_copied_and_once() {
+    fn value_takes_room_once_before_it_is_copied() {
         let meter = Arc::new(Meter::new(1, Telemetry::default()));
         let budget = Budget::new(400 << 10, "--grpc-memory-mb");
         let share = Arc::new(budget.share());
@@ -316,8 +311,8 @@ mod tests {
         let mut value = Ok(Vec::new());
         assert!(call.copy(&[1; 10 << 10], &mut value), "a small answer has room");
         assert!(call.copy(&[2; 90 << 10], &mut value));
-        // The answer that it is in has as much, and some bytes more.
-        call.take_answer((100 << 10) + 50).expect("all but some bytes was taken");
+        // Its answer takes the same bytes, and some more.
+        call.take_answer((100 << 10) + 50).expect("most of it was taken before");
         assert_eq!(value.as_ref().map(Vec::len).ok(), Some(100 << 10));
         share.take((100 << 10) - 50).expect("nothing is taken twice");
         assert!(!call.copy(&[3; 110 << 10], &mut value));

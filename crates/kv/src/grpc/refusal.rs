@@ -1,4 +1,4 @@
-//! What went wrong, as a status.
+//! Errors as statuses.
 
 use std::io::ErrorKind;
 
@@ -31,7 +31,7 @@ pub(super) fn check_key(key: &[u8]) -> Result<(), Status> {
     }
 }
 
-/// Refuses ranges that cannot be.
+/// Refuses ranges that no key can be in.
 pub(super) fn check_range(start: &[u8], end: &[u8]) -> Result<(), Status> {
     for (name, bound) in [("start", start), ("end", end)] {
         if bound.len() > KEY_BYTES_MAX {
@@ -70,11 +70,11 @@ pub(super) fn unwritable(why: &Unwritable) -> Status {
         )),
         Unwritable::NoSpace(why) => Status::resource_exhausted(format!("the disk is full: {why}")),
         Unwritable::Failed(why) => {
-            Status::unavailable(format!("the log takes nothing more at present: {why}"))
+            Status::unavailable(format!("the log takes no writes at present: {why}"))
         }
         Unwritable::Broken(why) => Status::unavailable(format!(
-            "the disk failed ({why}): what was committed since may be lost, so nothing is taken or \
-             shown until the store is opened again"
+            "the disk failed ({why}): later commits may be lost; restart the server, until then it refuses \
+             reads and writes"
         )),
     }
 }
@@ -98,13 +98,13 @@ pub(super) fn unreclaimed(error: &ReclaimError) -> Status {
     }
 }
 
-/// Why there is no copy in `directory`. Where the server keeps it is not told.
+/// Why there is no copy in `directory`. The message leaves out the server's own path.
 pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     let shown = directory.escape_debug();
     match error {
         BackupError::Occupied(_) => Status::already_exists(format!("'{shown}' is there already")),
         BackupError::InUse(_) => {
-            Status::already_exists(format!("'{shown}' is made by somebody else"))
+            Status::already_exists(format!("'{shown}' is being made by another process"))
         }
         BackupError::Store(why) => unwritable(why),
         BackupError::Log(why) if why.is_full() => {
@@ -124,7 +124,7 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
             }
         }
         BackupError::Unsettled(_, error) => Status::unavailable(format!(
-            "the copy '{shown}' is there and whole, but a failure of the power may take it: {error}"
+            "the copy '{shown}' is complete, but a power failure may lose it: {error}"
         )),
         BackupError::Directory(_) => {
             Status::failed_precondition(format!("the copy '{shown}' cannot be made: {error}"))
@@ -132,7 +132,7 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     }
 }
 
-/// Why `writes` did not happen.
+/// Why `writes` failed.
 pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
     let key = |index: usize| shown(writes[index].key);
     match *error {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_full_of_copies_is_told_as_that_wherever_it_is_met() {
+    fn full_disk_of_copies_is_resource_exhausted() {
         let full = || io::Error::from(ErrorKind::StorageFull);
         let denied = || io::Error::from(ErrorKind::PermissionDenied);
         for (error, code) in [

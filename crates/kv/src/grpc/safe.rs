@@ -1,4 +1,4 @@
-//! Answers wait here until what they tell of is on the disk.
+//! Answers wait here until the commits that they show are on the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tonic::Status;
 use super::refusal::unwritable;
 use crate::versioned::{Store, Unwritable};
 
-/// One thread that syncs for all who wait, so that nobody blocks a thread of the runtime: whoever
-/// comes while the disk is busy is served by the next turn.
+/// One thread that syncs for all calls, so that none blocks a thread of the runtime. Calls that come during a
+/// sync share the next one.
 #[derive(Debug, Clone)]
 pub(super) struct Safe {
     store: Store,
-    /// Nothing tells the thread to end.
+    /// `None` ends the thread.
     waiting: Sender<Option<Waiting>>,
 }
 
@@ -45,14 +45,13 @@ impl Safe {
         Ok((safe, thread))
     }
 
-    /// Ends the thread. Who still waits is told that the server ends.
+    /// Ends the thread; calls that still wait fail.
     pub(super) fn end(&self) {
-        // It has ended if nobody listens.
+        // Sending fails if the thread has ended.
         let _ = self.waiting.send(None);
     }
 
-    /// Waits until a commit is as safe as the store was asked to make it; that is what reads see,
-    /// mostly.
+    /// Waits until a commit is as safe as the store's durability says. Most reads need not wait.
     pub(super) async fn wait(&self, sequence: u64) -> Result<(), Status> {
         if self.store.synced() >= sequence {
             return Ok(());
@@ -63,8 +62,7 @@ impl Safe {
         answered.await.map_err(|_| gone())?.map_err(|why| unwritable(&why))
     }
 
-    /// Waits for everything that was committed so far: for answers that tell of what is not there, or
-    /// of more than one commit.
+    /// Waits for all commits so far, for answers that depend on more than one.
     pub(super) async fn wait_for_all(&self) -> Result<(), Status> {
         self.wait(self.store.last()).await
     }
@@ -81,9 +79,9 @@ fn serve(store: &Store, waiters: &Receiver<Option<Waiting>>) {
         let last = turn.iter().map(|waiting| waiting.sequence).max().unwrap_or(0);
         let outcome = store.sync(last);
         for Waiting { sequence, answer } in turn {
-            // Where the disk failed, some of them may have been safe before.
+            // If the disk failed, some commits may have been safe before.
             let safe = if outcome.is_ok() { Ok(()) } else { store.sync(sequence) };
-            // Who does not wait any more is not told.
+            // Sending fails if the call was cancelled.
             let _ = answer.send(safe);
         }
     }

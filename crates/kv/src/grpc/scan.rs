@@ -1,9 +1,8 @@
 //! Keys of all stripes in one order, as fast as the reader takes them.
 //!
-//! Each stripe's keys come in order, some at a time; what is taken from a stripe waits in a buffer
-//! until it is its turn. A batch is made when the connection has room for it and not before: between
-//! batches nothing runs and no lock is held, and however slow the reader is, a scan takes
-//! [`BUFFER_BYTES`], one batch and one value.
+//! Each stripe returns its keys in order, some at a time; they wait in a buffer for their turn. A batch is made
+//! when the connection has room for it. Between batches nothing runs and no lock is held. A scan takes
+//! [`BUFFER_BYTES`], one batch and one value, however slow its reader is.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,38 +28,37 @@ use crate::calendar::now;
 use crate::engine::Second;
 use crate::versioned::{Shown, Snapshot, Store, Visited};
 
-/// What the stripes' buffers hold together, and a key for each of them.
+/// Bytes in the buffers of all stripes, and a key for each of them.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A batch is sent when it has so much, or one entry that has more.
+/// A batch is sent when it has so many bytes, or one larger entry.
 const BATCH_BYTES: usize = 64 << 10;
-/// After so much was looked at, whoever waits for the thread has a turn, and a reader that has gone
-/// is noticed.
+/// Bytes in one step on a blocking thread; between steps a reader that left is noticed.
 const STEP_BYTES: usize = 4 << 20;
-/// After so much was looked at, whoever waits for the processor has a turn: the kernel gives it to a put
-/// that has just come only some milliseconds later.
+/// Bytes after which the scan yields the processor: otherwise a put that has just come waits for some
+/// milliseconds.
 const TURN_BYTES: usize = 16 << 10;
-/// What looking at a key costs beside its bytes.
+/// The cost of a key beside its value, in bytes.
 const KEY_COST_BYTES: usize = 64;
-/// Keys that a stripe is asked for at once: while it is, nobody writes to it.
+/// Keys that are read from a stripe at once, under its lock.
 const KEYS_MIN: usize = 8;
 const KEYS_MAX: usize = 256;
 
-/// A scan that goes on.
+/// A running scan.
 #[derive(Debug)]
 pub(super) struct Scan {
     store: Store,
     tally: Arc<Tally>,
-    /// What it sees, unless it sees what is there when its turn comes.
+    /// The snapshot of an atomic scan.
     kept: Option<Kept>,
-    /// Copied: that of the request holds all of it, whose room is given back with the first batch.
+    /// Copied: the request's own key holds the whole request, whose memory is given back with the first batch.
     end: Vec<u8>,
     predicate: Option<Predicate>,
-    /// The last commit that it tells of so far.
+    /// The last commit that it has seen so far.
     seen: u64,
-    /// Entries that may still be sent.
+    /// Entries left to send.
     left: u64,
     stripes: Vec<Stripe>,
-    /// Stripes that must be asked before it is known which key is next.
+    /// Stripes to read from before the next key is known.
     unknown: Vec<usize>,
     /// The next key of each other stripe that has one.
     heads: BinaryHeap<Reverse<Head>>,
@@ -71,7 +69,7 @@ pub(super) struct Scan {
 #[derive(Debug)]
 struct Stripe {
     found: VecDeque<Found>,
-    /// Where to go on; nothing behind the last key.
+    /// Where to go on; `None` after the last key.
     from: Option<Vec<u8>>,
     keys_max: usize,
 }
@@ -80,7 +78,7 @@ struct Stripe {
 struct Found {
     key: Vec<u8>,
     shown: Shown,
-    /// Nothing if it is too large to be buffered.
+    /// `None` if it is too large for the buffer.
     value: Option<Vec<u8>>,
 }
 
@@ -110,35 +108,35 @@ impl Ord for Head {
     }
 }
 
-/// What an atomic scan sees: it keeps what was replaced since.
+/// The snapshot of an atomic scan, which keeps what was replaced since.
 #[derive(Debug)]
 struct Kept {
     snapshot: Snapshot,
-    /// Of the call: what expires during the scan does not disappear from it.
+    /// The second of the call: keys that expire later stay in the scan.
     now: Second,
-    /// Not kept any longer, however well it is read.
+    /// The end of its life, however fast its reader is.
     until: Instant,
 }
 
-/// What came of a step.
+/// The outcome of a step.
 struct Step {
-    /// None if there was too much to look at, or at the end.
+    /// Empty at the end, or if the step ended before an entry was found.
     entries: Vec<Entry>,
-    /// The last commit that the scan tells of so far.
+    /// The last commit that the scan has seen so far.
     seen: u64,
-    /// The commit that everything was seen at, if at one.
+    /// The commit of the snapshot, for an atomic scan.
     snapshot: u64,
     is_over: bool,
 }
 
-/// A scan, and who reads it.
+/// A scan with what its stream needs.
 struct Reading {
     scan: Scan,
     safe: Safe,
     is_over: bool,
 }
 
-/// What a scan needs of its server.
+/// The parts of the server that a scan needs.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) store: Store,
@@ -147,7 +145,7 @@ pub(super) struct Place {
 }
 
 impl Scan {
-    /// Begins a scan; one that is atomic sees everything as it is now, for at most `atomic`.
+    /// Begins a scan; an atomic one reads a snapshot, for at most `atomic`.
     pub(super) fn new(
         request: ScanRequest,
         atomic: Option<Duration>,
@@ -184,7 +182,7 @@ impl Scan {
         })
     }
 
-    /// Its batches, each made when it is asked for, and once it is safe.
+    /// Its batches, each made when the connection asks for it, and sent once it is safe.
     pub(super) fn batches(
         self,
         safe: Safe,
@@ -257,7 +255,7 @@ impl Scan {
         Ok(entries)
     }
 
-    /// Brings the next key of a stripe to its head, or notes that it must be asked for it.
+    /// Moves the next key of a stripe to its head, or notes that the stripe must be read first.
     fn advance(&mut self, stripe: usize) {
         let Stripe { found, from, .. } = &mut self.stripes[stripe];
         match found.pop_front() {
@@ -267,7 +265,7 @@ impl Scan {
         }
     }
 
-    /// Asks a stripe for further keys. Returns what it cost.
+    /// Reads further keys of a stripe. Returns their cost.
     fn fill(
         &mut self,
         index: usize,
@@ -286,7 +284,7 @@ impl Scan {
             Some(_) => *keys_max,
         };
         let (mut bytes, mut seen_bytes) = (0, keys_asked * KEY_COST_BYTES);
-        // Whether there was no room for a key.
+        // Whether a key found no room.
         let mut is_over = false;
         let visit = |visited: &Visited<'_>| {
             let &Visited { key, shown, .. } = visited;
@@ -322,8 +320,8 @@ impl Scan {
         Ok(seen_bytes)
     }
 
-    /// The value of a key that was found. One that was not buffered is read now: nothing if it is
-    /// gone meanwhile, which in a snapshot it is not.
+    /// The value of a key. A value that was not buffered is read now: `None` if the key has gone, which does not
+    /// happen in a snapshot.
     fn value(
         &mut self,
         found: &mut Found,
@@ -355,7 +353,7 @@ impl Scan {
 }
 
 impl Reading {
-    /// The next batch, and who reads on; nothing at the end.
+    /// The next batch, and the rest; `None` at the end.
     async fn next(mut self) -> Result<Option<(ScanResponse, Reading)>, Status> {
         while !self.is_over {
             let (reading, step) = blocking(move || {
@@ -366,7 +364,7 @@ impl Reading {
             self = reading;
             let Step { entries, seen, snapshot, is_over } = step?;
             self.is_over = is_over;
-            // That nothing more is there is told, too.
+            // The end of the scan must be safe, too.
             if !entries.is_empty() || is_over {
                 self.safe.wait(seen).await?;
             }

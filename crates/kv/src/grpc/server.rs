@@ -35,7 +35,7 @@ pub struct GrpcServer {
 }
 
 impl GrpcServer {
-    /// Serves a store on `listener`, and records that with `telemetry`.
+    /// Serves a store on `listener`, and records its calls with `telemetry`.
     ///
     /// # Errors
     /// When the system refuses a thread, or the listener.
@@ -78,9 +78,9 @@ impl GrpcServer {
         Ok(GrpcServer { running, safe, meter, syncing, address })
     }
 
-    /// Tells when nothing is served any more, asked for or not.
-    pub fn on_end(&self, tell: impl FnOnce() + Send + 'static) {
-        self.running.on_end(tell);
+    /// Calls a function at the end, expected or not.
+    pub fn on_end(&self, ended: impl FnOnce() + Send + 'static) {
+        self.running.on_end(ended);
     }
 
     /// The address that is served.
@@ -95,11 +95,11 @@ impl GrpcServer {
         self.running.shutdown()
     }
 
-    /// Waits until it has ended: then nothing of it holds the store any more, but for a compaction
-    /// that outlasts the time of grace.
+    /// Waits until it has ended, and has let go of the store, except for a compaction that outlasts the grace
+    /// period.
     ///
     /// # Errors
-    /// When it did not end as it was asked to.
+    /// When it failed, or ended without being asked to.
     pub fn join(self) -> io::Result<()> {
         let GrpcServer { running, safe, meter, syncing, .. } = self;
         let ended = running.join();

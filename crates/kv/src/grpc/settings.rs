@@ -3,33 +3,32 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What all messages may take unless somebody says otherwise, and so many of the largest ones.
+/// Defaults of the memory for messages: at least so much, and so many of the largest.
 const MESSAGES_BYTES_MIN: usize = 256 << 20;
 const MESSAGES_MIN: usize = 4;
 /// Room that a message has beside one value.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
-/// Connections that are served unless somebody says otherwise.
+/// The default limit of connections.
 pub const CONNECTIONS_MAX: usize = 1024;
-/// Copies that clients may have made unless somebody says otherwise.
+/// The default limit of copies.
 pub const COPIES_MAX: usize = 16;
 
-/// How to serve.
+/// How the gRPC front serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcSettings {
     /// Threads that serve connections, at least 1.
     pub threads: usize,
     /// The second part of the versions that honu's interface prints.
     pub pid: u64,
-    /// Largest request: of one value, or of a bulk put. A value and some room around it is what it
-    /// must have at least, see [`GrpcSettings::for_values`].
+    /// Largest request: at least a value and some room beside it, see [`GrpcSettings::for_values`].
     pub message_bytes_max: usize,
-    /// What the messages of all calls take together, from the first byte of a request to the last one
-    /// of its answer, and those of a connection no more than they leave to others; what is beyond it
-    /// is refused. Three of the largest at least: then one is taken while another one is answered.
+    /// Memory for the messages of all calls, from the first byte of a request to the last one of its answer.
+    /// Those of a connection take no more than it leaves to others; further calls are refused. Three of the
+    /// largest at least, so that one is taken while another is answered.
     pub messages_bytes_max: usize,
     /// Connections served at a time; further ones are closed at once.
     pub connections_max: usize,
-    /// A connection that says nothing from its beginning on is closed after so long.
+    /// A new connection that does not begin HTTP/2 for so long is closed.
     pub silence_max: Duration,
     /// Calls of one connection that are served at a time; further ones wait.
     pub streams_max: u32,
@@ -37,24 +36,23 @@ pub struct GrpcSettings {
     pub scans_max: usize,
     /// Watches served at a time; further ones are refused.
     pub watches_max: usize,
-    /// Where the files are that clients may have loaded; without it, none.
+    /// Directory of the files that `Init` may load; without it, none.
     pub init_dir: Option<PathBuf>,
-    /// Where clients may have copies of the store made; without it, nowhere.
+    /// Directory for the copies that `Backup` makes; without it, none.
     pub backup_dir: Option<PathBuf>,
-    /// Directories that there may be in it.
+    /// Directories in it at most.
     pub copies_max: usize,
-    /// A connection is closed after its clients left a request unfinished, or an answer unread, for so long;
-    /// other calls of the connection that go on count as movement.
+    /// A connection is closed when its client leaves a request unfinished, or an answer unread, for so long while
+    /// no other call of the connection goes on.
     pub reader_idle_max: Duration,
-    /// An atomic scan that goes on for longer is given up: what was replaced since it began is kept
-    /// for it.
+    /// An atomic scan that runs for longer is ended, as it keeps what was replaced since it began.
     pub snapshot_age_max: Duration,
-    /// Calls that go on when the server is to end have so long.
+    /// The time that running calls have at the end of the server.
     pub grace: Duration,
 }
 
 impl GrpcSettings {
-    /// What suits a store with values of at most so many bytes.
+    /// Settings for values of at most so many bytes.
     #[must_use]
     pub fn for_values(value_bytes_max: usize) -> GrpcSettings {
         let message_bytes_max = (4 << 20).max(value_bytes_max) + MESSAGE_OVERHEAD_BYTES;

@@ -1,7 +1,7 @@
 //! honu's interface: the service `rpc.Storage`.
 //!
-//! As honu does, it says in the reply what went wrong, and leaves the call's status alone: but for a
-//! message that there is no room for, that does not come, or cannot be decoded.
+//! As in honu, the reply carries the error and the call's status is OK, except for messages without room or
+//! that cannot be decoded.
 
 use knee_rpc::honu::storage_server::Storage;
 use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest};
@@ -13,10 +13,10 @@ use crate::calendar::now;
 use crate::engine::{Expiry, Version};
 use crate::versioned::{Action, Condition, Write};
 
-/// honu's server says so where it was not told to log when a write reached its replicas.
+/// honu's server answers this unless it logs when a write reached its replicas.
 const NOT_TRACKED: &str = "warning: replicas are not tracking visibility";
 
-/// The service, and the number that its versions end with.
+/// The service, and the number at the end of its versions.
 #[derive(Debug)]
 pub(super) struct Honu {
     pub(super) service: Service,

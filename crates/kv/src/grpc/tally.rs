@@ -1,9 +1,9 @@
-//! What was done so far.
+//! Counts of calls since the start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Counters that all calls share. They are read one by one: together they are of no one moment.
+/// Counters that all calls share. They are read one by one, so they may disagree a little.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) reads: AtomicU64,

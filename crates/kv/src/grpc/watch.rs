@@ -1,7 +1,7 @@
-//! `Watch`: what happens to the keys of a range, as fast as it is read, or not at all.
+//! `Watch`: changes of a range's keys, as fast as the client reads.
 //!
-//! Whoever commits leaves an event in the buffer of each watcher and never waits: a buffer that is
-//! full ends its watch. What is in a buffer is told once it is safe.
+//! A commit puts an event into the buffer of each watch and never waits: a full buffer ends its watch. Events
+//! leave the buffer once they are safe.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -19,20 +19,20 @@ use super::refusal::check_range;
 use super::safe::Safe;
 use crate::versioned::{Event, Store, What};
 
-/// What waits for a watcher at most, and an event that is larger.
+/// Bytes in a buffer at most, unless one event is larger.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Events are sent together up to so much.
+/// Bytes of events in one message.
 const BATCH_BYTES: usize = 64 << 10;
-/// What an event takes beside its key and value.
+/// Bytes of an event beside its key and value.
 const EVENT_COST_BYTES: usize = 128;
 
-/// A watch that goes on.
+/// A running watch.
 pub(super) struct Watch {
     store: Store,
     safe: Safe,
     id: u64,
     buffer: Arc<Buffer>,
-    /// The commit behind which it begins.
+    /// The commit after which it begins.
     from: u64,
     begun: bool,
     ending: watch::Receiver<bool>,
@@ -46,24 +46,24 @@ struct Buffer {
 struct Waiting {
     events: VecDeque<(u64, kv::Event)>,
     bytes: usize,
-    /// Its place among those that are served; it has none when it is read too slowly.
+    /// Its place among the watches; `None` after the buffer was full.
     place: Option<OwnedSemaphorePermit>,
 }
 
 impl Waiting {
-    /// Nothing more is told. A stream that is not read cannot end itself: what it has goes now.
+    /// Ends the watch and frees its events: a stream that is not read cannot do so itself.
     fn give_up(&mut self) {
         *self = Waiting { events: VecDeque::new(), bytes: 0, place: None };
     }
 }
 
 impl Buffer {
-    /// An event is added whole: it stays usable whatever a thread that held it did.
+    /// Events are added whole: the buffer stays usable after a panic.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an event, if there is room.
+    /// Adds an event, if there is room. Returns whether the watch goes on.
     fn push(&self, event: Event, values: bool) -> bool {
         let sequence = event.sequence;
         let event = message(event, values);
@@ -81,19 +81,19 @@ impl Buffer {
         goes_on
     }
 
-    /// Whether there is something to take, or nothing any more.
+    /// Whether there is an event, or the watch has ended.
     fn is_ready(&self) -> bool {
         let waiting = self.lock();
         waiting.place.is_none() || !waiting.events.is_empty()
     }
 
-    /// The next events behind a commit, of those up to `last`, which is over; an error when it was
-    /// read too slowly.
-    fn take(&self, from: u64, last: u64) -> Result<Option<Told>, Status> {
+    /// The next events after the commit `from`, up to the commit `last`, which is complete. Fails after the buffer
+    /// was full.
+    fn take(&self, from: u64, last: u64) -> Result<Option<Batch>, Status> {
         let mut waiting = self.lock();
         if waiting.place.is_none() {
             return Err(Status::aborted(
-                "it was read too slowly, and events were lost: read anew, and watch from there",
+                "client too slow: events were lost; read the range again, and watch from there",
             ));
         }
         let (mut events, mut seen, mut bytes) = (Vec::new(), 0, 0);
@@ -108,18 +108,18 @@ impl Buffer {
                 events.push(event);
             }
         }
-        // There may be more of the last one.
+        // The last commit may have more events.
         let is_part = waiting.events.front().is_some_and(|(next, _)| *next == seen);
         let commit = seen - u64::from(is_part);
         Ok((!events.is_empty())
-            .then_some(Told { response: WatchResponse { events, commit }, seen }))
+            .then_some(Batch { response: WatchResponse { events, commit }, seen }))
     }
 }
 
-/// What is told at once.
-struct Told {
+/// The events of one message.
+struct Batch {
     response: WatchResponse,
-    /// The last commit that it tells of, if only in part.
+    /// The last commit with an event in it, perhaps not with all of its events.
     seen: u64,
 }
 
@@ -139,12 +139,12 @@ impl Watch {
         let listener = Arc::clone(&buffer);
         let range = (Bound::Included(start.to_vec()), end);
         let id = store.watch(range, Box::new(move |event| listener.push(event, values)));
-        // Asked for when it is registered: of a commit that was being made then, only part was told.
+        // Read after the registration: of a commit before that, the buffer may have only a part.
         let from = store.last();
         Ok(Watch { store, safe, id, buffer, from, begun: false, ending })
     }
 
-    /// What it tells.
+    /// Its messages.
     pub(super) fn responses(self) -> impl Stream<Item = Result<WatchResponse, Status>> + Send {
         unfold(Some(self), |watch| async {
             let mut watch = watch?;
@@ -156,32 +156,32 @@ impl Watch {
     }
 
     async fn next(&mut self) -> Result<WatchResponse, Status> {
-        let told = if self.begun {
+        let batch = if self.begun {
             self.wait().await?
         } else {
             self.begun = true;
             let response = WatchResponse { events: Vec::new(), commit: self.from };
-            Told { response, seen: self.from }
+            Batch { response, seen: self.from }
         };
-        self.safe.wait(told.seen).await?;
-        Ok(told.response)
+        self.safe.wait(batch.seen).await?;
+        Ok(batch.response)
     }
 
     /// Waits for events.
-    async fn wait(&mut self) -> Result<Told, Status> {
+    async fn wait(&mut self) -> Result<Batch, Status> {
         loop {
             if self.buffer.is_ready() {
-                // Asked for when there is something: of a commit that is over, all is there.
+                // Read after an event came: the buffer has all events of complete commits.
                 let store = self.store.clone();
                 let last = blocking(move || store.last()).await?;
-                if let Some(told) = self.buffer.take(self.from, last)? {
-                    return Ok(told);
+                if let Some(batch) = self.buffer.take(self.from, last)? {
+                    return Ok(batch);
                 }
             }
             tokio::select! {
                 () = self.buffer.arrived.notified() => {}
                 _ = self.ending.wait_for(|ends| *ends) => {
-                    return Err(Status::unavailable("the server ends, and with it the watch"));
+                    return Err(Status::unavailable("the server ends: watch again later"));
                 }
             }
         }

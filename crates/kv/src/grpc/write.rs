@@ -1,4 +1,4 @@
-//! What messages ask to be written.
+//! The writes in messages.
 
 use knee_rpc::kv::{self, BulkPutRequest, Change, Value, change};
 use tokio::sync::OwnedMutexGuard;
@@ -9,7 +9,7 @@ use crate::calendar::now;
 use crate::engine::{Expiry, Second};
 use crate::versioned::{Action, Committed, Condition, RequestId, Room, Store, Write, WriteError};
 
-/// Of who makes segments.
+/// The turn to make segments.
 pub(super) type Turn = OwnedMutexGuard<()>;
 
 pub(super) fn put(Value { value, flags, ttl_s }: &Value, now: Second) -> Action<'_> {
@@ -24,7 +24,7 @@ pub(super) fn in_version(version: Option<u64>) -> Condition {
     version.map_or(Condition::Always, Condition::Version)
 }
 
-/// What a part of a bulk put asks for; nothing if it does not say.
+/// The write of a change; `None` if it has no action.
 fn write_of(Change { key, action, condition }: &Change, now: Second) -> Option<Write<'_>> {
     let action = match action.as_ref()? {
         change::Action::Put(value) => put(value, now),
@@ -41,25 +41,25 @@ fn write_of(Change { key, action, condition }: &Change, now: Second) -> Option<W
 }
 
 fn idle(index: usize) -> Refused {
-    let message = format!("change {index} does not say what is to happen");
+    let message = format!("change {index} has no action: set put, append or delete");
     Refused { status: Status::invalid_argument(message), sequence: 0, is_full: false }
 }
 
-/// Why nothing was written.
+/// Why a write failed.
 pub(super) struct Refused {
     pub(super) status: Status,
-    /// The commit that it tells of, if it tells of one.
+    /// The commit that the status shows, or 0.
     pub(super) sequence: u64,
-    /// Whether it was for want of room.
+    /// Whether the log was full.
     pub(super) is_full: bool,
 }
 
-/// What trying to make a bulk put came to.
+/// The outcome of an attempt at a bulk put.
 pub(super) enum Tried {
     Done(Result<Committed, Refused>),
-    /// Segments are to be made first, and there was no turn to.
+    /// It needs new segments, and had no turn to make them.
     Unready(BulkPutRequest),
-    /// There was not that room.
+    /// The log had too little room.
     Full(BulkPutRequest, Room, Refused),
 }
 
@@ -75,15 +75,14 @@ pub(super) fn written(
         is_full: error.is_full(),
         sequence: match error {
             WriteError::Condition { sequence, .. } => sequence,
-            // It says how much is there, and that the conditions hold.
+            // It shows the size of the value, and that the conditions hold.
             WriteError::TooLarge { .. } => store.last(),
             _ => 0,
         },
     })
 }
 
-/// Makes a bulk put, or gives it back where segments are to be made first and it has no turn to, or
-/// where there is no room.
+/// Makes a bulk put, or gives it back if it needs new segments without a turn, or room.
 pub(super) fn written_at_once(store: &Store, bulk: BulkPutRequest, turn: Option<Turn>) -> Tried {
     let now = now();
     let writes = bulk
@@ -102,7 +101,7 @@ pub(super) fn written_at_once(store: &Store, bulk: BulkPutRequest, turn: Option<
             drop(writes);
             return Tried::Unready(bulk);
         }
-        // Before its keys are locked, which others ask for on the runtime's own threads.
+        // Before it locks its keys, which calls on the runtime's own threads may need.
         let _ = store.make_ready_for(room);
     }
     match written(store, &writes, bulk.request, now) {

@@ -19,14 +19,14 @@ async fn backup(client: &mut Client, directory: &str) -> Result<BackupResponse, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_is_the_store_as_it_was_at_one_commit() {
+async fn copy_is_the_store_at_one_commit() {
     let directory = Directory::new("backup");
     fs::create_dir_all(&directory.0).unwrap();
     let settings = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
     let store = Store::with(options(), settings);
     let before = inserted(&store, 300, |number| format!("value {number}").into_bytes()).await;
     let mut client = store.client().await;
-    // Others go on to write, several keys at once.
+    // Writers go on, several keys at once.
     let mut writer = store.client().await;
     let (end, mut ended) = tokio::sync::oneshot::channel::<()>();
     let writing = tokio::spawn(async move {
@@ -56,12 +56,12 @@ async fn a_copy_is_the_store_as_it_was_at_one_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_no_copy_can_be_made_is_said() {
+async fn impossible_copy_is_refused() {
     let directory = Directory::new("backup-refused");
     fs::create_dir_all(directory.0.join("there")).unwrap();
     fs::write(directory.0.join("there/file"), "").unwrap();
     fs::write(directory.0.join("file"), "").unwrap();
-    // Nobody's copy, though it is named so.
+    // A directory with the name of an unfinished copy.
     fs::create_dir(directory.0.join(".foreign.partial")).unwrap();
     fs::write(directory.0.join(".foreign.partial/file"), "").unwrap();
     let settings_there = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
@@ -96,26 +96,26 @@ async fn where_no_copy_can_be_made_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_was_not_finished_is_in_nobodys_way() {
+async fn unfinished_copy_does_not_prevent_a_new_one() {
     let directory = Directory::new("backup-unfinished");
     let settings = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
-    // What a server that was killed left: a store that nobody has open.
+    // A killed server left a store that no process has open.
     let unfinished = Directory(directory.0.join(".copy.partial"));
     drop(unfinished.open(options()));
     let store = Store::with(options(), settings);
     let mut client = store.client().await;
     put(&mut client, b"key", b"value").await.unwrap();
-    // Nor is a copy whose name ends as one that is not finished.
+    // A finished copy may have a name that ends like that.
     backup(&mut client, "copy.partial").await.unwrap();
     assert_eq!(backup(&mut client, "copy").await.unwrap().commit, 1);
     assert!(!unfinished.0.exists());
-    // One that another server makes is left alone.
+    // The copy of another process stays.
     let held = Directory(directory.0.join(".other.partial"));
     let other = held.open(options());
     let status = backup(&mut client, "other").await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
-    assert_eq!(status.message(), "'other' is made by somebody else");
-    // What never was a copy as well, and that is told.
+    assert_eq!(status.message(), "'other' is being made by another process");
+    // So does a directory that never was a copy; the call is refused.
     let foreign = [".file.partial", ".directory.partial"].map(|name| directory.0.join(name));
     fs::write(&foreign[0], "").unwrap();
     fs::create_dir(&foreign[1]).unwrap();
@@ -152,7 +152,7 @@ async fn copies_have_a_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_broke_is_not_taken_for_a_full_copy() {
+async fn broken_log_is_reported_as_broken() {
     let (directory, copies) = (Directory::new("backup-broken"), Directory::new("backup-of-broken"));
     fs::create_dir_all(&copies.0).unwrap();
     let settings = GrpcSettings { backup_dir: Some(copies.0.clone()), ..settings() };

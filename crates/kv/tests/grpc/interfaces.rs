@@ -1,4 +1,4 @@
-//! What the two interfaces offer beside reads and writes of one key.
+//! The two interfaces beside reads and writes of one key.
 
 use knee_kv::grpc::GrpcSettings;
 use knee_kv::versioned::{Consistency, Store as Versioned, StoreOptions};
@@ -17,7 +17,7 @@ use crate::serving::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bulk_puts_have_conditions_and_all_must_hold() {
+async fn bulk_put_with_a_failed_condition_changes_nothing() {
     let store = Store::start();
     let mut client = store.client().await;
     let version = put(&mut client, b"a", b"1").await.unwrap();
@@ -47,7 +47,7 @@ async fn bulk_puts_have_conditions_and_all_must_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn honu_clients_find_what_honu_said() {
+async fn honu_client_finds_honus_answers() {
     let store = Store::with(options(), GrpcSettings { pid: 8, ..settings() });
     let mut honu = StorageClient::connect(store.url()).await.unwrap();
     let get = |key: &str| GetRequest { key: key.to_owned() };
@@ -80,7 +80,7 @@ async fn honu_clients_find_what_honu_said() {
 
 /// The fields' numbers and types are those of honu's `storage.proto`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn honus_messages_have_the_bytes_that_they_had() {
+async fn honus_messages_keep_their_encoding() {
     let store = Store::with(options(), GrpcSettings { pid: 8, ..settings() });
     let mut raw = Raw::connect(store.address(), 1 << 16);
     let success = || vec![1 << 3, 1];
@@ -104,7 +104,7 @@ async fn honus_messages_have_the_bytes_that_they_had() {
         assert_eq!(ask("PutValue", &sent), written.concat());
         assert_eq!(ask("GetValue", &[field(1, b"foo")]), read.concat());
     }
-    // What a client of a later version says besides is passed over.
+    // Unknown fields of a later version are ignored.
     let more = [field(1, b"none"), field(15, b"more")];
     let missing = [field(3, b"none"), field(5, b"key 'none' not found in namespace")];
     assert_eq!(ask("GetValue", &more), missing.concat());
@@ -113,11 +113,11 @@ async fn honus_messages_have_the_bytes_that_they_had() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn versions_of_a_key_are_kept_until_a_compaction() {
+async fn versions_stay_until_a_compaction() {
     let sequential = StoreOptions { consistency: Consistency::Sequential, ..options() };
     for options in [options(), sequential] {
         let versioned = Versioned::in_memory(options, 1 << 30).unwrap();
-        // Somebody may ask for everything.
+        // The widest range of versions.
         let held = versioned.snapshot();
         let store = Store::of(versioned, settings());
         let mut client = store.client().await;
@@ -169,7 +169,7 @@ async fn versions_of_a_key_are_kept_until_a_compaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_counts_what_it_did() {
+async fn stats_count_calls_and_entries() {
     let store = Store::start();
     let mut client = store.client().await;
     assert_eq!(stats(&mut client).await.first_call_unix_ns, 0);

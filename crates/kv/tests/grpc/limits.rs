@@ -1,4 +1,4 @@
-//! What all calls may take together, and whom a call holds up.
+//! Limits of all calls together, and calls that must not delay others.
 
 use std::ffi::CString;
 use std::fs;
@@ -19,14 +19,13 @@ use crate::serving::{
     settings, stats,
 };
 
-/// Nothing that is waited for here takes nearly as long.
+/// Far longer than any wait of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const PUT: &str = "/knee.kv.v1.KeyValue/Put";
 const READ: &str = "/knee.kv.v1.KeyValue/Read";
 
-/// A disk that takes no segment: whoever enters one in the manifest waits until somebody reads what is
-/// in the place of the next one.
+/// A disk that takes no segment: the next manifest is a pipe, and its writer waits for a reader.
 struct Stalled(PathBuf);
 
 impl Stalled {
@@ -42,18 +41,18 @@ impl Stalled {
         fs::File::open(&self.0).unwrap()
     }
 
-    /// From now on it takes them.
+    /// Lets the disk take segments again.
     fn end(self) {
         fs::remove_file(&self.0).unwrap();
     }
 }
 
-/// Room for four calls of 50 KiB and their buffers, where each is of another connection.
+/// Room for four calls of 50 KiB and their buffers, each of another connection.
 fn limited() -> Store {
     Store::with(options(), GrpcSettings { messages_bytes_max: 380 << 10, ..settings() })
 }
 
-/// A part of a message with a value of 60 KiB.
+/// A part of a message whose value has 60 KiB.
 fn part() -> Vec<u8> {
     [&[0x12, 0x80, 0xe0, 0x03], &[7; 50 << 10][..]].concat()
 }
@@ -65,14 +64,13 @@ async fn put_large(client: &mut Client) -> Result<u64, Status> {
     put(client, b"large", &[1; LARGE_BYTES]).await
 }
 
-/// Puts it as soon as there is room for it.
+/// Puts it again and again until there is room.
 async fn put_large_in_time(client: &mut Client) {
     let refused = async { while put_large(client).await.is_err() {} };
     tokio::time::timeout(PATIENCE, refused).await.expect("there is room for it");
 }
 
-/// Lets others take room, and puts a large value until that is refused for want of it. One of them may
-/// be refused itself.
+/// Lets other calls take room, until a put is refused for want of it. One of the others may be refused itself.
 async fn refused(client: &mut Client, mut take: impl FnMut()) {
     let refused = async {
         loop {
@@ -90,7 +88,7 @@ async fn refused(client: &mut Client, mut take: impl FnMut()) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_come_have_a_limit_together() {
+async fn unfinished_requests_share_a_limit() {
     let store = limited();
     let mut client = store.client().await;
     let mut half = [(); 10].map(|()| Raw::connect(store.address(), 1 << 16));
@@ -101,7 +99,7 @@ async fn requests_that_come_have_a_limit_together() {
         }
     })
     .await;
-    // Once they are gone, all of it is free again.
+    // After they left, all of it is free again.
     drop(half);
     for _ in 0..10 {
         put_large_in_time(&mut client).await;
@@ -109,16 +107,16 @@ async fn requests_that_come_have_a_limit_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_nobody_reads_have_a_limit_together() {
+async fn unread_answers_share_a_limit() {
     let store = limited();
     let mut client = store.client().await;
     put(&mut client, b"key", &[1; 50 << 10]).await.unwrap();
-    // Both interfaces: an answer may not leave, or only some bytes of it.
+    // Of both interfaces, with a window for nothing or for some bytes.
     let mut slow =
         [0, 1 << 10, 0, 1 << 10].map(|window_bytes| Raw::connect(store.address(), window_bytes));
     let methods = [READ, "/rpc.Storage/GetValue"];
     let request = field(1, b"key");
-    // So few that it is not their number that is too much.
+    // Few calls: their bytes exceed the limit, not their number.
     let mut calls = 0..4;
     refused(&mut client, || {
         for index in calls.by_ref().take(2) {
@@ -131,17 +129,17 @@ async fn answers_that_nobody_reads_have_a_limit_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_of_many_small_parts_counts_as_what_it_takes() {
+async fn request_of_many_small_changes_counts_decoded() {
     let store = limited();
     let mut client = store.client().await;
-    // Two bytes each, where they come from.
+    // Two bytes each, encoded.
     let request = BulkPutRequest { changes: vec![Change::default(); 4096], request: None };
     let status = client.bulk_put(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_has_no_more_than_it_leaves_to_others() {
+async fn connection_takes_no_more_than_it_leaves_to_others() {
     let store =
         Store::with(options(), GrpcSettings { messages_bytes_max: 512 << 10, ..settings() });
     let mut client = store.client().await;
@@ -152,7 +150,7 @@ async fn a_connection_has_no_more_than_it_leaves_to_others() {
         for _ in 0..8 {
             stalled.begin(method, bytes, &part);
         }
-        // What it has is not given back, and it is refused more.
+        // It keeps its share, and is refused more.
         stalled.wait_for_end();
         for _ in 0..20 {
             put(&mut client, b"other", &[1; 40 << 10]).await.unwrap();
@@ -162,7 +160,7 @@ async fn a_connection_has_no_more_than_it_leaves_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_or_an_answer_that_does_not_move_is_given_up() {
+async fn connection_with_stalled_calls_is_closed() {
     let settings = GrpcSettings {
         messages_bytes_max: 512 << 10,
         reader_idle_max: Duration::from_millis(50),
@@ -172,7 +170,7 @@ async fn a_request_or_an_answer_that_does_not_move_is_given_up() {
     let mut client = store.client().await;
     put_large_in_time(&mut client).await;
     let request = field(1, b"large");
-    // No byte of an answer leaves, or some of it do.
+    // No byte of an answer leaves, or some bytes do.
     for window_bytes in [0, 1 << 10, 1 << 16] {
         for (method, bytes, part) in
             [(PUT, 60 << 10, part()), (READ, request.len(), request.clone())]
@@ -181,7 +179,7 @@ async fn a_request_or_an_answer_that_does_not_move_is_given_up() {
             for _ in 0..3 {
                 stalled.begin(method, bytes, &part);
             }
-            // It is there all the time, and answers.
+            // The stalled client stays connected.
             for _ in 0..20 {
                 put_large_in_time(&mut client).await;
             }
@@ -189,11 +187,11 @@ async fn a_request_or_an_answer_that_does_not_move_is_given_up() {
     }
 }
 
-/// Puts large values, and reads a call's answer in parts for twice as long as a connection may stand
-/// still, before that and the same calls beside it are read to their ends: how many bytes each had. Where the
-/// machine holds up the reader so that it stands still indeed, it may do so for twice as long the next time.
+/// Reads one call's answer in parts for twice as long as a connection may stall, then that and the same calls beside
+/// it to their ends. Returns the bytes of each. If the machine held up the reader for too long, a longer stall is
+/// allowed in another try.
 async fn read_slowly(keys: &[&[u8]], method: &str, request: &[u8], calls: usize) -> Vec<usize> {
-    /// What a large answer leaves in.
+    /// A part of a large answer.
     const PART_BYTES: u32 = 16 << 10;
     const WINDOW_BYTES: u32 = 1 << 10;
     let mut idle_max = Duration::from_millis(200);
@@ -211,12 +209,12 @@ async fn read_slowly(keys: &[&[u8]], method: &str, request: &[u8], calls: usize)
         let (mut came, mut taken) = (began, WINDOW_BYTES);
         let mut moves = true;
         while began.elapsed() < 2 * idle_max {
-            // So slow is the link of some.
+            // A slow link.
             std::thread::sleep(idle_max / 4);
             reader.take(streams[0], PART_BYTES);
             taken += PART_BYTES;
             reader.wait_for_bytes(streams[0], taken as usize);
-            // One part leaves between the ends of two rounds.
+            // One part left in time.
             moves &= came.elapsed() < idle_max / 2;
             came = Instant::now();
         }
@@ -230,20 +228,20 @@ async fn read_slowly(keys: &[&[u8]], method: &str, request: &[u8], calls: usize)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_waits_for_its_turn_while_others_of_its_connection_are_read() {
+async fn answer_survives_while_another_is_read_slowly() {
     let answers = read_slowly(&[b"large"], READ, &field(1, b"large"), 2).await;
     assert!(answers.iter().all(|&bytes| bytes > LARGE_BYTES), "{answers:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_that_is_read_slowly_but_all_the_time_is_not_given_up() {
+async fn scan_that_is_read_slowly_is_not_ended() {
     let request = ScanRequest::default().encode_to_vec();
     let answers = read_slowly(&[b"a", b"b"], "/knee.kv.v1.KeyValue/Scan", &request, 1).await;
     assert!(answers[0] > 2 * LARGE_BYTES, "{answers:?}: it was given up behind the first");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
+async fn work_without_its_client_keeps_its_share() {
     let directory = Directory::new("cancelled");
     let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
     let settings = GrpcSettings { messages_bytes_max: 512 << 10, connections_max: 2, ..settings() };
@@ -257,7 +255,7 @@ async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
     leaving.begin("/knee.kv.v1.KeyValue/BulkPut", request.len(), &request);
     while stats(&mut client).await.writes == 0 {}
     drop(leaving);
-    // Another one is served once that one is gone.
+    // The server notices that the client left when it takes another one.
     let mut other = store.client().await;
     while read(&mut other, b"none").await.is_err_and(|status| status.code() != Code::NotFound) {}
     for _ in 0..100 {
@@ -265,7 +263,7 @@ async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     }
     let reader = stalled.read();
-    // There is room for it, though no value may be so large.
+    // Now there is room; the value is refused as too large.
     let refused =
         async { while put_large(&mut other).await.unwrap_err().code() != Code::InvalidArgument {} };
     tokio::time::timeout(PATIENCE, refused).await.expect("its room is free");
@@ -273,7 +271,7 @@ async fn what_goes_on_without_its_client_has_its_room_until_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_makes_a_segment_holds_up_nobody() {
+async fn write_that_makes_a_segment_delays_no_call() {
     let directory = Directory::new("segment");
     let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
     let store = Store::of(directory.open(tight), GrpcSettings { threads: 1, ..settings() });
@@ -289,24 +287,24 @@ async fn who_makes_a_segment_holds_up_nobody() {
     let served = tokio::time::timeout(PATIENCE, others).await;
     assert!(!writing.is_finished());
     let reader = stalled.read();
-    served.expect("others are served meanwhile");
-    // A pipe cannot be synced, which is no want of room.
+    served.expect("other calls are served");
+    // A pipe cannot be synced: that is no want of room.
     assert_eq!(writing.await.unwrap().unwrap_err().code(), Code::Unavailable);
     drop(reader);
     stalled.end();
-    // It is tried again now and then.
+    // The store tries again now and then.
     while put(&mut client, b"large", &[2; 3000]).await.is_err() {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_many_wait_for_a_segment_what_takes_long_goes_on() {
+async fn writes_that_wait_for_a_segment_delay_no_scan() {
     let directory = Directory::new("waiting");
     let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
     let store = Store::of(directory.open(tight), settings());
     let mut client = store.client().await;
     put(&mut client, b"there", &[1; 2000]).await.unwrap();
     let stalled = Stalled::begin(&directory.0.join("MANIFEST.new"));
-    // Twice as many as there are threads for what takes long.
+    // Twice as many as there are blocking threads.
     let writer = store.client().await;
     let mut writing = JoinSet::new();
     for number in 0..64_u8 {
@@ -321,8 +319,8 @@ async fn however_many_wait_for_a_segment_what_takes_long_goes_on() {
     };
     let served = tokio::time::timeout(PATIENCE, others).await;
     let reader = stalled.read();
-    served.expect("others are served meanwhile");
-    // A pipe cannot be synced, so that nobody has one.
+    served.expect("other calls are served");
+    // A pipe cannot be synced: no write gets a segment.
     while let Some(outcome) = writing.join_next().await {
         assert_eq!(outcome.unwrap().unwrap_err().code(), Code::Unavailable);
     }

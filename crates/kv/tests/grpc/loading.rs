@@ -1,4 +1,4 @@
-//! `Init`: edge lists of the server's.
+//! `Init`: edge lists in the server's directory.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,26 +16,26 @@ fn loading(directory: &Directory) -> Store {
     Store::with(options(), GrpcSettings { init_dir: Some(directory.0.clone()), ..settings() })
 }
 
-/// Everything that is told of a load.
+/// All messages of a load.
 async fn init(client: &mut Client, file: &str) -> Result<Vec<InitResponse>, Status> {
     let mut load = client.init(InitRequest { file: file.to_owned() }).await?.into_inner();
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     while let Some(progress) = load.message().await? {
-        told.push(progress);
+        messages.push(progress);
     }
-    Ok(told)
+    Ok(messages)
 }
 
-/// So many that the followers of each make a value.
+/// Users: few, so that each has many followers.
 const USERS: usize = 101;
 
-/// A list of so many edges, from users who take turns.
+/// A list of so many edges, of the users in turn.
 fn list(edges: usize) -> String {
     (0..edges).map(|edge| format!("{}\t{edge}\n", edge % USERS)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_is_loaded_and_how_far_is_told() {
+async fn list_is_loaded_with_progress() {
     let directory = Directory::new("init");
     let store = loading(&directory);
     let mut client = store.client().await;
@@ -43,26 +43,26 @@ async fn a_list_is_loaded_and_how_far_is_told() {
     fs::write(directory.0.join("graphs/small.txt"), list(100_000)).unwrap();
     // A link may lead to another place beneath the directory.
     symlink("graphs/small.txt", directory.0.join("link")).unwrap();
-    let told = init(&mut client, "graphs/small.txt").await.unwrap();
-    let last = told.last().unwrap();
+    let messages = init(&mut client, "graphs/small.txt").await.unwrap();
+    let last = messages.last().unwrap();
     assert_eq!((last.done, last.edges, last.lines), (true, 100_000, 100_000));
     assert_eq!((last.bytes, last.resumed_edges), (list(100_000).len() as u64, 0));
     assert!(last.seconds > 0.0 && last.edges_per_s > 0.0);
-    assert!(told.iter().rev().skip(1).all(|progress| !progress.done));
-    assert!(told.is_sorted_by_key(|progress| progress.edges));
+    assert!(messages.iter().rev().skip(1).all(|progress| !progress.done));
+    assert!(messages.is_sorted_by_key(|progress| progress.edges));
     let followers: String =
         (0..100_000).filter(|edge| edge % USERS == 3).map(|edge| format!("{edge}\n")).collect();
     assert!(read(&mut client, b"3").await.unwrap().0 == followers.as_bytes());
 
-    // All of it is there already.
+    // A second load finds all edges.
     let again = init(&mut client, "graphs/small.txt").await.unwrap();
     assert_eq!((again.last().unwrap().done, again.last().unwrap().resumed_edges), (true, 100_000));
     assert!(read(&mut client, b"3").await.unwrap().0 == followers.as_bytes());
     assert!(init(&mut client, "link").await.unwrap().last().unwrap().done, "it is another name");
 }
 
-/// Gives a load of so many edges up in its midst, and loads the rest; `None` when it was over before
-/// that. What was told last, and the followers of user 6.
+/// Cancels a load of so many edges, and loads the rest; `None` if it was over before that. Returns the last
+/// message, and the followers of user 6.
 async fn given_up(edges: usize) -> Option<(InitResponse, Vec<u8>)> {
     let directory = Directory::new("init-cancelled");
     let store = loading(&directory);
@@ -74,26 +74,29 @@ async fn given_up(edges: usize) -> Option<(InitResponse, Vec<u8>)> {
     }
     let refused = init(&mut other, "list").await.err()?;
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert_eq!(refused.message(), "a load goes on, and one is served at a time");
+    assert_eq!(
+        refused.message(),
+        "another load is running, and one runs at a time: try again later"
+    );
     drop(load);
-    let told = loop {
+    let messages = loop {
         match init(&mut other, "list").await {
-            Ok(told) => break told,
+            Ok(messages) => break messages,
             Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status}"),
         }
         tokio::task::yield_now().await;
     };
-    let last = *told.last().unwrap();
+    let last = *messages.last().unwrap();
     assert_eq!((last.done, last.edges), (true, edges as u64));
     let followers = read(&mut other, b"6").await.unwrap().0;
     (last.resumed_edges < last.edges).then_some((last, followers))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_load_that_is_given_up_stops_and_is_gone_on_with() {
+async fn cancelled_load_stops_and_resumes() {
     let mut edges = 350_000;
     let (last, followers) = loop {
-        // Where it is over too soon, a longer one is not.
+        // If the load was over too soon, a longer one is not.
         edges *= 2;
         assert!(edges < 50_000_000, "no load can be given up");
         if let Some(gone_on_with) = given_up(edges).await {
@@ -107,7 +110,7 @@ async fn a_load_that_is_given_up_stops_and_is_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_to_be_loaded_is_refused() {
+async fn unusable_file_is_refused() {
     let directory = Directory::new("init-refused");
     let store = loading(&directory);
     let mut client = store.client().await;
@@ -140,7 +143,7 @@ async fn what_is_not_to_be_loaded_is_refused() {
         assert_eq!(status.code(), code, "{file}: {status}");
         assert!(status.message().contains(message), "{status} is not: {message}");
     }
-    // Put right, it is loaded from where it was wrong on; another list of that name is not.
+    // The mended list resumes at its mistake; another list of that name is refused.
     fs::write(directory.0.join("wrong"), "1\t2\n# no edge\n3 4\n").unwrap();
     assert_eq!(init(&mut client, "wrong").await.unwrap().last().unwrap().edges, 2);
     fs::write(directory.0.join("wrong"), "1\t3\n# no edge\n3 4\n").unwrap();
@@ -158,7 +161,7 @@ async fn what_is_not_to_be_loaded_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_that_is_still_being_written_is_waited_for() {
+async fn load_waits_for_an_unfinished_line() {
     let directory = Directory::new("init-growing");
     let store = loading(&directory);
     let mut client = store.client().await;
@@ -174,7 +177,7 @@ async fn a_line_that_is_still_being_written_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_full_says_so_and_how_many_followers_are_too_many() {
+async fn load_into_a_full_store_is_refused() {
     let directory = Directory::new("init-full");
     fs::create_dir_all(&directory.0).unwrap();
     fs::write(directory.0.join("list"), list(1_000_000)).unwrap();

@@ -1,11 +1,11 @@
-//! A client of HTTP/2 that sees the bytes, and sends no more of them than it likes (RFC 9113, 7541).
+//! A client of HTTP/2 that controls each frame (RFC 9113, 7541).
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Nothing that is waited for here takes nearly as long.
+/// Far longer than any wait of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const DATA: u8 = 0;
@@ -28,7 +28,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// One whose calls' answers may have so many bytes before it asks for more.
+    /// Connects with so large a window for each answer.
     pub(crate) fn connect(address: SocketAddr, window_bytes: u32) -> Raw {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -36,7 +36,7 @@ impl Raw {
         raw.socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         let window = [&WINDOW_SIZE.to_be_bytes()[..], &window_bytes.to_be_bytes()].concat();
         raw.send(SETTINGS, 0, 0, &window);
-        // From here on the server takes more than 64 KiB at once.
+        // After that the server takes more than 64 KiB at once.
         let mut is_known = [SETTINGS, WINDOW_UPDATE].map(|kind| (kind, false));
         while is_known.iter().any(|(_, known)| !known) {
             let (kind, flags, _, _) = raw.receive();
@@ -54,12 +54,12 @@ impl Raw {
         self.socket.write_all(&[&head, payload].concat()).unwrap();
     }
 
-    /// Calls a method with a message of which only a part is sent. Returns the call's stream.
+    /// Calls a method with a part of a message. Returns the call's stream.
     pub(crate) fn begin(&mut self, method: &str, message_bytes: usize, part: &[u8]) -> u32 {
         self.call(method, message_bytes, part)
     }
 
-    /// Takes so many bytes more of a call's answer.
+    /// Opens the window for so many bytes more of a call's answer.
     pub(crate) fn take(&mut self, stream: u32, bytes: u32) {
         for stream in [0, stream] {
             self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
@@ -73,7 +73,7 @@ impl Raw {
         }
     }
 
-    /// Waits until so many calls are over; how many bytes of each one's answer came.
+    /// Waits until so many calls are over. Returns the bytes of each answer.
     pub(crate) fn answers(mut self, calls: usize) -> BTreeMap<u32, usize> {
         while self.over < calls {
             self.receive_answer();
@@ -159,7 +159,7 @@ impl Raw {
     }
 }
 
-/// A field of a message that has a length (wire type 2), as its bytes are.
+/// The bytes of a field with a length (wire type 2).
 pub(crate) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     assert!(bytes.len() < 128, "its length is one byte");
     [&[number << 3 | 2, bytes.len() as u8], bytes].concat()

@@ -1,4 +1,4 @@
-//! Readers: what scans show, and those who are slow, leave, or are too many.
+//! Scans: their contents, their limits, and readers that are slow or leave.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,14 +18,14 @@ use crate::serving::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scans_show_what_was_asked_for_in_order() {
+async fn scan_shows_its_range_in_order() {
     let store = Store::start();
     let mut client = store.client().await;
     let (mut model, mut random) = (Model::new(), Random(7));
     for _ in 0..1500 {
         let mut key = format!("{:x}", random.below(1 << 20)).into_bytes();
         key.resize(key.len() + random.below(3), 0xff);
-        // Some are larger than a batch, and than what a stripe has room for.
+        // Some are larger than a batch, and than the buffer of a stripe.
         let bytes = match random.below(100) {
             0..2 => 200_000,
             2..10 => 9_000,
@@ -67,7 +67,7 @@ async fn scans_show_what_was_asked_for_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_reader_holds_up_nobody_and_no_memory() {
+async fn slow_reader_delays_no_writer_and_holds_little_memory() {
     const KEYS: usize = 512;
     const BYTES: usize = 64 << 10;
     const WINDOW: u32 = 1 << 16;
@@ -81,14 +81,14 @@ async fn a_slow_reader_holds_up_nobody_and_no_memory() {
     let mut scan = begin_atomic(&mut reader, everything()).await;
     let first = scan.message().await.unwrap().unwrap();
     assert!(first.snapshot >= KEYS as u64);
-    // While nobody reads on, all keys are written again, so nothing is locked.
+    // All keys are written again while the reader pauses: nothing is locked.
     let mut writer = store.client().await;
     for number in 0..KEYS {
         put(&mut writer, &key(number), b"new").await.unwrap();
     }
     let Produced { entries, bytes } = produced(&mut writer).await;
-    // The window, what the connection buffers, and the batch that waits for both.
-    assert!(bytes <= 1 << 20, "{bytes} bytes of {entries} entries were made for nobody");
+    // The window, the connection's buffer, and the batch that waits for both.
+    assert!(bytes <= 1 << 20, "{bytes} bytes of {entries} entries were made before they were read");
     let mut found: Model =
         first.entries.iter().map(|e| (e.key.to_vec(), e.value.to_vec())).collect();
     found.extend(rest(scan).await.unwrap());
@@ -107,7 +107,7 @@ async fn produced(client: &mut Client) -> Produced {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_ends_with_its_client_and_scans_are_limited() {
+async fn scans_are_limited_and_end_with_their_client() {
     let store = Store::with(options(), GrpcSettings { scans_max: 2, ..settings() });
     inserted(&store, 256, |_| vec![7; 64 << 10]).await;
     let mut other = store.client().await;
@@ -122,9 +122,9 @@ async fn a_scan_ends_with_its_client_and_scans_are_limited() {
         }
         let status = other.scan(everything()).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
-        assert_eq!(status.message(), "2 scans go on, and no more are served at a time");
+        assert_eq!(status.message(), "2 scans are running, the most at a time: try again later");
         if leaves {
-            // The connection is gone, not only the calls.
+            // Also the connection goes, not only the calls.
             drop(client);
         }
         drop(scans);
@@ -141,7 +141,7 @@ async fn connections_are_limited() {
     let store = Store::with(options(), GrpcSettings { connections_max: 1, ..settings() });
     let mut first = store.client().await;
     put(&mut first, b"key", b"value").await.unwrap();
-    // The second one is told at once, again and again, until the first one has gone.
+    // The second one fails at once, until the first one has left.
     let endpoint = Endpoint::from_shared(store.url()).unwrap();
     let mut second = Client::new(endpoint.connect_lazy());
     for _ in 0..100 {
@@ -158,7 +158,7 @@ async fn connections_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_says_nothing_makes_room_for_another() {
+async fn silent_connection_makes_room_for_another() {
     let settings =
         GrpcSettings { connections_max: 1, silence_max: Duration::from_millis(20), ..settings() };
     let store = Store::with(options(), settings);
@@ -166,7 +166,7 @@ async fn a_connection_that_says_nothing_makes_room_for_another() {
         let mut silent = TcpStream::connect(store.address()).unwrap();
         silent.write_all(said).unwrap();
         let mut client = store.client().await;
-        // It may be too slow itself.
+        // It may be too slow itself: it tries again.
         while put(&mut client, b"key", b"value").await.is_err() {}
         drop(silent);
     }
@@ -180,7 +180,7 @@ async fn calls_of_a_connection_are_limited() {
     let mut other = store.client().await;
     let mut scan = begin_atomic(&mut busy, everything()).await;
     scan.message().await.unwrap().unwrap();
-    // As many calls as may be go on: this one waits for its turn, on its connection alone.
+    // The scan has the only place: this call waits, on its connection alone.
     let second = tokio::spawn(async move { read(&mut busy, &key(1)).await });
     for _ in 0..100 {
         read(&mut other, &key(1)).await.unwrap();
@@ -192,14 +192,14 @@ async fn calls_of_a_connection_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_that_nobody_reads_is_let_go() {
+async fn snapshot_of_a_stalled_reader_is_freed() {
     let impatient =
         GrpcSettings { reader_idle_max: std::time::Duration::from_millis(20), ..settings() };
     let store = Store::of(filled(128, 64 << 10), impatient);
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let scan = patiently(async || client.atomic_scan(everything()).await).await.unwrap();
-    // What it held can be forgotten: then its versions are gone.
+    // A compaction can remove the versions that the snapshot held.
     let mut writer = store.client().await;
     let last = patiently(async || put(&mut writer, &key(0), b"new").await).await.unwrap();
     let kept = ReadAtRequest { key: key(0).into(), version: last - 1 };
@@ -210,7 +210,7 @@ async fn a_snapshot_that_nobody_reads_is_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_hangs_loses_its_place() {
+async fn scan_of_a_stalled_reader_loses_its_place() {
     for atomic in [true, false] {
         let settings =
             GrpcSettings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
@@ -232,7 +232,7 @@ async fn a_reader_that_hangs_loses_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_atomic_scan_is_given_up_and_writers_wait_for_its_space() {
+async fn writers_that_need_space_end_an_atomic_scan() {
     let small = StoreOptions { segment_bytes: 2 << 20, ..options() };
     let small = Versioned::in_memory(small, 32 << 20).unwrap();
     let _keeper = Keeper::start(small.clone(), History::Seconds(0)).unwrap();
@@ -255,7 +255,7 @@ async fn an_atomic_scan_is_given_up_and_writers_wait_for_its_space() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_atomic_scan_that_goes_on_for_too_long_is_given_up() {
+async fn atomic_scan_that_is_too_old_is_aborted() {
     let store = Store::with(
         options(),
         GrpcSettings { snapshot_age_max: Duration::from_millis(1), ..settings() },
@@ -270,7 +270,7 @@ async fn an_atomic_scan_that_goes_on_for_too_long_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_value_that_is_touched_is_shown_as_the_snapshot_has_it() {
+async fn atomic_scan_shows_touched_values_of_its_snapshot() {
     let store = Versioned::in_memory(options(), 1 << 30).unwrap();
     let mut items = Items::new(store.clone());
     let served = Store::of(store, settings());
@@ -291,7 +291,7 @@ async fn a_large_value_that_is_touched_is_shown_as_the_snapshot_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_ends_lets_go_of_its_store_though_a_reader_hangs() {
+async fn server_with_a_stalled_reader_ends_and_frees_its_store() {
     let directory = Directory::new("end");
     let mut store = Store::of(directory.open(options()), settings());
     inserted(&store, 200, |_| vec![7; 64 << 10]).await;
@@ -307,7 +307,7 @@ async fn a_server_that_ends_lets_go_of_its_store_though_a_reader_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn that_nothing_is_served_any_more_is_told() {
+async fn end_of_the_server_is_reported() {
     let store = Store::start();
     let (ends, ended) = channel();
     store.serving().on_end(move || ends.send(()).unwrap());

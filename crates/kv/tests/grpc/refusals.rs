@@ -1,4 +1,4 @@
-//! Every refusal has its status, and says what was wrong.
+//! Each refusal has its status and its reason.
 
 use bytes::Bytes;
 use knee_kv::versioned::{KEY_BYTES_MAX, Store as Versioned, StoreOptions};
@@ -13,7 +13,7 @@ use crate::serving::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_a_request_is_said() {
+async fn wrong_request_is_refused_with_the_reason() {
     let store = Store::start();
     let mut client = store.client().await;
     put(&mut client, b"there", b"1").await.unwrap();
@@ -56,7 +56,7 @@ async fn what_is_wrong_with_a_request_is_said() {
     let error = bulk_put(&mut client, twice).await.err();
     failed.push((error, Code::InvalidArgument, "key 'a' is written twice"));
     let error = bulk_put(&mut client, vec![idle]).await.err();
-    failed.push((error, Code::InvalidArgument, "change 0 does not say what is to happen"));
+    failed.push((error, Code::InvalidArgument, "change 0 has no action"));
     let error = client.scan(scan("b", "a", "")).await.err();
     failed.push((error, Code::InvalidArgument, "the range is inverted: its start 'b' is behind"));
     let error = client.atomic_scan(scan("b", "a", "")).await.err();
@@ -112,7 +112,7 @@ async fn what_is_wrong_with_a_request_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_store_refuses_writes_and_is_read() {
+async fn full_store_refuses_writes_and_serves_reads() {
     let small = Versioned::in_memory(StoreOptions { segment_bytes: 2 << 20, ..options() }, 4 << 20);
     let store = Store::of(small.unwrap(), settings());
     let mut client = store.client().await;
@@ -134,7 +134,7 @@ async fn a_full_store_refuses_writes_and_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_is_named_and_never_served() {
+async fn damage_is_reported_and_not_served() {
     use std::os::unix::fs::FileExt;
     let directory = Directory::new("damage");
     let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 2000, ..options() };
@@ -165,7 +165,7 @@ async fn damage_is_named_and_never_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_broken_log_may_have_lost_is_not_told() {
+async fn broken_log_serves_no_write_that_it_may_lose() {
     let directory = Directory::new("broken");
     let store = Store::of(directory.open(options()), settings());
     let mut client = store.client().await;
@@ -174,7 +174,7 @@ async fn what_a_broken_log_may_have_lost_is_not_told() {
     let status = put(&mut client, &key(0), &[b'v'; 300]).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().starts_with("the disk failed (No space left"), "{status}");
-    // The write that was not acknowledged is not shown; of what never was nothing was lost.
+    // Unacknowledged writes are not shown.
     let unknown = read(&mut client, &key(0)).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable);
     assert_eq!(read(&mut client, b"missing").await.unwrap_err().code(), Code::NotFound);

@@ -15,7 +15,7 @@ async fn append(client: &mut Client, tail: &'static str, request: RequestId) -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_sent_again_is_done_once_also_by_a_server_that_was_started_anew() {
+async fn repeated_request_is_done_once_also_after_a_restart() {
     let directory = Directory::new("repeating");
     let mut store = Store::of(directory.open(options()), settings());
     let mut client = store.client().await;

@@ -1,5 +1,5 @@
-//! The six tests of seed 003, with its names. Where it slowed its store down to see what happens in
-//! between, here many clients are at it at once.
+//! The six tests of seed 003, with its names. It slowed its store down to see intermediate states; here many clients
+//! run at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,7 +54,7 @@ async fn multi_read_write() {
     let directory = Directory::new("multi-read-write");
     let store = Store::of(directory.open(options()), settings());
     inserted(&store, 40, |_| b"0".to_vec()).await;
-    // What was acknowledged for each key, at least: the values count up.
+    // The acknowledged value of each key, at least: values count up.
     let acknowledged: Arc<Vec<AtomicU64>> = Arc::new((0..40).map(|_| AtomicU64::new(0)).collect());
     let mut clients = JoinSet::new();
     for seed in 1..=8 {
@@ -79,7 +79,7 @@ async fn multi_read_write() {
         });
     }
     joined(clients).await;
-    // It is all there in the next life of the directory.
+    // A new process finds all of it.
     drop(store);
     let store = Store::of(directory.open(options()), settings());
     let found = rest(begin(&mut store.client().await, everything()).await).await.unwrap();
@@ -134,7 +134,7 @@ async fn scan() {
     let mut scanner = store.client_with(small).await;
     let mut writer = store.client().await;
     for deletes in [false, true] {
-        // Both have begun, and are held up by a reader that does not go on.
+        // Both have begun, and wait for their readers.
         let mut plain = begin(&mut scanner, old()).await;
         let first = plain.message().await.unwrap().unwrap().entries.len();
         let mut other = store.client_with(small).await;
@@ -160,7 +160,7 @@ async fn scan() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bulk_put_is_seen_as_a_whole_or_not_at_all() {
+async fn bulk_put_is_seen_whole_or_not_at_all() {
     const KEYS: usize = 3000;
     let store = Store::start();
     let of = |round: usize| round.to_string().into_bytes();
@@ -175,7 +175,7 @@ async fn bulk_put_is_seen_as_a_whole_or_not_at_all() {
             let (mut random, mut last) = (Random(seed), 0);
             while !over.load(Ordering::SeqCst) {
                 if seed == 1 {
-                    // All that one moment has.
+                    // The state at one moment.
                     let found = rest(begin_atomic(&mut client, everything()).await).await.unwrap();
                     let values: std::collections::BTreeSet<_> = found.values().collect();
                     assert_eq!((found.len(), values.len()), (KEYS, 1));

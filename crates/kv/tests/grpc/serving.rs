@@ -41,7 +41,7 @@ pub(crate) fn settings() -> GrpcSettings {
     GrpcSettings {
         threads: 2,
         grace: Duration::from_millis(200),
-        // However busy the machine is.
+        // Longer than a busy machine takes.
         reader_idle_max: Duration::from_secs(600),
         ..GrpcSettings::for_values(VALUE_BYTES_MAX)
     }
@@ -105,7 +105,7 @@ impl Drop for Store {
     }
 }
 
-/// A store in memory with so many keys, which nobody had to wait for.
+/// A store in memory with so many keys, written without a server.
 pub(crate) fn filled(keys: usize, value_bytes: usize) -> Versioned {
     let store = Versioned::in_memory(options(), 1 << 30).unwrap();
     let value = vec![7; value_bytes];
@@ -150,7 +150,7 @@ impl Directory {
         Versioned::open(options, &directory, 1 << 30).unwrap().0
     }
 
-    /// From now on the files that are open there take nothing, as if they were on a full disk.
+    /// Makes the open files there refuse writes, as on a full disk.
     pub(crate) fn fill_up(&self) {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let mut filled = 0;
@@ -161,7 +161,7 @@ impl Directory {
             };
             if fs::read_link(&entry).is_ok_and(|file| is_of_log(&file)) {
                 let fd = entry.file_name().unwrap().to_str().unwrap().parse().unwrap();
-                // SAFETY: the store goes on with its descriptor, which is another file's now.
+                // SAFETY: the store keeps its descriptor, which refers to another file now.
                 assert!(unsafe { libc::dup2(full.as_raw_fd(), fd) } >= 0);
                 filled += 1;
             }
@@ -217,7 +217,7 @@ pub(crate) async fn begin_atomic(
     client.atomic_scan(request).await.unwrap().into_inner()
 }
 
-/// What is left of a scan, which comes in order.
+/// The rest of a scan, which must be in order.
 pub(crate) async fn rest(mut scan: Streaming<ScanResponse>) -> Result<Model, Status> {
     let mut found = Model::new();
     let mut last: Option<Vec<u8>> = None;

@@ -1,4 +1,4 @@
-//! What both fronts of a store report, together.
+//! The common report of both fronts.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ use crate::serving::{
     options, put, read, rest, settings, stats, update,
 };
 
-/// Memory that outlives what writes to it.
+/// A writer to shared memory.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -46,8 +46,8 @@ impl Sink {
     }
 }
 
-/// A store behind both fronts that tells of what it does.
-struct Told {
+/// A store behind both fronts, with its report and its trace.
+struct Reported {
     serving: MemcachedServer,
     grpc: grpc::GrpcServer,
     trace: Trace,
@@ -55,8 +55,8 @@ struct Told {
     traced: Sink,
 }
 
-impl Told {
-    fn start() -> Told {
+impl Reported {
+    fn start() -> Reported {
         let store = Versioned::in_memory(options(), 1 << 30).unwrap();
         let (lines, traced) = (Sink::default(), Sink::default());
         let mut reporter = Reporter::to_sink("test", Stats::Json, Box::new(lines.clone()));
@@ -78,7 +78,7 @@ impl Told {
             Some(trace.clone()),
             |_| Ok(()),
         );
-        Told { serving: serving.unwrap(), grpc, trace, lines, traced }
+        Reported { serving: serving.unwrap(), grpc, trace, lines, traced }
     }
 
     fn url(&self) -> String {
@@ -89,9 +89,9 @@ impl Told {
         self.serving.address()
     }
 
-    /// Ends it: the lines that it printed, and those of the trace.
+    /// Ends it. Returns the lines of the report and of the trace.
     async fn end(self) -> (Vec<Value>, Vec<String>) {
-        let Told { serving, grpc, trace, lines, traced } = self;
+        let Reported { serving, grpc, trace, lines, traced } = self;
         let ended = tokio::task::spawn_blocking(move || {
             serving.shutdown().begin();
             serving.join_with(|| {
@@ -112,7 +112,7 @@ fn unix_s() -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_fronts_count_in_the_same_lines() {
-    let store = Told::start();
+    let store = Reported::start();
     let mut client = Client::connect(store.url()).await.unwrap();
     stats(&mut client).await;
     let loaded = unix_s();
@@ -156,7 +156,7 @@ async fn both_fronts_count_in_the_same_lines() {
             .map(|field| line["ops"][op][field].as_u64().unwrap_or(0))
     };
     for (op, expected) in [
-        // One each was not as its condition had it: that is no error.
+        // One condition each failed, which is no error.
         ("insert", [2, 0, 2, 0, 1]),
         ("update", [1, 0, 1, 0, 1]),
         ("put", [2, 0, 2, 0, 0]),
@@ -180,7 +180,7 @@ async fn both_fronts_count_in_the_same_lines() {
     assert_eq!(summary["ops"]["bulk_put"]["bytes_in"], 2 * (2 + 2 + 1 + 2 + 2 + 1));
     assert!(summary["ops"]["scan"]["bytes_out"].as_u64().unwrap() > 5 + 1 + 1);
     let at = |field: &str| summary[field].as_f64().unwrap();
-    // Not by who asks for figures.
+    // `Stats` is no load.
     assert!(loaded - 0.001 <= at("first_request_unix_s"), "{loaded}: {summary}");
     assert!(at("first_request_unix_s") < at("last_request_unix_s"));
     assert!(at("last_request_unix_s") <= after + 0.001, "{after}: {summary}");
@@ -215,7 +215,7 @@ async fn both_fronts_count_in_the_same_lines() {
     }
 }
 
-/// Sends whatever it is asked to as a read, which it is not.
+/// Sends every call to the path of a read.
 #[derive(Clone)]
 struct AsRead(Channel);
 
@@ -238,15 +238,15 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_not_taken_is_an_error() {
-    let store = Told::start();
+async fn refused_request_is_counted_as_an_error() {
+    let store = Reported::start();
     let mut client = Client::connect(store.url()).await.unwrap();
     let status = put(&mut client, b"key", &vec![1; 5 << 20]).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
-    // Each two bytes, and decoded to more than there is room for.
+    // Two bytes each, and decoded more than there is room for.
     let status = bulk_put(&mut client, vec![Change::default(); 2 << 20]).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    // A number where a key is to be.
+    // A number in the place of a key.
     let channel = Endpoint::from_shared(store.url()).unwrap().connect().await.unwrap();
     let mut other = QueueClient::new(AsRead(channel));
     let status = other.delete_queue(DeleteQueueRequest { queue: 7 }).await.unwrap_err();
@@ -276,8 +276,8 @@ async fn a_request_that_is_not_taken_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_that_is_given_up_is_an_error_and_a_watch_is_not() {
-    let store = Told::start();
+async fn cancelled_scan_is_an_error_and_cancelled_watch_is_not() {
+    let store = Reported::start();
     let mut client = Client::connect(store.url()).await.unwrap();
     for number in 0..100 {
         put(&mut client, format!("{number:03}").as_bytes(), &[b'v'; 64 << 10]).await.unwrap();
@@ -287,7 +287,7 @@ async fn a_scan_that_is_given_up_is_an_error_and_a_watch_is_not() {
     let mut watch = client.watch(WatchRequest::default()).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
     drop((scan, watch, client));
-    // Before the server ends, which would end them, too.
+    // Before the end of the server, which would end them, too.
     while store.traced.text().matches(" status=Cancelled ").count() < 2 {
         tokio::task::yield_now().await;
     }
@@ -297,6 +297,6 @@ async fn a_scan_that_is_given_up_is_an_error_and_a_watch_is_not() {
     assert_eq!((watch["count"].as_u64(), watch["errors"].as_u64()), (Some(1), Some(0)));
     let scan = &lines.last().unwrap()["ops"]["scan"];
     assert_eq!((scan["count"].as_u64(), scan["errors"].as_u64()), (Some(1), Some(1)));
-    // What was on its way counts, too.
+    // Entries that were not read yet count, too.
     assert!((shown as u64..100).contains(&scan["items"].as_u64().unwrap()), "{scan}");
 }

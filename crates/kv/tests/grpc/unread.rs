@@ -1,4 +1,4 @@
-//! Answers that nobody reads: what they take, and for how long.
+//! Unread answers: their memory, and its end.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use tonic::Code;
 use crate::raw::{Raw, field};
 use crate::serving::{Client, Store, everything, options, patiently, put, settings};
 
-/// Nothing that is waited for here takes nearly as long.
+/// Far longer than any wait of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const READ: &str = "/knee.kv.v1.KeyValue/Read";
 
-/// A store with a value of so many bytes, that was put where there was time and room for it.
+/// A store with a value of so many bytes, which a server with other settings stored.
 async fn with_value(bytes: usize, settings: GrpcSettings) -> Store {
     let data = Versioned::in_memory(options(), 1 << 30).unwrap();
     let roomy = Store::of(data.clone(), crate::serving::settings());
@@ -36,10 +36,10 @@ async fn scan_in_time(client: &mut Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn small_answers_have_their_room_until_they_are_read() {
+async fn small_answers_count_until_they_are_read() {
     let tight = GrpcSettings { messages_bytes_max: 380 << 10, ..settings() };
     let store = with_value(15 << 10, tight).await;
-    // All that is left to do of them is to be read.
+    // The answers are made, and wait for their reader.
     let mut readers = [(); 3].map(|()| Raw::connect(store.address(), 1));
     let request = field(1, b"key");
     for reader in &mut readers {
@@ -62,7 +62,7 @@ async fn small_answers_have_their_room_until_they_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_of_which_nothing_can_be_read_loses_its_place() {
+async fn scan_without_a_window_loses_its_place() {
     let hasty =
         GrpcSettings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
     let store = with_value(9, hasty).await;
@@ -72,7 +72,7 @@ async fn a_scan_of_which_nothing_can_be_read_loses_its_place() {
     let begun = async {
         let mut scans = 0;
         while scans == 0 {
-            // The machine may have held up the one before until its connection was closed.
+            // The machine may have held up the one before until its connection was closed: it tries again.
             let mut reader = Raw::connect(store.address(), 0);
             reader.begin("/knee.kv.v1.KeyValue/Scan", request.len(), &request);
             let stats = patiently(async || client.stats(StatsRequest {}).await).await;

@@ -1,4 +1,4 @@
-//! `Watch`: what happens to keys.
+//! `Watch`: changes of keys.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn all_values() -> WatchRequest {
     WatchRequest { values: true, ..WatchRequest::default() }
 }
 
-/// A watch, and the commit behind which it begins.
+/// A watch, and the commit after which it begins.
 async fn watch(client: &mut Client, request: WatchRequest) -> (Streaming<WatchResponse>, u64) {
     let mut watch = client.watch(request).await.unwrap().into_inner();
     let first = watch.message().await.unwrap().unwrap();
@@ -36,7 +36,7 @@ async fn events(watch: &mut Streaming<WatchResponse>, count: usize) -> Result<Ve
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happens_to_the_keys_of_a_range_is_told() {
+async fn watch_shows_the_changes_of_its_range() {
     let store = Store::start();
     let mut client = store.client().await;
     put(&mut client, b"b", b"before").await.unwrap();
@@ -60,7 +60,7 @@ async fn what_happens_to_the_keys_of_a_range_is_told() {
         ("b", Kind::Delete, 7, ""),
         ("c", Kind::Put, 8, ""),
     ];
-    let told = |key: &'static str, kind: Kind, version, value: &'static str, values| Event {
+    let event = |key: &'static str, kind: Kind, version, value: &'static str, values| Event {
         key: key.into(),
         kind: kind.into(),
         version,
@@ -69,12 +69,15 @@ async fn what_happens_to_the_keys_of_a_range_is_told() {
     };
     for (watch, values) in [(&mut shown, true), (&mut bare, false)] {
         let events = events(watch, expected.len()).await.unwrap();
-        assert_eq!(events, expected.map(|(k, kind, version, v)| told(k, kind, version, v, values)));
+        assert_eq!(
+            events,
+            expected.map(|(k, kind, version, v)| event(k, kind, version, v, values))
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_missing_behind_where_it_begins_nor_out_of_order() {
+async fn watch_under_load_is_complete_and_in_order() {
     const WRITERS: usize = 4;
     const WRITES: usize = 300;
     for (name, consistency) in
@@ -94,27 +97,27 @@ async fn nothing_is_missing_behind_where_it_begins_nor_out_of_order() {
                 }
             });
         }
-        // In the midst of it.
+        // While the writers write.
         let mut client = store.client().await;
         put(&mut client, b"x", b"").await.unwrap();
         let (mut watch, from) = watch(&mut client, all_values()).await;
         joined(writers).await;
         let last = put(&mut client, b"last", b"").await.unwrap();
-        let mut told = Vec::new();
-        while told.last().is_none_or(|event: &Event| event.key != "last") {
+        let mut events = Vec::new();
+        while events.last().is_none_or(|event: &Event| event.key != "last") {
             let response = watch.message().await.unwrap().unwrap();
             assert!(response.commit > from);
-            told.extend(response.events);
+            events.extend(response.events);
         }
-        // A commit has one key here, and all keys have versions of their own or of the store.
+        // Each commit has one key here.
         if consistency == Consistency::Linearizable {
-            let versions: Vec<u64> = told.iter().map(|event| event.version).collect();
+            let versions: Vec<u64> = events.iter().map(|event| event.version).collect();
             assert_eq!(versions, (from + 1..=last).collect::<Vec<_>>());
         } else {
             let commits = (WRITERS * WRITES + 2) as u64;
-            assert_eq!(told.len() as u64, commits - from);
+            assert_eq!(events.len() as u64, commits - from);
             for number in 0..5 {
-                let of_key = told.iter().filter(|event| event.key == key(number));
+                let of_key = events.iter().filter(|event| event.key == key(number));
                 let versions: Vec<u64> = of_key.map(|event| event.version).collect();
                 assert!(versions.windows(2).all(|two| two[1] == two[0] + 1), "{versions:?}");
             }
@@ -123,7 +126,7 @@ async fn nothing_is_missing_behind_where_it_begins_nor_out_of_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_watcher_holds_up_nobody_and_is_told() {
+async fn slow_watch_is_aborted_and_delays_no_writer() {
     const WINDOW: u32 = 1 << 16;
     let store = Store::start();
     let mut slow = store
@@ -133,7 +136,7 @@ async fn a_slow_watcher_holds_up_nobody_and_is_told() {
         .await;
     let (mut watching, from) = watch(&mut slow, all_values()).await;
     let mut client = store.client().await;
-    // More than there is room for, on either side.
+    // More than the buffers of both sides hold.
     for number in 0..200 {
         put(&mut client, &key(number), &[b'v'; 64 << 10]).await.unwrap();
     }
@@ -142,7 +145,7 @@ async fn a_slow_watcher_holds_up_nobody_and_is_told() {
         match watching.message().await {
             Ok(response) => {
                 for event in response.expect("it goes on").events {
-                    assert_eq!(event.version, next, "what is told has no gap");
+                    assert_eq!(event.version, next, "there is no gap");
                     next += 1;
                 }
             }
@@ -150,38 +153,38 @@ async fn a_slow_watcher_holds_up_nobody_and_is_told() {
         }
     };
     assert_eq!(status.code(), Code::Aborted);
-    assert!(status.message().starts_with("it was read too slowly"), "{status}");
+    assert!(status.message().starts_with("client too slow: "), "{status}");
     assert!((2..201).contains(&next), "{next}");
-    // It begins anew.
+    // A new watch begins now.
     let (mut watching, _) = watch(&mut slow, all_values()).await;
     put(&mut client, b"k", b"v").await.unwrap();
     assert_eq!(events(&mut watching, 1).await.unwrap()[0].key, "k");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_of_a_commit_was_told_when_it_is_said_to_be() {
+async fn commit_is_named_after_all_of_its_events() {
     const KEYS: u8 = 8;
     let store = Store::start();
     let mut client = store.client().await;
     let (mut watch, _) = watch(&mut client, all_values()).await;
-    // More than is told at once.
+    // More events than one message has.
     let changes = (0..KEYS).map(|number| changed(&[number], &[number; 40 << 10])).collect();
     let version = bulk_put(&mut client, changes).await.unwrap();
-    let (mut told, mut commit, mut answers) = (0, 0, 0);
+    let (mut events, mut commit, mut answers) = (0, 0, 0);
     while commit < version {
         let response = watch.message().await.unwrap().unwrap();
-        told += response.events.len();
+        events += response.events.len();
         commit = response.commit;
         answers += 1;
     }
-    assert_eq!((told, commit), (usize::from(KEYS), version));
+    assert_eq!((events, commit), (usize::from(KEYS), version));
     assert!(answers > 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watcher_that_hangs_loses_its_place() {
+async fn watch_of_a_stalled_client_loses_its_place() {
     const WINDOW: u32 = 1 << 16;
-    // More than there is room for; more than goes on its way, for a moment.
+    // The first fills the buffer; the second fills the window, and stalls.
     for (puts, reader_idle_max) in
         [(200, settings().reader_idle_max), (10, Duration::from_millis(20))]
     {
@@ -208,7 +211,7 @@ async fn a_watcher_that_hangs_loses_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_are_limited_and_end_with_their_client_and_the_server() {
+async fn watches_are_limited_and_end_with_client_and_server() {
     let mut store = Store::with(options(), GrpcSettings { watches_max: 1, ..settings() });
     let (mut client, mut other) = (store.client().await, store.client().await);
     let inverted = WatchRequest { start: "b".into(), end: "a".into(), values: false };
@@ -216,7 +219,7 @@ async fn watches_are_limited_and_end_with_their_client_and_the_server() {
     let (held, _) = watch(&mut client, all_values()).await;
     let status = other.watch(all_values()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert_eq!(status.message(), "1 watches go on, and no more are served at a time");
+    assert_eq!(status.message(), "1 watches are running, the most at a time: try again later");
     drop(held);
     let mut watching = loop {
         match other.watch(all_values()).await {
@@ -229,5 +232,5 @@ async fn watches_are_limited_and_end_with_their_client_and_the_server() {
     tokio::task::spawn_blocking(move || store.shut_down()).await.unwrap();
     let status = watching.message().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert_eq!(status.message(), "the server ends, and with it the watch");
+    assert_eq!(status.message(), "the server ends: watch again later");
 }
