@@ -1,4 +1,4 @@
-//! A store whose process may open no more files.
+//! A store at the limit of open files.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,7 +10,7 @@ use knee_kv::versioned::{
     Write, WriteError,
 };
 
-/// Nothing that is waited for here takes nearly as long.
+/// Far longer than any wait of this test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -26,9 +26,9 @@ fn open(path: &Path) -> Store {
     Store::open(OPTIONS, &directory, 1 << 20).expect("it opens").0
 }
 
-/// Opens files until no more may be.
+/// Opens files up to the limit.
 fn all_files() -> Vec<File> {
-    // SAFETY: calls with a struct of their own.
+    // SAFETY: each call has a struct of its own.
     unsafe {
         let mut limit = std::mem::zeroed::<libc::rlimit>();
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
@@ -38,9 +38,9 @@ fn all_files() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// It is the only test of its process, whose files it takes.
+/// Runs alone in its process, as it takes all descriptors.
 #[test]
-fn a_store_that_may_open_no_more_files_goes_on_when_it_may() {
+fn store_without_descriptors_resumes_when_some_are_free() {
     let path = std::env::temp_dir().join(format!("knee-kv-descriptors-{}", std::process::id()));
     let copy = path.with_extension("copy");
     let _ = fs::remove_dir_all(&path);
@@ -61,17 +61,17 @@ fn a_store_that_may_open_no_more_files_goes_on_when_it_may() {
         files.truncate(files.len() - spare);
         let refused = (0..100).find_map(|_| write().err());
         drop(files);
-        // With some it is enough for all.
+        // Some free descriptors suffice.
         let is_told = matches!(refused, Some(WriteError::Log(Unwritable::Failed(_))));
         assert!(is_told || refused.is_none() && spare > 1, "{refused:?} with {spare} files");
-        // What is there if it ends now.
+        // The contents after a crash now.
         let _ = fs::remove_dir_all(&copy);
         fs::create_dir(&copy).expect("a directory");
         for entry in fs::read_dir(&path).expect("the directory is there") {
             let entry = entry.expect("an entry");
             fs::copy(entry.path(), copy.join(entry.file_name())).expect("a copy");
         }
-        // The system is asked again now and then.
+        // The store tries again now and then.
         let began = Instant::now();
         let made = loop {
             match write() {
@@ -81,7 +81,7 @@ fn a_store_that_may_open_no_more_files_goes_on_when_it_may() {
         };
         assert_eq!(open(&copy).keys() as u32 + 1, made);
     }
-    // More segments than it may open files.
+    // More segments than the limit of open files.
     while fs::read_dir(&path).expect("the directory is there").count() < 120 {
         write().expect("it is taken");
     }

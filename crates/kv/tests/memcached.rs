@@ -1,4 +1,4 @@
-//! The store against memcached: the same requests to both, the answers byte for byte.
+//! The store against memcached: the same requests, and equal answers, byte for byte.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
@@ -7,8 +7,8 @@ use harness::{Client, Memcached, Store, settings};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A request, but for cas tokens: those differ between the servers, so that a token is the one that
-/// a server has told last for the key, or one it never told.
+/// A request. Its cas token is the last one that a server sent for a key, or one that it never sent, as tokens
+/// differ between servers.
 #[derive(Debug, Clone)]
 enum Part {
     Text(String),
@@ -21,13 +21,13 @@ fn text(text: impl Into<String>) -> Request {
     vec![Part::Text(text.into())]
 }
 
-/// Few, so that requests meet.
+/// Few keys, so that requests meet.
 fn key() -> impl Strategy<Value = String> {
     (0..6_u8).prop_map(|number| format!("key{number:03}"))
 }
 
 fn exptime() -> impl Strategy<Value = &'static str> {
-    // The times are so long or so short that no second's passing shows.
+    // Times are so long or so short that the end of a second does not show.
     prop_oneof![
         6 => Just("0"), 2 => Just("1000"), 1 => Just("-1"), 1 => Just("2592000"),
         1 => Just("2592001"), 1 => Just("2000000000"),
@@ -43,8 +43,8 @@ fn value() -> impl Strategy<Value = String> {
         1 => Just("  7".to_owned()),
         1 => Just("1x".to_owned()),
         1 => Just(String::new()),
-        // Not of blanks alone: memcached looks for a number behind their end, in whatever is there. Nor with
-        // a minus sign, which it looks for behind the end of each number above 2^63 (see its arguments, too).
+        // Neither blanks alone nor a minus sign: memcached reads behind the value's end for both (see its
+        // arguments, too).
         2 => "[a-z][a-z ]{0,89}",
     ]
 }
@@ -63,10 +63,10 @@ fn classic() -> impl Strategy<Value = Request> {
             text(format!("{verb} {key} {flags} {exptime} {}{noreply}\r\n{value}\r\n", value.len()))
         },
     );
-    let cas = (key(), key(), exptime(), value()).prop_map(|(key, told, exptime, value)| {
+    let cas = (key(), key(), exptime(), value()).prop_map(|(key, sent_for, exptime, value)| {
         vec![
             Part::Text(format!("cas {key} 3 {exptime} {} ", value.len())),
-            Part::Token { key: told },
+            Part::Token { key: sent_for },
             Part::Text(format!("\r\n{value}\r\n")),
         ]
     });
@@ -89,8 +89,7 @@ fn classic() -> impl Strategy<Value = Request> {
         (key(), noreply()).prop_map(|(key, noreply)| text(format!("delete {key}{noreply}\r\n")));
     let touch = (key(), exptime(), noreply())
         .prop_map(|(key, exptime, noreply)| text(format!("touch {key} {exptime}{noreply}\r\n")));
-    // No `flush_all` with a delay: until that is over, memcached shows again what an earlier one
-    // without delay had removed.
+    // No `flush_all` with a delay: during the delay, memcached shows items again that an earlier one removed.
     let others = prop::sample::select(vec![
         "flush_all\r\n",
         "flush_all 0\r\n",
@@ -122,7 +121,7 @@ fn meta() -> impl Strategy<Value = Request> {
     let key = || {
         prop_oneof![
             4 => key().prop_map(|key| (key, "")),
-            // What it decodes to is no other key.
+            // It decodes to no other key.
             1 => (0..3_u8).prop_map(|number| (format!("Zm9v{number}mFy"), " b")),
         ]
     };
@@ -137,7 +136,7 @@ fn meta() -> impl Strategy<Value = Request> {
         key(),
         flags(&[
             "v", "s", "t", "f", "k", "h", "q", "u", "c", "Oabc", "T1000", "T0", "N1000", "R30",
-            // No time to live that is set: which side of a second it is asked on would tell.
+            // No time to live is set: the answer would depend on the second.
             "R1500",
         ]),
     )
@@ -164,7 +163,7 @@ fn meta() -> impl Strategy<Value = Request> {
     let arith = (
         key(),
         flags(&[
-            // No T: where the number gets longer, memcached forgets it.
+            // No T: memcached forgets it when the number gets longer.
             "v", "t", "k", "q", "c", "Op", "N1000", "J50", "D7", "MI", "MD", "M+", "M-",
         ]),
         prop::bool::weighted(0.15),
@@ -189,7 +188,7 @@ fn meta() -> impl Strategy<Value = Request> {
     prop_oneof![6 => get, 5 => set, 2 => delete, 3 => arith, 1 => debug, 1 => others]
 }
 
-/// One server, and the tokens it has told.
+/// One server, and the tokens that it sent.
 struct Side {
     client: Client,
     tokens: std::collections::HashMap<String, String>,
@@ -205,7 +204,7 @@ impl Side {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => text.as_str(),
-                // Larger than any that was told: no item has it.
+                // Larger than any token that was sent.
                 Part::Token { key } => {
                     self.tokens.get(key).map_or("9000000000000000000", String::as_str)
                 }
@@ -214,10 +213,10 @@ impl Side {
         text.into_bytes()
     }
 
-    /// The answers, with what may differ taken out.
+    /// The answers, without what may differ.
     fn ask(&mut self, request: &Request) -> String {
         let bytes = self.bytes(request);
-        // A byte a character: decoded keys are no UTF-8.
+        // One character for each byte: decoded keys are no UTF-8.
         let answer: String = self.client.ask(bytes).into_iter().map(char::from).collect();
         answer.split_inclusive("\r\n").map(mask).collect()
     }
@@ -226,8 +225,8 @@ impl Side {
     fn learn(&mut self) {
         for number in 0..6 {
             let key = format!("key{number:03}");
-            let told = self.client.told(&format!("mg {key} c u\r\n"));
-            if let Some(token) = told.split_once(" c").map(|(_, token)| token.trim()) {
+            let answer = self.client.answer(&format!("mg {key} c u\r\n"));
+            if let Some(token) = answer.split_once(" c").map(|(_, token)| token.trim()) {
                 let token: String = token.chars().take_while(char::is_ascii_digit).collect();
                 self.tokens.insert(key, token);
             }
@@ -235,7 +234,7 @@ impl Side {
     }
 }
 
-/// Takes out what may differ: cas tokens, and what `me` tells of the innards.
+/// Removes what may differ: cas tokens, and the internals that `me` shows.
 fn mask(line: &str) -> String {
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     match words[0].as_str() {
@@ -249,8 +248,7 @@ fn mask(line: &str) -> String {
                 if token == Some(true) && !word.starts_with("c0") {
                     *word = if word.ends_with("\r\n") { "cCAS\r\n".into() } else { "cCAS".into() };
                 }
-                // Seconds left: the two servers need not see a second's end together, and none
-                // takes a minute for what is asked here.
+                // Seconds left: the servers may see the end of a second apart; no request here takes a minute.
                 if let Some(left) =
                     word.trim_end().strip_prefix('t').and_then(|left| left.parse::<i64>().ok())
                     && left > 0
@@ -275,9 +273,9 @@ fn mask(line: &str) -> String {
 
 fn compare(strategy: impl Strategy<Value = Request>, cases: u32) {
     let memcached = Memcached::start();
-    // Not the one with versions by the key: a token of one key may be that of another there.
+    // Not the sequential store: two of its keys may have the same token.
     let stores: Vec<Store> = Store::each(settings()).take(3).collect();
-    // The same requests each time; `KNEE_SOAK=n` draws n times as many, and others each time.
+    // The same requests each time; `KNEE_SOAK=n` draws n times as many, different each time.
     let soak: Option<u32> = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok());
     let config = ProptestConfig {
         cases: cases * soak.unwrap_or(1),
@@ -325,7 +323,7 @@ fn both_kinds_together_answer_as_memcacheds() {
 }
 
 #[test]
-fn a_refused_set_removes_what_it_was_to_replace() {
+fn refused_set_removes_the_old_value() {
     let memcached = Memcached::start();
     let stores: Vec<Store> = Store::each(settings()).collect();
     let ours = stores.iter().map(Store::client);
@@ -333,9 +331,9 @@ fn a_refused_set_removes_what_it_was_to_replace() {
         for request in ["set k 0 0", "ms k", "add k 0 0", "append k 0 0"] {
             client.ask("set k 0 0 3\r\nold\r\n");
             let value = "x".repeat(1 << 21);
-            let answer = client.told(&format!("{request} {}\r\n{value}\r\n", value.len()));
+            let answer = client.answer(&format!("{request} {}\r\n{value}\r\n", value.len()));
             assert_eq!(answer, "SERVER_ERROR object too large for cache\r\n", "{request}");
-            let left = client.told("get k\r\n");
+            let left = client.answer("get k\r\n");
             let gone = request.starts_with("set") || request.starts_with("ms");
             assert_eq!(left == "END\r\n", gone, "after {request}: {left}");
         }

@@ -1,6 +1,6 @@
-//! What a client costs that does not read.
+//! The cost of a client that does not read.
 //!
-//! Apart from the other tests: what is measured is the memory of the whole process.
+//! Apart from other tests, as it measures the memory of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,24 +18,24 @@ fn resident_bytes() -> usize {
 }
 
 #[test]
-fn a_client_that_never_reads_costs_little_and_loses_nothing() {
+fn client_that_does_not_read_costs_little_memory() {
     let store = Store::start(settings());
     let mut greedy = store.client();
     let value = "v".repeat(500_000);
-    greedy.told(&format!("set k 0 0 500000\r\n{value}\r\n"));
+    greedy.answer(&format!("set k 0 0 500000\r\n{value}\r\n"));
     let before = resident_bytes();
     // 2,000 values in one request, and 2,000 in requests of their own: 2 GB of answers.
     let keys = " k".repeat(2000);
     let requests = format!("get{keys}\r\n{}", "get k\r\n".repeat(2000));
     greedy.send(&requests);
-    // Others are served meanwhile, and see to it that the server has read what there was.
+    // Other clients are served; after that the server has read the requests.
     let mut other = store.client();
     for _ in 0..100 {
-        assert_eq!(other.told("get nobody\r\n"), "END\r\n");
+        assert_eq!(other.answer("get absent\r\n"), "END\r\n");
     }
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes for a client that does not read");
-    // Once it reads, all of it comes.
+    // When it reads, all answers come.
     let answer = format!("VALUE k 0 500000\r\n{value}\r\n").len();
     let expected = 4000 * answer + 2001 * "END\r\n".len();
     let mut buffer = vec![0; 1 << 20];
@@ -45,5 +45,5 @@ fn a_client_that_never_reads_costs_little_and_loses_nothing() {
         assert!(read > 0, "closed after {received} of {expected}");
         received += read;
     }
-    assert_eq!(greedy.told("get nobody\r\n"), "END\r\n");
+    assert_eq!(greedy.answer("get absent\r\n"), "END\r\n");
 }

@@ -26,11 +26,11 @@ pub(super) struct Graph {
     /// Followers of the most popular one.
     #[arg(long, value_name = "L", value_parser = clap::value_parser!(u64).range(1..))]
     largest: u64,
-    /// How rare many followers are: that somebody has K has a probability proportional to K^-E. The
-    /// smaller, the fewer edges there are besides those of the most popular.
+    /// The exponent of followers: a user has K of them with a probability proportional to K^-E. A larger one
+    /// makes fewer edges.
     #[arg(long, value_name = "E", default_value_t = EXPONENT)]
     exponent: f64,
-    /// Who follows whom.
+    /// The seed of the edges.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// The file, which must not be there.

@@ -1,5 +1,5 @@
-//! Files that were cut short or lost a bit, anywhere: named when the store is opened, unless what was hit is nothing that
-//! is asked for. Nothing else is ever served.
+//! Files that were cut short or lost a bit, anywhere: opening the store names the damage, unless it hit unused bytes.
+//! Damage is never served.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ fn open(directory: &Directory) -> Result<versioned::Store, DirectoryError> {
     versioned::Store::open(options, &directory, 1 << 30).map(|(store, _)| store)
 }
 
-/// A store with its front: what it tells is what somebody is served.
+/// A store with its front, for what clients are served.
 fn served(store: &versioned::Store) -> Store {
     Store::over(store, settings())
 }
@@ -35,7 +35,7 @@ fn value(key: usize) -> String {
     format!("value of {key} ").repeat(1 + key % 60)
 }
 
-/// The files of a store in which the keys were written in their order.
+/// The files of a store whose keys were written in order.
 fn written() -> Vec<(PathBuf, Vec<u8>)> {
     let directory = Directory::new();
     let store = open(&directory).unwrap();
@@ -44,7 +44,7 @@ fn written() -> Vec<(PathBuf, Vec<u8>)> {
     for key in 0..KEYS {
         let value = value(key);
         let set = format!("set k{key} 0 0 {}\r\n{value}\r\n", value.len());
-        assert_eq!(client.told(&set), "STORED\r\n");
+        assert_eq!(client.answer(&set), "STORED\r\n");
     }
     front.shut_down();
     drop(front);
@@ -54,28 +54,28 @@ fn written() -> Vec<(PathBuf, Vec<u8>)> {
         .filter(|path| !path.ends_with("LOCK") && !path.ends_with("MANIFEST.new"))
         .map(|path| (PathBuf::from(path.file_name().unwrap()), fs::read(&path).unwrap()))
         .collect();
-    // The manifest comes behind the segments.
+    // The manifest comes after the segments.
     files.sort();
     files
 }
 
-/// How many keys are there: all before one, as they were written.
+/// The number of keys, which must be the first ones that were written.
 fn there(store: &versioned::Store, happened: &str) -> usize {
     let front = served(store);
     let mut client = front.client();
     let keys: String = (0..KEYS).map(|key| format!(" k{key}")).collect();
-    let told = client.told(&format!("get{keys}\r\n"));
-    let count = told.matches("VALUE k").count();
+    let answer = client.answer(&format!("get{keys}\r\n"));
+    let count = answer.matches("VALUE k").count();
     let entries = (0..count).map(|key| {
         let value = value(key);
         format!("VALUE k{key} 0 {}\r\n{value}\r\n", value.len())
     });
-    assert_eq!(told, entries.collect::<String>() + "END\r\n", "{happened}");
+    assert_eq!(answer, entries.collect::<String>() + "END\r\n", "{happened}");
     count
 }
 
 #[test]
-fn whatever_happens_to_a_file_of_a_closed_store_is_named() {
+fn damaged_file_of_a_closed_store_is_named() {
     let files = written();
     let last = files.len() - 2;
     assert!(files[last].0.extension().is_some_and(|name| name == "log") && last > 2);
@@ -103,7 +103,7 @@ fn whatever_happens_to_a_file_of_a_closed_store_is_named() {
         }
         match open(&directory) {
             Ok(store) => {
-                // Behind the end of a log nothing is asked for.
+                // Bytes behind the end of a log are unused.
                 assert_eq!(there(&store, &happened), KEYS, "{happened}");
                 harmless += 1;
             }

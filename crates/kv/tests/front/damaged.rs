@@ -1,4 +1,4 @@
-//! What the server answers when something stored is no longer what was written.
+//! Answers about damaged items.
 
 use std::os::unix::fs::FileExt;
 
@@ -6,24 +6,24 @@ use crate::harness::{Directory, Store, settings};
 
 const DAMAGED: &str = "SERVER_ERROR the stored item is damaged\r\n";
 
-/// A store of which the item `bad` has lost a bit in its file, `good` and `n` beside it.
+/// A store whose item `bad` lost a bit in its file; `good` and `n` are whole.
 fn damaged(directory: &Directory) -> Store {
     damaged_behind(directory, "")
 }
 
-/// The same, once more was asked for.
+/// The same, after further requests.
 fn damaged_behind(directory: &Directory, requests: &str) -> Store {
     let store = Store::over(&directory.open(&settings()), settings());
     let mut client = store.client();
     let set = "set good 0 0 4\r\ngood\r\nset bad 0 0 9\r\n123456789\r\nset n 0 0 1\r\n1\r\n";
-    assert_eq!(client.told(set), "STORED\r\nSTORED\r\nSTORED\r\n");
+    assert_eq!(client.answer(set), "STORED\r\nSTORED\r\nSTORED\r\n");
     // Full segments are read from their files.
     let value = "v".repeat(1 << 20);
     for number in 0..3 {
         let set = format!("set fill{number} 0 0 {}\r\n{value}\r\n", value.len());
-        assert_eq!(client.told(&set), "STORED\r\n");
+        assert_eq!(client.answer(&set), "STORED\r\n");
     }
-    assert_eq!(client.told(requests), "STORED\r\n".repeat(requests.matches("append").count()));
+    assert_eq!(client.answer(requests), "STORED\r\n".repeat(requests.matches("append").count()));
     let path = directory.0.join("00000001.log");
     let bytes = std::fs::read(&path).unwrap();
     let at = bytes.windows(12).position(|window| window == b"bad123456789").unwrap();
@@ -33,13 +33,13 @@ fn damaged_behind(directory: &Directory, requests: &str) -> Store {
 }
 
 #[test]
-fn damage_is_an_error_and_never_a_part_of_an_answer() {
+fn damage_is_an_error_and_no_part_of_an_answer() {
     let directory = Directory::new();
     let store = damaged(&directory);
     let mut client = store.client();
     let requests = [
         "get bad\r\n",
-        // What was begun is not shown.
+        // The begun answer is dropped.
         "get good bad n\r\n",
         "gets good bad\r\n",
         "gat 100 good bad\r\n",
@@ -57,51 +57,51 @@ fn damage_is_an_error_and_never_a_part_of_an_answer() {
         "me bad\r\n",
     ];
     for request in requests {
-        assert_eq!(client.told(request), DAMAGED, "{request}");
-        // Of the requests around it nothing is lost.
-        let told = client.told(&format!("get good\r\n{request}get n\r\n"));
+        assert_eq!(client.answer(request), DAMAGED, "{request}");
+        // The requests around it are answered.
+        let answer = client.answer(&format!("get good\r\n{request}get n\r\n"));
         let good = "VALUE good 0 4\r\ngood\r\nEND\r\n";
-        assert_eq!(told, format!("{good}{DAMAGED}VALUE n 0 1\r\n1\r\nEND\r\n"), "{request}");
+        assert_eq!(answer, format!("{good}{DAMAGED}VALUE n 0 1\r\n1\r\nEND\r\n"), "{request}");
     }
-    assert_eq!(client.told("delete bad noreply\r\n"), "");
-    // A refused value removes what it was to replace, which cannot be done here.
+    assert_eq!(client.answer("delete bad noreply\r\n"), "");
+    // A refused value removes the old one, which is impossible here.
     let value = "x".repeat(1 << 21);
     let set = format!("set bad 0 0 {}\r\n{value}\r\n", value.len());
-    assert_eq!(client.told(&set), DAMAGED);
-    let told = client.told("stats\r\n");
+    assert_eq!(client.answer(&set), DAMAGED);
+    let answer = client.answer("stats\r\n");
     for count in ["STAT delete_hits 0\r\n", "STAT touch_hits 0\r\n", "STAT get_misses 0\r\n"] {
-        assert!(told.contains(count), "{told}");
+        assert!(answer.contains(count), "{answer}");
     }
-    // It keeps nothing else from being removed, and is no miss then.
-    assert_eq!(client.told("flush_all\r\n"), "OK\r\n");
-    assert_eq!(client.told("get good n fill0\r\n"), "END\r\n");
-    assert_eq!(client.told("get bad\r\n"), DAMAGED);
+    // Other keys can be flushed; the damaged one is no miss then.
+    assert_eq!(client.answer("flush_all\r\n"), "OK\r\n");
+    assert_eq!(client.answer("get good n fill0\r\n"), "END\r\n");
+    assert_eq!(client.answer("get bad\r\n"), DAMAGED);
 }
 
 #[test]
-fn a_retrieval_that_was_sent_in_part_has_no_end() {
+fn retrieval_that_meets_damage_late_has_no_end() {
     let directory = Directory::new();
     let store = damaged(&directory);
     let mut client = store.client();
-    // Beyond what is sent at once.
-    let told = client.told("get fill0 fill1 fill2 fill0 fill1 bad good\r\n");
-    assert!(told.starts_with("VALUE fill0 0 1048576\r\nvvv"));
-    assert!(told.ends_with(&format!("vvv\r\n{DAMAGED}")));
-    assert!(!told.contains("END\r\n"));
-    assert_eq!(client.told("get n\r\n"), "VALUE n 0 1\r\n1\r\nEND\r\n");
+    // More than is sent at once.
+    let answer = client.answer("get fill0 fill1 fill2 fill0 fill1 bad good\r\n");
+    assert!(answer.starts_with("VALUE fill0 0 1048576\r\nvvv"));
+    assert!(answer.ends_with(&format!("vvv\r\n{DAMAGED}")));
+    assert!(!answer.contains("END\r\n"));
+    assert_eq!(client.answer("get n\r\n"), "VALUE n 0 1\r\n1\r\nEND\r\n");
 }
 
-/// However many pieces a value has, nobody looks at them to append another one, or to take its place.
+/// An append or a set does not read the older pieces of a value.
 #[test]
-fn what_is_written_behind_a_damaged_piece_does_not_depend_on_it() {
+fn write_after_a_damaged_piece_succeeds() {
     let directory = Directory::new();
     let store = damaged_behind(&directory, &"append bad 0 0 1\r\nx\r\n".repeat(3));
     let mut client = store.client();
-    assert_eq!(client.told("get bad\r\n"), DAMAGED);
-    assert_eq!(client.told("append bad 0 0 1\r\nx\r\n"), "STORED\r\n");
-    assert_eq!(client.told("ms bad 1 MA\r\nx\r\n"), "HD\r\n");
-    assert_eq!(client.told("get bad\r\n"), DAMAGED);
-    assert_eq!(client.told("add bad 0 0 1\r\nx\r\n"), "NOT_STORED\r\n");
-    assert_eq!(client.told("set bad 0 0 4\r\nback\r\n"), "STORED\r\n");
-    assert_eq!(client.told("get bad\r\n"), "VALUE bad 0 4\r\nback\r\nEND\r\n");
+    assert_eq!(client.answer("get bad\r\n"), DAMAGED);
+    assert_eq!(client.answer("append bad 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.answer("ms bad 1 MA\r\nx\r\n"), "HD\r\n");
+    assert_eq!(client.answer("get bad\r\n"), DAMAGED);
+    assert_eq!(client.answer("add bad 0 0 1\r\nx\r\n"), "NOT_STORED\r\n");
+    assert_eq!(client.answer("set bad 0 0 4\r\nback\r\n"), "STORED\r\n");
+    assert_eq!(client.answer("get bad\r\n"), "VALUE bad 0 4\r\nback\r\nEND\r\n");
 }

@@ -1,4 +1,4 @@
-//! The engines against a model that is too simple to be wrong.
+//! The engines against a simple model.
 
 use std::collections::BTreeMap;
 
@@ -103,13 +103,13 @@ impl Modelled {
 #[derive(Default)]
 struct Model {
     items: BTreeMap<Vec<u8>, Modelled>,
-    /// The last version of each key, also if it is gone.
+    /// The last version of each key, also of deleted keys.
     versions: BTreeMap<Vec<u8>, u64>,
     clear_at: Option<Second>,
 }
 
 impl Model {
-    /// What is there at `now`.
+    /// The item at `now`.
     fn look(&mut self, key: &[u8], now: Second) -> Option<&mut Modelled> {
         if self.clear_at.is_some_and(|at| at <= now) {
             self.clear_at = None;
@@ -124,7 +124,7 @@ fn until(ttl_s: Option<u8>, now: Second) -> Expiry {
     ttl_s.map_or(Expiry::NEVER, |ttl| Expiry::at(now + Second::from(ttl)))
 }
 
-/// Makes a change in both, and compares what both say.
+/// Makes a change in both, and compares the outcomes.
 fn change(
     engine: &mut impl Engine,
     model: &mut Model,
@@ -187,7 +187,7 @@ fn leak(bytes: Vec<u8>) -> &'static [u8] {
     Box::leak(bytes.into_boxed_slice())
 }
 
-/// Takes the steps with an engine and with the model; after each, `keep` may do what nobody is to notice.
+/// Takes the steps with an engine and with the model; `keep` may do invisible upkeep after each.
 fn play<E: Engine>(engine: &mut E, steps: Vec<Step>, mut keep: impl FnMut(&mut E)) {
     let mut model = Model::default();
     let mut now = 1_000_000;
@@ -249,7 +249,7 @@ fn play<E: Engine>(engine: &mut E, steps: Vec<Step>, mut keep: impl FnMut(&mut E
         let expected = model.look(&key, now).cloned();
         assert_eq!(engine.get(&key, now, |item| item.map(Modelled::of)), Ok(expected));
     }
-    // Those whose time is over may or may not have been noticed.
+    // Expired items may or may not be counted.
     let visible = model.items.len() as u64;
     assert!(engine.figures().items >= visible);
     assert_eq!(engine.clear(now, now), Ok(()));
@@ -261,14 +261,14 @@ fn play<E: Engine>(engine: &mut E, steps: Vec<Step>, mut keep: impl FnMut(&mut E
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Without want of memory the engine is a map with expiry. The memory is just so large that
-    /// nothing need be evicted, but segments have to be emptied all the time.
+    /// With enough memory the engine is a map with expiry. The memory suffices without evictions, while segments
+    /// are emptied all the time.
     #[test]
     fn behaves_as_a_map(steps in prop::collection::vec(step(), 1..400)) {
         play(&mut memory(192 * 1024), steps, |_| ());
     }
 
-    /// So does a versioned store, while its space is had back.
+    /// So is a versioned store, while its space is reclaimed.
     #[test]
     fn keeping_versions_behaves_as_a_map(
         steps in prop::collection::vec(step(), 1..400),
@@ -281,7 +281,7 @@ proptest! {
         });
     }
 
-    /// With too little memory items go missing, but what is there is right, and the limit holds.
+    /// With too little memory items are evicted, the others are right, and the limit holds.
     #[test]
     fn evicts_within_the_limit(
         seed in any::<u64>(),
@@ -314,7 +314,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_read_again_and_again_outlives_a_scan_of_other_keys() {
+fn items_that_are_read_often_outlive_a_scan() {
     let mut memory = memory(1 << 20);
     for number in 0..100 {
         put(&mut memory, &key(number), &[7; 100], 1);
@@ -336,7 +336,7 @@ fn what_is_read_again_and_again_outlives_a_scan_of_other_keys() {
 }
 
 #[test]
-fn among_items_never_read_the_oldest_go_first() {
+fn oldest_unread_items_are_evicted_first() {
     let mut memory = memory(1 << 20);
     for number in 0..50_000 {
         put(&mut memory, &key(number), &[1; 50], 1);
@@ -366,19 +366,19 @@ fn large_items_are_evicted_in_turn_too() {
 }
 
 #[test]
-fn overwriting_a_few_keys_does_not_walk_through_all_memory() {
+fn overwrites_of_a_few_keys_touch_little_memory() {
     let mut memory = memory(1 << 30);
     for round in 0..200_000_usize {
         put(&mut memory, &key(round % 100), &vec![1; 10 + round * 37 % 1900], 1);
     }
     let figures = memory.figures();
     assert_eq!((figures.items, figures.evictions), (100, 0));
-    // 200 MB were written; 16 segments of 1 MiB are taken without thrift.
+    // 200 MB were written; the first 16 segments of 1 MiB are free to take.
     assert!(figures.memory_bytes < 24 << 20, "{figures:?}");
 }
 
 #[test]
-fn a_lower_limit_evicts_at_once_and_too_low_a_one_is_refused() {
+fn lower_limit_evicts_at_once_or_is_refused() {
     let mut memory = memory(4 << 20);
     for number in 0..30_000 {
         put(&mut memory, &key(number), &[1; 100], 1);
@@ -401,14 +401,14 @@ fn expired_items_are_misses_and_are_counted() {
 }
 
 #[test]
-fn too_little_memory_for_the_largest_value_is_refused_at_the_start() {
+fn too_little_memory_for_the_largest_value_is_refused() {
     let value_bytes_max = 1 << 20;
     let least = MemoryLimits::memory_bytes_min(value_bytes_max);
     assert!(Memory::new(MemoryLimits { memory_bytes_max: least - 1, value_bytes_max }).is_none());
     let limits = MemoryLimits { memory_bytes_max: least, value_bytes_max };
     let mut memory = Memory::new(limits).unwrap();
     for number in 0..10 {
-        // It takes the largest value, over and over, besides small ones.
+        // It takes the largest value again and again, and small ones.
         put(&mut memory, &key(number), b"small", 1);
         put(&mut memory, b"large", &vec![number as u8; value_bytes_max], 1);
         assert_eq!(value(&mut memory, b"large", 1), Some(vec![number as u8; value_bytes_max]));
@@ -416,7 +416,7 @@ fn too_little_memory_for_the_largest_value_is_refused_at_the_start() {
 }
 
 #[test]
-fn an_engine_is_unsettled_while_what_it_was_shown_or_has_changed_may_be_lost() {
+fn engine_is_unsettled_until_its_changes_are_safe() {
     let put = |items: &mut Items| {
         let change =
             Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"value".as_slice() };
@@ -426,7 +426,7 @@ fn an_engine_is_unsettled_while_what_it_was_shown_or_has_changed_may_be_lost() {
 
     let (_, mut volatile) = items(Consistency::Linearizable);
     put(&mut volatile);
-    assert!(!volatile.is_unsettled(), "nobody waits for memory");
+    assert!(!volatile.is_unsettled(), "memory is always settled");
 
     let path = std::env::temp_dir().join(format!("knee-unsettled-{}", std::process::id()));
     let directory =

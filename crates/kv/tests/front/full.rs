@@ -1,4 +1,4 @@
-//! Commands on a log that is full, by several clients at once.
+//! Commands of several clients on a full log.
 
 use std::thread;
 
@@ -10,9 +10,9 @@ use crate::harness::{Store, settings};
 const SEGMENT_BYTES: usize = 64 << 10;
 const CLIENTS: usize = 3;
 
-/// Each answer is a record of its own size, and only one client at a time finds room for his.
+/// Each touch writes a record as large as the item, and the log has room for one at a time.
 #[test]
-fn who_gives_a_key_more_time_in_a_full_log_has_its_value_once_and_is_not_refused() {
+fn touch_in_a_full_log_answers_once_and_succeeds() {
     let options = StoreOptions {
         consistency: Consistency::Linearizable,
         stripes: 4,
@@ -22,7 +22,7 @@ fn who_gives_a_key_more_time_in_a_full_log_has_its_value_once_and_is_not_refused
     let store = versioned::Store::in_memory(options, 24 * SEGMENT_BYTES as u64).unwrap();
     let store = Store::kept(&store, MemcachedSettings { threads: CLIENTS, ..settings() });
     let value = "x".repeat(20_000);
-    assert_eq!(store.client().told(&format!("set k 0 0 20000\r\n{value}\r\n")), "STORED\r\n");
+    assert_eq!(store.client().answer(&format!("set k 0 0 20000\r\n{value}\r\n")), "STORED\r\n");
     let classic = format!("VALUE k 0 20000\r\n{value}\r\nEND\r\n");
     let meta = format!("VA 20000\r\n{value}\r\n");
     thread::scope(|scope| {
@@ -36,7 +36,7 @@ fn who_gives_a_key_more_time_in_a_full_log_has_its_value_once_and_is_not_refused
                         0 => (format!("gat {exptime} k\r\n"), classic),
                         _ => (format!("mg k v T{exptime}\r\n"), meta),
                     };
-                    let answer = connection.told(&request);
+                    let answer = connection.answer(&request);
                     assert!(answer == *expected, "{request}: {}", &answer[..answer.len().min(80)]);
                 }
             });

@@ -1,4 +1,4 @@
-//! The front that speaks memcached's protocol, through real sockets, and the engines behind it.
+//! The memcached front through real sockets, and the engines behind it.
 
 #![allow(clippy::unwrap_used)]
 

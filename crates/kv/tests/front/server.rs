@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::harness::{Client, Store, settings};
 use knee_kv::{MemcachedSettings, MemoryLimits};
 
-/// A table test of the protocol: what is sent, and what must come back.
+/// A table test of the protocol: requests and their answers.
 fn converse(rows: &[(&str, &str)]) {
     for store in Store::each(settings()) {
         let mut client = store.client();
         for (sent, expected) in rows {
-            assert_eq!(client.told(sent), *expected, "after {}", sent.escape_debug());
+            assert_eq!(client.answer(sent), *expected, "after {}", sent.escape_debug());
         }
     }
 }
@@ -26,9 +26,9 @@ fn classic_storage() {
         ("append k 9 0 1\r\nz\r\n", "STORED\r\n"),
         ("prepend k 9 0 1\r\nw\r\n", "STORED\r\n"),
         ("get k\r\n", "VALUE k 6 4\r\nwxyz\r\nEND\r\n"),
-        ("append nobody 0 0 1\r\nz\r\n", "NOT_STORED\r\n"),
+        ("append absent 0 0 1\r\nz\r\n", "NOT_STORED\r\n"),
         ("set q 0 0 1 noreply\r\nq\r\n", ""),
-        ("get k nobody q\r\n", "VALUE k 6 4\r\nwxyz\r\nVALUE q 0 1\r\nq\r\nEND\r\n"),
+        ("get k absent q\r\n", "VALUE k 6 4\r\nwxyz\r\nVALUE q 0 1\r\nq\r\nEND\r\n"),
         ("delete k\r\n", "DELETED\r\n"),
         ("delete k\r\n", "NOT_FOUND\r\n"),
         ("delete q noreply\r\n", ""),
@@ -42,13 +42,13 @@ fn classic_storage() {
 fn classic_compare_and_swap() {
     for store in Store::each(settings()) {
         let mut client = store.client();
-        client.told("set k 0 0 1\r\na\r\n");
-        let told = client.told("gets k\r\n");
-        let token = told.split_whitespace().nth(4).unwrap().to_owned();
-        assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nb\r\n")), "STORED\r\n");
-        assert_eq!(client.told(&format!("cas k 0 0 1 {token}\r\nc\r\n")), "EXISTS\r\n");
-        assert_eq!(client.told("cas nobody 0 0 1 1\r\nc\r\n"), "NOT_FOUND\r\n");
-        assert_eq!(client.told("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+        client.answer("set k 0 0 1\r\na\r\n");
+        let answer = client.answer("gets k\r\n");
+        let token = answer.split_whitespace().nth(4).unwrap().to_owned();
+        assert_eq!(client.answer(&format!("cas k 0 0 1 {token}\r\nb\r\n")), "STORED\r\n");
+        assert_eq!(client.answer(&format!("cas k 0 0 1 {token}\r\nc\r\n")), "EXISTS\r\n");
+        assert_eq!(client.answer("cas absent 0 0 1 1\r\nc\r\n"), "NOT_FOUND\r\n");
+        assert_eq!(client.answer("get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
     }
 }
 
@@ -63,13 +63,13 @@ fn arithmetic() {
         ("decr n 101\r\n", "0\r\n"),
         ("incr n 18446744073709551615\r\n", "18446744073709551615\r\n"),
         ("incr n 2\r\n", "1\r\n"),
-        ("incr nobody 1\r\n", "NOT_FOUND\r\n"),
+        ("incr absent 1\r\n", "NOT_FOUND\r\n"),
         ("set t 0 0 3\r\nabc\r\n", "STORED\r\n"),
         ("incr t 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
         ("incr t 1 noreply\r\n", ""),
         ("set t 0 0 2\r\n-3\r\n", "STORED\r\n"),
         ("incr t 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
-        // Its time is set, also where the number gets longer.
+        // The expiry is set, also if the number gets longer.
         ("ms t 1\r\n9\r\nma t T-1\r\nmg t\r\n", "HD\r\nHD\r\nEN\r\n"),
     ]);
 }
@@ -79,13 +79,13 @@ fn expiry() {
     converse(&[
         ("set gone 0 -1 1\r\nx\r\n", "STORED\r\n"),
         ("get gone\r\n", "END\r\n"),
-        // An absolute time of 1970, and one to come.
+        // An absolute time in 1970, and one in the future.
         ("set past 0 2592001 1\r\nx\r\n", "STORED\r\n"),
         ("get past\r\n", "END\r\n"),
         ("set k 0 2000000000 1\r\nx\r\n", "STORED\r\n"),
-        // At once: the second is that of both.
+        // In one write: both run in the same second.
         ("touch k 100\r\nmg k t\r\n", "TOUCHED\r\nHD t100\r\n"),
-        ("gat 0 k nobody\r\n", "VALUE k 0 1\r\nx\r\nEND\r\n"),
+        ("gat 0 k absent\r\n", "VALUE k 0 1\r\nx\r\nEND\r\n"),
         ("mg k t\r\n", "HD t-1\r\n"),
         ("touch k -1\r\n", "TOUCHED\r\n"),
         ("touch k 0\r\n", "NOT_FOUND\r\n"),
@@ -93,17 +93,17 @@ fn expiry() {
 }
 
 #[test]
-fn an_item_ends_when_its_second_comes() {
+fn item_expires_in_its_second() {
     for store in Store::each(settings()) {
         let mut client = store.client();
-        // At once, in one second: what comes in the next one is not flushed.
+        // In one write, in one second: an item of the next second is not flushed.
         let all = "set k 0 1 1\r\nx\r\nset l 0 1000 1\r\ny\r\nflush_all 1\r\nset m 0 0 1\r\nz\r\n";
-        assert_eq!(client.told(all), "STORED\r\nSTORED\r\nOK\r\nSTORED\r\n");
-        // No more than a second may pass before both are gone; waiting longer is no fault.
+        assert_eq!(client.answer(all), "STORED\r\nSTORED\r\nOK\r\nSTORED\r\n");
+        // Both expire within a second; a longer wait is no fault.
         std::thread::sleep(Duration::from_millis(1100));
-        assert_eq!(client.told("get k l m\r\n"), "END\r\n");
-        client.told("set n 0 0 1\r\nz\r\n");
-        assert_eq!(client.told("get n\r\n"), "VALUE n 0 1\r\nz\r\nEND\r\n");
+        assert_eq!(client.answer("get k l m\r\n"), "END\r\n");
+        client.answer("set n 0 0 1\r\nz\r\n");
+        assert_eq!(client.answer("get n\r\n"), "VALUE n 0 1\r\nz\r\nEND\r\n");
     }
 }
 
@@ -113,23 +113,23 @@ fn meta_commands() {
         ("ms k 3 F5 T0 Oxyz k\r\nabc\r\n", "HD Oxyz kk\r\n"),
         ("mg k v f s t k\r\n", "VA 3 f5 s3 t-1 kk\r\nabc\r\n"),
         ("mg k h\r\n", "HD h1\r\n"),
-        ("mg nobody v q\r\n", ""),
-        ("mg nobody v Oa\r\n", "EN Oa\r\n"),
+        ("mg absent v q\r\n", ""),
+        ("mg absent v Oa\r\n", "EN Oa\r\n"),
         ("ms k 1 ME\r\nx\r\n", "NS\r\n"),
         ("ms k 1 MA q\r\nd\r\n", ""),
         ("mg k v\r\n", "VA 4\r\nabcd\r\n"),
-        // Base64 keys are kept decoded and shown encoded.
+        // Base64 keys are stored decoded and shown encoded.
         ("ms Zm9v 1 b\r\nx\r\n", "HD\r\n"),
         ("mg Zm9v b v k\r\n", "VA 1 kZm9v b\r\nx\r\n"),
         ("get foo\r\n", "VALUE foo 0 1\r\nx\r\nEND\r\n"),
-        // The first client to see a stale item wins; the others are told that one has.
+        // The first reader of a stale item wins; the answer to the others says so.
         ("md k I T30\r\nmg k t\r\n", "HD\r\nHD t30 X W\r\n"),
         ("mg k\r\n", "HD Z X\r\n"),
         ("mg made N30 t\r\nmg made N30 t\r\n", "HD t30 W\r\nHD t30 Z\r\n"),
         ("ma n N0 J13 v\r\n", "VA 2\r\n13\r\n"),
         ("ma n D7 v\r\n", "VA 2\r\n20\r\n"),
         ("ma n MD D1 q\r\n", ""),
-        ("ma nobody\r\n", "NF\r\n"),
+        ("ma absent\r\n", "NF\r\n"),
         ("md n q\r\n", ""),
         ("md n\r\n", "NF\r\n"),
         ("me n\r\n", "EN\r\n"),
@@ -153,23 +153,25 @@ fn administration() {
     ]);
     let store = Store::start(settings());
     let mut client = store.client();
-    assert!(client.told("version\r\n").starts_with("VERSION 1.6."), "as clients expect it");
+    assert!(client.answer("version\r\n").starts_with("VERSION 1.6."), "as clients expect it");
     client.send("quit\r\nget k\r\n");
     assert_eq!(client.rest(), b"");
 }
 
 fn stat(client: &mut Client, group: &str, name: &str) -> Option<String> {
-    let told = client.told(&format!("stats {group}\r\n"));
-    assert!(told.ends_with("END\r\n"), "{told}");
-    told.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} "))).map(str::to_owned)
+    let answer = client.answer(&format!("stats {group}\r\n"));
+    assert!(answer.ends_with("END\r\n"), "{answer}");
+    answer.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} "))).map(str::to_owned)
 }
 
 #[test]
-fn statistics_count_what_was_asked() {
+fn statistics_count_requests() {
     for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
         let (mut one, mut two) = (store.client(), store.client());
-        one.told("set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\nget a b c\r\ndelete a\r\ndelete a\r\n");
-        two.told("get b\r\nset n 0 0 1\r\n1\r\nincr n 1\r\ndecr z 1\r\ntouch b 0\r\nflush_all\r\n");
+        one.answer("set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\nget a b c\r\ndelete a\r\ndelete a\r\n");
+        two.answer(
+            "get b\r\nset n 0 0 1\r\n1\r\nincr n 1\r\ndecr z 1\r\ntouch b 0\r\nflush_all\r\n",
+        );
         let expected = [
             ("cmd_get", "4"),
             ("get_hits", "3"),
@@ -189,24 +191,24 @@ fn statistics_count_what_was_asked() {
         for (name, count) in expected {
             assert_eq!(stat(&mut one, "", name).as_deref(), Some(count), "{name}");
         }
-        // It is said of each item later that it is gone.
+        // Flushed items are counted later.
         while stat(&mut one, "", "curr_items").as_deref() != Some("0") {}
         assert_eq!(stat(&mut one, "settings", "item_size_max").as_deref(), Some("1048576"));
         assert_eq!(stat(&mut one, "items", "items:1:number"), None);
-        one.told("set a 0 0 1\r\nx\r\n");
+        one.answer("set a 0 0 1\r\nx\r\n");
         assert_eq!(stat(&mut one, "items", "items:1:number").as_deref(), Some("1"));
         assert_eq!(stat(&mut one, "slabs", "active_slabs").as_deref(), Some("1"));
-        assert_eq!(two.told("stats reset\r\n"), "RESET\r\n");
+        assert_eq!(two.answer("stats reset\r\n"), "RESET\r\n");
         assert_eq!(stat(&mut one, "", "cmd_get").as_deref(), Some("0"));
         assert_eq!(stat(&mut one, "", "curr_items").as_deref(), Some("1"));
     }
 }
 
-/// A conversation with everything in it that can be cut in two.
+/// A conversation with every kind of request.
 const CONVERSATION: &[u8] = b"set k 0 0 5\r\na\r\nbc\r\nget k\r\nms m 2 k\r\nxy\r\nmg m v k\r\n\
     incr k 1\r\nset big 0 0 2000000\r\nget k m\r\ndelete k\r\n";
 
-/// As [`CONVERSATION`], with the large value that it announces.
+/// [`CONVERSATION`] with the large value that it announces.
 fn conversation() -> Vec<u8> {
     let at = CONVERSATION.windows(9).position(|window| window == b"2000000\r\n").unwrap() + 9;
     let mut whole = CONVERSATION[..at].to_vec();
@@ -229,7 +231,7 @@ fn requests_may_be_split_at_every_byte() {
         for split in (1..whole.len()).filter(|&at| !is_value(at)) {
             let mut client = store.client();
             client.send(&whole[..split]);
-            // Not to be sure that it arrives apart, which nothing can be, but likely.
+            // Likely, though not certain, to arrive apart.
             std::thread::yield_now();
             let answers = client.ask(&whole[split..]);
             assert_eq!(
@@ -262,12 +264,12 @@ fn many_requests_in_one_write_are_answered_in_order() {
             requests += &format!("set k{number} 0 0 4\r\n{number:04}\r\nget k{number}\r\n");
             expected += &format!("STORED\r\nVALUE k{number} 0 4\r\n{number:04}\r\nEND\r\n");
         }
-        assert_eq!(client.told(&requests), expected);
+        assert_eq!(client.answer(&requests), expected);
     }
 }
 
 #[test]
-fn bad_input_is_answered_and_the_connection_goes_on() {
+fn bad_input_is_answered_and_keeps_the_connection() {
     let key = "k".repeat(251);
     let store = Store::start(settings());
     let mut client = store.client();
@@ -280,31 +282,31 @@ fn bad_input_is_answered_and_the_connection_goes_on() {
         ("\r\n".into(), "ERROR\r\n"),
     ];
     for (sent, expected) in rows {
-        let told = client.told(&sent);
-        // memcached's words; after a bad chunk the rest of it may be a command of its own.
+        let answer = client.answer(&sent);
+        // memcached's words; the rest of a bad chunk may be another command.
         assert!(
-            told.starts_with(expected.split_inclusive("\r\n").next().unwrap()),
-            "{sent}: {told}"
+            answer.starts_with(expected.split_inclusive("\r\n").next().unwrap()),
+            "{sent}: {answer}"
         );
     }
-    assert_eq!(client.told("set k 0 0 1\r\nx\r\n"), "STORED\r\n");
-    // An endless line is no memcached client.
+    assert_eq!(client.answer("set k 0 0 1\r\nx\r\n"), "STORED\r\n");
+    // An endless line ends the connection.
     client.send(vec![b'x'; 100_000]);
     assert_eq!(client.rest(), b"");
-    assert_eq!(store.client().told("get k\r\n"), "VALUE k 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(store.client().answer("get k\r\n"), "VALUE k 0 1\r\nx\r\nEND\r\n");
 }
 
 #[test]
-fn the_largest_value_fits_and_one_byte_more_does_not() {
+fn largest_value_fits_and_one_more_byte_is_refused() {
     let limits = MemoryLimits { memory_bytes_max: 16 << 20, value_bytes_max: 3_000_000 };
     for store in Store::each(MemcachedSettings { limits, ..settings() }) {
         let mut client = store.client();
         let value = "v".repeat(3_000_000);
-        assert_eq!(client.told(&format!("set k 0 0 3000000\r\n{value}\r\n")), "STORED\r\n");
-        assert_eq!(client.told("get k\r\n"), format!("VALUE k 0 3000000\r\n{value}\r\nEND\r\n"));
-        let refused = client.told(&format!("set k 0 0 3000001\r\n{value}v\r\n"));
+        assert_eq!(client.answer(&format!("set k 0 0 3000000\r\n{value}\r\n")), "STORED\r\n");
+        assert_eq!(client.answer("get k\r\n"), format!("VALUE k 0 3000000\r\n{value}\r\nEND\r\n"));
+        let refused = client.answer(&format!("set k 0 0 3000001\r\n{value}v\r\n"));
         assert_eq!(refused, "SERVER_ERROR object too large for cache\r\n");
-        assert_eq!(client.told("get k\r\n"), "END\r\n", "what was to be replaced is gone");
+        assert_eq!(client.answer("get k\r\n"), "END\r\n", "the old value is gone");
     }
 }
 
@@ -315,13 +317,13 @@ fn half_sent_requests_do_not_disturb_others() {
     for client in &mut halves {
         client.send("set k 0 0 100000\r\nhalf of it");
     }
-    assert_eq!(store.client().told("set k 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(store.client().answer("set k 0 0 1\r\nx\r\n"), "STORED\r\n");
     drop(halves);
-    assert_eq!(store.client().told("get k\r\n"), "VALUE k 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(store.client().answer("get k\r\n"), "VALUE k 0 1\r\nx\r\nEND\r\n");
 }
 
 #[test]
-fn a_client_that_sends_its_last_and_closes_its_side_gets_its_answers() {
+fn client_that_closes_its_side_gets_its_answers() {
     for store in Store::each(settings()) {
         let mut client = store.client();
         client.send("set k 0 0 1\r\nx\r\nget k\r\n");
@@ -331,25 +333,25 @@ fn a_client_that_sends_its_last_and_closes_its_side_gets_its_answers() {
 }
 
 #[test]
-fn increments_by_cas_from_many_clients_and_threads_add_up() {
+fn increments_of_many_clients_and_threads_add_up() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 200;
     for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
-        store.client().told("set n 0 0 1\r\n0\r\nset i 0 0 1\r\n0\r\n");
+        store.client().answer("set n 0 0 1\r\n0\r\nset i 0 0 1\r\n0\r\n");
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
                 let mut client = store.client();
                 scope.spawn(move || {
                     for _ in 0..ROUNDS {
-                        assert!(client.told("incr i 1\r\n").ends_with("\r\n"));
+                        assert!(client.answer("incr i 1\r\n").ends_with("\r\n"));
                         loop {
-                            let told = client.told("gets n\r\n");
-                            let mut words = told.split_whitespace().skip(4);
+                            let answer = client.answer("gets n\r\n");
+                            let mut words = answer.split_whitespace().skip(4);
                             let token = words.next().unwrap();
                             let sum = words.next().unwrap().parse::<usize>().unwrap() + 1;
                             let sum = sum.to_string();
                             let swap = format!("cas n 0 0 {} {token}\r\n{sum}\r\n", sum.len());
-                            match client.told(&swap).as_str() {
+                            match client.answer(&swap).as_str() {
                                 "STORED\r\n" => break,
                                 other => assert_eq!(other, "EXISTS\r\n"),
                             }
@@ -359,13 +361,13 @@ fn increments_by_cas_from_many_clients_and_threads_add_up() {
             }
         });
         let total = (CLIENTS * ROUNDS).to_string();
-        let told = store.client().told("get n i\r\n");
-        assert_eq!(told.matches(&format!("\r\n{total}")).count(), 2, "{told}");
+        let answer = store.client().answer("get n i\r\n");
+        assert_eq!(answer.matches(&format!("\r\n{total}")).count(), 2, "{answer}");
     }
 }
 
 #[test]
-fn a_counter_that_many_clients_make_at_once_counts_them_all() {
+fn counter_that_many_clients_create_counts_all() {
     const CLIENTS: usize = 4;
     const ROUNDS: usize = 2000;
     for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
@@ -376,27 +378,27 @@ fn a_counter_that_many_clients_make_at_once_counts_them_all() {
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         start.wait();
-                        assert_eq!(client.told(&format!("ma n{round} N0 J1\r\n")), "HD\r\n");
+                        assert_eq!(client.answer(&format!("ma n{round} N0 J1\r\n")), "HD\r\n");
                     }
                 });
             }
         });
         let mut client = store.client();
         for round in 0..ROUNDS {
-            let told = client.told(&format!("get n{round}\r\n"));
-            assert_eq!(told, format!("VALUE n{round} 0 1\r\n{CLIENTS}\r\nEND\r\n"));
+            let answer = client.answer(&format!("get n{round}\r\n"));
+            assert_eq!(answer, format!("VALUE n{round} 0 1\r\n{CLIENTS}\r\nEND\r\n"));
         }
     }
 }
 
 #[test]
-fn connections_beyond_the_limit_are_told_so() {
+fn connection_beyond_the_limit_is_refused() {
     let store = Store::start(MemcachedSettings { connections_max: 2, ..settings() });
     let (mut one, mut two) = (store.client(), store.client());
-    one.told("get k\r\n");
-    two.told("get k\r\n");
+    one.answer("get k\r\n");
+    two.answer("get k\r\n");
     assert_eq!(store.client().rest(), b"ERROR Too many open connections\r\n");
-    assert_eq!(one.told("get k\r\n"), "END\r\n");
+    assert_eq!(one.answer("get k\r\n"), "END\r\n");
 }
 
 #[test]
@@ -411,9 +413,9 @@ fn a_shutdown_answers_what_was_read() {
     for mut store in Store::each(settings()) {
         let mut client = store.client();
         let value = "v".repeat(1_000_000);
-        client.told(&format!("set k 0 0 1000000\r\n{value}\r\n"));
+        client.answer(&format!("set k 0 0 1000000\r\n{value}\r\n"));
         client.send("get k k k k k k k k\r\n");
-        // The first bytes of the answer say that the request was read.
+        // The first bytes of the answer show that the request was read.
         let mut first = [0; 6];
         client.stream.read_exact(&mut first).unwrap();
         let reader = std::thread::spawn(move || client.rest());
@@ -428,15 +430,15 @@ fn a_shutdown_answers_what_was_read() {
 }
 
 #[test]
-fn a_peer_that_resets_leaves_the_others_alone() {
+fn reset_connection_does_not_disturb_others() {
     let store = Store::start(settings());
     let mut client = store.client();
-    client.told(&format!("set k 0 0 100000\r\n{}\r\n", "v".repeat(100_000)));
+    client.answer(&format!("set k 0 0 100000\r\n{}\r\n", "v".repeat(100_000)));
     for _ in 0..20 {
         let mut rude = store.client();
         rude.stream.write_all("get k\r\n".repeat(100).as_bytes()).unwrap();
         // Closing with unread input resets the connection.
         drop(rude);
     }
-    assert!(client.told("get k\r\n").ends_with("END\r\n"));
+    assert!(client.answer("get k\r\n").ends_with("END\r\n"));
 }

@@ -1,4 +1,4 @@
-//! Stores with graphs in them.
+//! Stores with graphs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ pub(crate) fn open(path: &Path, consistency: Consistency) -> Store {
     Store::open(options, &directory, 1 << 30).expect("it opens").0
 }
 
-/// A directory of its own, gone at the end.
+/// A directory of its own, removed at the end.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {

@@ -1,4 +1,4 @@
-//! A store in this process, or memcached beside it, and a client that shows bytes.
+//! A store in this process, memcached, and a client of bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
 use knee_ports::free_address;
 use knee_telemetry::{Reporter, Stats};
 
-/// Nothing that is waited for here takes nearly as long.
+/// Far longer than any wait of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn settings() -> MemcachedSettings {
@@ -29,7 +29,7 @@ pub(crate) fn settings() -> MemcachedSettings {
 /// A running store, which ends with the test.
 pub(crate) struct Store {
     serving: Option<MemcachedServer>,
-    /// What keeps one of [`Store::each`] in shape, if it keeps versions.
+    /// The keeper of a store that keeps versions.
     #[allow(dead_code)]
     keeper: Option<Keeper>,
     /// Kept until the store has ended.
@@ -38,7 +38,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// One in memory, without versions.
+    /// A cache.
     pub(crate) fn start(settings: MemcachedSettings) -> Store {
         let (listener, reporter) = surroundings();
         let serving =
@@ -46,7 +46,7 @@ impl Store {
         Store { serving: Some(serving), keeper: None, directory: None }
     }
 
-    /// One that keeps versions.
+    /// A store that keeps versions.
     #[allow(dead_code)]
     pub(crate) fn over(store: &versioned::Store, settings: MemcachedSettings) -> Store {
         let (listener, reporter) = surroundings();
@@ -55,7 +55,7 @@ impl Store {
         Store { serving: Some(serving.unwrap()), keeper: None, directory: None }
     }
 
-    /// The same, with its keeper.
+    /// A store that keeps versions, with its keeper.
     #[allow(dead_code)]
     pub(crate) fn kept(store: &versioned::Store, settings: MemcachedSettings) -> Store {
         let keeper = Keeper::start(store.clone(), History::Seconds(60)).unwrap();
@@ -64,7 +64,7 @@ impl Store {
         store
     }
 
-    /// One of each kind, one after the other. The last one's versions are by the key.
+    /// One of each kind; the last one is sequential.
     #[allow(dead_code)]
     pub(crate) fn each(settings: MemcachedSettings) -> impl Iterator<Item = Store> {
         let kinds: [fn(MemcachedSettings) -> Store; 4] = [
@@ -119,7 +119,7 @@ impl Drop for Store {
     }
 }
 
-/// A directory that a store may be in; it is gone at the end.
+/// A directory for a store, removed at the end.
 #[allow(dead_code)]
 pub(crate) struct Directory(pub(crate) PathBuf);
 
@@ -147,7 +147,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Nothing may have been put there.
+        // It may not exist.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -167,12 +167,11 @@ impl Memcached {
         let child = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-p", port])
             .args(["-t", "1", "-u", "nobody"])
-            // Its background threads hold references to items for moments, and arithmetic on
-            // such an item has another result: the value is replaced instead of padded.
+            // Its background threads hold references to items for moments; then arithmetic replaces a value instead of
+            // padding it.
             .args(["-o", "no_lru_maintainer,no_lru_crawler"])
-            // Of a number above 2^63 it looks for a minus sign up to the next zero byte, even behind
-            // the value's end. Where an earlier, longer value filled the space, that is in the next
-            // item's addresses, which have any bytes. No value here fills so much space.
+            // In a number above 2^63 it looks for a minus sign up to the next zero byte, even behind the value's
+            // end, where an earlier, longer value may have left any bytes. No value here is so long.
             .args(["-n", "4096"])
             .stdin(Stdio::null())
             .spawn()
@@ -194,7 +193,7 @@ impl Memcached {
 
 impl Drop for Memcached {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -236,8 +235,7 @@ impl Client {
         read
     }
 
-    /// What is answered to `requests`: a request whose answer cannot be taken for another's
-    /// follows them.
+    /// The answers to `requests`, ended by that of a request with a unique answer.
     pub(crate) fn ask(&mut self, requests: impl AsRef<[u8]>) -> Vec<u8> {
         self.send([requests.as_ref(), b"mn\r\n"].concat());
         let mut answer = self.read_to(b"MN\r\n");
@@ -245,9 +243,9 @@ impl Client {
         answer
     }
 
-    /// As [`Client::ask`], as text.
+    /// The same as text.
     #[allow(dead_code)]
-    pub(crate) fn told(&mut self, requests: &str) -> String {
+    pub(crate) fn answer(&mut self, requests: &str) -> String {
         String::from_utf8(self.ask(requests)).unwrap()
     }
 

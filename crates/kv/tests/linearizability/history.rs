@@ -1,4 +1,4 @@
-//! Histories: threads do random operations, and when each began and was over is noted.
+//! Histories: threads do random operations, and record when each began and ended.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -15,26 +15,26 @@ use crate::model::{Change, Condition, KEYS, NUMBERS, Operation, Outcome, Seen, W
 
 const THREADS: usize = 4;
 
-/// Keys that are one object of a history, as [`Mix`] has it.
+/// Keys of one object of a history, see [`Mix`].
 pub(crate) type Group = &'static [usize];
 
-/// What does the operations of a history.
+/// A store that does the operations of a history.
 pub(crate) trait Operations: Sync {
     fn read(&self, key: usize) -> Seen;
     fn scan(&self) -> Vec<(usize, Seen)>;
     fn write(&self, writes: &[Write]) -> Outcome;
 }
 
-/// Which operations a history is of.
+/// The operations of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// Any on any keys.
+    /// All operations on all keys.
     Any,
     /// Reads and writes of one key at a time.
     Single,
-    /// The same, with writes that memcached's protocol has a command for.
+    /// The same, with writes that memcached has a command for.
     Commands,
-    /// A write puts all the keys of a group; reads are of one key, scans of all.
+    /// Writes put all the keys of a group; reads are of one key, scans of all.
     Whole(&'static [Group]),
 }
 
@@ -46,8 +46,7 @@ pub(crate) struct Recorded {
     operation: Operation,
 }
 
-/// Lets threads do `operations` each, and returns everything that they did. They take turns at the
-/// subjects and what they are asked.
+/// Lets threads do `operations` each, and returns all of them. Threads share the subjects in turn.
 pub(crate) fn record(
     subjects: &[(&dyn Operations, Mix)],
     operations: usize,
@@ -78,8 +77,8 @@ pub(crate) fn record(
     })
 }
 
-/// Whether some order of the operations explains what came of them, in which none that was over
-/// comes behind one that began later.
+/// Whether some order of the operations explains their outcomes, and keeps the order of those that did not
+/// overlap.
 pub(crate) fn is_linearizable<S: Specification<Operation = Operation>>(
     recorded: &[Recorded],
 ) -> bool {
@@ -104,8 +103,8 @@ pub(crate) fn overlapped(recorded: &[Recorded]) -> usize {
     overlapped.count()
 }
 
-/// What a history says of some of its keys: operations on others are left out, and of a scan what
-/// it saw of others.
+/// The part of a history about some of its keys: without operations on other keys, and without other keys in
+/// scans.
 pub(crate) fn part(recorded: &[Recorded], group: &[usize]) -> Vec<Recorded> {
     let of_group = |operation: &Operation| match operation {
         Operation::Read(key, _) => group.contains(key).then(|| operation.clone()),
@@ -126,7 +125,7 @@ pub(crate) fn part(recorded: &[Recorded], group: &[usize]) -> Vec<Recorded> {
     recorded.collect()
 }
 
-/// An operation that is to be done.
+/// An operation before it is done.
 enum Asked {
     Read(usize),
     Scan,
@@ -146,7 +145,7 @@ impl Asked {
     }
 }
 
-/// Chooses operations, and remembers versions to make conditions of.
+/// Draws operations, and remembers versions for conditions.
 struct Client {
     mix: Mix,
     random: TestRng,
@@ -229,7 +228,7 @@ impl Client {
         Write { key, condition, change }
     }
 
-    /// A number that nothing else in the history writes, though sums may come to it.
+    /// A number that no other write of the history has, except sums.
     fn number(&mut self) -> u16 {
         self.writes += 1;
         NUMBERS.start + (self.writes * THREADS + self.thread) as u16
@@ -245,7 +244,7 @@ impl Client {
             Operation::Read(key, seen) => saw(*key, seen),
             Operation::Scan(seen) => seen.iter().for_each(|(key, seen)| saw(*key, seen)),
             Operation::Write(writes, Outcome::Committed(version)) => {
-                // With one version by the key, it is that of one of them only.
+                // In a sequential store, the version belongs to one of them only.
                 if let [write] = &writes[..] {
                     self.versions[write.key] = *version;
                 }

@@ -1,22 +1,17 @@
-//! Concurrent histories of the store, recorded and checked against what it promises.
+//! Concurrent histories of the store, checked against its promises.
 //!
-//! The checker is todc-utils' (Wing & Gong 1993, with Lowe's extensions of 2017): it says whether
-//! the operations can be ordered so that each does what the model does, and none that was over
-//! before another began comes behind it. What the model is asked for:
+//! The checker is todc-utils' (Wing & Gong 1993, with Lowe's extensions of 2017). It finds whether some order of the
+//! operations agrees with the model, and keeps the order of those that did not overlap. The model:
 //!
-//! * [`Consistency::Linearizable`]: the whole store is one such object, and versions count its
-//!   commits, without a gap.
-//! * [`Consistency::Sequential`]: each key is one, and versions count its writes, without a gap;
-//!   and so are keys that are always written together, for their commits have no middle, in no scan
-//!   and in no two reads. Nothing is asked of keys that are written apart.
+//! * [`Consistency::Linearizable`]: the whole store is one object, and versions count its commits, without a gap.
+//! * [`Consistency::Sequential`]: each key is an object, and versions count its writes, without a gap. Keys that are
+//!   always written together are one object, too. Keys that are written apart have no common order.
 //!
-//! The same is asked of the store behind gRPC, of some requests that are sent twice, and of clients over
-//! gRPC and over memcached's protocol together.
+//! The same holds behind gRPC, with requests that are sent twice, and for clients of both protocols together.
 //!
-//! That a history is rejected when the store is broken is tested too. The faults are in what calls the
-//! store, which itself has no switch that breaks it: a history holds what callers asked and were told,
-//! and a write that reads, lets others in and then puts cannot be told in it from one whose lock was
-//! dropped. `KNEE_SOAK=n` takes n times as many histories.
+//! Histories of a faulty store must be rejected. The fault is in the caller, as the store has no switch for it: a
+//! write that reads, lets others in and then puts has the same history as one without a lock. `KNEE_SOAK=n` takes n
+//! times as many histories.
 
 #[allow(clippy::unwrap_used)]
 #[path = "../harness/mod.rs"]
@@ -42,7 +37,7 @@ use subject::{Fault, Subject};
 
 const KEY_BY_KEY: &[Group] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
 const TOGETHER: &[Group] = &[&[0, 1], &[2, 3, 4], &[5]];
-/// Histories within which a broken store is to be caught: it takes but a few.
+/// Histories within which a fault must be found.
 const TRIES: u64 = 100;
 
 fn soak() -> usize {
@@ -57,7 +52,7 @@ fn in_memory(consistency: Consistency) -> Store {
     Store::in_memory(options(consistency), 1 << 28).expect("memory")
 }
 
-/// A directory of its own, gone at the end.
+/// A directory of its own, removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -80,7 +75,7 @@ impl Drop for Directory {
     }
 }
 
-/// Whether a history is as was promised.
+/// Whether a history keeps the promise.
 fn holds(consistency: Consistency, sending: Sending, mix: Mix, recorded: &[Recorded]) -> bool {
     let objects = match (consistency, mix) {
         (Consistency::Linearizable, _) => {
@@ -95,7 +90,7 @@ fn holds(consistency: Consistency, sending: Sending, mix: Mix, recorded: &[Recor
     objects.iter().all(|group| is_linearizable::<Object<OfKey>>(&part(recorded, group)))
 }
 
-/// A history of keys of its own, and whether it is as was promised.
+/// Makes a history of its own keys; returns whether it keeps the promise.
 fn history(
     store: &Store,
     consistency: Consistency,
@@ -110,7 +105,7 @@ fn history(
     (recorded, holds)
 }
 
-/// Checks histories while space is had back.
+/// Checks histories while space is reclaimed.
 fn check(store: &Store, consistency: Consistency, histories: usize) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -121,7 +116,7 @@ fn check(store: &Store, consistency: Consistency, histories: usize) {
                 }
             }
         });
-        // Also when a history ends in a panic.
+        // Also after a panic.
         let _over = Over(&over);
         let mixes: &[(Mix, usize)] = match consistency {
             Consistency::Linearizable => &[(Mix::Any, 12), (Mix::Single, 30)],
@@ -169,7 +164,7 @@ fn histories_of_durable_stores() {
     }
 }
 
-/// The first history over the network that is not as was promised, of so many.
+/// The first of so many histories over the network that breaks the promise.
 fn first_rejected_over_network(
     (consistency, mix): (Consistency, Mix),
     sending: Sending,
@@ -186,12 +181,12 @@ fn first_rejected_over_network(
     })
 }
 
-/// Writes of several keys only: a scan that is no snapshot has more of them to tear.
+/// Writes of several keys only, which scans without a snapshot tear.
 const WHOLE: [(Consistency, Mix); 2] = [
     (Consistency::Linearizable, Mix::Whole(TOGETHER)),
     (Consistency::Sequential, Mix::Whole(TOGETHER)),
 ];
-/// Writes of one key among them, which a lock is dropped of.
+/// Also writes of one key, which a missing lock breaks.
 const OF_ONE: [(Consistency, Mix); 2] =
     [(Consistency::Linearizable, Mix::Any), (Consistency::Sequential, Mix::Single)];
 
@@ -222,7 +217,7 @@ fn faults_are_caught_over_the_network() {
 }
 
 #[test]
-fn a_request_that_is_sent_twice_counts_once() {
+fn request_that_is_sent_twice_counts_once() {
     for subject in WHOLE.into_iter().chain(OF_ONE) {
         let rejected = |fault, histories| {
             first_rejected_over_network(subject, Sending::Twice, fault, histories)
@@ -233,8 +228,8 @@ fn a_request_that_is_sent_twice_counts_once() {
     }
 }
 
-/// The first history of clients of both protocols that is not as was promised, of so many. Those
-/// over gRPC do what they should.
+/// The first of so many histories of both protocols that breaks the promise. Only memcached's clients may have a
+/// fault.
 fn first_rejected_over_both(
     (consistency, mix): (Consistency, Mix),
     fault: Option<Fault>,
@@ -262,8 +257,7 @@ fn histories_over_grpc_and_memcached() {
     }
 }
 
-/// The same operations on the same store are accepted when it is whole, and some history of them
-/// is not when it is broken.
+/// Histories of the whole store are accepted, and one of the faulty store is rejected.
 fn is_caught(fault: Fault, consistency: Consistency, mix: Mix) {
     let first_rejected = |fault| {
         let store = in_memory(consistency);
@@ -281,7 +275,7 @@ fn a_dropped_lock_is_caught() {
 
 #[test]
 fn a_torn_bulk_put_is_caught() {
-    // Two commits count for two here, whoever looks: it takes no concurrency.
+    // Two commits count as two even without concurrency.
     is_caught(Fault::TornBulk, Consistency::Linearizable, Mix::Any);
     is_caught(Fault::TornBulk, Consistency::Sequential, Mix::Whole(TOGETHER));
 }

@@ -1,4 +1,4 @@
-//! The same keys behind memcached's protocol: what each command does is a write of one key.
+//! The same keys behind memcached's protocol: each command writes one key.
 
 use std::sync::Mutex;
 
@@ -10,11 +10,11 @@ use crate::model::{Change, Condition, Outcome, Seen, Write, bytes_of, value_of};
 use crate::network::Remote;
 use crate::subject::Fault;
 
-/// The keys of a history over gRPC, for clients that have a connection each.
+/// The keys of a history over gRPC, for clients with a connection each.
 pub(crate) struct Memcached<'a> {
     remote: &'a Remote<'a>,
     served: &'a Store,
-    /// Those that nobody asks with at the moment.
+    /// Idle clients.
     clients: Mutex<Vec<Client>>,
     fault: Option<Fault>,
 }
@@ -24,12 +24,12 @@ impl<'a> Memcached<'a> {
         Memcached { remote, served, clients: Mutex::new(Vec::new()), fault }
     }
 
-    /// What is answered to a command.
-    fn told(&self, command: &str) -> String {
-        let idle = self.clients.lock().expect("nobody panicked with it").pop();
+    /// The answer to a command.
+    fn answer(&self, command: &str) -> String {
+        let idle = self.clients.lock().expect("not poisoned").pop();
         let mut client = idle.unwrap_or_else(|| self.served.client());
-        let answer = client.told(command);
-        self.clients.lock().expect("nobody panicked with it").push(client);
+        let answer = client.answer(command);
+        self.clients.lock().expect("not poisoned").push(client);
         answer
     }
 
@@ -59,21 +59,21 @@ impl<'a> Memcached<'a> {
             (Condition::Present, Change::Delete) => format!("delete {key}\r\n"),
             _ => unreachable!("there is no command for {write:?}"),
         };
-        let answer = self.told(&command);
+        let answer = self.answer(&command);
         match (answer.trim_end(), write.condition) {
             ("STORED" | "DELETED", _) => Outcome::Done,
-            // It is there, in whatever version.
+            // It is there, in some version.
             ("NOT_STORED", Condition::Absent) | ("EXISTS", _) => Outcome::Rejected,
             ("NOT_STORED" | "NOT_FOUND", _) => Outcome::Refused(0, None),
-            (told, _) if told.starts_with("CLIENT_ERROR cannot increment") => Outcome::Rejected,
+            (answer, _) if answer.starts_with("CLIENT_ERROR cannot increment") => Outcome::Rejected,
             (sum, _) if sum.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Outcome::Made(value_of(sum.as_bytes()))
             }
-            (other, _) => panic!("{other} was told of {command}"),
+            (other, _) => panic!("{other} is the answer to {command}"),
         }
     }
 
-    /// Reads and then sets, as a client without commands for it has to.
+    /// Reads and then sets: memcached has no such command.
     fn write_unlocked(&self, write: &Write) -> Outcome {
         let there = self.read(write.key);
         let version = there.as_ref().map(|(version, _)| *version);
@@ -84,7 +84,7 @@ impl<'a> Memcached<'a> {
         let Some(value) = write.change.of(value) else {
             return self.commit(write);
         };
-        assert_eq!(self.told(&self.storing("set", write.key, &value, None)), "STORED\r\n");
+        assert_eq!(self.answer(&self.storing("set", write.key, &value, None)), "STORED\r\n");
         Outcome::Done
     }
 }
@@ -92,7 +92,7 @@ impl<'a> Memcached<'a> {
 impl Operations for Memcached<'_> {
     fn read(&self, key: usize) -> Seen {
         let key = self.key(key);
-        let answer = self.told(&format!("gets {key}\r\n"));
+        let answer = self.answer(&format!("gets {key}\r\n"));
         if answer == "END\r\n" {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What the store promises, as a machine that does one operation after the other.
+//! The store's promises, as a machine that does one operation after the other.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,15 +9,15 @@ use todc_utils::Specification;
 /// Keys of one history.
 pub(crate) const KEYS: usize = 6;
 
-/// A value: who put it, then who appended to it. Every write of a history writes its own number.
+/// A value: the number of the put, then those of the appends. Every write of a history has its own number.
 pub(crate) type Value = Vec<u16>;
 
-/// The numbers that are written: those of three digits.
+/// The numbers of writes have three digits.
 pub(crate) const NUMBERS: Range<u16> = 100..1000;
-/// What memcached's arithmetic takes for a number, which has 64 bits, is no longer.
+/// Longer values are no numbers for memcached's arithmetic of 64 bits.
 const DIGITS_MAX: usize = 19;
 
-/// A value as the store has it: one number after the other, so that they are one, too.
+/// A value as the store has it: its numbers concatenated, which is a number, too.
 pub(crate) fn bytes_of(value: &[u16]) -> Vec<u8> {
     assert!(value.iter().all(|number| NUMBERS.contains(number)), "{value:?}");
     value.iter().flat_map(|number| number.to_string().into_bytes()).collect()
@@ -29,7 +29,7 @@ pub(crate) fn value_of(bytes: &[u8]) -> Value {
     bytes.chunks(3).map(number).collect()
 }
 
-/// A key, as an operation saw it.
+/// A key as an operation saw it.
 pub(crate) type Seen = Option<(Version, Value)>;
 
 /// One key's part of a write.
@@ -49,7 +49,7 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// Whether it holds of the version that is there.
+    /// Whether it holds for the current version.
     pub(crate) fn holds(self, there: Option<Version>) -> bool {
         match self {
             Condition::Always => true,
@@ -65,12 +65,12 @@ pub(crate) enum Change {
     Put(u16),
     Append(u16),
     Delete,
-    /// Adds to the number that a value is; only memcached's protocol has it.
+    /// Adds to a value that is a number, in memcached's protocol only.
     Increment(u16),
 }
 
 impl Change {
-    /// Whether it can be made of a value at all.
+    /// Whether it applies to a value.
     pub(crate) fn takes(self, value: Option<&Value>) -> bool {
         match self {
             Change::Increment(_) => value.is_some_and(|value| 3 * value.len() <= DIGITS_MAX),
@@ -78,7 +78,7 @@ impl Change {
         }
     }
 
-    /// What it makes of a value.
+    /// The new value.
     pub(crate) fn of(self, value: Option<Value>) -> Option<Value> {
         match (self, value) {
             (Change::Delete, _) | (Change::Increment(_), None) => None,
@@ -88,7 +88,7 @@ impl Change {
                 Some(value)
             }
             (Change::Increment(delta), Some(mut value)) => {
-                // No carry: the last number remains one of three digits.
+                // No carry: the last number keeps three digits.
                 *value.last_mut().expect("no value is empty") += delta;
                 Some(value)
             }
@@ -98,19 +98,19 @@ impl Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All of it happened, in this version.
+    /// It was done, in this version.
     Committed(Version),
-    /// All of it happened, in a version that is not told.
+    /// It was done, in an unknown version.
     Done,
-    /// The same, and this was made of the value.
+    /// It was done, in an unknown version, with this value.
     Made(Value),
-    /// Nothing of it: this write's condition does not hold of the version that is there.
+    /// Nothing was done: this write's condition failed for the current version.
     Refused(usize, Option<Version>),
-    /// Nothing of it, and it is not said which condition does not hold.
+    /// Nothing was done: some condition failed.
     Rejected,
 }
 
-/// An operation and what came of it.
+/// An operation and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read(usize, Seen),
@@ -118,12 +118,12 @@ pub(crate) enum Operation {
     Write(Vec<Write>, Outcome),
 }
 
-/// What versions count.
+/// The meaning of versions.
 pub(crate) trait Counts {
     /// The version that a commit gives to a key whose last one was `before`.
     fn next(commits: u64, before: Version) -> Version;
 
-    /// Whether a write of which nothing came is a commit.
+    /// Whether a write without effect is a commit.
     const NOTHING_IS_ONE: bool = false;
 }
 
@@ -131,7 +131,7 @@ pub(crate) trait Counts {
 #[derive(Debug)]
 pub(crate) struct OfStore;
 
-/// The same, where every write has a request id: it is remembered of those, too, of which nothing came.
+/// The same, if every write has a request id: writes without effect are remembered, too.
 #[derive(Debug)]
 pub(crate) struct OfRequests;
 
@@ -196,7 +196,7 @@ impl State {
         let mut last = 0;
         for write in writes {
             let key = &mut self.keys[write.key];
-            // What is not there is not deleted once more.
+            // A delete of a missing key is no version.
             if write.change == Change::Delete && key.value.is_none() {
                 continue;
             }
@@ -209,7 +209,7 @@ impl State {
     }
 }
 
-/// The store, or a part of it that is one object by itself.
+/// The store, or a part of it that is an object of its own.
 #[derive(Debug)]
 pub(crate) struct Object<C>(PhantomData<C>);
 

@@ -1,4 +1,4 @@
-//! The store behind gRPC: every operation is a call, and clients have connections of their own.
+//! The store behind gRPC: each operation is a call, each client has a connection.
 
 use std::net::TcpListener;
 use std::sync::Mutex;
@@ -23,11 +23,11 @@ use crate::subject::Fault;
 
 type Client = KeyValueClient<Channel>;
 
-/// A store that is served, and clients of it.
+/// A served store, and its clients.
 pub(crate) struct Served {
     serving: Option<GrpcServer>,
     runtime: Runtime,
-    /// Those that nobody calls with at the moment.
+    /// Idle clients.
     clients: Mutex<Vec<Client>>,
 }
 
@@ -42,9 +42,9 @@ impl Served {
         Served { serving: Some(serving), runtime, clients: Mutex::new(Vec::new()) }
     }
 
-    /// Makes a call with a client that nobody else calls with meanwhile.
+    /// Makes a call with an idle client.
     fn call<R>(&self, call: impl AsyncFnOnce(&mut Client) -> R) -> R {
-        let idle = self.clients.lock().expect("nobody panicked with it").pop();
+        let idle = self.clients.lock().expect("not poisoned").pop();
         let (client, outcome) = self.runtime.block_on(async {
             let mut client = match idle {
                 Some(client) => client,
@@ -57,7 +57,7 @@ impl Served {
             let outcome = call(&mut client).await;
             (client, outcome)
         });
-        self.clients.lock().expect("nobody panicked with it").push(client);
+        self.clients.lock().expect("not poisoned").push(client);
         outcome
     }
 }
@@ -75,21 +75,21 @@ impl Drop for Served {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
     Once,
-    /// Each has a request id; of three, one is sent twice at once, and one again when it was answered.
+    /// Each write has a request id; of three, one is sent twice at once, and one again after its answer.
     Twice,
 }
 
-/// A few keys of a store, which nobody else writes.
+/// Some keys of a store, which only this history writes.
 pub(crate) struct Remote<'a> {
     served: &'a Served,
-    /// Its keys begin with it.
+    /// The prefix of its keys.
     prefix: u64,
-    /// Where versions count commits: those before the history.
+    /// The commits before the history, if versions count commits.
     pub(crate) base: Version,
     fault: Option<Fault>,
     stale: Mutex<Vec<(usize, Seen)>>,
     sending: Sending,
-    /// Writes that were asked for.
+    /// Writes so far.
     requests: AtomicU64,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Remote<'a> {
         Remote { served, prefix, base, fault, stale, sending, requests: AtomicU64::new(0) }
     }
 
-    /// Text, as memcached's protocol asks for.
+    /// Text, as memcached's protocol needs.
     pub(crate) fn key(&self, key: usize) -> Vec<u8> {
         format!("{:08}{key}", self.prefix).into_bytes()
     }
@@ -142,14 +142,14 @@ impl<'a> Remote<'a> {
             None => change::Action::Delete(Nothing {}),
         };
         let key = self.key(write.key).into();
-        self.told(vec![Changed { key, action: Some(action), condition: None }])
+        self.outcome(vec![Changed { key, action: Some(action), condition: None }])
     }
 
     fn commit(&self, writes: &[Write]) -> Outcome {
-        self.told(writes.iter().map(|write| self.changed(write)).collect())
+        self.outcome(writes.iter().map(|write| self.changed(write)).collect())
     }
 
-    fn told(&self, changes: Vec<Changed>) -> Outcome {
+    fn outcome(&self, changes: Vec<Changed>) -> Outcome {
         if self.sending == Sending::Once {
             return self.sent(BulkPutRequest { changes, request: None });
         }
@@ -171,7 +171,7 @@ impl<'a> Remote<'a> {
             _ => (self.sent(request), self.sent(again)),
         };
         match (first, second) {
-            // Nothing came of it the first time; of two at once, either may be that.
+            // The first one had no effect; of two at once, either may be the first.
             (Outcome::Rejected, second) => second,
             (first, Outcome::Rejected) if number % 3 == 1 => first,
             (first, second) => {
@@ -228,7 +228,7 @@ impl Operations for Remote<'_> {
             all[usize::from(entry.key[8] - b'0')].1 = self.shown(&entry);
         }
         if self.fault == Some(Fault::StaleSnapshot) {
-            std::mem::swap(&mut all, &mut self.stale.lock().expect("nobody panicked with it"));
+            std::mem::swap(&mut all, &mut self.stale.lock().expect("not poisoned"));
         }
         all
     }
@@ -250,7 +250,7 @@ impl Operations for Remote<'_> {
     }
 }
 
-/// What a scan shows of keys that nobody wrote.
+/// A key that was not written, in a scan.
 fn nothing() -> Vec<(usize, Seen)> {
     (0..KEYS).map(|key| (key, None)).collect()
 }

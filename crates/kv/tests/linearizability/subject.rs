@@ -1,4 +1,4 @@
-//! The store behind the operations of the model, whole or with one thing broken.
+//! The store behind the model's operations, whole or with one fault.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Mutex;
@@ -10,28 +10,28 @@ use knee_kv::versioned::{self, Action, Snapshot, Store, Visited, WriteError};
 use crate::history::Operations;
 use crate::model::{Change, Condition, KEYS, Outcome, Seen, Value, Write, bytes_of, value_of};
 
-/// What is broken. Between its two halves others get their turn.
+/// The fault. Other threads run between its two halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A write reads its key, decides, and then puts the outcome, with nothing held in between.
+    /// A write reads its key, decides, and then puts the outcome, without a lock.
     DroppedLock,
     /// A write of several keys is two commits.
     TornBulk,
-    /// A scan reads what is there when each stripe's turn comes.
+    /// A scan reads each stripe at another moment.
     NoSnapshot,
-    /// A scan sees what the one before it should have seen.
+    /// A scan shows the state of the one before it.
     StaleSnapshot,
-    /// A request that is sent again is made again.
+    /// A repeated request is done again.
     MadeAgain,
 }
 
-/// A few keys of a store, which nobody else writes.
+/// Some keys of a store, which only this history writes.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     store: &'a Store,
-    /// Its keys begin with it.
+    /// The prefix of its keys.
     prefix: u64,
-    /// Where versions count commits: those before the history.
+    /// The commits before the history, if versions count commits.
     base: Version,
     fault: Option<Fault>,
     stale: Mutex<Snapshot>,
@@ -73,7 +73,7 @@ impl<'a> Subject<'a> {
     pub(crate) fn scan(&self) -> Vec<(usize, Seen)> {
         let fresh = self.store.snapshot();
         self.store.sync(fresh.sequence()).expect("the disk takes it");
-        let mut stale = self.stale.lock().expect("nobody panicked with it");
+        let mut stale = self.stale.lock().expect("not poisoned");
         if self.fault == Some(Fault::StaleSnapshot) {
             let late = std::mem::replace(&mut *stale, fresh);
             drop(stale);
@@ -140,7 +140,7 @@ impl<'a> Subject<'a> {
         let value = write.change.of(there.map(|(_, value)| value));
         let bytes = value.as_deref().map(bytes_of);
         let (key, action) = (self.key(write.key), bytes.as_deref().map_or(Action::Delete, put));
-        self.told(&[versioned::Write {
+        self.outcome(&[versioned::Write {
             key: &key,
             condition: versioned::Condition::Always,
             action,
@@ -178,11 +178,11 @@ impl<'a> Subject<'a> {
                 },
             })
             .collect();
-        self.told(&asked)
+        self.outcome(&asked)
     }
 
-    /// Makes a commit, and says what came of it once that may be said.
-    fn told(&self, writes: &[versioned::Write<'_>]) -> Outcome {
+    /// Makes a commit; returns its outcome once it is safe.
+    fn outcome(&self, writes: &[versioned::Write<'_>]) -> Outcome {
         match self.store.write(writes, None, 1) {
             Ok(committed) => {
                 self.store.sync(committed.sequence).expect("the disk takes it");
