@@ -1,7 +1,7 @@
 //! The gRPC front: a versioned store behind `knee.kv.v1.KeyValue` and honu's `rpc.Storage`.
 //!
 //! * [`GrpcServer`]: both services on one port, from start to end.
-//! * `key_value`: `knee.kv.v1`. `storage`: honu's interface over the same store. `write`: the writes in
+//! * `key_value`: `knee.kv.v1`. `storage`: honu's interface. `service`: what both do with the store. `write`: the writes in
 //!   their messages. `settings`: limits and directories.
 //! * `scan`: keys of all stripes in one order, as fast as the reader takes them. `predicate`: the keys that
 //!   a scan shows.
@@ -24,6 +24,7 @@ mod refusal;
 mod safe;
 mod scan;
 mod server;
+mod service;
 mod settings;
 mod storage;
 mod tally;

@@ -12,10 +12,10 @@ use knee_server::{
 };
 use tonic::service::Routes;
 
-use super::key_value::Service;
 use super::meter::{Meter, Telemetry};
 use super::predicate::STACK_BYTES;
 use super::safe::Safe;
+use super::service::Service;
 use super::settings::GrpcSettings;
 use super::storage::Honu;
 use crate::versioned::Store;

@@ -8,7 +8,7 @@ use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest};
 use knee_telemetry::Op;
 use tonic::{Code, Request, Response, Status};
 
-use super::key_value::Service;
+use super::service::Service;
 use crate::calendar::now;
 use crate::engine::{Expiry, Version};
 use crate::versioned::{Action, Condition, Write};
