@@ -12,7 +12,7 @@ pub(crate) fn limit_files(program: u32, bytes: libc::rlim_t) {
     assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// It will be told of a limit by an error, as of a full disk, and not by a signal.
+/// It gets an error at a limit, as from a full disk, and no signal.
 pub(crate) fn with_limits(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec one system call is made, which is safe there.
     unsafe {

@@ -82,18 +82,18 @@ impl Program {
 
     /// Where it serves gRPC: it has said so on standard error, first of all.
     pub(crate) fn grpc(&mut self) -> String {
-        let told = self.told();
-        let address = told.strip_prefix("knee-kv: gRPC on ").unwrap_or_else(|| panic!("{told}"));
+        let line = self.next_error();
+        let address = line.strip_prefix("knee-kv: gRPC on ").unwrap_or_else(|| panic!("{line}"));
         format!("http://{address}")
     }
 
     /// Waits for the next line on standard error that is no progress.
-    pub(crate) fn told(&mut self) -> String {
-        let told = match self.errors.recv_timeout(PATIENCE) {
+    pub(crate) fn next_error(&mut self) -> String {
+        let line = match self.errors.recv_timeout(PATIENCE) {
             Err(RecvTimeoutError::Timeout) => panic!("it tells of nothing"),
-            told => told.unwrap_or_default(),
+            line => line.unwrap_or_default(),
         };
-        told.trim_end_matches('\n').to_owned()
+        line.trim_end_matches('\n').to_owned()
     }
 
     pub(crate) fn signal(&self, signal: libc::c_int) {
@@ -138,7 +138,7 @@ impl Program {
     /// Waits until the metrics page, which tells of the seconds that are over, has this line.
     pub(crate) fn wait_for_metric(&self, line: &str) {
         let deadline = Instant::now() + PATIENCE;
-        while !self.metrics().lines().any(|told| told == line) {
+        while !self.metrics().lines().any(|metric| metric == line) {
             assert!(Instant::now() < deadline, "no {line} in {}", self.metrics());
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -191,8 +191,8 @@ pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8
 
 /// Whether a line of a store says how far something is: there is one for each second that it takes.
 pub(crate) fn is_progress(line: &str) -> bool {
-    let told = line.strip_prefix("knee-kv: ").unwrap_or_default();
-    ["loading ", "opening ", "writing "].iter().any(|what| told.starts_with(what))
+    let message = line.strip_prefix("knee-kv: ").unwrap_or_default();
+    ["loading ", "opening ", "writing "].iter().any(|what| message.starts_with(what))
 }
 
 /// Reads from now on: a program that nobody reads from waits for that, and does not end. Each line with its end.

@@ -1,4 +1,4 @@
-//! `knee-kv` in a directory: what it keeps when it is ended, killed, refused space or met twice.
+//! `knee-kv` in a directory: ends, kills, want of space, and a second process.
 
 mod directory;
 mod full_disk;
@@ -17,7 +17,7 @@ use crate::program::limits::{limit_files, with_limits};
 use crate::program::{End, KV, PATIENCE, Program, refused, talk, wait};
 use directory::Directory;
 
-/// What memcached's protocol has for it.
+/// The answer over memcached's protocol.
 const FULL: &str = "SERVER_ERROR out of memory storing object\r\n";
 const DISK_FULL: &str = "SERVER_ERROR out of memory storing object: the disk takes no more\r\n";
 
@@ -26,14 +26,14 @@ fn ask(client: &mut TcpStream, request: &str) -> String {
     String::from_utf8(answer).unwrap().strip_suffix("MN\r\n").unwrap().to_owned()
 }
 
-/// Kills a program as a crash does.
+/// Kills a program, as a crash would.
 fn kill(program: Program) {
     program.signal(libc::SIGKILL);
     program.end();
 }
 
 #[test]
-fn it_tells_what_it_has_and_what_its_commits_took() {
+fn report_has_figures_of_versions_and_commits() {
     let directory = Directory::new();
     let program = directory.serve(&["--admin", "127.0.0.1:0"]);
     let mut client = program.connect();
@@ -52,24 +52,24 @@ fn it_tells_what_it_has_and_what_its_commits_took() {
     assert_eq!(of(summary, "commit_records"), 21);
     let (commits, sum, max) =
         (of(summary, "commits"), of(summary, "commit_sum_ns"), of(summary, "commit_max_ns"));
-    // Each batch of requests waits for its own.
+    // Each batch of requests waits for its own commit.
     assert!((11..=21).contains(&commits), "{commits}");
     assert!(max <= sum && sum <= commits * max, "{summary}");
-    // Who waited was served when it was over.
+    // The waiting client was served after it.
     let served = of(&summary["ops"]["set"], "service_sum_ns")
         + of(&summary["ops"]["delete"], "service_sum_ns");
     assert!(served >= sum, "{served} ns of service, {sum} ns of commits");
     let windows: Vec<_> = lines.iter().filter(|line| line["type"] == "window").collect();
     for name in ["commits", "commit_sum_ns", "commit_records", "reclaims"] {
-        let told: u64 = windows.iter().map(|line| of(line, name)).sum();
-        assert_eq!(told, of(summary, name), "the windows add up to the summary: {name}");
+        let sum: u64 = windows.iter().map(|line| of(line, name)).sum();
+        assert_eq!(sum, of(summary, name), "the windows add up to the summary: {name}");
     }
     assert_eq!(windows.iter().map(|line| of(line, "commit_max_ns")).max(), Some(max));
     assert!(of(summary, "file_live_bytes") < of(summary, "file_bytes"));
 }
 
 #[test]
-fn what_was_written_is_there_after_a_restart() {
+fn writes_are_there_after_a_restart() {
     outlives_restarts([
         &[],
         &["--threads", "2"],
@@ -108,7 +108,7 @@ fn outlives_restarts(flags: [&[&str]; 3]) {
 }
 
 #[test]
-fn a_directory_keeps_its_consistency() {
+fn directory_keeps_its_consistency() {
     let directory = Directory::new();
     kill(directory.serve(&["--consistency", "sequential"]));
     let message = directory.refusal(&["--consistency", "linearizable"]);
@@ -116,14 +116,14 @@ fn a_directory_keeps_its_consistency() {
 }
 
 #[test]
-fn lives_in_which_little_is_written_do_not_fill_the_log() {
+fn short_lives_do_not_fill_the_log() {
     const LIVES: usize = 12;
     let directory = Directory::new();
     for life in 0..LIVES {
         let program = directory.serve(&["--memory-mb", "8"]);
         let mut client = program.connect();
         assert_eq!(ask(&mut client, &format!("set k{life} 0 0 1\r\nx\r\n")), "STORED\r\n");
-        // Each life has begun a segment; what the last one left in its own moves to it. Two more are reserved.
+        // Each life begins a segment, and moves the rest of the last one there. Two more are reserved.
         let deadline = Instant::now() + PATIENCE;
         while directory.segments().len() > 3 {
             assert!(Instant::now() < deadline, "{:?}", directory.segments());
@@ -136,9 +136,9 @@ fn lives_in_which_little_is_written_do_not_fill_the_log() {
     assert_eq!(found.matches("VALUE").count(), LIVES);
 }
 
-/// As who loads with the defaults of `load`, and serves with those of the server.
+/// A load and a server with their own defaults differ like this.
 #[test]
-fn a_log_that_takes_more_than_its_limit_says_so_at_the_start() {
+fn log_beyond_its_limit_is_reported_at_the_start() {
     let directory = Directory::new();
     let quick = ["--durability", "none", "--memory-mb"];
     let program = directory.serve(&[&quick[..], &["64"]].concat());
@@ -163,7 +163,7 @@ fn a_log_that_takes_more_than_its_limit_says_so_at_the_start() {
 }
 
 #[test]
-fn a_second_store_on_the_directory_is_refused() {
+fn second_process_on_a_directory_is_refused() {
     let directory = Directory::new();
     let program = directory.serve(&[]);
     let expected = format!(
@@ -176,7 +176,7 @@ fn a_second_store_on_the_directory_is_refused() {
 }
 
 #[test]
-fn a_flipped_bit_is_named_and_repair_goes_on_without_it() {
+fn flipped_bit_is_named_and_repair_leaves_it_out() {
     let directory = Directory::new();
     let program = directory.serve(&[]);
     let mut client = program.connect();
@@ -207,7 +207,7 @@ fn a_flipped_bit_is_named_and_repair_goes_on_without_it() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_had_is_named() {
+fn unusable_directory_is_refused_with_the_reason() {
     let file = Directory::new();
     std::fs::write(&file.0, "a file").unwrap();
     let message = file.refusal(&[]);
@@ -215,7 +215,7 @@ fn a_directory_that_cannot_be_had_is_named() {
     assert!(message.starts_with(&start), "{message}");
     assert!(message.ends_with("name a directory, or a free name\n"));
     std::fs::remove_file(&file.0).unwrap();
-    // Nobody may make one there, root included.
+    // Even root cannot make one there.
     let message = refused(KV, &["--listen", "127.0.0.1:0", "--data", "/proc/none"]).stderr;
     let message = String::from_utf8(message).unwrap();
     assert!(message.starts_with("knee-kv: cannot open --data /proc/none: "), "{message}");
@@ -223,7 +223,7 @@ fn a_directory_that_cannot_be_had_is_named() {
 }
 
 #[test]
-fn what_a_directory_was_made_as_it_stays() {
+fn directory_of_another_kind_is_refused() {
     let directory = Directory::new();
     kill(directory.serve(&[]));
     let message = directory.refusal(&["--consistency", "sequential"]);
@@ -233,7 +233,7 @@ fn what_a_directory_was_made_as_it_stays() {
         directory.path()
     );
     assert_eq!(message, expected);
-    // No repair helps against that.
+    // A repair does not help.
     let manifest = directory.0.join("MANIFEST");
     std::fs::write(&manifest, "{}").unwrap();
     for flags in [&[][..], &["--repair"]] {
@@ -270,16 +270,16 @@ fn expect_filled(client: &mut TcpStream, count: usize) {
 }
 
 #[test]
-fn a_full_log_takes_nothing_more_and_loses_nothing() {
+fn full_log_refuses_writes_and_loses_nothing() {
     let directory = Directory::new();
     let flags = ["--memory-mb", "8", "--value-bytes-max", "30000"];
     let program = directory.serve(&flags);
     let mut client = program.connect();
     let (count, refusal) = fill(&mut client);
     assert_eq!(refusal, FULL);
-    // Three quarters of the limit at least were of use.
+    // At least three quarters of the limit were usable.
     assert!(count * 20_000 > 6 << 20, "{count}");
-    // What cannot be changed is as it was, and told so.
+    // A refused change leaves the old value.
     let value = "w".repeat(20_000);
     assert_eq!(ask(&mut client, &format!("set fill0 0 0 20000\r\n{value}\r\n")), FULL);
     assert_eq!(ask(&mut client, &format!("ms fill0 20000\r\n{value}\r\n")), FULL);
@@ -296,21 +296,21 @@ fn serve_with_limits(directory: &Directory, flags: &[&str]) -> Program {
 }
 
 #[test]
-fn a_disk_without_room_for_a_segment_refuses_writes_until_there_is_some() {
+fn disk_without_room_refuses_writes_until_there_is_some() {
     let directory = Directory::new();
     let mut program = serve_with_limits(&directory, &["--memory-mb", "64"]);
     let mut client = program.connect();
-    // What is reserved already can be written; a segment of 2 MiB and its head cannot be made.
+    // Reserved segments can be written; a new one of 2 MiB and its head cannot be made.
     limit_files(program.pid(), 2 << 20);
     let (count, refusal) = fill(&mut client);
     assert_eq!(refusal, DISK_FULL);
     expect_filled(&mut client, count);
-    let told = program.told();
+    let message = program.next_error();
     let expected = "knee-kv: no room for another segment of the log: File too large (os error 27);";
-    assert!(told.starts_with(expected), "{told}");
+    assert!(message.starts_with(expected), "{message}");
     limit_files(program.pid(), libc::RLIM_INFINITY);
     assert_eq!(ask(&mut client, "set more 0 0 1\r\nx\r\n"), "STORED\r\n");
-    assert_eq!(program.told(), "knee-kv: the log has room again");
+    assert_eq!(program.next_error(), "knee-kv: the log has room again");
     kill(program);
     let program = directory.serve(&["--memory-mb", "64"]);
     let mut client = program.connect();
@@ -319,19 +319,19 @@ fn a_disk_without_room_for_a_segment_refuses_writes_until_there_is_some() {
 }
 
 #[test]
-fn what_could_not_be_made_safe_is_not_answered_and_ends_the_program() {
+fn unsafe_write_is_not_answered_and_ends_the_program() {
     for threads in ["1", "2"] {
         let directory = Directory::new();
         let program = serve_with_limits(&directory, &["--threads", threads]);
         let (mut one, mut two) = (program.connect(), program.connect());
         assert_eq!(ask(&mut one, "set safe 0 0 1\r\nx\r\n"), "STORED\r\n");
-        // Within what is reserved, so that it is the write that fails.
+        // Within the reserve, so that the write fails, not the making of a segment.
         limit_files(program.pid(), 4096);
         two.write_all(b"get safe\r\nset unsafe 0 0 1\r\nx\r\nget unsafe\r\n").unwrap();
-        let mut told = Vec::new();
-        // Closed or reset, it is the same.
-        let _ = two.read_to_end(&mut told);
-        assert_eq!(told, b"", "{}", told.escape_ascii());
+        let mut answer = Vec::new();
+        // The connection may be closed or reset.
+        let _ = two.read_to_end(&mut answer);
+        assert_eq!(answer, b"", "{}", answer.escape_ascii());
         let end = program.end();
         assert_eq!(end.code, Some(1));
         assert!(
@@ -349,7 +349,7 @@ const UNWRITTEN: &str = "knee-kv: the log cannot be written: File too large (os 
                          writes may be lost\n";
 
 #[test]
-fn what_nobody_waited_for_and_cannot_be_written_is_told_at_the_end() {
+fn unawaited_write_that_fails_is_reported_at_the_end() {
     for durability in ["none", "interval:600000"] {
         let directory = Directory::new();
         let program = serve_with_limits(&directory, &["--durability", durability]);
@@ -363,7 +363,7 @@ fn what_nobody_waited_for_and_cannot_be_written_is_told_at_the_end() {
 }
 
 #[test]
-fn a_load_that_cannot_be_written_at_its_end_is_told() {
+fn load_that_cannot_be_written_is_reported() {
     for durability in ["none", "interval:600000"] {
         let directory = Directory::new();
         let list = directory.0.with_extension("list");
@@ -373,7 +373,7 @@ fn a_load_that_cannot_be_written_at_its_end_is_told() {
         let mut command = Command::new(KV);
         command.args(["load", "--data", directory.path(), "--durability", durability]);
         let mut load = with_limits(command.arg(&list).stderr(Stdio::piped())).spawn().unwrap();
-        // It reads the list once its store is open.
+        // The load reads the list after it opened its store.
         let writer = || File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&list);
         let mut edges = loop {
             if let Ok(edges) = writer() {
@@ -382,7 +382,7 @@ fn a_load_that_cannot_be_written_at_its_end_is_told() {
             assert_eq!(load.try_wait().unwrap(), None);
             std::thread::sleep(Duration::from_millis(5));
         };
-        // What is made ahead is there: that a segment cannot be made is something else.
+        // Segments made ahead are there: no segment has to be made.
         while directory.made() < 3 {
             assert_eq!(load.try_wait().unwrap(), None);
             std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! `knee-kv graph` and `knee-kv load`: a synthetic list, made and loaded.
+//! `knee-kv graph` and `knee-kv load`: a synthetic list.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::program::{KV, Program, is_progress, refused, talk, wait};
 
-/// A directory, gone at the end.
+/// A directory, removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -32,7 +32,7 @@ impl Drop for Directory {
     }
 }
 
-/// Runs it to its end; what it said on standard error, without how far it was each second.
+/// Runs it to its end. Returns its standard error without the lines of progress.
 fn said(flags: &[&str], code: i32) -> String {
     let Output { status, stdout, stderr } = refused(KV, flags);
     let errors = String::from_utf8(stderr).unwrap();
@@ -46,15 +46,15 @@ fn made<'a>(users: &'a str, largest: &'a str, file: &'a str) -> [&'a str; 8] {
 }
 
 #[test]
-fn a_graph_is_made_loaded_and_served() {
+fn graph_is_made_loaded_and_served() {
     let directory = Directory::new();
     let (list, data) = (directory.path("list.txt"), directory.path("data"));
-    let told = said(&made("3000", "400", &list), 0);
+    let errors = said(&made("3000", "400", &list), 0);
     let text = fs::read_to_string(&list).unwrap();
     let edges = text.lines().count();
     assert!(
-        told.starts_with(&format!("knee-kv: wrote {edges} edges of {edges}, 100.0 %, ")),
-        "{told}"
+        errors.starts_with(&format!("knee-kv: wrote {edges} edges of {edges}, 100.0 %, ")),
+        "{errors}"
     );
     assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 1, "nothing else is left");
     let mut followers = std::collections::BTreeMap::<&str, String>::new();
@@ -64,9 +64,9 @@ fn a_graph_is_made_loaded_and_served() {
     }
     let (most, value) = followers.iter().max_by_key(|(_, value)| value.lines().count()).unwrap();
     assert_eq!(value.lines().count(), 400);
-    let told = said(&made("3000", "400", &list), 1);
+    let errors = said(&made("3000", "400", &list), 1);
     assert_eq!(
-        told,
+        errors,
         format!("knee-kv: cannot write {list}: it is there already: name another file\n")
     );
     let other = directory.path("other.txt");
@@ -78,23 +78,23 @@ fn a_graph_is_made_loaded_and_served() {
     assert!(fs::read_to_string(&steeper).unwrap().lines().count() < edges / 3);
 
     let begin = format!("knee-kv: loaded {list}: {edges} edges in {edges} lines");
-    let told = said(&["load", "--data", &data, &list], 0);
-    assert!(told.starts_with(&format!("{begin}, 100.0 %, ")), "{told}");
-    let told = said(&["load", "--data", &data, &list], 0);
+    let errors = said(&["load", "--data", &data, &list], 0);
+    assert!(errors.starts_with(&format!("{begin}, 100.0 %, ")), "{errors}");
+    let errors = said(&["load", "--data", &data, &list], 0);
     assert!(
-        told.starts_with(&format!("{begin}, {edges} of them by earlier loads, 100.0 %")),
-        "{told}"
+        errors.starts_with(&format!("{begin}, {edges} of them by earlier loads, 100.0 %")),
+        "{errors}"
     );
     let served = Program::serve(KV, &["--data", &data]);
     let answer = format!("VALUE {most} 0 {}\r\n{value}\r\nEND\r\n", value.len());
     let found = talk(&mut served.connect(), format!("get {most}\r\n").as_bytes(), b"END\r\n");
     assert!(found == answer.as_bytes());
-    let told = said(&["load", "--data", &data, &list], 1);
-    assert!(told.contains("another store has it open"), "{told}");
+    let errors = said(&["load", "--data", &data, &list], 1);
+    assert!(errors.contains("another store has it open"), "{errors}");
 }
 
 #[test]
-fn a_load_that_is_ended_is_gone_on_with() {
+fn load_that_was_ended_resumes() {
     let directory = Directory::new();
     let (list, data) = (directory.path("list.txt"), directory.path("data"));
     said(&made("200000", "20000", &list), 0);
@@ -102,10 +102,10 @@ fn a_load_that_is_ended_is_gone_on_with() {
     let load = ["load", "--data", &data, &list];
     let mut child = Command::new(KV).args(load).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
-    // It is told how far it is once a second: unless it was done before, it is in the midst of it.
+    // A line of progress comes once a second: by then the load is running, or done.
     let first = errors.next().unwrap().unwrap();
     if first.starts_with("knee-kv: loading") {
-        // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
+        // SAFETY: kill takes two numbers; the process is our child, and was not waited for.
         assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
         let last = errors.map(|line| line.unwrap()).last().unwrap();
         if wait(&mut child) != Some(0) {
@@ -116,13 +116,16 @@ fn a_load_that_is_ended_is_gone_on_with() {
     } else {
         assert_eq!(wait(&mut child), Some(0));
     }
-    let told = said(&load, 0);
-    assert!(told.contains(&format!("loaded {list}: {edges} edges in {edges} lines, ")), "{told}");
-    assert!(told.contains(" of them by earlier loads, 100.0 %"), "{told}");
+    let errors = said(&load, 0);
+    assert!(
+        errors.contains(&format!("loaded {list}: {edges} edges in {edges} lines, ")),
+        "{errors}"
+    );
+    assert!(errors.contains(" of them by earlier loads, 100.0 %"), "{errors}");
 }
 
 #[test]
-fn what_is_wrong_with_a_list_or_a_graph_is_said() {
+fn wrong_list_or_graph_is_refused_with_the_reason() {
     let directory = Directory::new();
     let [list, data, x] = ["list.txt", "data", "x"].map(|name| directory.path(name));
     fs::write(&list, "1\t2\n\n3;4\n").unwrap();
@@ -138,8 +141,8 @@ fn what_is_wrong_with_a_list_or_a_graph_is_said() {
         (&made("10", "5", "/nowhere/list"), 1, "cannot write /nowhere/list: No such file"),
     ];
     for (flags, code, expected) in rows {
-        let told = said(flags, code);
-        assert!(told.contains(expected), "{flags:?}: {told}");
+        let errors = said(flags, code);
+        assert!(errors.contains(expected), "{flags:?}: {errors}");
     }
     assert!(!fs::exists(x).unwrap());
 }

@@ -1,11 +1,11 @@
-//! `knee-kv` as a process: what it prints, and how it starts and ends.
+//! `knee-kv` as a process: its output, start and end.
 
 use std::net::TcpListener;
 
 use crate::program::{End, KV, Program, refused, talk};
 
 #[test]
-fn counts_what_it_answered_and_ends_on_sigterm() {
+fn sigterm_ends_it_with_a_summary_of_its_answers() {
     let program = Program::serve(KV, &[]);
     assert_eq!(program.ready["role"], "store");
     assert_eq!(program.ready["pid"], program.pid());
@@ -48,7 +48,7 @@ fn counts_what_it_answered_and_ends_on_sigterm() {
 }
 
 #[test]
-fn sigint_ends_it_too_and_stats_none_is_quiet() {
+fn sigint_ends_it_and_stats_none_prints_nothing() {
     let program = Program::serve(KV, &["--stats", "none", "--threads", "2"]);
     talk(&mut program.connect(), b"get k\r\n", b"END\r\n");
     program.signal(libc::SIGINT);
@@ -57,10 +57,10 @@ fn sigint_ends_it_too_and_stats_none_is_quiet() {
 }
 
 #[test]
-fn traces_each_request_when_told_to_and_waits_for_nobody_who_reads_that() {
+fn trace_that_is_not_read_delays_no_request() {
     let program = Program::serve(KV, &["--trace"]);
     let mut client = program.connect();
-    // More than a pipe holds, of which nobody reads.
+    // More than a pipe holds, and none of it is read.
     for _ in 0..2000 {
         talk(&mut client, b"set k 0 0 1\r\nx\r\n", b"STORED\r\n");
     }
@@ -83,7 +83,7 @@ fn serves_prometheus_on_the_admin_address() {
 }
 
 #[test]
-fn an_address_in_use_is_named() {
+fn address_in_use_is_refused_by_name() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = refused(KV, &["--listen", &address]);
@@ -116,14 +116,13 @@ fn unfinished_copy_is_removed_with_a_message() {
     std::fs::create_dir_all(&unfinished).unwrap();
     let flags = ["--grpc", "127.0.0.1:0", "--backup-dir", copies.to_str().unwrap()];
     let mut program = Program::serve(KV, &flags);
-    let expected =
-        format!("knee-kv: removed {}: an unfinished copy", unfinished.display());
-    assert_eq!(program.told(), expected);
+    let expected = format!("knee-kv: removed {}: an unfinished copy", unfinished.display());
+    assert_eq!(program.next_error(), expected);
     std::fs::remove_dir(&copies).expect("nothing else is there");
 }
 
 #[test]
-fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
+fn wrong_flag_exits_with_2_and_the_reason() {
     let small = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--grpc-memory-mb", "8"];
     let rows: [(&[&str], &str); 15] = [
         (

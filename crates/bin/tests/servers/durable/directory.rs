@@ -1,4 +1,4 @@
-//! A directory that programs keep their data in, one after the other.
+//! A directory for the data of one program after the other.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::program::{KV, Program, is_progress, refused};
 
-/// Of most file systems.
+/// The block size of most file systems.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A directory's path, which is empty at first and gone at the end.
+/// A directory, empty at first and removed at the end.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
@@ -36,21 +36,21 @@ impl Directory {
         command
     }
 
-    /// What it says when it does not start.
+    /// The message of a start that fails.
     pub(crate) fn refusal(&self, flags: &[&str]) -> String {
         let flags = [&["--listen", "127.0.0.1:0", "--data", self.path()], flags].concat();
         let output = refused(KV, &flags);
         assert_eq!(output.status.code(), Some(1));
         assert!(output.stdout.is_empty());
-        let told = String::from_utf8(output.stderr).unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
         let message: String =
-            told.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
+            errors.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
         assert_eq!(message.lines().count(), 1, "{message}");
         message
     }
 
-    /// Checks what the files take of the disk; of the file system's own, a block for each says where its
-    /// pieces are, and the manifest and the next one have one.
+    /// Checks the blocks of the files: beside their data, one for each file's map, one for the manifest and one for
+    /// the next manifest.
     pub(crate) fn expect_at_most(&self, bytes_max: u64) {
         let files = std::fs::read_dir(&self.0).unwrap();
         let blocks: Vec<_> = files.map(|file| file.unwrap().metadata().unwrap().blocks()).collect();
@@ -59,7 +59,7 @@ impl Directory {
         assert!(bytes <= bytes_max, "{bytes} bytes in {files} files, more than {bytes_max}");
     }
 
-    /// Segments that have all their space.
+    /// Segments with all their blocks.
     pub(crate) fn made(&self) -> usize {
         let sizes = self.segments().into_iter().filter_map(|path| path.metadata().ok());
         sizes.filter(|metadata| metadata.blocks() * 512 > 1 << 20).count()

@@ -1,4 +1,4 @@
-//! `knee-kv` on a disk that is full.
+//! `knee-kv` on a full disk.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ const FLAGS: [&str; 6] =
     ["--grpc", "127.0.0.1:0", "--memory-mb", "64", "--value-bytes-max", "30000"];
 
 #[test]
-fn a_full_disk_takes_nothing_more_and_loses_nothing() {
+fn full_disk_refuses_writes_and_loses_nothing() {
     Disk::with(13, |disk| {
         let directory = Directory(disk.directory.clone());
         let mut program = directory.serve(&FLAGS);
@@ -39,10 +39,10 @@ fn a_full_disk_takes_nothing_more_and_loses_nothing() {
         assert_eq!(refusal.code(), Code::ResourceExhausted);
         assert!(refusal.message().contains(NO_SPACE), "{refusal}");
         expect_filled(&mut client, count);
-        // Nor does it when not even a list of the segments can be written.
+        // The same if not even the manifest can be written.
         disk.take_rest();
         assert_eq!(put(&url, "more", 20_000).unwrap_err().code(), Code::ResourceExhausted);
-        // What was kept for what frees some stays kept over an end of either kind, whoever takes the rest.
+        // The reserve stays over an end of either kind, though others take the rest of the disk.
         kill(program);
         disk.take_rest();
         let program = directory.serve(&FLAGS);
@@ -62,7 +62,7 @@ fn a_full_disk_takes_nothing_more_and_loses_nothing() {
         expect_filled(&mut client, count);
         let (more, _) = fill(&mut client);
         assert!(2 * more > count, "{more} after {count}: it does not go on");
-        // With more room it goes on, once the disk is asked again.
+        // With more room it goes on after the next try.
         disk.resize(39);
         let began = Instant::now();
         while let Err(refusal) = put(&url, "more", 20_000) {

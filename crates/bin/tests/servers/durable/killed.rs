@@ -1,9 +1,8 @@
-//! `knee-kv` killed at random moments under load, and as it starts: what it told of is there, in the
-//! version that it told; what it told of as one is there as a whole; what was appended to a list is
-//! there once, in its order; and versions only grow.
+//! `knee-kv` killed at random moments, under load and as it starts. Acknowledged writes are there, in their version;
+//! bulk puts are whole; appends to a list are there once, in their order; versions only grow.
 //!
-//! `KNEE_KILLS=n` kills it n times under load while all that it tells of is safe. Kills as it starts,
-//! and while it may lose something, come on top. How many there were is told on standard error.
+//! `KNEE_KILLS=n` kills it n times under load with durability `always`. Kills at the start, and with other
+//! durabilities, come on top. Standard error has their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -25,25 +24,25 @@ use crate::program::PATIENCE;
 
 const GRPC_CLIENTS: [u64; 3] = [0, 1, 2];
 const MEMCACHED_CLIENTS: [u64; 2] = [0, 1];
-/// Keys that each client has for itself.
+/// Keys of each client's own.
 const OWN_KEYS: u64 = 20;
 /// Keys that are always written together.
 const GROUP_KEYS: u64 = 5;
-/// What such keys begin with: those that all who write over gRPC share, and those of each.
+/// Prefixes of such keys: those that all gRPC clients share, and those of each client.
 const SHARED: &str = "shared";
 const TOGETHER: &str = "together";
-/// What the keys of lists begin with. Each who writes over gRPC has some for himself.
+/// The prefix of lists. Each gRPC client has some of its own.
 const LIST: &str = "list";
 const OWN_LISTS: u64 = 3;
-/// A list that has so many elements is deleted, and grows anew.
+/// A list with so many elements is deleted, and grows again.
 const ELEMENTS_MAX: usize = 200;
 const ELEMENT_BYTES: usize = 20;
-/// So little that space is had back all the time: each life writes some of it.
+/// So small that space is reclaimed all the time.
 const MEMORY_MB: u64 = 32;
 
 type Client = KeyValueClient<Channel>;
 
-/// What a value was made of, and its version.
+/// The numbers of a value, and its version.
 type Seen = (Vec<u64>, u64);
 
 fn kills() -> u64 {
@@ -62,8 +61,8 @@ impl Random {
     }
 }
 
-/// What a key may be: nothing, or what was made of some numbers in some version. A list has an element
-/// for each, any other value is of one.
+/// The state of a key: missing, or a value of some numbers in some version. A list has an element for each number;
+/// other values have one number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Gone,
@@ -72,16 +71,16 @@ enum State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
-    Told(u64),
-    /// Nobody was told of it; it is behind all that anybody was told of before.
+    Known(u64),
+    /// It was not acknowledged, and is larger than all versions that were.
     Above(u64),
 }
 
 impl State {
-    /// The version that somebody was told.
-    fn told(&self) -> Option<u64> {
+    /// The acknowledged version.
+    fn known(&self) -> Option<u64> {
         match self {
-            State::There { version: Version::Told(version), .. } => Some(*version),
+            State::There { version: Version::Known(version), .. } => Some(*version),
             _ => None,
         }
     }
@@ -92,7 +91,7 @@ impl State {
             (State::There { numbers, version }, Some((seen, in_version))) => {
                 numbers == seen
                     && match version {
-                        Version::Told(told) => in_version == told,
+                        Version::Known(known) => in_version == known,
                         Version::Above(before) => in_version > before,
                     }
             }
@@ -101,7 +100,7 @@ impl State {
     }
 }
 
-/// The value of a number: short ones and long ones, no two alike.
+/// The value of a number: short or long, each different.
 fn value_of(number: u64) -> Vec<u8> {
     let bytes = match number % 16 {
         0..8 => 20,
@@ -126,7 +125,7 @@ fn number_in(element: &[u8]) -> Option<u64> {
     (element_of(number) == element).then_some(number)
 }
 
-/// The numbers that a value was made of.
+/// The numbers of a value.
 fn numbers_of(key: &str, value: &[u8]) -> Option<Vec<u64>> {
     if key.starts_with(LIST) {
         value.chunks(ELEMENT_BYTES).map(number_in).collect()
@@ -135,16 +134,16 @@ fn numbers_of(key: &str, value: &[u8]) -> Option<Vec<u64>> {
     }
 }
 
-/// What a client did, in its order.
+/// The writes of a client, in order.
 #[derive(Debug, Default)]
 struct Written {
-    told: Vec<(String, State)>,
+    acknowledged: Vec<(String, State)>,
     /// Sent, and not answered when the server was killed.
     in_flight: Vec<(String, State)>,
     version_max: u64,
 }
 
-/// What clients know when they begin.
+/// The state that clients begin with.
 #[derive(Debug, Clone, Copy)]
 struct Start<'a> {
     known: &'a Known,
@@ -153,13 +152,13 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Nothing ends a connection but the kill.
+    /// Only the kill ends a connection.
     fn expect_killed(&self, what: &dyn std::fmt::Debug) {
         assert!(self.killed.load(Ordering::SeqCst), "{what:?} from a server that was not killed");
     }
 }
 
-/// What a client asks for over gRPC.
+/// A write over gRPC.
 enum Asked {
     Put,
     Delete,
@@ -234,10 +233,10 @@ async fn write_over_grpc(url: String, client: u64, start: Start<'_>) -> Written 
         written.in_flight = states(Version::Above(floor));
         match write(&mut store, &asked, &keys, number).await {
             Ok(WriteResponse { version }) => {
-                // What was gone already is gone in no version.
+                // A delete of a missing key has no version.
                 let was_gone = matches!(asked, Asked::Delete) && version == 0;
                 assert!(version > floor || was_gone, "{version} after {floor}");
-                written.told.extend(states(Version::Told(version)));
+                written.acknowledged.extend(states(Version::Known(version)));
                 written.version_max = written.version_max.max(version);
                 if keys[0].starts_with(LIST) {
                     lists[list] = match asked {
@@ -246,7 +245,7 @@ async fn write_over_grpc(url: String, client: u64, start: Start<'_>) -> Written 
                     };
                 }
             }
-            // Space is had back more slowly than it is taken: nothing was written.
+            // The keeper is slower than the writers: nothing was written.
             Err(status) if status.code() == Code::ResourceExhausted => {
                 tokio::task::yield_now().await
             }
@@ -285,14 +284,14 @@ fn write_over_memcached(address: &str, client: u64, start: Start<'_>) -> Written
         };
         written.in_flight = vec![(key, state)];
         let mut answer = [0; 128];
-        let told = stream.write_all(&request).and_then(|()| stream.read(&mut answer));
-        match told {
+        let received = stream.write_all(&request).and_then(|()| stream.read(&mut answer));
+        match received {
             Ok(read) if answers.contains(&&answer[..read]) => {
-                written.told.append(&mut written.in_flight);
+                written.acknowledged.append(&mut written.in_flight);
             }
-            // Space is had back more slowly than it is taken: nothing was written.
+            // The keeper is slower than the writers: nothing was written.
             Ok(read) if answer[..read].starts_with(b"SERVER_ERROR out of memory") => {}
-            // Nothing, or a part of an answer: it is not known what became of it.
+            // No answer, or a part of one: the outcome is unknown.
             other => {
                 start.expect_killed(&other);
                 return written;
@@ -301,24 +300,24 @@ fn write_over_memcached(address: &str, client: u64, start: Start<'_>) -> Written
     }
 }
 
-/// What is known of the store while nobody serves it.
+/// The known state of the store between two lives.
 #[derive(Debug, Default)]
 struct Known {
-    /// What each key may be.
+    /// The possible states of each key.
     keys: BTreeMap<String, Vec<State>>,
-    /// The largest version that anybody was told of, or saw, and that cannot be lost.
+    /// The largest version that was acknowledged or seen, and cannot be lost.
     floor: u64,
 }
 
 impl Known {
-    /// Adds what clients did before the server was killed. `safely`: what it told of was safe.
+    /// Adds the writes of a life. `safely`: acknowledged writes were on the disk.
     fn learn(&mut self, written: &[Written], safely: bool) {
-        for (key, state) in written.iter().flat_map(|written| &written.told) {
+        for (key, state) in written.iter().flat_map(|written| &written.acknowledged) {
             let possible = self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]);
             if !safely {
                 possible.push(state.clone());
             } else if !key.starts_with(SHARED)
-                || possible.iter().all(|other| other.told() < state.told())
+                || possible.iter().all(|other| other.known() < state.known())
             {
                 *possible = vec![state.clone()];
             }
@@ -327,12 +326,12 @@ impl Known {
             self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]).push(state.clone());
         }
         if safely {
-            let told = written.iter().map(|written| written.version_max).max();
-            self.floor = self.floor.max(told.unwrap_or(0));
+            let largest = written.iter().map(|written| written.version_max).max();
+            self.floor = self.floor.max(largest.unwrap_or(0));
         }
     }
 
-    /// What a key is made of, once that was checked.
+    /// The numbers of a key, after the check.
     fn numbers(&self, key: &str) -> Vec<u64> {
         match self.keys.get(key).map(|possible| &possible[..]) {
             Some([State::There { numbers, .. }]) => numbers.clone(),
@@ -340,18 +339,18 @@ impl Known {
         }
     }
 
-    /// Checks what is there, as one atomic scan sees it, and knows it from then on.
+    /// Checks the store with an atomic scan, and takes its state.
     async fn check(&mut self, store: &mut Client) {
         let found = scanned(store).await;
         let unknown = found.keys().find(|key| !self.keys.contains_key(*key));
-        assert_eq!(unknown, None, "nobody wrote it");
+        assert_eq!(unknown, None, "no client wrote it");
         let mut groups: BTreeMap<&str, BTreeSet<Option<&Seen>>> = BTreeMap::new();
         for (key, possible) in &mut self.keys {
             let seen = found.get(key);
             assert!(possible.iter().any(|state| state.is(seen)), "{key} is {seen:?}: {possible:?}");
             *possible = vec![seen.map_or(State::Gone, |(numbers, version)| State::There {
                 numbers: numbers.clone(),
-                version: Version::Told(*version),
+                version: Version::Known(*version),
             })];
             self.floor = self.floor.max(seen.map_or(0, |(_, version)| *version));
             let (group, _) = key.split_once('-').unwrap();
@@ -365,7 +364,7 @@ impl Known {
     }
 }
 
-/// What every key is made of, and its version.
+/// The numbers and the version of each key.
 async fn scanned(store: &mut Client) -> BTreeMap<String, Seen> {
     let scan = store.atomic_scan(ScanRequest::default()).await.unwrap();
     let (mut scan, mut found) = (scan.into_inner(), BTreeMap::new());
@@ -374,14 +373,14 @@ async fn scanned(store: &mut Client) -> BTreeMap<String, Seen> {
             let key = String::from_utf8(entry.key.to_vec()).unwrap();
             let numbers = numbers_of(&key, &entry.value);
             let numbers =
-                numbers.unwrap_or_else(|| panic!("{key}: nobody wrote {:?}", entry.value));
+                numbers.unwrap_or_else(|| panic!("{key}: no client wrote {:?}", entry.value));
             found.insert(key, (numbers, entry.version));
         }
     }
     found
 }
 
-/// One life of the server: what is there is checked, then it is killed under load.
+/// One life of the server: its state is checked, then it is killed under load.
 fn live(
     directory: &Directory,
     flags: &[&str],
@@ -430,15 +429,15 @@ fn kill_at_start(directory: &Directory, flags: &[&str], random: &mut Random) -> 
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     thread::sleep(Duration::from_micros(random.below(20_000)));
     child.kill().unwrap();
-    let told = child.wait_with_output().unwrap().stdout;
-    told.is_empty()
+    let output = child.wait_with_output().unwrap().stdout;
+    output.is_empty()
 }
 
 #[test]
-fn whatever_was_told_is_there_after_a_kill_at_any_moment() {
+fn acknowledged_writes_survive_a_kill_at_any_moment() {
     let memory_mb = MEMORY_MB.to_string();
     let (directory, mut known, mut random) = (Directory::new(), Known::default(), Random(4));
-    let (mut told, mut appended, mut under_load) = (0, 0, 0);
+    let (mut keys_written, mut appended, mut under_load) = (0, 0, 0);
     let (mut idle, mut unsafely, mut at_start, mut before_ready) = (0, 0, 0, 0);
     while under_load < kills() {
         let threads = ["1", "2"][random.below(2) as usize];
@@ -467,28 +466,28 @@ fn whatever_was_told_is_there_after_a_kill_at_any_moment() {
             unsafely += 1;
             continue;
         }
-        let told_before = told;
-        for (key, _) in written.iter().flat_map(|written| &written.told) {
-            told += 1;
+        let before = keys_written;
+        for (key, _) in written.iter().flat_map(|written| &written.acknowledged) {
+            keys_written += 1;
             appended += u64::from(key.starts_with(LIST));
         }
         let in_flight = written.iter().any(|written| !written.in_flight.is_empty());
-        if told == told_before || !in_flight {
+        if keys_written == before || !in_flight {
             idle += 1;
             continue;
         }
         under_load += 1;
         if under_load % 100 == 0 {
-            eprintln!("{under_load} kills under load: {told} keys were written");
+            eprintln!("{under_load} kills under load: {keys_written} keys were written");
         }
     }
     eprintln!(
-        "{under_load} kills under load, all that was told of being safe: {told} keys were written, \
-         {appended} of them lists. On top, {idle} with nothing told of or nothing in flight, \
+        "{under_load} kills under load, all acknowledged writes being safe: {keys_written} keys were written, \
+         {appended} of them lists. On top, {idle} with nothing acknowledged or nothing in flight, \
          {unsafely} with less durability, {at_start} at the start, {before_ready} of these before it served"
     );
     assert!(appended > 0, "no list ever grew");
     assert!(before_ready > 0, "it was never killed as it started");
     let first = directory.segments().remove(0);
-    assert!(!first.ends_with("00000001.log"), "no space was had back");
+    assert!(!first.ends_with("00000001.log"), "no space was reclaimed");
 }
