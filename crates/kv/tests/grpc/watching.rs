@@ -182,6 +182,18 @@ async fn commit_is_named_after_all_of_its_events() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_without_events_outlives_the_stall_limit() {
+    let reader_idle_max = Duration::from_millis(200);
+    let store = Store::with(options(), GrpcSettings { reader_idle_max, ..settings() });
+    let mut client = store.client().await;
+    let (mut quiet, _) = watch(&mut client, all_values()).await;
+    tokio::time::sleep(5 * reader_idle_max).await;
+    let mut writer = store.client().await;
+    patiently(async || put(&mut writer, b"key", b"value").await).await.unwrap();
+    assert_eq!(events(&mut quiet, 1).await.unwrap()[0].key, "key");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_of_a_stalled_client_loses_its_place() {
     const WINDOW: u32 = 1 << 16;
     // The first fills the buffer; the second fills the window, and stalls.
