@@ -23,7 +23,7 @@ impl ProtocolError {
     /// Whether the connection must be closed after the answer, because the stream cannot be
     /// followed any further.
     pub fn is_fatal(&self) -> bool {
-        self.kind == ErrorKind::LineTooLong
+        matches!(self.kind, ErrorKind::LineTooLong | ErrorKind::Http)
     }
 }
 
@@ -31,6 +31,7 @@ impl std::fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.kind {
             ErrorKind::LineTooLong => "command line too long",
+            ErrorKind::Http => "HTTP request",
             kind => std::str::from_utf8(kind.answer()).unwrap_or_default().trim_end(),
         })
     }
@@ -70,6 +71,8 @@ kinds! {
     /// No line end within [`Limits::line_bytes_max`](crate::Limits::line_bytes_max): memcached
     /// closes without a word.
     LineTooLong => b"",
+    /// The beginning of an HTTP request: the connection closes without an answer, as memcached does.
+    Http => b"",
     /// `mg` with more than 17 flags.
     MetaGetTooManyFlags => b"CLIENT_ERROR options flags are too long\r\n",
     /// `ms`, `md`, `ma` with too many flags.

@@ -229,6 +229,7 @@ impl RequestDecoder {
             b"cache_memlimit" => cache_memlimit(words),
             b"shutdown" => Line::Request(Request::Shutdown { mode: trim(words.rest()) }),
             b"quit" => Line::Request(Request::Quit),
+            _ if is_http(verb, line) => error(ErrorKind::Http),
             _ => unknown(),
         }
     }
@@ -456,6 +457,14 @@ fn opaque_too_long(meta: &Meta<'_>) -> bool {
     meta.opaque().is_some_and(|opaque| opaque.len() > OPAQUE_BYTES_MAX)
 }
 
+/// Whether an unknown command begins an HTTP request, or is its `Host` header. A web page must not
+/// be able to write through its reader's browser: its commands would stand in the request's body.
+#[cold]
+fn is_http(verb: &[u8], line: &[u8]) -> bool {
+    verb.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"host:"))
+        || Tokens::new(line).last().is_some_and(|word| word.starts_with(b"HTTP/"))
+}
+
 fn unknown<'a>() -> Line<'a> {
     error(ErrorKind::Unknown)
 }
@@ -569,6 +578,26 @@ mod tests {
         let outcome = decoder.decode(&input[value_end..]);
         assert!(matches!(outcome, Decoded::Complete { consumed: 7, item: Request::Get(_) }));
         assert_eq!(decoder.take_stale_key(), None);
+    }
+
+    #[test]
+    fn http_request_closes_the_connection() {
+        let methods =
+            ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"];
+        let lines = methods.map(|method| format!("{method} / HTTP/1.1\r\n"));
+        for line in lines.iter().map(String::as_str).chain(["Host: a\r\n", "host:a\r\n"]) {
+            let input = [line.as_bytes(), b"set a 0 0 1\r\nx\r\n"].concat();
+            match decoder().decode(&input) {
+                Decoded::Invalid { error, .. } => {
+                    assert_eq!((error.kind, error.is_fatal()), (ErrorKind::Http, true), "{line}");
+                    assert_eq!(error.answer(), b"", "{line}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        // Lower-case verbs are memcached's own, whatever their keys are.
+        let get = decoder().decode(b"get HTTP/1.1\r\n");
+        assert!(matches!(get, Decoded::Complete { .. }), "{get:?}");
     }
 
     #[test]
