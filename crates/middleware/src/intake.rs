@@ -1,5 +1,7 @@
 //! From a client's bytes to flights, and to a connection that serves them.
 
+use memchr::memchr;
+
 use knee_proto::{Decoded, Request, RequestDecoder, encode};
 use knee_reactor::{ConnId, Io};
 
@@ -8,12 +10,36 @@ use crate::config::Mode;
 use crate::flight::{Home, recycle};
 use crate::proxy::{Peer, Proxy};
 use crate::queue::{Answer, Job};
-use crate::route::{Kind, Plan, Route, Silence, plan};
+use crate::route::{Kind, Plan, Route, plan};
 
 /// Requests that may wait for one server on one pipelined connection before clients are held back…
 const SERVER_IN_FLIGHT_MAX: usize = 8 * 1024;
 /// …and bytes on their way to it.
 const SERVER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Answers a line that servers could read in different ways.
+const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
+
+/// As the last word of a line it asks for no answer, even where it stands in a key's place.
+const NOREPLY: &[u8] = b"noreply";
+
+/// The command line of a request, without its line end.
+fn first_line(raw: &[u8]) -> &[u8] {
+    let line = memchr(b'\n', raw).map_or(raw, |end| &raw[..end]);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Whether a line or a key has a control character.
+fn has_control(text: &[u8]) -> bool {
+    // Without an early end: the compiler compares many bytes at once.
+    text.iter().fold(false, |found, &byte| found | (byte < b' ') | (byte == 0x7f))
+}
+
+/// Whether the canonical line itself is read differently: `delete noreply` names a key in memcached
+/// 1.6.18 and asks for silence in 1.6.45.
+fn is_ambiguous(request: &Request<'_>) -> bool {
+    matches!(request, Request::Delete { key, .. } if *key == NOREPLY)
+}
 
 impl Proxy {
     /// Takes as many requests as there are and may be; returns how many bytes they had.
@@ -73,6 +99,11 @@ impl Proxy {
     }
 
     fn take_request(&mut self, io: &mut Io, conn: ConnId, request: &Request<'_>, raw: &[u8]) {
+        // Versions of memcached end a line, or a word, at different control characters: what one of
+        // them takes for one request may be none or two for the other.
+        if has_control(first_line(raw)) || is_ambiguous(request) {
+            return self.answer_here(io, conn, BAD_LINE);
+        }
         let route = match plan(request, self.servers.len(), self.config.sharded) {
             Plan::Forward(route) => route,
             Plan::Answer(text) => return self.answer_here(io, conn, text),
@@ -85,21 +116,23 @@ impl Proxy {
             // It takes several rounds: what follows must not be sent in between.
             client.barrier = route.kind == Kind::Cas;
         }
-        if route.silence == Silence::None {
-            self.launch(io, id, raw);
-        } else {
-            // Servers are always asked to answer: who does not want to know is not told.
-            let mut answered = std::mem::take(&mut self.scratch);
-            encode::request(&request.answered(), &mut answered);
-            self.launch(io, id, &answered);
-            recycle(&mut answered);
-            self.scratch = answered;
-        }
+        // Servers get the parsed request in canonical form, never the client's bytes, so that every
+        // server reads exactly one request. They are always asked to answer, also where the client
+        // wants none.
+        let mut canonical = std::mem::take(&mut self.scratch);
+        encode::request(&request.answered(), &mut canonical);
+        self.launch(io, id, &canonical);
+        recycle(&mut canonical);
+        self.scratch = canonical;
     }
 
     /// A value too large for any server was refused here: as memcached, which would have refused it,
     /// the old value is not left to be read.
     fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &[u8]) {
+        // No server has such a key: no request with one is sent to servers.
+        if has_control(key) || key == NOREPLY {
+            return;
+        }
         let id = self.flights.insert(Home::Client(conn), Route::FORGET, io.now());
         self.flights[id].local = true;
         if let Some(client) = self.client(conn) {

@@ -490,3 +490,109 @@ fn write_until_closed(name: usize, client: &mut Client, served: &AtomicBool) -> 
     }
     unreachable!("the middleware is never shut down")
 }
+
+/// A server that records requests, each of which comes in one piece, and answers one line to each.
+fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (record, recorded) = channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = stream.read(&mut bytes) {
+            let answer: &[u8] = match &bytes[..read] {
+                b"version\r\n" => b"VERSION 1.6.18\r\n",
+                [b'g', ..] => b"END\r\n",
+                [b'm', ..] => b"HD\r\n",
+                _ => b"STORED\r\n",
+            };
+            if !bytes.starts_with(b"version") && record.send(bytes[..read].to_vec()).is_err() {
+                return;
+            }
+            stream.write_all(answer).unwrap();
+        }
+    });
+    (address, recorded)
+}
+
+#[test]
+fn servers_get_canonical_requests_only() {
+    let (address, recorded) = recording_server();
+    let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[address]));
+    // (what a client sends, what the server gets of it)
+    let rows: [(&str, Option<&str>); 16] = [
+        (" get noreply\r\n", Some("get noreply\r\n")),
+        (" set k 0 0 5\r\nhello\r\n", Some("set k 0 0 5\r\nhello\r\n")),
+        ("set k 0 0 +5\r\nhello\r\n", Some("set k 0 0 5\r\nhello\r\n")),
+        ("ms k +5\r\nhello\r\n", Some("ms k 5\r\nhello\r\n")),
+        ("set  k 007 -1 5  \r\nhello\r\n", Some("set k 7 -1 5\r\nhello\r\n")),
+        ("mg k  q v\r\nmn\r\n", Some("mg k v\r\n")),
+        ("mg a\0 q\r\n", None),
+        ("get a\0b\r\n", None),
+        ("delete k\0 noreply\r\n", None),
+        ("set k 0 0 1\0 noreply\r\nx\r\n", None),
+        ("set k 0 0 5\r\r\nhello\r\n", None),
+        ("set k 0 0 1\r\r\nx\r\n", None),
+        ("ms k 5\r\r\nhello\r\n", None),
+        ("get a\tb\r\n", None),
+        ("get a\x7f\r\n", None),
+        ("delete noreply\r\n", None),
+    ];
+    for (sent, forwarded) in rows {
+        let mut client = proxy.client();
+        let answer = client.ask(sent);
+        let refused = answer.starts_with("CLIENT_ERROR bad command line format");
+        assert_eq!(refused, forwarded.is_none(), "{sent:?}: {answer:?}");
+        if let Some(forwarded) = forwarded {
+            let got = recorded.recv_timeout(Duration::from_secs(15)).unwrap();
+            assert_eq!(String::from_utf8_lossy(&got), forwarded, "{sent:?}");
+        }
+        assert!(recorded.try_recv().is_err(), "{sent:?} reached the server");
+    }
+}
+
+#[test]
+fn odd_lines_shift_no_answer_of_another_client() {
+    let odd: [&str; 10] = [
+        "mg a\0 q\r\n",
+        "delete k\0 noreply\r\n",
+        "set k 0 0 1\0 noreply\r\nx\r\n",
+        "delete noreply\r\n",
+        " get noreply\r\n",
+        " set k 0 0 5\r\nhello\r\n",
+        "set k 0 0 5\r\r\nhello\r\n",
+        "ms k 5\r\r\nhello\r\n",
+        "set k 0 0 +5\r\nhello\r\n",
+        "ms k +5\r\nhello\r\n",
+    ];
+    for (mode, threads) in MODES {
+        let servers = [Memcached::start(), Memcached::start()];
+        let proxy = Proxy::start(&config(mode, threads, &servers.each_ref().map(|s| s.address)));
+        let mut victim = proxy.client();
+        for (number, line) in odd.iter().cycle().take(50).enumerate() {
+            proxy.client().ask(line);
+            let value = format!("{number:05}");
+            victim.expect(&format!("set v{number} 0 0 5\r\n{value}\r\n"), "STORED\r\n");
+            victim.expect(
+                &format!("mg v{number} k v\r\n"),
+                &format!("VA 5 kv{number}\r\n{value}\r\n"),
+            );
+        }
+    }
+}
+
+#[test]
+fn http_requests_are_hung_up_on() {
+    let server = Memcached::start();
+    let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[server.address]));
+    for method in ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"] {
+        let mut client = TcpStream::connect(proxy.address).unwrap();
+        let request = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\nset http 0 0 1\r\nx\r\n");
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // A reset is a hang-up, too: the rest of the request was never read.
+        let _ = client.read_to_end(&mut answer);
+        assert_eq!(answer, b"", "{method}");
+    }
+    proxy.client().expect("get http\r\n", "END\r\n");
+}
