@@ -56,9 +56,7 @@ def band(knee: Knee) -> tuple[float, float] | None:
     """The part of the knee's interval that is drawn; None where none is."""
     if not has_knee(knee) or knee.clients is None or knee.clients.low is None or knee.clients.high is None:
         return None
-    return max(knee.levels[0].clients, knee.clients.low), min(
-        knee.levels[-1].clients, knee.clients.high
-    )
+    return max(knee.levels[0].clients, knee.clients.low), min(knee.levels[-1].clients, knee.clients.high)
 
 
 def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
