@@ -111,16 +111,17 @@ async fn unread_answers_share_a_limit() {
     let store = limited();
     let mut client = store.client().await;
     put(&mut client, b"key", &[1; 50 << 10]).await.unwrap();
-    // Of both interfaces, with a window for nothing or for some bytes.
-    let mut slow =
-        [0, 1 << 10, 0, 1 << 10].map(|window_bytes| Raw::connect(store.address(), window_bytes));
-    let methods = [READ, "/rpc.Storage/GetValue"];
+    // Of both interfaces, with a window for nothing or for some bytes. A put under way may have a call
+    // refused: others follow until they fill the limit without it.
+    let variants = [(READ, 0), ("/rpc.Storage/GetValue", 1 << 10)];
+    let mut variants = variants.iter().cycle();
     let request = field(1, b"key");
-    // Few calls: their bytes exceed the limit, not their number.
-    let mut calls = 0..4;
+    let mut slow = Vec::new();
     refused(&mut client, || {
-        for index in calls.by_ref().take(2) {
-            slow[index].begin(methods[index % 2], request.len(), &request);
+        for &(method, window_bytes) in variants.by_ref().take(2) {
+            let mut raw = Raw::connect(store.address(), window_bytes);
+            raw.begin(method, request.len(), &request);
+            slow.push(raw);
         }
     })
     .await;
