@@ -29,10 +29,11 @@ fn first_line(raw: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Whether a line or a key has a control character.
-fn has_control(text: &[u8]) -> bool {
+/// Whether a line or a key has a NUL, a tab or another C space but the blank: where versions of
+/// memcached end a line or a word. Other control characters are part of a key for all of them.
+fn has_hidden_end(text: &[u8]) -> bool {
     // Without an early end: the compiler compares many bytes at once.
-    text.iter().fold(false, |found, &byte| found | (byte < b' ') | (byte == 0x7f))
+    text.iter().fold(false, |found, &byte| found | (byte == 0) | (byte.wrapping_sub(b'\t') < 5))
 }
 
 /// Whether the canonical line itself is read differently: `delete noreply` names a key in memcached
@@ -99,9 +100,8 @@ impl Proxy {
     }
 
     fn take_request(&mut self, io: &mut Io, conn: ConnId, request: &Request<'_>, raw: &[u8]) {
-        // Versions of memcached end a line, or a word, at different control characters: what one of
-        // them takes for one request may be none or two for the other.
-        if has_control(first_line(raw)) || is_ambiguous(request) {
+        // What one version of memcached takes for one request may be none or two for another.
+        if has_hidden_end(first_line(raw)) || is_ambiguous(request) {
             return self.answer_here(io, conn, BAD_LINE);
         }
         let route = match plan(request, self.servers.len(), self.config.sharded) {
@@ -130,7 +130,7 @@ impl Proxy {
     /// the old value is not left to be read.
     fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &[u8]) {
         // No server has such a key: no request with one is sent to servers.
-        if has_control(key) || key == NOREPLY {
+        if has_hidden_end(key) || key == NOREPLY {
             return;
         }
         let id = self.flights.insert(Home::Client(conn), Route::FORGET, io.now());

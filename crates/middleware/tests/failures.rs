@@ -535,7 +535,8 @@ fn servers_get_canonical_requests_only() {
         ("set k 0 0 1\r\r\nx\r\n", None),
         ("ms k 5\r\r\nhello\r\n", None),
         ("get a\tb\r\n", None),
-        ("get a\x7f\r\n", None),
+        // memaslap has such keys.
+        ("get a\x10b\r\n", Some("get a\x10b\r\n")),
         ("delete noreply\r\n", None),
     ];
     for (sent, forwarded) in rows {
