@@ -56,6 +56,7 @@ soak: build $(VENV)/dev
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test memcached -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
+	KNEE_SOAK=5000 cargo test --locked -p knee-middleware --test odd_lines odd_lines -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test histories -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-bin --test queue_killed -- --nocapture

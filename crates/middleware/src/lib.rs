@@ -28,6 +28,8 @@
 //!
 //! * Replies to a client are in the order of its requests, and are whole answers: a server that fails
 //!   leaves no half of one behind.
+//! * Servers get the canonical form of a parsed request, never a client's bytes: every version of
+//!   memcached reads exactly one request in it.
 //! * A write is acknowledged when every server has acknowledged it. It is not begun when a server is
 //!   known to be down, and never sent to a server twice.
 //! * What is under way is bounded: per client, per server, and by the number of connections.

@@ -25,7 +25,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Debian's memcached, ended with the value.
+/// Debian's memcached, or the program that `KNEE_MEMCACHED` names; ended with the value.
 pub(crate) struct Memcached {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -37,7 +37,8 @@ impl Memcached {
     }
 
     pub(crate) fn start_at(port: u16) -> Memcached {
-        let child = Command::new("memcached")
+        let program = std::env::var_os("KNEE_MEMCACHED").unwrap_or_else(|| "memcached".into());
+        let child = Command::new(program)
             .args(["-l", "127.0.0.1", "-t", "1", "-m", "64", "-u", "nobody", "-p"])
             .arg(port.to_string())
             .stderr(Stdio::null())

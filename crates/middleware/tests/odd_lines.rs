@@ -1,0 +1,203 @@
+//! Lines that versions of memcached read differently, and HTTP requests.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use knee_middleware::Mode;
+use support::{Client, MODES, Memcached, Proxy, config};
+
+/// A server that records requests and answers one line to each. Every request comes in one piece.
+fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (record, recorded) = channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = stream.read(&mut bytes) {
+            let answer: &[u8] = match &bytes[..read] {
+                b"version\r\n" => b"VERSION 1.6.18\r\n",
+                [b'g', ..] => b"END\r\n",
+                [b'm', ..] => b"HD\r\n",
+                _ => b"STORED\r\n",
+            };
+            if !bytes.starts_with(b"version") && record.send(bytes[..read].to_vec()).is_err() {
+                return;
+            }
+            stream.write_all(answer).unwrap();
+        }
+    });
+    (address, recorded)
+}
+
+#[test]
+fn servers_get_canonical_requests_only() {
+    let (address, recorded) = recording_server();
+    let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[address]));
+    // (what a client sends, what the server gets of it)
+    let rows: [(&str, Option<&str>); 16] = [
+        (" get noreply\r\n", Some("get noreply\r\n")),
+        (" set k 0 0 5\r\nhello\r\n", Some("set k 0 0 5\r\nhello\r\n")),
+        ("set k 0 0 +5\r\nhello\r\n", Some("set k 0 0 5\r\nhello\r\n")),
+        ("ms k +5\r\nhello\r\n", Some("ms k 5\r\nhello\r\n")),
+        ("set  k 007 -1 5  \r\nhello\r\n", Some("set k 7 -1 5\r\nhello\r\n")),
+        ("mg k  q v\r\nmn\r\n", Some("mg k v\r\n")),
+        ("mg a\0 q\r\n", None),
+        ("get a\0b\r\n", None),
+        ("delete k\0 noreply\r\n", None),
+        ("set k 0 0 1\0 noreply\r\nx\r\n", None),
+        ("set k 0 0 5\r\r\nhello\r\n", None),
+        ("set k 0 0 1\r\r\nx\r\n", None),
+        ("ms k 5\r\r\nhello\r\n", None),
+        ("get a\tb\r\n", None),
+        // memaslap has such keys.
+        ("get a\x10b\r\n", Some("get a\x10b\r\n")),
+        ("delete noreply\r\n", None),
+    ];
+    for (sent, forwarded) in rows {
+        let mut client = proxy.client();
+        let answer = client.ask(sent);
+        let refused = answer.starts_with("CLIENT_ERROR bad command line format");
+        assert_eq!(refused, forwarded.is_none(), "{sent:?}: {answer:?}");
+        if let Some(forwarded) = forwarded {
+            let got = recorded.recv_timeout(Duration::from_secs(15)).unwrap();
+            assert_eq!(String::from_utf8_lossy(&got), forwarded, "{sent:?}");
+        }
+        assert!(recorded.try_recv().is_err(), "{sent:?} reached the server");
+    }
+}
+
+/// Lines of the fuzz, without `flush_all`, which would take the victims' values.
+const LINES: [&str; 16] = [
+    "get k\r\n",
+    "get k noreply\r\n",
+    "gets k j\r\n",
+    "gat 0 k\r\n",
+    "set k 0 0 5\r\nhello\r\n",
+    "set k 0 0 1 noreply\r\nx\r\n",
+    "cas k 0 0 1 7\r\nx\r\n",
+    "append k 0 0 1\r\nx\r\n",
+    "delete k noreply\r\n",
+    "incr k 1\r\n",
+    "touch k 0 noreply\r\n",
+    "verbosity 0\r\n",
+    "mg k v q\r\n",
+    "ms k 5 q\r\nhello\r\n",
+    "md k q\r\n",
+    "ma k N0 J1 q\r\n",
+];
+
+/// Put into them at drawn places.
+const ODD: [&str; 14] = [
+    "\0", "\r", "\t", "\x0b", "\x0c", "\x10", "\x7f", " ", "  ", "+", "-", "noreply", " noreply",
+    "0",
+];
+
+/// Other lines that memcached 1.6.18 and 1.6.45 read differently.
+const KNOWN: [&str; 12] = [
+    "mg a\0 q\r\n",
+    "delete k\0 noreply\r\n",
+    "set k 0 0 1\0 noreply\r\nx\r\n",
+    "delete noreply\r\n",
+    " get noreply\r\n",
+    " set k 0 0 5\r\nhello\r\n",
+    "set k 0 0 5\r\r\nhello\r\n",
+    "set k 0 0 1\r\r\nx\r\n",
+    "ms k 5\r\r\nhello\r\n",
+    "ms k 5\r\r\n",
+    "set k 0 0 +5\r\nhello\r\n",
+    "ms k +5\r\nhello\r\n",
+];
+
+/// The numbers of a seed (xorshift64, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+
+    /// A line with one to three oddities before its end.
+    fn odd_line(&mut self) -> String {
+        if self.below(3) == 0 {
+            return KNOWN[self.below(KNOWN.len())].to_owned();
+        }
+        let mut line = LINES[self.below(LINES.len())].to_owned();
+        for _ in 0..=self.below(3) {
+            let end = line.find("\r\n").unwrap();
+            line.insert_str(self.below(end + 1), ODD[self.below(ODD.len())]);
+        }
+        line
+    }
+}
+
+/// `KNEE_SOAK` makes it so many times as long; `KNEE_MEMCACHED` names another memcached.
+#[test]
+fn odd_lines_shift_no_answer_of_another_client() {
+    let soak: usize = std::env::var("KNEE_SOAK").map_or(1, |times| times.parse().unwrap());
+    for (mode, threads) in MODES {
+        for count in [1, 2] {
+            let servers: Vec<_> = (0..count).map(|_| Memcached::start()).collect();
+            let proxy = Proxy::before(mode, threads, &servers);
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let (address, done) = (proxy.address, &done);
+                let attack = scope.spawn(move || {
+                    let mut random = Random(soak as u64 + 88_172_645_463_325_252);
+                    for _ in 0..50 * soak {
+                        let lines: String = (0..8).map(|_| random.odd_line()).collect();
+                        let mut attacker = TcpStream::connect(address).unwrap();
+                        attacker.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                        attacker.write_all(lines.as_bytes()).unwrap();
+                        let _ = attacker.read(&mut [0; 4096]);
+                    }
+                    done.store(true, Ordering::Relaxed);
+                });
+                for name in 0..3 {
+                    scope.spawn(move || victim(name, &mut Client::connect(address), done));
+                }
+                attack.join().unwrap();
+            });
+        }
+    }
+}
+
+/// Writes and reads values that only this client can have written, until `done`.
+fn victim(name: usize, client: &mut Client, done: &AtomicBool) {
+    for number in 0.. {
+        if done.load(Ordering::Relaxed) {
+            return;
+        }
+        let value = format!("{name}.{number:07}");
+        client.expect(&format!("set v{name} 0 0 9\r\n{value}\r\n"), "STORED\r\n");
+        let got = format!("VALUE v{name} 0 9\r\n{value}\r\nEND\r\n");
+        client.expect(&format!("get v{name}\r\n"), &got);
+        client.expect(&format!("mg v{name} k v\r\n"), &format!("VA 9 kv{name}\r\n{value}\r\n"));
+        client.expect(&format!("mg none{name} v\r\n"), "EN\r\n");
+    }
+}
+
+#[test]
+fn http_requests_are_hung_up_on() {
+    let server = Memcached::start();
+    let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[server.address]));
+    for method in ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"] {
+        let mut client = TcpStream::connect(proxy.address).unwrap();
+        let request = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\nset http 0 0 1\r\nx\r\n");
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // The proxy resets the connection if bytes of the request are unread.
+        let _ = client.read_to_end(&mut answer);
+        assert_eq!(answer, b"", "{method}");
+    }
+    assert_eq!(proxy.client().ask("get http\r\n"), "END");
+}
