@@ -49,6 +49,7 @@ bench: build $(VENV)/dev
 soak: build $(VENV)/dev
 	for round in $$(seq 20); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
+	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test servers killed -- --nocapture
 	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture

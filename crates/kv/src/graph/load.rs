@@ -16,7 +16,7 @@ use crate::versioned::{
 ///
 /// A million edges of a list that is grouped by user took 353 ms of processor time in commits of
 /// 2^10, 154 of 2^14, 127 of 2^16, 122 of 2^18 and 135 of 2^20, each commit synced (the lists of
-/// `benches/graph.rs`, medians of nine interleaved runs on two shared cores). A list in no order
+/// `crates/bench/benches/graph.rs`, medians of nine interleaved runs on two shared cores). A list in no order
 /// gains from more, 603 ms of 2^16 against 241 of 2^18: every commit adds a record to nearly every
 /// user.
 pub const COMMIT_EDGES: usize = 1 << 16;

@@ -1,6 +1,6 @@
 //! What makes a put durable, and what it costs: the store's log beside a bare one, and beside LMDB.
 //!
-//! `cargo bench -p knee-kv --bench durable [-- [SECONDS] [WRITERS] [bare] [store] [LMDB]]`. Writers put
+//! `cargo bench -p knee-bench --bench durable [-- [SECONDS] [WRITERS] [bare] [store] [LMDB]]`. Writers put
 //! values of 100 bytes under random keys and wait until each is safe. All share their waiting: one syncs
 //! for all who have written meanwhile. In turns, five rounds, medians; bytes are what the kernel counts as
 //! written, and the processor's time is that of the whole process, system calls included.
