@@ -50,7 +50,7 @@ soak: build $(VENV)/dev
 	for round in $$(seq 20); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	cargo test --locked -p knee-bench --tests
-	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test servers killed -- --nocapture
+	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
 	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned torture:: -- --nocapture
@@ -60,7 +60,7 @@ soak: build $(VENV)/dev
 	KNEE_SOAK=5000 cargo test --locked -p knee-middleware --test odd_lines odd_lines -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test histories -- --nocapture
-	KNEE_SOAK=20 cargo test --locked -p knee-bin --test queue_killed -- --nocapture
+	KNEE_SOAK=20 cargo test --locked -p knee-bin --test main queue::killed -- --nocapture
 	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked --profile fast -p knee-queue --test churn -- --nocapture
 	KNEE_MESSAGES=1000000 KNEE_SECONDS=600 KNEE_SNAPSHOT=1 cargo test --locked --profile fast -p knee-queue --test churn -- --nocapture
 

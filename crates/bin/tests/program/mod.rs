@@ -1,5 +1,4 @@
 //! One of the programs as a process, ended when a test lets go of it.
-#![allow(dead_code)]
 
 pub(crate) mod disk;
 pub(crate) mod limits;

@@ -3,7 +3,7 @@
 use knee_ports::free_address;
 
 use super::store::{READS, Store, count, errors, finished, run, sum, summary};
-use crate::peers::Memcached;
+use crate::loads::peers::Memcached;
 use crate::program::{Program, QUEUE};
 
 #[test]

@@ -46,7 +46,7 @@ type Client = KeyValueClient<Channel>;
 type Seen = (Vec<u64>, u64);
 
 fn kills() -> u64 {
-    std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(100)
+    std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(15)
 }
 
 /// The numbers that a seed gives (xorshift64, Marsaglia 2003).

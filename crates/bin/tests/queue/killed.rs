@@ -1,12 +1,6 @@
 //! Random histories over gRPC, while `knee-queue` is killed in mid-load: nothing that was acknowledged is lost,
 //! nothing is had twice, and order holds.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../queue/tests/harness/mod.rs"]
-mod harness;
-mod program;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

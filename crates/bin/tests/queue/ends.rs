@@ -1,11 +1,5 @@
 //! What `knee-queue` says at its end of what it has not done.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../queue/tests/harness/mod.rs"]
-mod harness;
-mod program;
-
 use knee_queue::database::Database;
 use knee_queue::operation::ANYBODY;
 use knee_rpc::queue::queue_client::QueueClient;

@@ -1,8 +1,4 @@
 //! `knee-queue` and `knee-load queue` as programs.
-#![allow(clippy::unwrap_used)]
-
-mod program;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
@@ -11,8 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::program::{End, KV, LOAD, PATIENCE, Program, QUEUE, refused};
 use knee_ports::free_address;
-use program::{End, KV, LOAD, PATIENCE, Program, QUEUE, refused};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

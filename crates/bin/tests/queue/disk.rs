@@ -1,19 +1,15 @@
 //! `knee-queue` over a file of SQLite's that takes nothing more: its disk is full or fails, or it is read-only.
-#![allow(clippy::unwrap_used)]
-
-mod program;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::program::disk::Disk;
+use crate::program::limits::{limit_files, with_limits};
+use crate::program::{Program, QUEUE};
 use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{
     CreateQueueRequest, Outgoing, ReadAllRequest, RegisterClientRequest, RemoveRequest,
     SendRequest, Stored,
 };
-use program::disk::Disk;
-use program::limits::{limit_files, with_limits};
-use program::{Program, QUEUE};
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
 use tonic::{Code, Status};

@@ -1,0 +1,5 @@
+//! `knee-load` against servers.
+
+mod kv;
+mod memcached;
+mod peers;

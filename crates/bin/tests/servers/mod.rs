@@ -1,0 +1,7 @@
+//! The servers: how they start, end and are killed.
+
+mod durable;
+mod graph;
+mod kv;
+mod parent;
+mod proxy;
