@@ -1,6 +1,6 @@
 # make demo   build everything, run the quickstart experiment, write its report
-# make test   everything that must hold; what CI runs
-# make check  format, lint, types
+# make check  format, lint, types, structure
+# make test   everything that must hold, with development builds; CI runs it after make check
 # make bench  the programs against their peers, side by side
 # make soak   what make test does at length: kills, histories that are checked, keys and messages that come and go, and drawn
 #             anew: answers compared with memcached's, networks solved in two ways, examples
@@ -8,31 +8,43 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test check bench soak fuzz build clean
+.PHONY: demo test test-build test-rust test-python check bench soak fuzz build clean
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 EXTENSION := python/knee/_kernels.abi3.so
+KERNELS := $(shell git ls-files --cached --others --exclude-standard crates/kernels crates/random Cargo.lock 2>/dev/null)
 RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null)
 
-# Half of the Python tests' time is waiting for programs that they started: others may compute meanwhile. More than
-# sixteen would gain nothing, as the longest tests take as long, and each has servers and databases of its own in memory.
+# The extension is linked without a Python: pyo3 builds it for the stable interface.
+FOR_PYTHON := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1
+
+# Tests that run at once: two a processor, since half of a test's time is waiting for programs, and at most sixteen.
 WAITING = $(shell n=$$((2 * $$(nproc))); echo $$((n < 16 ? n : 16)))
 
 demo: build
 	$(BIN)/knee run experiments/quickstart.toml
 
-# No example in the Rust documentation is a program: looking for some takes as long as building a crate (--tests).
-test: check build $(VENV)/dev
+# Rust's and Python's tests run side by side: half of their time is waiting for programs. The tests that count seconds,
+# memory or processes run last, alone.
+test: test-build
 	tests/peers.sh
-	cargo test --locked --workspace --tests
-	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
+	$(MAKE) --no-print-directory -j2 --output-sync=target test-rust test-python
 	$(BIN)/pytest -p no:cacheprovider -m alone
+
+test-rust:
+	cargo test --locked --workspace --tests -- --test-threads=$(WAITING)
+
+test-python:
+	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
+
+test-build: $(EXTENSION) $(VENV)/dev
+	cargo test --locked --workspace --tests --no-run
 
 check: $(VENV)/dev
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(FOR_PYTHON) cargo clippy --locked --workspace --all-targets --features knee-kernels/python -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -68,17 +80,19 @@ fuzz:
 	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \
 	    cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
 
-build: target/release/knee-proxy $(EXTENSION) $(VENV)/run
+build: target/release/knee-proxy $(VENV)/run
 
 target/release/knee-proxy: $(RUST)
 	@command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.88 or newer (https://rustup.rs, or Debian's rustup package)" >&2; exit 1; }
-	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1 \
-	    cargo build --locked --release -p knee-bin -p knee-kernels --features knee-kernels/python
+	$(FOR_PYTHON) cargo build --locked --release -p knee-bin -p knee-kernels --features knee-kernels/python
+	install -m 755 target/release/libknee_kernels.so $(EXTENSION)
 	@touch $@
 
-# The same extension serves every Python from 3.11 on. A running one keeps the file it has.
-$(EXTENSION): target/release/knee-proxy
-	install -m 755 target/release/libknee_kernels.so $@
+# The same extension serves every Python from 3.11 on. A running Python keeps the file it has.
+# The tests take a development build of it where no release build is newer.
+$(EXTENSION): $(KERNELS)
+	$(FOR_PYTHON) cargo build --locked -p knee-kernels --lib --features python
+	install -m 755 target/debug/libknee_kernels.so $@
 
 # The virtual environments' contents, as files that say when they were made.
 $(VENV)/run: requirements.txt pyproject.toml

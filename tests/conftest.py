@@ -20,6 +20,9 @@ settings.load_profile("knee")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+# The programs that Rust's tests start: `make test` builds no others.
+os.environ.setdefault("KNEE_BIN_DIR", str(REPOSITORY / "target" / "debug"))
+
 
 @pytest.fixture
 def repository() -> Path:
