@@ -34,17 +34,17 @@ test: test-build
 	$(BIN)/pytest -p no:cacheprovider -m alone
 
 test-rust:
-	cargo test --locked --workspace --tests -- --test-threads=$(WAITING)
+	cargo test --locked --tests -- --test-threads=$(WAITING)
 
 test-python:
 	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
 
 test-build: $(EXTENSION) $(VENV)/dev
-	cargo test --locked --workspace --tests --no-run
+	cargo test --locked --tests --no-run
 
 check: $(VENV)/dev
 	cargo fmt --all --check
-	$(FOR_PYTHON) cargo clippy --locked --workspace --all-targets --features knee-kernels/python -- -D warnings
+	$(FOR_PYTHON) cargo clippy --locked --all-targets --features knee-kernels/python -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -59,6 +59,9 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench
 
 soak: build $(VENV)/dev
+	tests/peers.sh
+	cargo clippy --locked -p knee-bench --all-targets -- -D warnings
+	cargo test --locked -p knee-bench
 	for round in $$(seq 20); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	cargo test --locked -p knee-bench --tests
