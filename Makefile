@@ -61,7 +61,6 @@ bench: build $(VENV)/dev
 soak: build $(VENV)/dev
 	tests/peers.sh
 	cargo clippy --locked -p knee-bench --all-targets -- -D warnings
-	cargo test --locked -p knee-bench
 	for round in $$(seq 20); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	cargo test --locked -p knee-bench --tests
