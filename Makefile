@@ -65,11 +65,11 @@ soak: build $(VENV)/dev
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
-	KNEE_KILLS=300 cargo test --locked -p knee-kv --test graph_killed -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test linearizability -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned torture:: -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test versioned space:: -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test memcached -- --nocapture
+	KNEE_KILLS=300 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main versioned::torture:: -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main versioned::space:: -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
 	KNEE_SOAK=5000 cargo test --locked -p knee-middleware --test odd_lines odd_lines -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture

@@ -1,10 +1,6 @@
 //! A copy of a store for which there is no room.
-//!
-//! Apart from the other tests of copies: the lock of a directory that they have open would for a
-//! moment also be that of the process that is started here.
 
 use std::fs;
-use std::process::Command;
 
 use knee_kv::engine::Expiry;
 use knee_kv::versioned::{
@@ -12,13 +8,11 @@ use knee_kv::versioned::{
     Unwritable, Write,
 };
 
+use crate::harness::alone;
+
 #[test]
 fn a_full_disk_leaves_no_copy() {
-    let mut child = Command::new(std::env::current_exe().expect("it runs"));
-    let child = child.args(["--ignored", "--exact", "without_room_a_copy_is_refused"]);
-    let outcome = child.output().expect("it starts");
-    let told = String::from_utf8_lossy(&outcome.stdout);
-    assert!(outcome.status.success() && told.contains("1 passed"), "{told}");
+    alone("backup_full::without_room_a_copy_is_refused");
 }
 
 #[test]

@@ -10,6 +10,8 @@ use knee_kv::versioned::{
     Write, WriteError,
 };
 
+use crate::harness::alone;
+
 /// Far longer than any wait of this test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,9 +40,14 @@ fn all_files() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// Runs alone in its process, as it takes all descriptors.
 #[test]
 fn store_without_descriptors_resumes_when_some_are_free() {
+    alone("descriptors::without_descriptors");
+}
+
+#[test]
+#[ignore = "takes all descriptors of its process"]
+fn without_descriptors() {
     let path = std::env::temp_dir().join(format!("knee-kv-descriptors-{}", std::process::id()));
     let copy = path.with_extension("copy");
     let _ = fs::remove_dir_all(&path);

@@ -1,10 +1,4 @@
 //! Loads that are killed: what they told of is there, and what is there is whole.
-//!
-//! Apart from the other tests: the lock of a directory that they have open would for a moment also
-//! be that of a process that is just being started.
-
-#[path = "harness/graph.rs"]
-mod harness;
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Directory, NOW, followers, named, on, open, stored, text};
+use crate::harness::graph::{Directory, NOW, followers, named, on, open, stored, text};
 use knee_kv::graph::{Edge, MARK_PREFIX, SyntheticGraph, load};
 use knee_kv::versioned::Consistency;
 
@@ -59,7 +53,7 @@ fn a_load_that_is_killed_goes_on() {
     let mut amid = 0;
     for kill in 0..kills() {
         let mut loading = Command::new(std::env::current_exe().expect("this program"))
-            .args(["loading_until_killed", "--exact", "--ignored"])
+            .args(["graph_killed::loading_until_killed", "--exact", "--ignored"])
             .env("KNEE_LOAD_INTO", &directory.0)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -1,9 +1,5 @@
 //! The store against memcached: the same requests, and equal answers, byte for byte.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
-use harness::{Client, Memcached, Store, settings};
+use crate::harness::{Client, Memcached, Store, settings};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

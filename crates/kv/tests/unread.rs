@@ -1,15 +1,10 @@
 //! The cost of a client that does not read.
 //!
-//! Apart from other tests, as it measures the memory of the whole process.
-
-#![allow(clippy::unwrap_used)]
-
-#[path = "harness/mod.rs"]
-mod harness;
+//! A process of its own runs it, as it measures the memory of the whole process.
 
 use std::io::Read;
 
-use harness::{Store, settings};
+use crate::harness::{Store, alone, settings};
 
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -19,6 +14,12 @@ fn resident_bytes() -> usize {
 
 #[test]
 fn client_that_does_not_read_costs_little_memory() {
+    alone("unread::client_that_does_not_read");
+}
+
+#[test]
+#[ignore = "measures its process"]
+fn client_that_does_not_read() {
     let store = Store::start(settings());
     let mut greedy = store.client();
     let value = "v".repeat(500_000);

@@ -9,8 +9,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::directory::{self, Directory, DirectoryError};
+use super::directory::{self, Directory, DirectoryError, Lock};
 use super::log::{Durability, Forgotten, Log, Recovered, Unwritable};
 use super::record::{Kind, OnDisk, Record, Sequence};
 use super::store::{Consistency, Store, lock};
@@ -220,7 +221,7 @@ impl Store {
     }
 
     /// The last commit of the copy, and what keeps it locked.
-    fn copy_to(&self, path: &Path) -> Result<(Sequence, File), BackupError> {
+    fn copy_to(&self, path: &Path) -> Result<(Sequence, Arc<Lock>), BackupError> {
         let snapshot = self.snapshot();
         let sequence = snapshot.sequence();
         self.sync(sequence).map_err(BackupError::Store)?;
@@ -232,7 +233,7 @@ impl Store {
         if !manifest.segments.is_empty() {
             return Err(BackupError::Directory(DirectoryError::InUse(path.to_owned())));
         }
-        let held = directory.held().map_err(told)?;
+        let held = directory.held();
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };
         // It is written whenever a segment is full, and in the end.
         let written = Some((directory, Durability::Interval(0)));

@@ -45,8 +45,7 @@ const MANIFEST_ROOM_MIN: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Locked as long as it is open.
-    lock: File,
+    lock: Arc<Lock>,
     /// Itself, to be synced: also where no more files may be opened.
     itself: File,
     open: Mutex<Open>,
@@ -73,6 +72,18 @@ struct Growing {
     written: usize,
     /// Up to here it was written at all, be it with zeros.
     ahead: usize,
+}
+
+/// The lock of a directory, released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that is just being started has a copy of the descriptor until it executes its program.
+        // SAFETY: a call with a descriptor that is open.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
 }
 
 /// Why a directory could not be opened.
@@ -115,10 +126,10 @@ impl Directory {
             move |error| DirectoryError::Io(at, error)
         };
         fs::create_dir_all(path).map_err(told(path))?;
-        let lock = lock(path).map_err(|error| match error.kind() {
+        let lock = Arc::new(lock(path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
             _ => DirectoryError::Io(path.join("LOCK"), error),
-        })?;
+        })?);
         let manifest = read_manifest(path)?.unwrap_or_else(|| Manifest::new(consistency));
         if manifest.consistency != consistency {
             let made = manifest.consistency;
@@ -164,8 +175,8 @@ impl Directory {
     }
 
     /// What keeps it locked as well, for as long as it is there.
-    pub(crate) fn held(&self) -> io::Result<File> {
-        self.lock.try_clone()
+    pub(crate) fn held(&self) -> Arc<Lock> {
+        Arc::clone(&self.lock)
     }
 
     /// Where it is.
@@ -418,24 +429,24 @@ fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
 
 /// Locks a directory, which is there, for one store; [`io::ErrorKind::WouldBlock`] where another one
 /// has it.
-fn lock(path: &Path) -> io::Result<File> {
+fn lock(path: &Path) -> io::Result<Lock> {
     lock_file(path, OpenOptions::new().create(true).truncate(false).write(true))
 }
 
 /// The same, of one that a store has had open before.
-pub(crate) fn lock_again(path: &Path) -> io::Result<File> {
+pub(crate) fn lock_again(path: &Path) -> io::Result<Lock> {
     lock_file(path, OpenOptions::new().write(true))
 }
 
-fn lock_file(path: &Path, how: &OpenOptions) -> io::Result<File> {
+fn lock_file(path: &Path, how: &OpenOptions) -> io::Result<Lock> {
     let path = path.join("LOCK");
-    let lock = how.open(&path)?;
+    let lock = Lock(how.open(&path)?);
     // SAFETY: a call with a descriptor that is open.
-    if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+    if unsafe { libc::flock(lock.0.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         return Err(io::Error::last_os_error());
     }
     // Whoever had it may have removed it meanwhile, and the next one made another.
-    let is = lock.metadata()?;
+    let is = lock.0.metadata()?;
     match fs::metadata(&path) {
         Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Ok(lock),
         _ => Err(io::ErrorKind::WouldBlock.into()),

@@ -8,7 +8,7 @@ use knee_kv::versioned::remove_unfinished_copies;
 use knee_rpc::kv::{BackupRequest, BackupResponse};
 use tonic::{Code, Status};
 
-use crate::serving::{
+use crate::grpc::serving::{
     Client, Directory, Store, begin, bulk_put, changed, everything, inserted, options, put, rest,
     settings,
 };
@@ -46,7 +46,7 @@ async fn copy_is_the_store_at_one_commit() {
     put(&mut client, b"later", b"").await.unwrap();
 
     let there = Directory(directory.0.join("copy"));
-    let copy = Store::of(there.open(options()), crate::serving::settings());
+    let copy = Store::of(there.open(options()), crate::grpc::serving::settings());
     let mut copied_client = copy.client().await;
     let mut found = rest(begin(&mut copied_client, everything()).await).await.unwrap();
     assert_eq!(found.remove(&b"x"[..]), found.remove(&b"y"[..]), "half of a bulk put was copied");

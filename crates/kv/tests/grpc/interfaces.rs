@@ -10,8 +10,8 @@ use knee_rpc::kv::{
 };
 use tonic::Code;
 
-use crate::raw::{Raw, field};
-use crate::serving::{
+use crate::grpc::raw::{Raw, field};
+use crate::grpc::serving::{
     Store, begin, bulk_put, changed, delete, everything, insert, key, options, put, read, rest,
     settings, stats,
 };

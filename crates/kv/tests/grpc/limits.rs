@@ -13,8 +13,8 @@ use knee_rpc::kv::{BulkPutRequest, Change, ScanRequest};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use crate::raw::{Raw, field};
-use crate::serving::{
+use crate::grpc::raw::{Raw, field};
+use crate::grpc::serving::{
     Client, Directory, Store, begin, bulk_put, changed, everything, options, put, read, rest,
     settings, stats,
 };

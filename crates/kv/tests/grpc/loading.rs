@@ -8,7 +8,7 @@ use knee_kv::versioned::Store as Versioned;
 use knee_rpc::kv::{InitRequest, InitResponse};
 use tonic::{Code, Status};
 
-use crate::serving::{Client, Directory, Store, options, read, settings};
+use crate::grpc::serving::{Client, Directory, Store, options, read, settings};
 
 /// A server that loads from a directory.
 fn loading(directory: &Directory) -> Store {

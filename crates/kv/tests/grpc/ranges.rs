@@ -5,7 +5,7 @@ use std::ops::Bound;
 use knee_rpc::kv::ScanRequest;
 use tonic::Code;
 
-use crate::serving::{
+use crate::grpc::serving::{
     Model, Random, Store, begin, begin_atomic, delete, options, put, rest, settings,
 };
 

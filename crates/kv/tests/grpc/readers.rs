@@ -12,7 +12,7 @@ use knee_rpc::kv::{CompactRequest, ReadAtRequest, ScanRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::serving::{
+use crate::grpc::serving::{
     Client, Directory, Model, Random, Store, begin, begin_atomic, everything, filled, inserted,
     key, options, patiently, put, read, rest, settings, stats,
 };

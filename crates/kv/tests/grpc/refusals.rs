@@ -7,7 +7,7 @@ use knee_rpc::kv::{
 };
 use tonic::Code;
 
-use crate::serving::{
+use crate::grpc::serving::{
     Directory, Model, Store, VALUE_BYTES_MAX, begin, begin_atomic, bulk_put, changed, delete,
     everything, insert, key, options, put, read, rest, settings, stats, update, value,
 };

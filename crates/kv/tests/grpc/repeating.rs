@@ -2,7 +2,9 @@
 
 use knee_rpc::kv::{AppendRequest, BulkPutRequest, RequestId};
 
-use crate::serving::{Client, Directory, Store, changed, options, put, read, settings, stats};
+use crate::grpc::serving::{
+    Client, Directory, Store, changed, options, put, read, settings, stats,
+};
 
 async fn append(client: &mut Client, tail: &'static str, request: RequestId) -> u64 {
     let request = AppendRequest {

@@ -8,7 +8,7 @@ use knee_rpc::kv::ScanRequest;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 
-use crate::serving::{
+use crate::grpc::serving::{
     Directory, Random, Store, begin, begin_atomic, bulk_put, changed, delete, everything, inserted,
     joined, key, options, put, read, rest, settings, update,
 };

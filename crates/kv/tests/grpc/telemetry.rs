@@ -21,7 +21,7 @@ use tonic::Code;
 use tonic::codegen::{Service, http};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::serving::{
+use crate::grpc::serving::{
     Client, VALUE_BYTES_MAX, begin, begin_atomic, bulk_put, changed, delete, everything, insert,
     options, put, read, rest, settings, stats, update,
 };

@@ -8,8 +8,8 @@ use knee_rpc::Message;
 use knee_rpc::kv::StatsRequest;
 use tonic::Code;
 
-use crate::raw::{Raw, field};
-use crate::serving::{Client, Store, everything, options, patiently, put, settings};
+use crate::grpc::raw::{Raw, field};
+use crate::grpc::serving::{Client, Store, everything, options, patiently, put, settings};
 
 /// Far longer than any wait of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,7 +19,7 @@ const READ: &str = "/knee.kv.v1.KeyValue/Read";
 /// A store with a value of so many bytes, which a server with other settings stored.
 async fn with_value(bytes: usize, settings: GrpcSettings) -> Store {
     let data = Versioned::in_memory(options(), 1 << 30).unwrap();
-    let roomy = Store::of(data.clone(), crate::serving::settings());
+    let roomy = Store::of(data.clone(), crate::grpc::serving::settings());
     put(&mut roomy.client().await, b"key", &vec![7; bytes]).await.unwrap();
     Store::of(data, settings)
 }

@@ -8,7 +8,7 @@ use knee_rpc::kv::{AppendRequest, Event, WatchRequest, WatchResponse, past::Kind
 use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
-use crate::serving::{
+use crate::grpc::serving::{
     Client, Directory, Random, Store, bulk_put, changed, delete, joined, key, options, patiently,
     put, settings,
 };

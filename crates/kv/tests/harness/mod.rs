@@ -1,5 +1,7 @@
 //! A store in this process, memcached, and a client of bytes.
 
+pub(crate) mod graph;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -26,14 +28,20 @@ pub(crate) fn settings() -> MemcachedSettings {
     }
 }
 
+/// Runs an ignored test of this program in a process of its own.
+pub(crate) fn alone(test: &str) {
+    let program = std::env::current_exe().unwrap();
+    let outcome = Command::new(program).args(["--ignored", "--exact", test]).output().unwrap();
+    let printed = String::from_utf8_lossy(&outcome.stdout);
+    assert!(outcome.status.success() && printed.contains("1 passed"), "{printed}");
+}
+
 /// A running store, which ends with the test.
 pub(crate) struct Store {
     serving: Option<MemcachedServer>,
     /// The keeper of a store that keeps versions.
-    #[allow(dead_code)]
     keeper: Option<Keeper>,
     /// Kept until the store has ended.
-    #[allow(dead_code)]
     directory: Option<Directory>,
 }
 
@@ -47,7 +55,6 @@ impl Store {
     }
 
     /// A store that keeps versions.
-    #[allow(dead_code)]
     pub(crate) fn over(store: &versioned::Store, settings: MemcachedSettings) -> Store {
         let (listener, reporter) = surroundings();
         let serving =
@@ -56,7 +63,6 @@ impl Store {
     }
 
     /// A store that keeps versions, with its keeper.
-    #[allow(dead_code)]
     pub(crate) fn kept(store: &versioned::Store, settings: MemcachedSettings) -> Store {
         let keeper = Keeper::start(store.clone(), History::Seconds(60)).unwrap();
         let mut store = Store::over(store, settings);
@@ -65,7 +71,6 @@ impl Store {
     }
 
     /// One of each kind; the last one is sequential.
-    #[allow(dead_code)]
     pub(crate) fn each(settings: MemcachedSettings) -> impl Iterator<Item = Store> {
         let kinds: [fn(MemcachedSettings) -> Store; 4] = [
             Store::start,
@@ -120,10 +125,8 @@ impl Drop for Store {
 }
 
 /// A directory for a store, removed at the end.
-#[allow(dead_code)]
 pub(crate) struct Directory(pub(crate) PathBuf);
 
-#[allow(dead_code)]
 impl Directory {
     pub(crate) fn new() -> Directory {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -153,13 +156,11 @@ impl Drop for Directory {
 }
 
 /// Debian's memcached, which ends with the test.
-#[allow(dead_code)]
 pub(crate) struct Memcached {
     child: Child,
     address: SocketAddr,
 }
 
-#[allow(dead_code)]
 impl Memcached {
     pub(crate) fn start() -> Memcached {
         let address = free_address();
@@ -221,7 +222,6 @@ impl Client {
     }
 
     /// Everything up to `end`.
-    #[allow(dead_code)]
     pub(crate) fn read_to(&mut self, end: &[u8]) -> Vec<u8> {
         let mut read = Vec::new();
         let mut buffer = vec![0; 64 * 1024];
@@ -244,13 +244,11 @@ impl Client {
     }
 
     /// The same as text.
-    #[allow(dead_code)]
     pub(crate) fn answer(&mut self, requests: &str) -> String {
         String::from_utf8(self.ask(requests)).unwrap()
     }
 
     /// Everything until the server closes.
-    #[allow(dead_code)]
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {

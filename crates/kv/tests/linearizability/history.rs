@@ -11,7 +11,9 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::{Specification, WGLChecker};
 
-use crate::model::{Change, Condition, KEYS, NUMBERS, Operation, Outcome, Seen, Write};
+use crate::linearizability::model::{
+    Change, Condition, KEYS, NUMBERS, Operation, Outcome, Seen, Write,
+};
 
 const THREADS: usize = 4;
 

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use knee_kv::engine::Version;
 
 use crate::harness::{Client, Store};
-use crate::history::Operations;
-use crate::model::{Change, Condition, Outcome, Seen, Write, bytes_of, value_of};
-use crate::network::Remote;
-use crate::subject::Fault;
+use crate::linearizability::history::Operations;
+use crate::linearizability::model::{Change, Condition, Outcome, Seen, Write, bytes_of, value_of};
+use crate::linearizability::network::Remote;
+use crate::linearizability::subject::Fault;
 
 /// The keys of a history over gRPC, for clients with a connection each.
 pub(crate) struct Memcached<'a> {

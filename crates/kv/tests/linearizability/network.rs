@@ -17,9 +17,11 @@ use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::history::Operations;
-use crate::model::{Change, Condition, KEYS, Outcome, Seen, Write, bytes_of, value_of};
-use crate::subject::Fault;
+use crate::linearizability::history::Operations;
+use crate::linearizability::model::{
+    Change, Condition, KEYS, Outcome, Seen, Write, bytes_of, value_of,
+};
+use crate::linearizability::subject::Fault;
 
 type Client = KeyValueClient<Channel>;
 

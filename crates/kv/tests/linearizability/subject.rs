@@ -7,8 +7,10 @@ use std::thread;
 use knee_kv::engine::{Expiry, Version};
 use knee_kv::versioned::{self, Action, Snapshot, Store, Visited, WriteError};
 
-use crate::history::Operations;
-use crate::model::{Change, Condition, KEYS, Outcome, Seen, Value, Write, bytes_of, value_of};
+use crate::linearizability::history::Operations;
+use crate::linearizability::model::{
+    Change, Condition, KEYS, Outcome, Seen, Value, Write, bytes_of, value_of,
+};
 
 /// The fault. Other threads run between its two halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

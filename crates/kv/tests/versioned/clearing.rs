@@ -1,5 +1,4 @@
 //! Everything goes: at once or at a second, for all fronts, and for good.
-#![allow(clippy::unwrap_used)]
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
@@ -10,7 +9,7 @@ use knee_kv::versioned::{
     ReadError, RequestId, Store, StoreOptions, What, Write,
 };
 
-use crate::store::{Directory, until};
+use crate::versioned::store::{Directory, until};
 
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Linearizable,

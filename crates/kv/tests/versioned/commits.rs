@@ -6,7 +6,7 @@ use knee_kv::versioned::{
     Action, Condition, Consistency, RequestId, Store, StoreOptions, What, Write, WriteError,
 };
 
-use crate::store::{Directory, in_memory, open, options, put, set, value};
+use crate::versioned::store::{Directory, in_memory, open, options, put, set, value};
 
 #[test]
 fn conditions_hold_for_all_writes_of_a_commit_or_none_is_made() {

@@ -9,7 +9,7 @@ use knee_kv::versioned::{
     Consistency, DirectoryError, DirectoryOptions, Durability, Store, StoreOptions,
 };
 
-use crate::store::{Directory, open, options, scanned, set};
+use crate::versioned::store::{Directory, open, options, scanned, set};
 
 /// An instruction of a filter of calls: what it does, with what, and how many to leave out if it holds and if not.
 type Instruction = (u32, u32, u8, u8);

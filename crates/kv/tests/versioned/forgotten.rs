@@ -10,7 +10,7 @@ use knee_kv::versioned::{
     ReadError, ReclaimError, RequestId, Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
-use crate::store::{Directory, put};
+use crate::versioned::store::{Directory, put};
 
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Sequential,

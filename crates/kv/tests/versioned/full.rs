@@ -9,7 +9,7 @@ use knee_kv::versioned::{
     Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
-use crate::store::{Directory, put, until};
+use crate::versioned::store::{Directory, put, until};
 
 const SEGMENT_BYTES: usize = 64 << 10;
 const SEGMENTS: u64 = 24;

@@ -1,14 +1,13 @@
 //! Edge lists into a store: cut off anywhere, done again, and compared with the list.
 
-#[path = "../harness/graph.rs"]
-mod harness;
-
 use std::fs;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use self::harness::{Directory, Followers, NOW, followers, named, on, open, options, stored, text};
+use crate::harness::graph::{
+    Directory, Followers, NOW, followers, named, on, open, options, stored, text,
+};
 use knee_kv::engine::{Engine, Expiry};
 use knee_kv::graph::{
     Edge, EdgeReader, Expected, LoadError, LoadOptions, MARK_PREFIX, Progress, SyntheticGraph, load,

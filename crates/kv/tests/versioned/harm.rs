@@ -11,7 +11,9 @@ use knee_kv::versioned::{
     History, Keeper, ReclaimError, Store, StoreOptions, Visited, Write, WriteError,
 };
 
-use crate::store::{Directory, open, options, put, repaired, scanned, set, until, value, written};
+use crate::versioned::store::{
+    Directory, open, options, put, repaired, scanned, set, until, value, written,
+};
 
 #[test]
 fn a_directory_has_one_store_at_a_time() {

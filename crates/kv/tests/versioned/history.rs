@@ -7,7 +7,7 @@ use knee_kv::versioned::{
     Action, Condition, Consistency, History, Keeper, ReadError, Write, WriteError,
 };
 
-use crate::store::{Directory, in_memory, open, put, scanned, set, until, value_at};
+use crate::versioned::store::{Directory, in_memory, open, put, scanned, set, until, value_at};
 
 #[test]
 fn old_versions_are_there_until_a_compaction() {

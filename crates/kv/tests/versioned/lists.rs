@@ -4,7 +4,7 @@ use knee_kv::versioned::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Write,
 };
 
-use crate::store::{Directory, options, set, value};
+use crate::versioned::store::{Directory, options, set, value};
 
 #[test]
 fn a_list_grows_by_what_is_appended_to_it() {

@@ -3,7 +3,7 @@
 use knee_kv::versioned::{Action, Condition, Consistency, Write, WriteError};
 use proptest::prelude::*;
 
-use crate::store::{Directory, Model, in_memory, open, put, scanned, value};
+use crate::versioned::store::{Directory, Model, in_memory, open, put, scanned, value};
 
 /// One step of a history, on keys 0 to 5.
 #[derive(Debug, Clone)]

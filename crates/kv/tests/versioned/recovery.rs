@@ -1,5 +1,4 @@
 //! What a directory holds after a crash, a restart or damage, and what it must not.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::ops::Range;
@@ -12,7 +11,7 @@ use knee_kv::versioned::{
 };
 use proptest::prelude::*;
 
-use crate::store::{Directory, put, value};
+use crate::versioned::store::{Directory, put, value};
 
 const SEGMENT_BYTES: usize = 4096;
 /// Where the records of a file begin.

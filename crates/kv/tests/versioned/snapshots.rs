@@ -6,7 +6,7 @@ use knee_kv::versioned::{
     Condition, Consistency, History, Keeper, Store, StoreOptions, Visited, Write,
 };
 
-use crate::store::{in_memory, options, put, scanned, set};
+use crate::versioned::store::{in_memory, options, put, scanned, set};
 
 /// Transfers between accounts, by versions, from several threads: every snapshot has the same sum.
 #[test]

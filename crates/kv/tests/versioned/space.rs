@@ -10,7 +10,9 @@ use knee_kv::versioned::{
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-use crate::store::{Directory, Model, SEGMENT_BYTES, open, options, put, scanned, set, until};
+use crate::versioned::store::{
+    Directory, Model, SEGMENT_BYTES, open, options, put, scanned, set, until,
+};
 
 /// What a record has beside key and value; an append has some more.
 const HEAD_BYTES: usize = 48;

@@ -1,7 +1,5 @@
 //! The gRPC front, through the network.
 
-#![allow(clippy::unwrap_used)]
-
 mod copying;
 mod interfaces;
 mod limits;

@@ -13,9 +13,6 @@
 //! write that reads, lets others in and then puts has the same history as one without a lock. `KNEE_SOAK=n` takes n
 //! times as many histories.
 
-#[allow(clippy::unwrap_used)]
-#[path = "../harness/mod.rs"]
-mod harness;
 mod history;
 mod memcached;
 mod model;
@@ -27,13 +24,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use harness::settings;
-use history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
+use self::history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
+use self::memcached::Memcached;
+use self::model::{Object, OfKey, OfRequests, OfStore};
+use self::network::{Remote, Sending, Served};
+use self::subject::{Fault, Subject};
+use crate::harness::settings;
 use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
-use memcached::Memcached;
-use model::{Object, OfKey, OfRequests, OfStore};
-use network::{Remote, Sending, Served};
-use subject::{Fault, Subject};
 
 const KEY_BY_KEY: &[Group] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
 const TOGETHER: &[Group] = &[&[0, 1], &[2, 3, 4], &[5]];
@@ -237,7 +234,7 @@ fn first_rejected_over_both(
 ) -> Option<u64> {
     let store = in_memory(consistency);
     let (over_grpc, over_memcached) =
-        (Served::start(&store), harness::Store::over(&store, settings()));
+        (Served::start(&store), crate::harness::Store::over(&store, settings()));
     let counts_commits = consistency == Consistency::Linearizable;
     (0..histories).find(|&number| {
         let remote = Remote::new(&over_grpc, number, counts_commits, Sending::Once, None);
