@@ -55,6 +55,11 @@ def test_almost_equal_demands() -> None:
     assert closed_bounds(network, 100).geometric == pytest.approx((throughput, throughput), rel=1e-9)
 
 
+def test_bounds_of_huge_think_times_are_finite() -> None:
+    bounds = closed_bounds(Network([Queue("a", 2.0), Queue("b", 1.0)], 1e160), 9)
+    assert bounds.geometric == pytest.approx((9e-160, 9e-160), rel=1e-9)
+
+
 def test_several_servers_and_delays() -> None:
     network = Network([Queue("pool", 4.0, servers=3), Queue("disk", 0.8), Delay("net", 2.0)], 1.0)
     bounds = closed_bounds(network, 9)

@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.data.trim import mser5, steady_state, steady_state_warnings, trim
+from knee.data.trim import steady_state, steady_state_warnings, trim
+from knee.stats.mser5 import mser5
 
 RUN = {"point": 0, "repetition": 1, "status": "done", "seconds": 10, "warmup_s": 2, "cooldown_s": 3}
 

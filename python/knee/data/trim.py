@@ -6,21 +6,16 @@ The raw windows stay whole in the run folder, so a run can be trimmed anew witho
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from knee.stats.mser5 import WINDOWS_MIN, mser5
+
 RUN = ["point", "repetition"]
 """What identifies one measured run."""
-
-BATCH_WINDOWS = 5
-"""MSER-5's batch: the means of five windows are far less correlated than the windows."""
-
-WINDOWS_MIN = 20
-"""Below four batches the statistic has two candidates to choose from: that is no test."""
 
 RELEVANT_BIAS = 0.01
 """A longer warm-up is asked for only where it would move the mean by more than this share.
@@ -60,38 +55,6 @@ def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         .filter((pl.col("elapsed_s") >= pl.col("_from_s")) & (pl.col("elapsed_s") + COVERED_S <= pl.col("_until_s")))
         .drop("_from_s", "_until_s")
     )
-
-
-@dataclass(frozen=True)
-class Truncation:
-    """What MSER-5 proposes for one series: cut `windows` of its `length` windows from the front.
-
-    `windows` is None where the series is too short. `boundary` says that the best cut lies at the end of
-    the range that may be searched: the series was still drifting.
-    """
-
-    length: int
-    windows: int | None
-    boundary: bool
-
-
-def mser5(series: npt.ArrayLike) -> Truncation:
-    """The truncation that minimises the marginal standard error of the mean, over batches of five.
-
-    z(d) = Σ_{i>d} (Y_i − Ȳ_{n,d})² / (n − d)², with Y_i the batch means and d searched in the first half only
-    (White 1997; White, Cobb & Spratt 2000): near the end, a few alike batches would win by chance.
-    A tail shorter than a batch is left out.
-    """
-    values = np.asarray(series, dtype=np.float64)
-    length = int(values.size)
-    if length < WINDOWS_MIN:
-        return Truncation(length, None, False)
-    count = length // BATCH_WINDOWS
-    batches = values[: count * BATCH_WINDOWS].reshape(count, BATCH_WINDOWS).mean(axis=1)
-    last = count // 2
-    statistic = [float(batches[d:].var()) / (count - d) for d in range(last + 1)]
-    best = int(np.argmin(statistic))
-    return Truncation(length, best * BATCH_WINDOWS, best == last)
 
 
 def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:

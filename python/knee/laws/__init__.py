@@ -9,7 +9,6 @@ S service time, U utilisation, V visits, D = V S demand, m servers.
     stations     Little's law, the utilisation law, the forced flow law
     flow         what entered has left
     demands      D = V S, the bottleneck, N*
-    bounds       asymptotic and balanced-job bounds
     causes       why a law may be violated
     findings     all of it for a table
     tables       a run folder's windows as the tables that the laws take
@@ -17,7 +16,6 @@ S service time, U utilisation, V visits, D = V S demand, m servers.
     text         in words
 """
 
-from knee.laws.bounds import Bounds, throughput_bounds
 from knee.laws.demands import BoundCheck, Demand, DemandReport, service_demands
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.flow import ConservationCheck
@@ -27,6 +25,7 @@ from knee.laws.residual import TOLERANCE, Comparison, Verdict, judge
 from knee.laws.stations import STATIONS, StationCheck
 from knee.laws.tables import laws_of_run
 from knee.laws.text import render_text
+from knee.queueing import Bounds, throughput_bounds
 
 __all__ = [
     "STATIONS",

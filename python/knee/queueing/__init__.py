@@ -19,7 +19,7 @@ Times are in any one unit that the caller keeps to, and rates are per that unit.
 """
 
 from knee.queueing.approximate import ApproximateSolution, bard_schweitzer, linearizer
-from knee.queueing.bounds import ClosedBounds, closed_bounds
+from knee.queueing.bounds import Bounds, ClosedBounds, closed_bounds, throughput_bounds
 from knee.queueing.closed import POPULATION_MAX, ClosedSolution, LatticeSolution, solve_classes, solve_closed
 from knee.queueing.errors import ArgumentError, ConvergenceError, QueueingError, SizeError, UnstableError
 from knee.queueing.mixed import solve_mixed
@@ -59,6 +59,7 @@ __all__ = [
     "POPULATION_MAX",
     "ApproximateSolution",
     "ArgumentError",
+    "Bounds",
     "ClosedBounds",
     "ClosedSolution",
     "ConvergenceError",
@@ -98,5 +99,6 @@ __all__ = [
     "solve_closed",
     "solve_mixed",
     "solve_open",
+    "throughput_bounds",
     "visits_from_routing",
 ]

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from knee import _kernels
-from knee.data.trim import mser5
 from knee.queueing.arguments import checked_number, checked_whole, is_whole
 from knee.queueing.closed import checked_population, servers
 from knee.queueing.errors import ArgumentError, QueueingError
@@ -23,6 +22,7 @@ from knee.queueing.rounds import Forks, Rounds, per_class, plan_rounds
 from knee.queueing.shapes import Exponential, KernelShape, Shape
 from knee.queueing.simulation import Estimates, Simulation
 from knee.stats.intervals import LEVEL
+from knee.stats.mser5 import mser5
 
 #: One shape for every class, or one for each.
 ShapePerClass = Shape | Sequence[Shape]
