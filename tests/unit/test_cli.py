@@ -263,6 +263,17 @@ def test_factorial_audits_published_effects_per_response(knee: Knee) -> None:
     assert "response_ms: All 16 published effects follow" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("more", "says"), [((), "All 7 published effects follow"), (("--resolution", "0.01"), "5 of 7 published effects")]
+)
+def test_effects_of_rounded_means_are_audited_at_their_resolution(knee: Knee, more: tuple[str, ...], says: str) -> None:
+    """Seed 000, tables 27 and 28: the means are printed to 0.1, the errors about them to 0.01."""
+    effects = str(DATA / "seed000_table28_effects.csv")
+    done = knee("factorial", str(DATA / "seed000_table27.csv"), "--effects", effects, *more)
+    assert done.returncode == 0, done.stderr
+    assert f"throughput: {says}" in done.stdout
+
+
 def test_missing_programs_are_told_before_anything_starts(knee: Knee, tmp_path: Path) -> None:
     done = knee("run", QUICKSTART, "--runs-dir", str(tmp_path / "runs"), KNEE_BIN_DIR=str(tmp_path))
     assert done.returncode == 2

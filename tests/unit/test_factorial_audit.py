@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from knee.errors import DesignError
-from knee.factorial import audit_design, audit_effects, design_of, render_audit
+from knee.factorial import audit_design, audit_effects, audit_sentence, design_of, render_audit
 from knee.factorial.transform import effects, sign_table, term_name
 
 RESPONSES = [3364, 4319, 2655, 3730, 5833, 7321, 4786, 6782]
@@ -66,14 +66,16 @@ def test_two_wrong_responses_are_found_together() -> None:
     assert found.rows == () and len(found.beyond) > 1
     assert [one.row for one in found.together] == [0, 5]
     assert [one.implied for one in found.together] == pytest.approx([RESPONSES[0], RESPONSES[5]], abs=0.4)
-    assert "No single response explains it, but 2 together do" in found.sentence and "swapped" not in found.sentence
+    assert "No single response explains it, but 2 together do" in audit_sentence(
+        found
+    ) and "swapped" not in audit_sentence(found)
 
 
 def test_swapped_rows_are_told() -> None:
     printed = [*RESPONSES[:2], RESPONSES[3], RESPONSES[2], *RESPONSES[4:]]
     found = audit_effects(printed, published(RESPONSES))
     assert [one.row for one in found.together] == [2, 3]
-    assert "each is the other as printed, so they were swapped" in found.sentence
+    assert "each is the other as printed, so they were swapped" in audit_sentence(found)
 
 
 @given(st.lists(st.integers(1000, 20_000), min_size=16, max_size=16), st.data())
@@ -96,7 +98,7 @@ def test_no_sound_row_is_accused(responses: list[int], data: st.DataObject) -> N
 def test_effects_of_other_responses_are_blamed_on_no_row() -> None:
     found = audit_effects(RESPONSES, published([value * 1.1 for value in RESPONSES]))
     assert found.verdict == "cannot be explained"
-    assert found.rows == found.together == () and "Neither a single response" in found.sentence
+    assert found.rows == found.together == () and "Neither a single response" in audit_sentence(found)
 
 
 def test_an_effect_is_given_the_rounding_of_its_own_digits() -> None:
@@ -134,8 +136,8 @@ def test_another_convention_is_no_misprint(responses: list[int], data: st.DataOb
 def test_the_convention_is_said() -> None:
     q = effects(RESPONSES) * np.array([1, -2, 2, -2, 2, -2, 2, -2])
     found = audit_effects(RESPONSES, {term_name(term): Decimal(f"{value:.1f}") for term, value in enumerate(q)})
-    assert "when the levels of A are taken the other way round" in found.sentence
-    assert "changes from the low to the high level, twice q" in found.sentence
+    assert "when the levels of A are taken the other way round" in audit_sentence(found)
+    assert "changes from the low to the high level, twice q" in audit_sentence(found)
 
 
 def test_one_wrong_effect_is_told_from_a_wrong_response() -> None:
@@ -169,13 +171,33 @@ def test_repetitions_are_audited_by_their_cells_means() -> None:
     assert audit_design(design, published([16, 44, 25, 75], 2)).verdict == "consistent"
     found = audit_design(design, published([16, 44, 25, 95], 2))
     assert found.rows[0].row == 3
-    assert "the mean at a = 2, b = 2 prints 75 where the effects imply 95" in found.sentence
+    assert "the mean at a = 2, b = 2 prints 75 where the effects imply 95" in audit_sentence(found)
+
+
+def test_means_of_fewer_decimals_are_given_their_rounding() -> None:
+    """Means to 0.1 with errors to 0.01 beside them: rounding of the means is what sets the effects apart."""
+    true = [value + 0.04 * (-1) ** row for row, value in enumerate(RESPONSES)]
+    errors = [(0.31, -0.33, 0.02), (1.27, -0.11, -1.16), (2.5, -2.5, 0.01)]
+    table = pl.DataFrame(
+        [
+            {"a": row & 1, "b": row >> 1 & 1, "c": row >> 2, "y": round(mean + error, 2)}
+            for row, mean in enumerate(RESPONSES)
+            for error in errors[row % 3]
+        ]
+    )
+    design = design_of(table, ["a", "b", "c"], "y")
+    q = published(true, 4)
+    found = audit_design(design, q)
+    # RESPONSES are whole numbers, so that the means may have been rounded to 1 at the coarsest.
+    assert found.verdict == "consistent" and found.units[0] == pytest.approx(1.01)
+    assert audit_design(design, q, resolution=0.1).verdict == "consistent"
+    assert audit_design(design, q, resolution=0.01).verdict != "consistent"
 
 
 def test_a_row_is_named_by_its_place_in_the_table_and_its_levels() -> None:
     table = pl.DataFrame({"a": [2, 2, 1, 1], "b": [2, 1, 2, 1], "y": [75.0, 45.0, 25.0, 15.0]})
     found = audit_design(design_of(table, ["a", "b"], "y"), published([15, 45, 25, 95], 2))
-    assert "row 1 (a = 2, b = 2) prints 75 where the effects imply 95" in found.sentence
+    assert "row 1 (a = 2, b = 2) prints 75 where the effects imply 95" in audit_sentence(found)
 
 
 def test_only_full_two_level_designs_are_audited() -> None:

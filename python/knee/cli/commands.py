@@ -5,6 +5,7 @@ Exit codes: 0, all is well; 1, something failed; 2, the input was wrong; 130, in
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import traceback
@@ -334,6 +335,13 @@ def factorial_command(
             callback=path_to_read,
         ),
     ] = None,
+    resolution: Annotated[
+        float | None,
+        typer.Option(
+            metavar="UNIT",
+            help="Last digit of the responses behind these effects, such as 0.1; found in the CSV unless given.",
+        ),
+    ] = None,
 ) -> None:
     """Say which factor matters, how much and how surely; or audit published effects."""
     from knee import factorial
@@ -351,12 +359,14 @@ def factorial_command(
             f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
             + (f"expected {' or '.join(found.factors)}" if found.factors else "there is none, as nothing varied")
         )
+    if resolution is not None and (effects is None or not 0 < resolution < math.inf):
+        raise MeasurementsError("--resolution: expected a number above 0, with --effects")
     if effects is not None:
         if model is not None or responses:
             raise MeasurementsError(
                 "--effects audits every response of that file, without a model: leave out the others"
             )
-        _audit(found, chosen, effects)
+        _audit(found, chosen, effects, resolution)
         return
     order = "run_order" if "run_order" in found.table.columns else None
     if not (responses or found.responses):
@@ -375,7 +385,7 @@ def factorial_command(
     print("\n\n".join(texts))
 
 
-def _audit(found: Measurements, factors: list[str], effects: Path) -> None:
+def _audit(found: Measurements, factors: list[str], effects: Path, resolution: float | None) -> None:
     """Published effects against the responses of the table, with what the letters stand for."""
     from knee import factorial
     from knee.data import csv as measurements
@@ -395,7 +405,8 @@ def _audit(found: Measurements, factors: list[str], effects: Path) -> None:
             unit = 2 * float(found.table[response + measurements.ROUNDING].min())  # type: ignore[arg-type]
         if number == 0:
             print(", ".join(f"{factor.letter} = {factor.name}" for factor in design.factors))
-        print(f"{response}: {factorial.render_audit(factorial.audit_design(design, published, response_unit=unit))}")
+        audit = factorial.audit_design(design, published, response_unit=unit, resolution=resolution)
+        print(f"{response}: {factorial.render_audit(audit)}")
 
 
 @app.command("diagnose")

@@ -13,14 +13,18 @@
     findings       all of it for one response
     text           in words
     audit          do published effects follow from published responses?
+    explanations   what makes them follow, if they do not
+    audit_text     in words
 
 Formulas, assumptions and sources, a page per technique: docs/methods/factorial.md.
 """
 
 from knee.factorial.analysis import Analysis, Cell, Effect, Error, Term, analyse_model
-from knee.factorial.audit import Audit, Convention, audit_design, audit_effects, render_audit
+from knee.factorial.audit import Audit, audit_design, audit_effects
+from knee.factorial.audit_text import audit_sentence, render_audit
 from knee.factorial.box_cox import BoxCox
 from knee.factorial.design import Design, Factor, design_of
+from knee.factorial.explanations import Convention
 from knee.factorial.findings import Findings, analyse
 from knee.factorial.fraction import Fraction, from_generators
 from knee.factorial.lenth import Lenth, lenth_margins
@@ -51,6 +55,7 @@ __all__ = [
     "analyse_model",
     "audit_design",
     "audit_effects",
+    "audit_sentence",
     "change",
     "design_of",
     "from_generators",

@@ -1,0 +1,149 @@
+"""What makes published effects follow from responses: another row, another convention, or a few rows together.
+
+One wrong response y_i + δ changes every effect by ± δ/2^k, with the signs of its row of the sign table. So a single
+misprint leaves a pattern in the differences between published and computed effects that no other row leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from knee.factorial.transform import Floats, sign_table, term_name, term_of
+
+_ROWS_SHARE_MAX = 0.25
+"""Of all rows: when more disagree, the effects are of other responses, not of misprinted ones."""
+
+
+@dataclass(frozen=True)
+class EffectDifference:
+    """A published effect against the one that the responses have.
+
+    tolerance  how far apart rounding of this effect and of the responses can put them
+    """
+
+    term: str
+    published: Decimal
+    computed: float
+    tolerance: float
+
+    @property
+    def apart(self) -> float:
+        """Published − computed."""
+        return float(self.published) - self.computed
+
+    @property
+    def beyond(self) -> bool:
+        """Whether rounding does not explain it."""
+        return abs(self.apart) > self.tolerance
+
+
+@dataclass(frozen=True)
+class RowExplanation:
+    """A row whose response, replaced, makes the published effects follow; of `Audit.together`, only with the others.
+
+    row       from 0, in the order of the responses
+    name      what the text calls it
+    levels    −1 or +1 of every factor there
+    printed   the response as published
+    implied   the response that agrees best with all effects, by least squares
+    low, high every value in between lets each effect agree within its tolerance
+    """
+
+    row: int
+    name: str
+    levels: tuple[int, ...]
+    printed: float
+    implied: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Convention:
+    """Other meanings of signs and effects under which the published ones follow.
+
+    reversed  factors whose first level the author took for +1, by their letters
+    doubled   effects are changes from low to high, 2q, as in the books on experimental design
+    """
+
+    reversed: tuple[str, ...]
+    doubled: bool
+
+
+class Search:
+    """For what makes published effects follow from responses."""
+
+    def __init__(self, values: Floats, differences: tuple[EffectDifference, ...], names: Sequence[str]) -> None:
+        self._values = values
+        self._names = names
+        self._factors = values.size.bit_length() - 1
+        self._terms = [term_of(one.term) for one in differences]
+        self._published = np.array([float(one.published) for one in differences])
+        self._computed = np.array([one.computed for one in differences])
+        self._tolerance = np.array([one.tolerance for one in differences])
+        # Every row's signs of the published effects, shape (rows, effects).
+        self._signs = sign_table(self._factors)[:, self._terms]
+
+    def single_rows(self) -> tuple[RowExplanation, ...]:
+        """The rows that explain it, each by itself."""
+        # δ by each effect alone.
+        by_effect = self._signs * (self._published - self._computed) * self._values.size
+        margin = self._tolerance * self._values.size
+        low, high = (by_effect - margin).max(axis=1), (by_effect + margin).min(axis=1)
+        return tuple(
+            self._explanation(int(row), float(by_effect[row].mean()), float(low[row]), float(high[row]))
+            for row in np.flatnonzero(low <= high)
+        )
+
+    def convention(self, response_unit: float) -> Convention | None:
+        """The convention with the fewest changes under which all published effects follow."""
+        # Reversing factors multiplies a term by −1 for each of them that takes part: the signs of the row in which
+        # just they are low.
+        scale = np.where(np.array(self._terms) == 0, 1, 2)
+        margins = (self._tolerance, self._tolerance + (scale - 1) * response_unit / 2)
+        for doubled, margin in zip((False, True), margins, strict=True):
+            computed = self._signs[::-1] * self._computed * (scale if doubled else 1)
+            agree = np.flatnonzero((np.abs(self._published - computed) <= margin).all(axis=1))
+            if agree.size:
+                flipped = min((int(one) for one in agree), key=int.bit_count)
+                return Convention(tuple(term_name(flipped)) if flipped else (), doubled)
+        return None
+
+    def rows_together(self) -> tuple[RowExplanation, ...]:
+        """A few rows that explain it together. Only with all effects published, as then these imply every response."""
+        if len(self._terms) < self._values.size:
+            return ()
+        apart = self._published - self._computed
+        changes = self._signs @ apart
+        margin = float(self._tolerance.sum())
+        wrong = np.flatnonzero(np.abs(changes) > margin)
+        if wrong.size > self._values.size * _ROWS_SHARE_MAX:
+            return ()
+        left = apart - changes[wrong] @ self._signs[wrong] / self._values.size
+        if (np.abs(left) > self._tolerance).any():
+            return ()
+        return tuple(
+            self._explanation(int(row), float(changes[row]), float(changes[row]) - margin, float(changes[row]) + margin)
+            for row in wrong
+        )
+
+    def _explanation(self, row: int, change: float, low: float, high: float) -> RowExplanation:
+        printed = float(self._values[row])
+        return RowExplanation(
+            row=row,
+            name=self._names[row],
+            levels=levels_of(row, self._factors),
+            printed=printed,
+            implied=printed + change,
+            low=printed + low,
+            high=printed + high,
+        )
+
+
+def levels_of(row: int, factors: int) -> tuple[int, ...]:
+    """−1 or +1 of every factor in a row in standard order."""
+    return tuple(1 if row >> bit & 1 else -1 for bit in range(factors))
