@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from knee.data import csv as measurements
-from knee.fit import Curve, Model, candidates, curve_of, fit_model, select
+from knee.fit import Curve, Model, candidates, curve_of, fit_model, fit_systems, select
 from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1
 
 DATA = Path(__file__).parents[1] / "data"
@@ -80,3 +80,37 @@ def test_simpler_models_come_first() -> None:
     for number in (15, 21):
         sizes = [len(model.parameters) for model in candidates(seed000_table(number))]
         assert sizes == sorted(sizes)
+
+
+def three_counts_of_four_workers() -> pl.DataFrame:
+    """Throughput that contention limits, as in the quickstart with four levels of workers."""
+    true, values = LoadDependentNetwork(onset=False), np.array((0.5, 0.2, 0.06))
+    counts, rng = np.array([8.0, 32.0, 128.0]), np.random.default_rng(5)
+    rows = []
+    for workers in (1, 2, 4, 8):
+        for count, cycle in zip(counts, true.cycle_ms(values, counts, 0.0, float(2 * workers)), strict=True):
+            response = cycle * np.exp(rng.normal(0, 0.01))
+            row = {"point": len(rows), "clients": int(count), "workers": workers, "middlewares": 2, "think_ms": 0.0}
+            rows.append(row | {"repetition": 1, "throughput": 1000 * count / response, "response_ms": response})
+    return pl.DataFrame(rows)
+
+
+def test_three_counts_of_four_workers_are_twelve_points() -> None:
+    """Client counts alone would leave two facts, and M/M/m, which knows nothing of contention."""
+    rows = three_counts_of_four_workers()
+    names = {model.name for model in candidates(curve_of(rows))}
+    assert {"M/M/m", "closed network with worker slots", "load-dependent network with onset"} <= names
+    few = rows.filter(pl.col("workers") == 1)
+    assert {len(model.parameters) for model in candidates(curve_of(few))} == {2}
+    ((system, scenario),) = fit_systems(rows, [], {"clients": 512, "workers": 16}, resamples=20)
+    assert scenario is not None
+    forecast = system.forecast(scenario).throughput
+    true = LoadDependentNetwork(onset=False).cycle_ms(np.array((0.5, 0.2, 0.06)), np.array([512.0]), 0.0, 32.0)
+    assert forecast.estimate == pytest.approx(512_000 / true[-1], rel=0.1)
+
+
+def test_a_level_of_workers_is_predicted_from_the_smaller_ones() -> None:
+    rows = three_counts_of_four_workers()
+    shown, asked = curve_of(rows.filter(pl.col("workers") < 8)), curve_of(rows.filter(pl.col("workers") == 8))
+    throughput, _ = select(shown).chosen.fit.predict(asked)
+    assert np.abs(throughput / asked.throughput - 1).max() < 0.1

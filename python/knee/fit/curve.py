@@ -82,10 +82,15 @@ class Curve:
         return sorted(set(self.customers.tolist()))
 
     @property
-    def told(self) -> int:
-        """What a count says of a model: in a closed loop the client's response time follows from the throughput
-        (X = N / (R + Z)), and the middleware's, which lacks the way to it, does not."""
+    def facts_a_point(self) -> int:
+        """Independent facts at each point. In a closed loop the client's response time follows from the throughput
+        (X = N / (R + Z)); the middleware's lacks the way to it, and is a fact of its own."""
         return 1 if self.view == "client" else 2
+
+    @property
+    def points_left(self) -> int:
+        """The fewest points that remain when cross-validation leaves out a client count, any but the smallest."""
+        return min(np.unique(self.point[self.customers != count]).size for count in self.counts[1:])
 
     @cached_property
     def alike(self) -> list[tuple[float, float, Mask]]:

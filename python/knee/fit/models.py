@@ -241,11 +241,12 @@ class ScalabilityLaw(Model):
 
 
 def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool = False) -> list[Model]:
-    """The models that a curve has the data for when a client count is left out: those with fewer parameters first, and
-    of equally many those that contradict the least of what is known of a closed loop, whose population is finite.
+    """The models that a curve has the data for: with a client count left out, at least as many facts as parameters.
 
-    Where the number of worker slots differs, or `slots_matter` because a prediction is for another one, only those
-    that know of slots are left. The same of think times, of which the universal scalability law knows nothing.
+    Models with fewer parameters come first. Of equally many parameters, the first model contradicts the least of what
+    is known of a closed loop, whose population is finite. Where the number of worker slots differs, or `slots_matter`
+    because a prediction is for another number, only models with slots are left. The universal scalability law knows
+    neither slots nor think times.
     """
     slots_matter |= curve.knows_slots and bool(np.ptp(curve.slots))
     one_think = not np.ptp(curve.think_ms) and not think_matters
@@ -258,5 +259,5 @@ def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool 
         (ScalabilityLaw(), curve.view == "client" and one_think and not slots_matter),
         (LoadDependentNetwork(onset=True), curve.knows_slots or not slots_matter),
     ]
-    facts = curve.told * (len(curve.counts) - 1)
+    facts = curve.facts_a_point * curve.points_left
     return [model for model, suits in tried if suits and len(model.parameters) <= facts]

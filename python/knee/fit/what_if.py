@@ -499,7 +499,7 @@ def _fitted(
     points, of_row = np.unique(curve.point, return_inverse=True)
     misfit = np.array([logs[of_row == number].mean(axis=0) for number in range(points.size)])
     scatter = logs - misfit[of_row]
-    facts = curve.told * points.size
+    facts = curve.facts_a_point * points.size
     misfit = (misfit - misfit.mean(axis=0)) * np.sqrt(facts / max(1, facts - len(values)))
     rng = np.random.default_rng(seed)
     draws, deviations = [], []
@@ -538,5 +538,5 @@ def _fitted(
 def _stretch(curve: Curve, parameters: int, level: float) -> float:
     """How much wider an interval of this level is than that of the resamples' _TAIL on both sides: t for z, as the
     residuals' spread is itself uncertain, with the tails' shape taken for the normal one's beyond."""
-    spare = max(1, curve.told * np.unique(curve.point).size - parameters)
+    spare = max(1, curve.facts_a_point * np.unique(curve.point).size - parameters)
     return float(stats.t.ppf((1 + level) / 2, spare) / stats.norm.ppf(1 - _TAIL))
