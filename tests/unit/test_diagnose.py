@@ -12,6 +12,7 @@ from synthetic import System, closed_system, elsewhere, open_loop, pooled, repai
 from knee.data import Dataset
 from knee.data.csv import parse
 from knee.data.observations import observations
+from knee.laws import sentences
 from knee.verdict.bottleneck import cpu_shares, find_bottleneck_at_rate, utilizations
 from knee.verdict.diagnose import VERDICTS_MAX, Diagnosis, Verdict, _with_demands, diagnose, law_lines, render_text
 from knee.verdict.knee import Knee, find_knee
@@ -505,8 +506,8 @@ def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:
 
     (report,) = found.laws.demands
     assert "the host's CPU" not in [demand.station for demand in report.demands]
-    assert "No service demand is told of the host's CPU: programs outside the experiment filled it." in (
-        found.laws.sentences
+    assert "No service demand is known of the host's CPU: programs outside the experiment filled it." in (
+        sentences(found.laws)
     )
     assert not any("By service demand the host's CPU" in line for line in verdict.bottleneck.evidence)
 

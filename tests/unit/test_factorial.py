@@ -23,6 +23,7 @@ from knee.factorial import (
     marginal_means,
     predict,
     render_text,
+    sentences,
 )
 from knee.factorial.transform import responses, sign_table
 
@@ -250,7 +251,7 @@ def test_too_few_effects_without_repetitions_cannot_be_judged() -> None:
     found = analyse(two, ["a", "b"], "throughput")
     assert {term.significant for term in found.analysis.terms} == {None}
     assert any("cannot be told" in note for note in found.analysis.notes)
-    assert "How sure that is cannot be told" in found.sentences[0]
+    assert "How sure that is cannot be told" in sentences(found)[0]
 
 
 def test_without_repetitions_the_highest_interaction_stands_in_for_the_error() -> None:

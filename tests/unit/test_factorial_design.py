@@ -19,6 +19,7 @@ from knee.factorial import (
     design_of,
     predict,
     render_text,
+    sentences,
 )
 from knee.factorial.transform import responses
 
@@ -113,7 +114,7 @@ def test_a_response_that_is_not_positive_has_no_logarithm(table: pl.DataFrame) -
         analyse(zero, list(LEVELS), "throughput", model="multiplicative")
     found = analyse(zero, list(LEVELS), "throughput")
     assert found.analysis.model == "additive" and found.other is None
-    assert any("not positive" in sentence for sentence in found.sentences)
+    assert any("not positive" in sentence for sentence in sentences(found))
 
 
 def test_an_impossible_level_is_refused(table: pl.DataFrame) -> None:
@@ -206,14 +207,14 @@ def test_a_response_that_does_not_vary_has_no_variation_to_allocate() -> None:
     flat = full_design(LEVELS, [0.1] * 8, repetitions=3)
     found = analyse(flat, list(LEVELS), "throughput")
     assert all(math.isnan(term.share) and term.significant is None for term in found.analysis.terms)
-    assert any("the same in every row" in sentence for sentence in found.sentences)
+    assert any("the same in every row" in sentence for sentence in sentences(found))
     assert render_text(found)
 
 
 def test_copied_repetitions_are_noticed() -> None:
     copies = full_design(LEVELS, responses([0.1 * value for value in TRUTH]).tolist(), repetitions=3)
     found = analyse(copies, list(LEVELS), "throughput")
-    assert any("agree to the last digit" in sentence for sentence in found.sentences)
+    assert any("agree to the last digit" in sentence for sentence in sentences(found))
     # The effect that is zero stays so, though there is no noise to hide its rounding.
     assert found.analysis.term("ABC").significant is False
     assert found.analysis.term("A").significant is True

@@ -13,6 +13,7 @@ from knee.factorial import (
     design_of,
     from_generators,
     render_text,
+    sentences,
 )
 from knee.factorial.transform import responses, term_name
 
@@ -25,13 +26,13 @@ def table() -> pl.DataFrame:
 def test_the_text_says_what_moved_the_response_most(table: pl.DataFrame) -> None:
     found = analyse(table, list(LEVELS), "throughput", model="additive")
     text = render_text(found)
-    first = found.sentences[0]
+    first = sentences(found)[0]
     assert first.startswith(
         "What moved throughput most: workers. Going from 8 to 32 raises it by 2,592 ± 19 requests/s"
     )
     assert "requests/s" in first and "p < 0.0001" in first and "95%" in first
     assert "servers. Going from 1 to 3 lowers it by 7" in text
-    assert "middlewares × workers" in next(s for s in found.sentences if s.startswith("Interactions that matter"))
+    assert "middlewares × workers" in next(s for s in sentences(found) if s.startswith("Interactions that matter"))
     assert "Not told apart from noise at 95%: middlewares × servers × workers" in text
     assert sum(line.endswith("significant") for line in text.splitlines()) == 6
 
@@ -54,7 +55,7 @@ def test_the_largest_of_many_effects_is_not_called_certain_when_all_are_noise() 
     called = 0
     for seed in range(20):
         noise = full_design(levels, [100.0] * 128, repetitions=2, noise=1, seed=seed)
-        first = analyse(noise, list(levels), "throughput", model="additive").sentences[0]
+        first = sentences(analyse(noise, list(levels), "throughput", model="additive"))[0]
         called += "Chance hardly explains" in first
     # One in twenty is the level; without regard to the number of effects it would be nearly all.
     assert called <= 5
@@ -75,11 +76,11 @@ def test_the_first_of_two_equal_effects_is_not_called_the_larger_one() -> None:
 
 def test_whether_the_largest_effect_is_so_by_chance_is_said() -> None:
     pair = full_design(LEVELS, responses([100.0, 10, 10, 0, 0, 0, 0, 0]).tolist(), repetitions=3, noise=1, seed=2)
-    first = analyse(pair, list(LEVELS), "throughput").sentences[0]
+    first = sentences(analyse(pair, list(LEVELS), "throughput"))[0]
     assert "Chance hardly explains that" in first and "Whether it is larger than the next" in first
     noise = full_design(LEVELS, [100.0] * 8, repetitions=3, noise=1, seed=1)
-    assert (
-        analyse(noise, list(LEVELS), "throughput").sentences[0].startswith("Nothing is sure to have moved throughput")
+    assert sentences(analyse(noise, list(LEVELS), "throughput"))[0].startswith(
+        "Nothing is sure to have moved throughput"
     )
 
 
@@ -88,7 +89,7 @@ def test_errors_that_are_not_as_taken_for_granted_are_said_with_the_first_findin
     growing = full_design(LEVELS, responses([100.0, 40, 30, 0, 20, 0, 0, 0]).tolist(), repetitions=4).with_columns(
         throughput=pl.col("throughput") * (1 + 0.05 * rng.standard_normal(32))
     )
-    first, *others = analyse(growing, list(LEVELS), "throughput", model="additive").sentences
+    first, *others = sentences(analyse(growing, list(LEVELS), "throughput", model="additive"))
     assert "take for granted errors of one size, which is doubtful" in first
     assert not any("take for granted" in sentence for sentence in others)
 
@@ -99,17 +100,17 @@ def test_effects_without_any_noise_are_not_called_certain() -> None:
     assert additive.analysis.error.standard_deviation is None
     # The only interaction was to stand in for the error, so nothing is said of interactions.
     assert "No interaction" not in render_text(additive)
-    assert "cannot be told" in additive.sentences[0]
+    assert "cannot be told" in sentences(additive)[0]
     assert any("there is no noise to judge by" in note for note in additive.analysis.notes)
     copies = analyse(full_design(LEVELS, responses(TRUTH).tolist(), repetitions=2), list(LEVELS), "throughput")
-    assert "show no noise at all" in copies.sentences[0]
+    assert "show no noise at all" in sentences(copies)[0]
 
 
 def test_rounding_is_no_effect_to_lenths_method() -> None:
     # 0.1 and 0.3 are no binary fractions: all but one effect are rounding.
     found = analyse(full_design(LEVELS, [0.1, 0.3, 0.1, 0.3, 0.7 - 0.6, 0.3, 0.1, 0.3]), list(LEVELS), "throughput")
     assert [term.name for term in found.analysis.terms if term.significant] == ["A"]
-    assert any("finds no noise" in sentence for sentence in found.sentences)
+    assert any("finds no noise" in sentence for sentence in sentences(found))
 
 
 def test_a_fraction_names_what_its_effects_may_be_instead() -> None:
@@ -118,7 +119,7 @@ def test_a_fraction_names_what_its_effects_may_be_instead() -> None:
     third = full_design(LEVELS, responses(truth).tolist(), repetitions=3, noise=0.1).filter(
         pl.Series(np.repeat(fraction.present(), 3))
     )
-    first = analyse(third, list(LEVELS), "throughput").sentences[0]
+    first = sentences(analyse(third, list(LEVELS), "throughput"))[0]
     assert "middlewares (or servers × workers, which this fraction cannot tell from it)" in first
 
 

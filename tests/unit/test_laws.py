@@ -8,7 +8,7 @@ from synthetic import System, synthetic_dataset
 
 from knee.data import Dataset
 from knee.data.observations import observations
-from knee.laws import check_laws, judge, laws_of_run, render_text
+from knee.laws import check_laws, judge, laws_of_run, render_text, sentences
 from knee.laws.tables import stations
 from knee.stats.intervals import Interval
 from knee.verdict.bottleneck import utilizations
@@ -161,10 +161,10 @@ def test_all_threads_of_a_tier_are_stations_or_none(rows: pl.Expr, share: float,
     assert len(told(dataset)) == (3 * 3 * 2 if tell else 0)
     report = laws_of_run(dataset)
     said = (
-        "No service demand is told of middleware-0's threads, middleware-1's threads: much of what the middlewares do "
+        "No service demand is known of middleware-0's threads, middleware-1's threads: much of what the middlewares do "
         "is done beside their threads."
     )
-    assert (said in report.sentences) != tell
+    assert (said in sentences(report)) != tell
     (demands,) = report.demands
     assert ("middleware-0's threads" in [demand.station for demand in demands.demands]) == tell
 
@@ -175,7 +175,7 @@ def test_one_configurations_work_beside_threads_says_nothing_of_the_others() -> 
     dataset = beside(dataset, pl.when(pl.col("point").is_in(with_eight)).then(0.5).otherwise(0.0))
     assert told(dataset) == seen_from_within(dataset)
     assert {point for point, _, _ in told(dataset)} == set(dataset.points.filter(workers=4)["point"])
-    (said,) = (sentence for sentence in laws_of_run(dataset).sentences if "No service demand is told" in sentence)
+    (said,) = (sentence for sentence in sentences(laws_of_run(dataset)) if "No service demand is known" in sentence)
     assert "middleware-1's threads in 1 of 2 configurations: much of what" in said
 
 
@@ -204,7 +204,7 @@ def test_a_violation_names_its_likely_cause(table: pl.DataFrame, spoil: dict[str
     broken = [check for check in report.interactive if check.verdict == "violated"]
     assert broken
     assert any(cause in " ".join(check.causes) for check in broken)
-    assert "violated" in report.sentences[0]
+    assert "violated" in sentences(report)[0]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_single_short_run_is_not_held_to_more_than_it_counted(table: pl.DataFr
 def test_a_stalled_run_is_left_out_and_said(table: pl.DataFrame) -> None:
     stalled = pl.when((pl.col("clients") == 16) & (pl.col("repetition") == 2)).then(0.0).otherwise("throughput")
     report = check_laws(table.with_columns(throughput=stalled))
-    assert "It leaves out 1 run, at 16 clients: throughput or response time is missing or zero" in report.sentences[1]
+    assert "It leaves out 1 run, at 16 clients: throughput or response time is missing or zero" in sentences(report)[1]
     (check,) = (c for c in report.interactive if c.clients == 16 and c.view == "client")
     assert check.throughput.residual.repetitions == 2
 
@@ -316,7 +316,7 @@ def test_an_open_loop_is_not_judged(dataset: Dataset, table: pl.DataFrame) -> No
     opened = table.with_columns(think_ms=pl.lit(None, dtype=pl.Float64), rate=pl.lit(1000.0))
     report = check_laws(opened, stations=stations(dataset))
     assert {check.verdict for check in report.interactive} == {"does not apply"}
-    assert "open loop" in report.sentences[0] and "Little's law" in report.sentences[0]
+    assert "open loop" in sentences(report)[0] and "Little's law" in sentences(report)[0]
 
 
 def test_what_a_middleware_adds_to_a_long_way_is_not_held_to_the_error_of_the_way(table: pl.DataFrame) -> None:
@@ -346,7 +346,7 @@ def test_what_clients_do_before_they_count_is_no_request(op: str) -> None:
 def test_requests_that_bypass_the_middleware_break_conservation(table: pl.DataFrame) -> None:
     report = check_laws(table.with_columns(middleware_total=(pl.col("middleware_total") * 0.99).cast(pl.Int64)))
     assert {check.verdict for check in report.conservation} == {"violated"}
-    assert any("1.00%" in sentence for sentence in report.sentences)
+    assert any("1.00%" in sentence for sentence in sentences(report))
 
 
 def test_opposite_errors_of_two_repetitions_do_not_balance(table: pl.DataFrame) -> None:
@@ -371,7 +371,7 @@ def test_a_station_measured_wrongly_breaks_its_law(
     crowded = [c for c in report.stations if c.verdict != "holds" and c.clients == 64]
     assert [(check.law, check.station, check.verdict) for check in crowded] == [(law, station, "violated")]
     assert any(
-        sentence.startswith(f"{law[:1].upper()}{law[1:]} is violated at {station}") for sentence in report.sentences
+        sentence.startswith(f"{law[:1].upper()}{law[1:]} is violated at {station}") for sentence in sentences(report)
     )
 
 
@@ -398,15 +398,15 @@ def test_without_a_middleware_only_the_clients_view_is_checked(table: pl.DataFra
     report = check_laws(bare)
     assert {check.view for check in report.interactive} == {"client"}
     assert not report.stations and not report.conservation and not report.demands
-    assert "as clients saw it" in report.sentences[0]
-    (sentence,) = check_laws(bare.with_columns(think_ms=pl.lit(None, dtype=pl.Float64))).sentences
+    assert "as clients saw it" in sentences(report)[0]
+    (sentence,) = sentences(check_laws(bare.with_columns(think_ms=pl.lit(None, dtype=pl.Float64))))
     assert "open loop" in sentence and "Little" not in sentence
 
 
 def test_a_law_that_repetitions_hide_is_not_called_violated(dataset: Dataset, table: pl.DataFrame) -> None:
     luck = pl.when(pl.col("repetition") == 1).then(1.03).otherwise(1.0)
     report = check_laws(table, stations=stations(dataset).with_columns(queue_length=pl.col("queue_length") * luck))
-    (sentence,) = (sentence for sentence in report.sentences if "Little" in sentence)
+    (sentence,) = (sentence for sentence in sentences(report) if "Little" in sentence)
     assert sentence.startswith("Cannot tell whether Little's law holds")
 
 

@@ -11,7 +11,7 @@ from specs import MESSAGES, read
 
 from knee import data as tables
 from knee.data import Dataset
-from knee.laws import LawReport, laws_of_run
+from knee.laws import LawReport, laws_of_run, sentences
 from knee.laws.tables import request_types
 from knee.verdict.diagnose import law_lines
 
@@ -58,7 +58,7 @@ def test_in_a_loop_every_step_occurs_once_in_a_round() -> None:
     assert visits(run) == every
     report = laws_of_run(run)
     assert verdicts(report) == dict.fromkeys((None, *every), "holds")
-    assert not any("taken from the throughputs" in sentence for sentence in report.sentences)
+    assert not any("taken from the throughputs" in sentence for sentence in sentences(report))
 
 
 @pytest.mark.parametrize("receivers", ["self", "any"])
@@ -98,7 +98,7 @@ def test_a_step_that_never_occurs_is_missed_where_it_is_left_out_of_no_round() -
     report = laws_of_run(run)
     assert report.absent == {0: ("read_all", "remove")}
     assert "every round of a client has read_all, remove, and in some run none was answered, at 10 clients" in " ".join(
-        report.sentences
+        sentences(report)
     )
     # Of these there is no law that could be violated.
     assert law_lines(report)[1:] == ["Request types that never occurred in some run: read_all, remove."]
@@ -113,7 +113,7 @@ def test_what_is_in_no_loop_leaves_the_visits_unknown() -> None:
     run = messages(every, "workload.loop=list-receive-send")
     assert visits(run)["read_all"] is None
     report = laws_of_run(run)
-    assert any("taken from the throughputs" in sentence for sentence in report.sentences)
+    assert any("taken from the throughputs" in sentence for sentence in sentences(report))
     assert verdicts(report) == dict.fromkeys((None, *every), "holds")
 
 

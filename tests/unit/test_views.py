@@ -10,7 +10,7 @@ from synthetic import System, synthetic_dataset
 from versioned import throughput, versioned_dataset
 
 from knee.data.observations import observations
-from knee.laws import laws_of_run
+from knee.laws import laws_of_run, sentences
 from knee.verdict.knee import find_knee
 from knee.verdict.views import throughput_views, views, why_they_differ
 
@@ -26,14 +26,12 @@ def test_a_client_gets_less_the_more_there_are_and_the_server_more_until_its_cap
         assert view.each.estimate == pytest.approx(throughput(view.clients) / view.clients, rel=0.01)
         assert view.together.estimate == pytest.approx(throughput(view.clients), rel=0.01)
         assert view.server.estimate == pytest.approx(throughput(view.clients), rel=0.01)
-    sentences = why_they_differ(found, find_knee(runs))
-    assert sentences[0].endswith("1,000 ± 0 at 1 client, 250 ± 0 at 8; it falls to 25% (25% to 25%).")
-    assert sentences[1].endswith(
-        "1,000 ± 0 times a second at 1 client, 2,000 ± 0 at 8; it grows 2.0 times (2.0 to 2.0)."
-    )
-    assert "8 clients that get 250/s each while they wait would make 2,000/s together" in sentences[2]
-    assert "Up to about N* = 2.0 clients (2.0 to 2.0) the server" in sentences[2]
-    assert len(sentences) == 3
+    said = why_they_differ(found, find_knee(runs))
+    assert said[0].endswith("1,000 ± 0 at 1 client, 250 ± 0 at 8; it falls to 25% (25% to 25%).")
+    assert said[1].endswith("1,000 ± 0 times a second at 1 client, 2,000 ± 0 at 8; it grows 2.0 times (2.0 to 2.0).")
+    assert "8 clients that get 250/s each while they wait would make 2,000/s together" in said[2]
+    assert "Up to about N* = 2.0 clients (2.0 to 2.0) the server" in said[2]
+    assert len(said) == 3
 
 
 def test_what_cannot_be_told_is_said() -> None:
@@ -148,7 +146,7 @@ def test_there_is_no_servers_view_where_no_server_has_one() -> None:
 def test_clients_tell_reads_apart_that_a_server_does_not_and_both_count_the_same() -> None:
     report = laws_of_run(versioned_dataset())
     assert {(check.tier, check.verdict) for check in report.conservation} == {("stores", "holds")}
-    assert any(sentence.startswith("Clients and stores counted the same requests") for sentence in report.sentences)
+    assert any(sentence.startswith("Clients and stores counted the same requests") for sentence in sentences(report))
     types = {check.request_type for check in report.interactive if check.request_type}
     assert types == {"put", "read", "read_missing", "read_large"}
     assert {check.verdict for check in report.interactive} == {"holds"}

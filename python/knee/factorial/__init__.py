@@ -31,7 +31,7 @@ from knee.factorial.lenth import Lenth, lenth_margins
 from knee.factorial.noise import Model
 from knee.factorial.prediction import Change, change, marginal_means, predict
 from knee.factorial.residuals import Check, Residuals
-from knee.factorial.text import render_text
+from knee.factorial.text import render_text, sentences
 
 __all__ = [
     "Analysis",
@@ -64,4 +64,5 @@ __all__ = [
     "predict",
     "render_audit",
     "render_text",
+    "sentences",
 ]

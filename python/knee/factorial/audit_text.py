@@ -6,6 +6,7 @@ import math
 
 from knee.factorial.audit import Audit
 from knee.factorial.explanations import Convention, RowExplanation
+from knee.stats.tables import columns
 
 
 def audit_sentence(found: Audit) -> str:
@@ -86,9 +87,4 @@ def render_audit(found: Audit) -> str:
         )
         for one in found.differences
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    table = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in (header, *rows)
-    ]
-    return "\n".join([audit_sentence(found), "", *(line.rstrip() for line in table)])
+    return "\n".join([audit_sentence(found), "", *columns([header, *rows], {0})])

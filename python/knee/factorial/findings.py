@@ -11,7 +11,6 @@ from knee.factorial.analysis import Analysis, analyse_model
 from knee.factorial.box_cox import BoxCox, box_cox
 from knee.factorial.design import design_of
 from knee.factorial.noise import Model
-from knee.factorial.text import sentences
 from knee.stats.intervals import LEVEL
 
 RATIO_MIN = 3.0
@@ -26,7 +25,7 @@ class Findings:
     other      under the other model; None where it does not apply
     box_cox    which model the data ask for
     reason     why the model was chosen
-    sentences  the findings in words, the most important first
+    alike      the ratio of the largest to the smallest response where it is too small for the models to differ
     """
 
     response: str
@@ -34,7 +33,7 @@ class Findings:
     other: Analysis | None
     box_cox: BoxCox
     reason: str
-    sentences: tuple[str, ...]
+    alike: float | None
 
 
 def analyse(
@@ -67,7 +66,7 @@ def analyse(
     other = analyse_model(design, other_model, level) if applies else None
     ratio = float(design.values.max() / design.values.min()) if (design.values > 0).all() else None
     alike = None if ratio is None or ratio >= RATIO_MIN else ratio
-    return Findings(response, analysis, other, hint, reason, tuple(sentences(analysis, other, hint, reason, alike)))
+    return Findings(response, analysis, other, hint, reason, alike)
 
 
 def _choose(hint: BoxCox) -> tuple[Model, str]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from knee.factorial.analysis import Analysis, Term
-from knee.factorial.box_cox import BoxCox
+from knee.factorial.findings import Findings
 from knee.factorial.fraction import defining_relation, roman
 from knee.factorial.noise import confidence
 from knee.factorial.prediction import Change, change
 from knee.factorial.residuals import Question, p_value
 from knee.stats.intervals import Interval, counted, number, quantity
-
-if TYPE_CHECKING:
-    from knee.factorial.findings import Findings
+from knee.stats.tables import columns
 
 SHARE_MIN = 0.01
 """Of the variation: what explains less is called small, however significant."""
@@ -41,14 +38,12 @@ def unit_of(response: str) -> str:
     return _UNITS.get(response, "ms" if response.endswith("_ms") else "")
 
 
-def sentences(analysis: Analysis, other: Analysis | None, hint: BoxCox, reason: str, alike: float | None) -> list[str]:
-    """What moved the response most, what else did, what did not, and how far to trust it.
-
-    `alike` is the ratio of the largest to the smallest response where it is too small for the models to differ.
-    """
+def sentences(findings: Findings) -> list[str]:
+    """What moved the response most, what else did, what did not, and how far to trust it."""
+    analysis = findings.analysis
     found = [*_of_effects(analysis)] if analysis.total else []
     found += _of_error(analysis)
-    found.append(_of_model(analysis, other, hint, reason, alike))
+    found.append(_of_model(findings))
     found += _of_fraction(analysis)
     if analysis.residuals is not None:
         found += [check.sentence for check in analysis.residuals.checks]
@@ -229,10 +224,11 @@ def _of_error(analysis: Analysis) -> list[str]:
     ]
 
 
-def _of_model(analysis: Analysis, other: Analysis | None, hint: BoxCox, reason: str, alike: float | None) -> str:
-    found = f"Model: {analysis.model}, {reason}. {hint.sentence}"
-    if alike is not None:
-        found += f" The largest response is only {alike:.2f} times the smallest: both models say much the same."
+def _of_model(findings: Findings) -> str:
+    analysis, other = findings.analysis, findings.other
+    found = f"Model: {analysis.model}, {findings.reason}. {findings.box_cox.sentence}"
+    if findings.alike is not None:
+        found += f" The largest response is {findings.alike:.2f} times the smallest: both models say much the same."
     if other is not None and analysis.total:
         first, of_other = analysis.ranked[0], other.ranked[0]
         said = "too" if of_other.factors == first.factors else "instead"
@@ -259,7 +255,7 @@ def render_text(findings: Findings) -> str:
         f"{factor.letter} = {factor.name} ({', '.join(map(str, factor.levels))})" for factor in analysis.design.factors
     )
     heading = f"{findings.response}: {analysis.design.label}, {analysis.model} model; {letters}"
-    return "\n".join([heading, *(f"- {sentence}" for sentence in findings.sentences), "", *_table(analysis)])
+    return "\n".join([heading, *(f"- {sentence}" for sentence in sentences(findings)), "", *_table(analysis)])
 
 
 def _table(analysis: Analysis) -> list[str]:
@@ -292,17 +288,8 @@ def _table(analysis: Analysis) -> list[str]:
         error = analysis.error
         row = ["error", *(["", ""] if two_level else [])]
         rows.append([*row, number(error.sum_of_squares), str(error.degrees), _percent(error.share)])
-    for row in rows:
-        row += [""] * (len(header) - len(row))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = {0, len(header) - 1}
-    return [
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    padded = [row + [""] * (len(header) - len(row)) for row in rows]
+    return columns(padded, {0, len(header) - 1})
 
 
 def _estimates(interval: Interval, judged: bool) -> list[str]:

@@ -12,8 +12,9 @@ S service time, U utilisation, V visits, D = V S demand, m servers.
     causes       why a law may be violated
     findings     all of it for a table
     tables       a run folder's windows as the tables that the laws take
-    foreign      somebody else's measurements as the same tables
+    foreign      a foreign CSV as the same tables
     text         in words
+    listing      as plain-text tables
 """
 
 from knee.laws.demands import BoundCheck, Demand, DemandReport, service_demands
@@ -21,10 +22,11 @@ from knee.laws.findings import LawReport, check_laws
 from knee.laws.flow import ConservationCheck
 from knee.laws.foreign import laws_of_measurements
 from knee.laws.interactive import InteractiveCheck
+from knee.laws.listing import render_text
 from knee.laws.residual import TOLERANCE, Comparison, Verdict, judge
 from knee.laws.stations import STATIONS, StationCheck
 from knee.laws.tables import laws_of_run
-from knee.laws.text import render_text
+from knee.laws.text import sentences
 from knee.queueing import Bounds, throughput_bounds
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "laws_of_measurements",
     "laws_of_run",
     "render_text",
+    "sentences",
     "service_demands",
     "throughput_bounds",
 ]

@@ -14,7 +14,6 @@ from knee.laws.flow import ConservationCheck, conserved
 from knee.laws.interactive import USABLE, InteractiveCheck, interactive_law
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import StationCheck, station_laws
-from knee.laws.text import sentences
 from knee.stats.intervals import LEVEL
 
 
@@ -23,8 +22,10 @@ class LawReport:
     """All checks, one entry per point and view, station or configuration.
 
     absent     request types that were declared, and never occurred, at each point that has any
+    unusable   how many runs the interactive law leaves out, at each point that has any
+    clients    of every point, where known
     labels     what to call a point: the levels of its factors other than the clients; empty where nothing else varied
-    sentences  the findings in words, the interactive law first
+    open_loop  whether no point has a think time, so that there is no interactive law
     notes      what was assumed
     """
 
@@ -33,9 +34,11 @@ class LawReport:
     conservation: tuple[ConservationCheck, ...]
     demands: tuple[DemandReport, ...]
     absent: Mapping[int, tuple[str, ...]]
+    unusable: Mapping[int, int]
+    clients: Mapping[int, int | None]
     labels: Mapping[int, str]
     tolerance: float
-    sentences: tuple[str, ...]
+    open_loop: bool
     notes: tuple[str, ...] = ()
 
 
@@ -75,32 +78,19 @@ def check_laws(
     runs = runs.sort(RUN)
     firsts = runs.unique("point", keep="first", maintain_order=True).select("point", *by)
     labels = {point: label_of(dict(zip(by, levels, strict=True))) for point, *levels in firsts.iter_rows()}
-    interactive = interactive_law(runs, types, tolerance=tolerance, level=level)
-    of_stations = [] if stations is None else station_laws(runs, stations, tolerance=tolerance, level=level)
-    conservation = conserved(runs, level=level)
-    demands = [] if stations is None else service_demands(runs, stations, by, tolerance=tolerance, level=level)
-    absent = {} if types is None else _absent(types)
-    clients = dict(runs.select("point", "clients").iter_rows()) if "clients" in runs.columns else {}
-    found = sentences(
-        interactive,
-        of_stations,
-        conservation,
-        demands,
-        labels,
-        [(point, clients.get(point), names) for point, names in absent.items()],
-        _unusable(runs),
-        tolerance,
-        open_loop="think_ms" in runs.columns and is_open_loop(runs),
-    )
     return LawReport(
-        tuple(interactive),
-        tuple(of_stations),
-        tuple(conservation),
-        tuple(demands),
-        absent,
-        labels,
-        tolerance,
-        tuple(found),
+        interactive=tuple(interactive_law(runs, types, tolerance=tolerance, level=level)),
+        stations=() if stations is None else tuple(station_laws(runs, stations, tolerance=tolerance, level=level)),
+        conservation=tuple(conserved(runs, level=level)),
+        demands=()
+        if stations is None
+        else tuple(service_demands(runs, stations, by, tolerance=tolerance, level=level)),
+        absent={} if types is None else _absent(types),
+        unusable=_unusable(runs),
+        clients=dict(runs.select("point", "clients").iter_rows()) if "clients" in runs.columns else {},
+        labels=labels,
+        tolerance=tolerance,
+        open_loop="think_ms" in runs.columns and is_open_loop(runs),
     )
 
 
@@ -113,11 +103,9 @@ def _absent(types: pl.DataFrame) -> dict[int, tuple[str, ...]]:
     return {point: tuple(names) for point, names in found.iter_rows()}
 
 
-def _unusable(runs: pl.DataFrame) -> list[tuple[int, int, int]]:
-    """The points of which the interactive law leaves runs out, with their clients and how many runs."""
+def _unusable(runs: pl.DataFrame) -> dict[int, int]:
+    """By point, how many runs the interactive law leaves out."""
     if not {"clients", "throughput", "response_ms"} <= set(runs.columns):
-        return []
-    missing = runs.group_by("point", maintain_order=True).agg(
-        pl.col("clients").first(), (~USABLE).sum().alias("missing")
-    )
-    return missing.filter(pl.col("missing") > 0).rows()
+        return {}
+    missing = runs.filter(~USABLE).group_by("point", maintain_order=True).agg(pl.len())
+    return dict(missing.iter_rows())

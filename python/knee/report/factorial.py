@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from html import escape
 
-from knee.factorial import Cell, Findings, Term, marginal_means
+from knee.factorial import Cell, Findings, Term, marginal_means, sentences
 from knee.factorial.residuals import p_value
 from knee.factorial.text import SHARE_MIN, term_label, unit_of
 from knee.report import tables
@@ -55,7 +55,7 @@ class _Part:
         self._scale = f"ln {self._name.lower()}" if self._ratios else self._name.lower()
 
     def html(self) -> str:
-        lead, *rest = self._findings.sentences
+        lead, *rest = sentences(self._findings)
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in rest)
         heading = f"{self._name}: {self._analysis.design.label}, {self._analysis.model} model"
         return (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from knee.laws import Comparison, InteractiveCheck, LawReport
+from knee.laws import Comparison, InteractiveCheck, LawReport, sentences
 from knee.report.charts.laws import law_residuals, law_scatter, throughput_between_bounds
 from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
@@ -19,11 +19,11 @@ CHECKS_MAX = 1000
 def section(sheet: Sheet) -> str:
     """Everything that was checked; figures only where the load was a closed loop."""
     laws = sheet.diagnosis.laws
-    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in laws.sentences)
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(laws))
     closed = [check for check in laws.interactive if check.verdict != "does not apply"]
     figures = [*_interactive_figures(sheet, laws, closed), *_bounds_figure(sheet, laws)]
     return (
-        sentences
+        words
         + (f'<div class="grid">{"".join(figures)}</div>' if figures else "")
         + _interactive_table(laws, closed)
         + _station_table(laws)

@@ -7,6 +7,7 @@ from html import escape
 
 import polars as pl
 
+from knee import factorial
 from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
@@ -199,7 +200,7 @@ def _factors(sheet: Sheet) -> str:
     diagnosis = sheet.diagnosis
     if diagnosis.levels is not None:
         return _finding("Factor", [diagnosis.levels.sentence])
-    lines = [*(findings.sentences[0] for findings in diagnosis.factorial), *diagnosis.unexplained]
+    lines = [*(factorial.sentences(findings)[0] for findings in diagnosis.factorial), *diagnosis.unexplained]
     return _finding("Factors", lines) if lines else ""
 
 

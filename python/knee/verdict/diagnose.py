@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee import factorial
 from knee.data.csv import Measurements, configuration, is_open_loop, label_of
 from knee.data.source import Observed, observed_run, observed_table
 from knee.data.trim import RUN
@@ -17,6 +18,7 @@ from knee.errors import DesignError
 from knee.factorial import Findings, analyse
 from knee.fit import Outlooks, outlooks
 from knee.laws import TOLERANCE, Demand, LawReport, laws_of_measurements, laws_of_run
+from knee.laws import sentences as law_sentences
 from knee.laws.foreign import ALL
 from knee.laws.tables import stations
 from knee.stats.intervals import LEVEL, clients_between, counted, quantity
@@ -378,14 +380,14 @@ def confidence_line(verdict: Knee | Bottleneck) -> str:
 
 def law_lines(laws: LawReport) -> list[str]:
     """Whether the interactive law holds, what else is violated, and which request types are missing; what else was
-    found, `laws.sentences` says."""
+    found, :func:`knee.laws.sentences` says."""
     others = [check.law for check in laws.stations if check.verdict == "violated"]
     of_types = (check for check in laws.interactive if check.request_type is not None)
     if any(check.verdict == "violated" for check in of_types):
         others.insert(0, "the interactive law of single request types")
     for tier in dict.fromkeys(check.tier for check in laws.conservation if check.verdict == "violated"):
         others.append(f"the balance of requests between clients and {tier}")
-    lines = list(laws.sentences[:1])
+    lines = list(law_sentences(laws)[:1])
     if others:
         lines.append(f"Violated besides: {', '.join(dict.fromkeys(others))}.")
     if absent := dict.fromkeys(name for names in laws.absent.values() for name in names):
@@ -406,7 +408,8 @@ def factor_lines(diagnosis: Diagnosis) -> list[str]:
     """What moved each response most, and what else did; or why nobody can tell. Of a single factor, its best level."""
     if diagnosis.levels is not None:
         return [diagnosis.levels.sentence]
-    return [line for findings in diagnosis.factorial for line in findings.sentences[:2]] + [*diagnosis.unexplained]
+    first = [line for findings in diagnosis.factorial for line in factorial.sentences(findings)[:2]]
+    return [*first, *diagnosis.unexplained]
 
 
 def render_text(diagnosis: Diagnosis) -> str:
@@ -432,7 +435,7 @@ def render_text(diagnosis: Diagnosis) -> str:
             lines += _labelled("Bottleneck", bottleneck_lines(verdict.bottleneck))
     lines.append("")
     lines += _labelled("Largest", diagnosis.peak.sentences if diagnosis.peak else ())
-    lines += _labelled("Laws", diagnosis.laws.sentences)
+    lines += _labelled("Laws", law_sentences(diagnosis.laws))
     lines += _labelled("Factors", factor_lines(diagnosis))
     lines += _labelled("Warning", diagnosis.warnings)
     return "\n".join(lines)
