@@ -1,10 +1,6 @@
-//! Whether the figures tell more of the load generator than of the system.
-
-use std::sync::atomic::Ordering;
+//! Whether the load generator itself was the bottleneck.
 
 use knee_telemetry::{Bottleneck, BottleneckReason, Load, Totals};
-
-use crate::run::Run;
 
 /// A thread that used more than this share of a processor over the run had no time to wait.
 const CPU_SHARE_MAX: f64 = 0.9;
@@ -12,8 +8,13 @@ const CPU_SHARE_MAX: f64 = 0.9;
 /// The share of late sends beyond which the 99th percentile is late.
 const LATE_SHARE_MAX: f64 = 0.01;
 
-/// Names what the load generator lacked, if it did.
-pub(crate) fn find(totals: &Totals<Load>, run: &Run) -> Option<Bottleneck> {
+/// Names what the load generator lacked, if anything: a processor, or time to send. `own_late_sends` of its
+/// `timed_sends` went out late although a connection had room.
+pub(crate) fn find(
+    totals: &Totals<Load>,
+    timed_sends: u64,
+    own_late_sends: u64,
+) -> Option<Bottleneck> {
     let busiest = totals
         .cpu()
         .map(|(name, cpu)| (name, cpu.as_secs_f64() / totals.seconds()))
@@ -27,9 +28,7 @@ pub(crate) fn find(totals: &Totals<Load>, run: &Run) -> Option<Bottleneck> {
             ),
         });
     }
-    let sends = run.timed_sends.load(Ordering::Relaxed);
-    let late = run.own_late_sends.load(Ordering::Relaxed);
-    let share = late as f64 / sends.max(1) as f64;
+    let share = own_late_sends as f64 / timed_sends.max(1) as f64;
     (share > LATE_SHARE_MAX).then(|| Bottleneck {
         reason: BottleneckReason::Late,
         detail: format!(

@@ -27,18 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use knee_proto::{Response, ResponseDecoder};
+use knee_proto::{Response, ResponseDecoder, Value};
 use knee_random::Random;
 use knee_reactor::{ConnId, Io};
 use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
 
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN};
-use crate::complaints::{SHOWN_BYTES_MAX, WrongValue};
+use crate::complaints::SHOWN_BYTES_MAX;
 use crate::error::{Error, Unusable};
 use crate::open_loop::{self, Destination};
 use crate::run::{Pace, Run};
 use crate::schedule;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, WrongValue};
 
 /// With more than this waiting to be sent, a connection has no room in an open loop.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
@@ -72,6 +72,7 @@ pub(crate) struct Clients<T: Traffic> {
     /// Connections that stand, before the start.
     standing: usize,
     in_flight: u64,
+    missing: u64,
     start: Instant,
     end: Instant,
     timed_sends: u64,
@@ -105,6 +106,8 @@ struct Connection<M> {
     thinking: BinaryHeap<Reverse<Instant>>,
     /// Slots that would send if the connection stood (closed loop).
     stranded: usize,
+    /// The connection was cut and does not stand again yet.
+    is_missing: bool,
 }
 
 /// A request in flight.
@@ -134,6 +137,7 @@ impl<T: Traffic> Clients<T> {
             think_random: schedule::thinking(plan.seed, number),
             thinking: BinaryHeap::new(),
             stranded: 0,
+            is_missing: false,
         });
         let requests =
             numbers.clone().map(|number| traffic.requests(number, plan.clients)).collect();
@@ -158,6 +162,7 @@ impl<T: Traffic> Clients<T> {
             phase: Phase::Waiting,
             standing: 0,
             in_flight: 0,
+            missing: 0,
             start: now,
             end: now,
             timed_sends: 0,
@@ -181,6 +186,7 @@ impl<T: Traffic> Clients<T> {
             }
             Err(error) => {
                 self.complain(io, client, &error.to_string());
+                self.is_cut(client);
                 self.connect_later(io, client);
             }
         }
@@ -388,13 +394,8 @@ impl<T: Traffic> Clients<T> {
         let mut wrong_values = 0;
         traffic.verify(&mut connections[client].memory, op, response, |value, fault| {
             wrong_values += 1;
-            run.complaints.wrong_value(&WrongValue {
-                server,
-                key: value.key,
-                flags: value.flags,
-                value: value.value,
-                fault,
-            });
+            let Value { key, flags, value, .. } = *value;
+            run.complaints.wrong_value(server, &WrongValue { key, flags, value, fault });
         });
         if let Some(recorder) = recorder {
             recorder.gauges.wrong_values += wrong_values;
@@ -412,10 +413,33 @@ impl<T: Traffic> Clients<T> {
         ));
     }
 
-    /// What is in flight on a connection will not be answered: it counts as errors.
+    /// A lost connection failed a request, or could not be opened again at once.
+    fn is_cut(&mut self, client: usize) {
+        if let Phase::Running | Phase::Draining = self.phase
+            && !std::mem::replace(&mut self.connections[client].is_missing, true)
+        {
+            self.missing += 1;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.gauges.cut += 1;
+            }
+        }
+    }
+
+    /// Brings the gauges that are levels up to date.
+    fn gauge(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.gauges.in_flight = self.in_flight;
+            recorder.gauges.missing = self.missing;
+        }
+    }
+
+    /// Requests in flight on a lost connection count as errors.
     fn fail_in_flight(&mut self, client: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[client];
+        if let Some(recorder) = &mut self.recorder {
+            recorder.gauges.unanswered += connection.in_flight.len() as u64;
+        }
         T::forget(&mut connection.memory);
         connection.decoder = ResponseDecoder::new(self.traffic.response_bytes_max());
         for sent in connection.in_flight.drain(..) {
@@ -470,8 +494,8 @@ impl<T: Traffic> Clients<T> {
         self.phase = Phase::Done;
         self.run.timed_sends.fetch_add(self.timed_sends, Ordering::Relaxed);
         self.run.own_late_sends.fetch_add(self.own_late_sends, Ordering::Relaxed);
-        if let Some(mut recorder) = self.recorder.take() {
-            recorder.gauges.in_flight = self.in_flight;
+        self.gauge();
+        if let Some(recorder) = self.recorder.take() {
             recorder.finish(Moment::now());
         }
         io.stop();

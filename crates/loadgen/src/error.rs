@@ -68,18 +68,16 @@ pub(crate) enum Unusable {
     Unconnected(String),
     /// It has not answered in time.
     Silent(Duration),
-    /// It is something else than is wanted.
-    Foreign { wanted: &'static str, why: String },
-    /// It speaks TLS, and nothing in the clear.
-    Encrypted,
-    /// It has closed or reset the connection before it said anything.
-    Mute { wanted: &'static str },
-    /// It does not do what is asked of it first.
+    /// It does not speak HTTP/2, or not with one more client.
+    NoHttp2 { wanted: &'static str, why: String },
+    /// It does not have the service.
+    Foreign { wanted: &'static str, service: &'static str },
+    /// It refused a first call.
     Refuses(String),
-    /// It does not know somebody who was registered earlier.
-    Stranger { client: u32 },
-    /// It leaves open whether it did what was asked of it first.
+    /// It may have done a first call, or not.
     Unknown(String),
+    /// It does not know a client that was registered earlier.
+    Stranger { client: u32 },
 }
 
 impl Unusable {
@@ -90,26 +88,17 @@ impl Unusable {
             Unusable::Silent(time) => {
                 format!("no answer from {server} within {} s", time.as_secs())
             }
-            Unusable::Foreign { wanted, why } => format!("{server} is no {wanted}: {why}"),
-            Unusable::Encrypted => format!("{server} speaks TLS, which knee-load does not"),
-            Unusable::Mute { wanted } => format!(
-                "{server} is no {wanted}, or takes no more clients: it closed the connection without a word"
+            Unusable::NoHttp2 { wanted, why } => format!(
+                "no HTTP/2 from {server}: {why}; is it a {wanted} with room for another client?"
             ),
+            Unusable::Foreign { wanted, service } => {
+                format!("{server} is no {wanted}: it does not know {service}")
+            }
             Unusable::Refuses(what) => format!("{server} refused {what}"),
-            Unusable::Stranger { client } => format!(
-                "{server} does not know client {client} of --as: name those that were registered in its database"
-            ),
             Unusable::Unknown(what) => format!("{server} did not say whether it did {what}"),
-        }
-    }
-
-    /// Tells it of this server, which was what is wanted before.
-    pub(crate) fn again_of(&self, server: SocketAddr) -> String {
-        match self {
-            Unusable::Mute { .. } => format!(
-                "{server} closed the connection without a word: it ends, or takes no more clients"
+            Unusable::Stranger { client } => format!(
+                "{server} does not know client {client} of --as: name clients that its database has"
             ),
-            _ => self.of(server),
         }
     }
 }

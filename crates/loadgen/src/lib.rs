@@ -2,20 +2,18 @@
 //!
 //! # Layout
 //!
-//! What is asked for is decided without a socket or a clock, and is the same for a seed whatever the
-//! answers, the timing and the number of threads:
+//! Requests are drawn without a socket or a clock. They depend on the seed, not on answers, timing or threads:
 //!
-//! * `workload`: one client's stream of sets and gets, and whether an answer is right; made of
-//!   `mix` (sets and gets), `keys` (with `zipf`) and `items` (with `values`), on `knee-random`.
-//! * `kv`: the same for the operations of a versioned store.
-//! * `queue`: what clients of a message queue ask, one thing after the other.
-//! * `schedule`: thinking, and arrival times.
+//! * `workload`: one client's sets and gets, and whether an answer is right; from `mix`, `keys` (with `zipf`), `items`
+//!   and `values`.
+//! * `kv`: the same for the operations of a versioned store. `queue`: the same for messages.
+//! * `schedule`: think times and arrival times.
 //!
-//! When it is sent is decided on `knee-reactor`'s event loop, or, over gRPC, by `kv::grpc` and
-//! `queue::thread`:
+//! Requests are sent on `knee-reactor`'s event loop, or over gRPC by `grpc`:
 //!
 //! * `run`: connect everything, start together, sum up (with `bottleneck`).
-//! * `clients`: the clients of one thread, and what exactly is measured; `traffic`: what they say.
+//! * `on_reactor`, `clients`: the clients of one thread, and what exactly is measured; `traffic`: their protocol.
+//! * `grpc`: the same over gRPC, for `kv` and `queue`.
 //! * `open_loop`: which requests are due, and on which connection they go.
 //! * `backoff`: when a connection may be opened again.
 //! * `populate`: the phase that only fills the stores.
@@ -28,10 +26,12 @@ pub mod cli;
 mod clients;
 mod complaints;
 mod error;
+mod grpc;
 mod items;
 mod keys;
 mod kv;
 mod mix;
+mod on_reactor;
 mod open_loop;
 mod populate;
 mod queue;

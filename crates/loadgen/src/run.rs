@@ -7,16 +7,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use knee_reactor::{Config, Group, Waker, process};
-use knee_telemetry::{Load, LoadClosing, LoadGauges, Moment, Reporter};
+use knee_reactor::process;
+use knee_telemetry::{Load, LoadClosing, Moment, Reporter};
 
 use crate::bottleneck;
-use crate::clients::Clients;
 use crate::complaints::Complaints;
 use crate::error::{Error, Missing, Unusable};
 use crate::open_loop::{Rate, server_of};
 use crate::schedule::Think;
-use crate::traffic::Traffic;
 
 /// How long connections may take to stand.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -223,64 +221,15 @@ pub(crate) fn run(
     told.try_iter().collect::<Result<(), Error>>()?;
     reporting.finish(|totals| LoadClosing {
         clients: run.plan.clients,
-        bottleneck: bottleneck::find(totals, &run),
+        bottleneck: bottleneck::find(
+            totals,
+            run.timed_sends.load(Ordering::Relaxed),
+            run.own_late_sends.load(Ordering::Relaxed),
+        ),
         interrupted: run.interrupted.load(Ordering::Relaxed),
         unsent: run.unsent.load(Ordering::Relaxed),
     });
     Ok(())
-}
-
-/// Clients of the memcached protocol, on the event loop.
-pub(crate) struct OnReactor<T>(pub(crate) T);
-
-struct Reacting {
-    group: Group,
-    wakers: Vec<Waker>,
-}
-
-impl<T: Traffic> Driver for OnReactor<T> {
-    fn start(
-        self,
-        run: &Arc<Run>,
-        reporter: &mut Reporter<Load>,
-        parent: Option<u32>,
-    ) -> Result<Box<dyn Driving>, Error> {
-        let traffic = Arc::new(self.0);
-        let config = Config {
-            input_bytes_max: traffic.response_bytes_max() + Config::default().read_bytes,
-            // It ends by itself when what is outstanding has been waited for.
-            shutdown_grace: run.plan.drain + Config::default().shutdown_grace,
-            ..Config::default()
-        };
-        let now = Moment::now();
-        let mut wakers = Vec::new();
-        let group = Group::start("load", run.plan.threads, &config, None, |thread, all| {
-            wakers = all.to_vec();
-            let recorder = reporter.recorder(format!("load-{thread}"), LoadGauges::default(), now);
-            let numbers = run.plan.clients_of(thread);
-            Clients::new(Arc::clone(run), Arc::clone(&traffic), recorder, numbers)
-        })
-        .map_err(Error::System)?;
-        let shutdown = group.shutdown();
-        end_with(parent, move || shutdown.begin())?;
-        Ok(Box::new(Reacting { group, wakers }))
-    }
-}
-
-impl Driving for Reacting {
-    fn start_is_known(&self) {
-        for waker in &self.wakers {
-            waker.wake();
-        }
-    }
-
-    fn end(&self) {
-        self.group.shutdown().begin();
-    }
-
-    fn join(self: Box<Self>) -> Result<(), Error> {
-        self.group.join().map_err(Error::System)
-    }
 }
 
 /// Waits until all threads have told that their connections stand: these have to until `connected`, and

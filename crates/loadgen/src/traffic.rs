@@ -3,6 +3,7 @@
 use knee_proto::{Expect, Response, Value};
 use knee_telemetry::Op;
 
+use crate::complaints::SHOWN_BYTES_MAX;
 use crate::values::Difference;
 
 /// What all clients of a run have in common.
@@ -102,5 +103,26 @@ impl std::fmt::Display for Fault {
                 write!(f, "it was given version {made}, and its client has seen version {seen}")
             }
         }
+    }
+}
+
+/// A value that is not what it must be.
+pub(crate) struct WrongValue<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) flags: u32,
+    pub(crate) value: &'a [u8],
+    pub(crate) fault: Fault,
+}
+
+impl std::fmt::Display for WrongValue<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let WrongValue { key, flags, value, fault } = self;
+        write!(
+            f,
+            "key {}: {fault} (flags {flags}, {} bytes, beginning {})",
+            key.escape_ascii(),
+            value.len(),
+            value[..value.len().min(SHOWN_BYTES_MAX)].escape_ascii(),
+        )
     }
 }

@@ -301,6 +301,12 @@ pub struct LoadGauges {
     pub losses: u64,
     /// Connections opened again after they had been lost.
     pub reconnects: u64,
+    /// Connections that were cut: lost with a request in flight, or not opened again at the first try.
+    pub cut: u64,
+    /// Connections that were cut and do not stand again yet.
+    pub missing: u64,
+    /// Requests that will have no answer.
+    pub unanswered: u64,
     /// Requests sent and not yet answered now.
     pub in_flight: u64,
     /// Think times begun (closed loop with thinking).
@@ -330,16 +336,17 @@ impl Gauges for LoadGauges {
 
     fn read(&mut self, _now: Instant) -> LoadGauges {
         let reading = *self;
-        *self = LoadGauges { in_flight: self.in_flight, ..LoadGauges::default() };
+        let LoadGauges { in_flight, missing, .. } = *self;
+        *self = LoadGauges { in_flight, missing, ..LoadGauges::default() };
         reading
     }
 }
 
 impl Reading for LoadGauges {
     fn then(&mut self, later: &LoadGauges) {
-        let in_flight = later.in_flight;
+        let LoadGauges { in_flight, missing, .. } = *later;
         self.beside(later);
-        self.in_flight = in_flight;
+        (self.in_flight, self.missing) = (in_flight, missing);
     }
 
     fn beside(&mut self, other: &LoadGauges) {
@@ -348,6 +355,9 @@ impl Reading for LoadGauges {
         self.wrong_values += other.wrong_values;
         self.losses += other.losses;
         self.reconnects += other.reconnects;
+        self.cut += other.cut;
+        self.missing += other.missing;
+        self.unanswered += other.unanswered;
         self.in_flight += other.in_flight;
         self.thinks += other.thinks;
         self.think_sum_ns += other.think_sum_ns;

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::common::{Common, Failure, seconds, share};
 use super::keyed::Keyed;
-use super::{Common, Failure, seconds, share};
+use crate::grpc::OverGrpc;
 use crate::items::Items;
 use crate::keys::KeyFormat;
-use crate::kv::grpc::{self, OverGrpc};
-use crate::kv::{BULK_KEYS_MAX, Mix, Part, Shape, Text, Workload};
+use crate::kv::{self, BULK_KEYS_MAX, KvCalls, Mix, Part, Shape, Text, Workload};
+use crate::on_reactor::OnReactor;
 use crate::populate;
-use crate::run::{self, OnReactor};
+use crate::run;
 use knee_telemetry::Op;
 
 #[derive(Args, Debug)]
@@ -89,7 +90,7 @@ impl Kv {
         if let Some(share) = self.populate {
             let servers = &common.server;
             common.print(&match self.protocol {
-                Protocol::Grpc => grpc::populate(servers, workload, share, parent)?,
+                Protocol::Grpc => kv::populate(servers, workload, share, parent)?,
                 Protocol::Memcached => populate::populate(servers, workload.items, share, parent)?,
             });
             return Ok(());
@@ -98,15 +99,15 @@ impl Kv {
             if self.protocol != Protocol::Grpc {
                 return Err(Failure::Flags("--init is asked for over gRPC only".into()));
             }
-            common.print(&grpc::init(&common.server, file, parent)?);
+            common.print(&kv::init(&common.server, file, parent)?);
             return Ok(());
         }
         let plan = common.plan(self.seconds, None);
         let reporter = common.reporter()?;
         match self.protocol {
             Protocol::Grpc => {
-                let driver = OverGrpc { workload, request_ids: !self.no_request_ids };
-                run::run(plan, driver, parent, reporter)?;
+                let calls = KvCalls::new(workload, common.clients, !self.no_request_ids);
+                run::run(plan, OverGrpc(calls), parent, reporter)?;
             }
             Protocol::Memcached => run::run(plan, OnReactor(Text(workload)), parent, reporter)?,
         }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::common::{Common, Failure, seconds, share};
 use super::keyed::Keyed;
-use super::{Common, Failure, seconds, share};
 use crate::keys::KeyFormat;
 use crate::mix::SetGet;
+use crate::on_reactor::OnReactor;
 use crate::populate;
-use crate::run::{self, OnReactor};
+use crate::run;
 use crate::workload::{MULTIGET_MAX, Workload};
 
 /// The most requests in flight per connection.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Common, Failure, seconds};
+use super::common::{Common, Failure, seconds};
+use crate::grpc::OverGrpc;
 use crate::queue::{
-    Backlog, CHARACTERS_MAX, Identity, OverQueue, Receivers, Round, Workload, backlog,
+    Backlog, CHARACTERS_MAX, Identity, QueueCalls, Receivers, Round, Workload, backlog,
 };
 use crate::run;
 
@@ -60,8 +61,9 @@ impl Queue {
         let Queue { round, receivers, ref registered, .. } = *self;
         let plan = common.plan(self.seconds, None);
         let workload = Workload { round, receivers, characters };
-        let driver = OverQueue { workload, registered: registered.clone() };
-        run::run(plan, driver, parent, common.reporter()?)?;
+        let (servers, registered) = (common.server.len(), registered.clone());
+        let calls = QueueCalls::new(workload, common.seed, common.clients, servers, registered);
+        run::run(plan, OverGrpc(calls), parent, common.reporter()?)?;
         Ok(())
     }
 }

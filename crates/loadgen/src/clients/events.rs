@@ -24,6 +24,7 @@ impl<T: Traffic> Handler for Clients<T> {
         let client = self.owners[conn.index()] as usize;
         let connection = &mut self.connections[client];
         connection.id = Some(conn);
+        self.missing -= u64::from(std::mem::take(&mut connection.is_missing));
         if let Some(recorder) = &mut self.recorder {
             recorder.connections += 1;
             recorder.gauges.reconnects += u64::from(self.phase != Phase::Waiting);
@@ -137,11 +138,13 @@ impl<T: Traffic> Handler for Clients<T> {
         }
         let failed = self.connections[client].in_flight.len();
         self.fail_in_flight(client);
-        if self.connections[client].id.take().is_some()
-            && let Some(recorder) = &mut self.recorder
-        {
+        let stood = self.connections[client].id.take().is_some();
+        if stood && let Some(recorder) = &mut self.recorder {
             recorder.connections -= 1;
             recorder.gauges.losses += 1;
+        }
+        if failed > 0 || !stood {
+            self.is_cut(client);
         }
         if let Pace::Closed(_) = self.run.plan.pace {
             self.connections[client].stranded += failed;
@@ -156,8 +159,8 @@ impl<T: Traffic> Handler for Clients<T> {
             (START, Phase::Waiting) => self.begin(io),
             (SECOND, Phase::Running | Phase::Draining) => {
                 let now = Moment::now();
+                self.gauge();
                 if let Some(recorder) = &mut self.recorder {
-                    recorder.gauges.in_flight = self.in_flight;
                     recorder.cut(now);
                 }
                 io.timer(now.next_second(), SECOND);

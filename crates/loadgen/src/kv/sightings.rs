@@ -23,7 +23,7 @@ struct Sighting {
 }
 
 /// When a request was sent, in terms of what had been seen.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Asked(u64);
 
 impl Sightings {

@@ -6,9 +6,9 @@ use knee_proto::{Expect, Response, Status, Value, encode};
 use knee_telemetry::Op;
 
 use super::draws::{Drawn, Draws};
-use super::grpc::ANSWER_BYTES_MAX;
 use super::sightings::{Asked, Sightings};
 use super::workload::Workload;
+use crate::grpc::ANSWER_BYTES_MAX;
 use crate::traffic::{Fault, Judgement, Traffic};
 
 /// A read is a `get`, an insert an `add`, an update a `replace`, a put a `set`. To verify, a read is

@@ -11,11 +11,12 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::call::{Failure, connect, register};
+use super::calls::QueueCalls;
 use super::content::content;
-use super::{Identity, Receivers};
-use crate::error::{Error, Left};
-use crate::run::end_with;
+use super::workload::{Identity, Receivers};
+use crate::error::{Error, Left, Unusable};
+use crate::grpc::Failure;
+use crate::run::{CONNECT_TIMEOUT, end_with};
 
 /// Messages of a batch, and characters with which one is full: well below the 4 MiB that every server
 /// takes.
@@ -71,10 +72,12 @@ async fn store(
 ) -> Result<Vec<Identity>, Error> {
     let unusable = |why| Error::Connect { server, why };
     let failed = |why| Error::Populate { server, why };
-    let mut standing = connect(server).await.map_err(unusable)?;
+    let mut stub = QueueCalls::connect(server).await.map_err(unusable)?;
     let mut clients = Vec::new();
     for _ in 0..backlog.clients {
-        clients.push(register(&mut standing).await.map_err(unusable)?);
+        let registered = timeout(CONNECT_TIMEOUT, QueueCalls::register(&mut stub)).await;
+        let registered = registered.unwrap_or(Err(Unusable::Silent(CONNECT_TIMEOUT)));
+        clients.push(registered.map_err(unusable)?);
     }
     let Backlog { messages, characters, receivers, seed, .. } = backlog;
     let mut random = Random::stream(seed, 0);
@@ -97,7 +100,7 @@ async fn store(
         });
         let request = SendRequest { sender, messages: outgoing.collect() };
         left.set(Left { asked, ..left.get() });
-        let sent = timeout(ANSWER_MAX, standing.client.send(request)).await;
+        let sent = timeout(ANSWER_MAX, stub.send(request)).await;
         match sent {
             Ok(Ok(_)) => left.set(Left { stored: stored + asked, asked: 0, ..left.get() }),
             Ok(Err(status)) => {

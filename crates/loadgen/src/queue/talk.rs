@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use clap::ValueEnum;
 use knee_random::Random;
 use knee_rpc::queue::{
     ListQueuesRequest, Outgoing, ReadAllRequest, RemoveRequest, SendRequest, Stored,
@@ -10,46 +9,11 @@ use knee_rpc::queue::{
 use knee_telemetry::Op;
 
 use super::content::{content, is_of};
-use super::{Identity, Workload};
-
-/// What a client does, over and over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Round {
-    /// It sends a message, lists the queues with messages for it, reads all of one of them, and
-    /// removes the first of those.
-    SendListReadRemove,
-    /// It lists the queues with messages for it, receives (removes) one message, and sends one.
-    ListReceiveSend,
-    /// It sends a message to its own queue, and removes the first one from there.
-    SendRemove,
-    /// It sends messages.
-    Send,
-}
-
-impl Round {
-    fn steps(self) -> &'static [Op] {
-        match self {
-            Round::SendListReadRemove => &[Op::Send, Op::ListQueues, Op::ReadAll, Op::Remove],
-            Round::ListReceiveSend => &[Op::ListQueues, Op::Remove, Op::Send],
-            Round::SendRemove => &[Op::Send, Op::Remove],
-            Round::Send => &[Op::Send],
-        }
-    }
-}
-
-/// Whom a client sends to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Receivers {
-    /// Itself.
-    #[value(name = "self")]
-    Itself,
-    /// Any client of this process, drawn anew for each message.
-    Any,
-}
+use super::workload::{Identity, Receivers, Round, Workload};
 
 /// A request.
 #[derive(Debug, Clone)]
-pub(super) enum Request {
+pub(crate) enum Request {
     Send(SendRequest),
     List(ListQueuesRequest),
     ReadAll(ReadAllRequest),
@@ -69,7 +33,7 @@ impl Request {
 
 /// What a client knows.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(crate) struct Talk {
     workload: Workload,
     /// Its number, and that of its own queue.
     me: u32,

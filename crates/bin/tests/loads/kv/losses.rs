@@ -115,8 +115,7 @@ fn a_server_that_was_there_before_is_not_called_something_else() {
     }
     load.signal(libc::SIGTERM);
     let told = load.end().errors;
-    let mute = "closed the connection without a word: it ends, or takes no more clients\n";
-    assert!(told.contains(&format!(" {grpc} {mute}")), "{told}");
+    assert!(told.contains(&format!("no HTTP/2 from {grpc}: ")), "{told}");
     assert!(!told.contains("is no knee-kv"), "{told}");
 }
 
@@ -143,7 +142,7 @@ fn what_was_due_before_the_end_is_sent_over_connections_that_stand_after_it() {
 
 #[test]
 fn a_server_that_goes_away_answers_what_it_has_and_is_asked_again_elsewhere() {
-    for (pace, clients) in [("--think-ms 1", 3), ("--rate 200", 1)] {
+    for (pace, clients) in [("--think-ms 1", 3), ("--rate 50", 1)] {
         let store = Store::start(&[]);
         let relay = Relay::to(&store.grpc);
         let load = load(&format!(
@@ -188,7 +187,11 @@ fn a_request_that_a_server_resets_is_an_error_of_its_own() {
         let line = summary(&end);
         assert_eq!((&line["reconnects"], &line["wrong_values"]), (&0.into(), &0.into()));
         assert_eq!(errors(line), clients as u64, "{pace}: {}", end.errors);
-        assert!(end.errors.contains("answered a put with Cancelled"), "{pace}: {}", end.errors);
+        assert!(
+            end.errors.contains("did not say whether it did a put: Cancelled"),
+            "{pace}: {}",
+            end.errors
+        );
         // They were made, but the load was not told.
         assert_eq!(store.stats().last_commit, count(line, "put", "count"), "{pace}");
     }
@@ -200,7 +203,7 @@ fn what_an_older_connection_loses_makes_room_on_the_newer_one() {
     store.populate("--keys 100 --populate 1");
     let relay = Relay::to(&store.grpc);
     let mut load = load(&format!(
-        "--server {} --clients 1 --keys 100 --mix read:1 --rate 400 --seconds 60",
+        "--server {} --clients 1 --keys 100 --mix read:1 --rate 100 --seconds 60",
         relay.address
     ));
     until("it has read", || store.stats().reads > 20);

@@ -10,10 +10,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
-use super::link::{Client, Standing, connect};
-use super::message::{Failure, put};
+use super::calls::{KvCalls, Stub};
+use super::message::put;
+use super::workload::Workload;
 use crate::error::Error;
-use crate::kv::workload::Workload;
+use crate::grpc::Failure;
 use crate::populate::{ANSWER_TIMEOUT, PROGRESS, share_of, summary, tell_progress};
 use crate::run::end_with;
 use crate::values::VALUE_BYTES_MAX;
@@ -71,14 +72,13 @@ async fn fill_all(
     let filled: Arc<[Filled]> = servers.iter().map(|_| Filled::default()).collect();
     let mut filling = JoinSet::new();
     for (index, server) in servers.iter().enumerate() {
-        let connected = connect(*server).await;
-        let Standing { client, .. } =
-            connected.map_err(|why| Error::Connect { server: *server, why })?;
+        let stub = KvCalls::connect(*server).await;
+        let stub = stub.map_err(|why| Error::Connect { server: *server, why })?;
         for _ in 0..BATCHES_IN_FLIGHT {
-            let (client, filled) = (client.clone(), Arc::clone(&filled));
+            let (stub, filled) = (stub.clone(), Arc::clone(&filled));
             let (server, workload) = (*server, Arc::clone(workload));
             filling.spawn(async move {
-                let outcome = fill(client, &workload, keys, &filled[index]).await;
+                let outcome = fill(stub, &workload, keys, &filled[index]).await;
                 outcome.map_err(|why| Error::Populate { server, why })
             });
         }
@@ -103,7 +103,7 @@ async fn fill_all(
 
 /// Puts batches of keys on one server until there are no more.
 async fn fill(
-    mut client: Client,
+    mut stub: Stub,
     workload: &Workload,
     keys: u64,
     filled: &Filled,
@@ -123,14 +123,11 @@ async fn fill(
         if count == 0 {
             return Ok(());
         }
-        let call = client.bulk_put(BulkPutRequest { changes, request: None });
+        let call = stub.bulk_put(BulkPutRequest { changes, request: None });
         match timeout(ANSWER_TIMEOUT, call).await {
             Ok(Ok(_)) => filled.stored.fetch_add(count, Ordering::Relaxed),
             Ok(Err(status)) => {
-                return Err(match Failure::from(status) {
-                    Failure::Refused { said, .. } => format!("it answered a bulk put with {said}"),
-                    Failure::Lost(why) => why,
-                });
+                return Err(format!("it {}", Failure::from(status).of("bulk put")));
             }
             Err(_) => return Err(format!("no answer for {} s", ANSWER_TIMEOUT.as_secs())),
         };

@@ -9,9 +9,9 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::link::{Client, Standing, connect};
-use super::message::Failure;
+use super::calls::{KvCalls, Stub};
 use crate::error::Error;
+use crate::grpc::Failure;
 use crate::run::end_with;
 
 /// Asks each of `servers` to load the edges in `file`, a file of the directory that it loads from,
@@ -72,9 +72,9 @@ async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Err
     for (index, server) in servers.iter().enumerate() {
         let (server, file) = (*server, file.to_owned());
         loading.spawn(async move {
-            let Standing { client, .. } =
-                connect(server).await.map_err(|why| Error::Connect { server, why })?;
-            let outcome = load(client, server, file).await;
+            let stub = KvCalls::connect(server).await;
+            let stub = stub.map_err(|why| Error::Connect { server, why })?;
+            let outcome = load(stub, server, file).await;
             outcome.map(|far| (index, server, far)).map_err(|why| Error::Init { server, why })
         });
     }
@@ -98,16 +98,9 @@ async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Err
     Ok(loaded.collect())
 }
 
-async fn load(
-    mut client: Client,
-    server: SocketAddr,
-    file: String,
-) -> Result<InitResponse, String> {
-    let why = |failure: tonic::Status| match Failure::from(failure) {
-        Failure::Refused { said, .. } => format!("it answered with {said}"),
-        Failure::Lost(why) => why,
-    };
-    let mut far = client.init(InitRequest { file }).await.map_err(why)?.into_inner();
+async fn load(mut stub: Stub, server: SocketAddr, file: String) -> Result<InitResponse, String> {
+    let why = |status: tonic::Status| format!("it {}", Failure::from(status).of("load"));
+    let mut far = stub.init(InitRequest { file }).await.map_err(why)?.into_inner();
     let mut last = InitResponse::default();
     while let Some(progress) = far.message().await.map_err(why)? {
         let InitResponse { edges, edges_per_s, .. } = progress;

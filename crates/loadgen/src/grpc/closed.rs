@@ -1,0 +1,59 @@
+//! The closed loop: a client asks, waits for the answer, thinks, and asks again.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use knee_telemetry::elapsed_ns;
+
+use super::calls::Calls;
+use super::thread::{Outcome, Thread};
+use crate::schedule::{self, Think};
+
+impl<C: Calls> Thread<C> {
+    /// A client's requests, one after the other.
+    pub(super) async fn ask_in_turn(self: Rc<Self>, client: usize, think: Think) {
+        let mut random = schedule::thinking(self.run.plan.seed, self.first + client as u64);
+        let mut request = self.next(client);
+        let mut due = self.start.get().max(Instant::now());
+        let mut thought = think.remainder(&mut random);
+        loop {
+            if !thought.is_zero() {
+                due += thought;
+                self.alarms.until(due).await;
+                let late_ns = elapsed_ns(due, Instant::now());
+                self.sent_late(late_ns, late_ns);
+            }
+            // The end may come while the connection is opened again.
+            if !self.runs.get() || !self.stands(client).await || !self.runs.get() {
+                return;
+            }
+            let Some(call) = self.call(client, client, request, due) else { return };
+            if let Outcome::Lost(again) = self.finish_call(call).await {
+                // A client without a connection neither asks nor thinks.
+                if !self.stands(client).await {
+                    return;
+                }
+                request = again.map_or_else(|| self.next(client), |again| again.request);
+                (due, thought) = (Instant::now(), Duration::ZERO);
+                continue;
+            }
+            due = Instant::now();
+            // To make a large request takes long. That is a part of the think time, not of the response time.
+            request = self.next(client);
+            thought = think.next(&mut random);
+            if thought.is_zero() {
+                due = Instant::now();
+            } else {
+                self.record(|recorder| recorder.gauges.thought(thought.as_nanos() as u64));
+            }
+        }
+    }
+
+    /// Opens a client's connection again if it was lost; whether it stands then.
+    async fn stands(&self, client: usize) -> bool {
+        if self.loses(client) {
+            self.reconnect(client).await;
+        }
+        self.members[client].stands()
+    }
+}

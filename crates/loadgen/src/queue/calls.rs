@@ -1,0 +1,314 @@
+//! Requests as calls of `knee.queue.v1`.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use knee_random::Random;
+use knee_rpc::Message as _;
+use knee_rpc::queue::queue_client::QueueClient;
+use knee_rpc::queue::{CreateQueueRequest, ReadFromRequest, RegisterClientRequest, Stored};
+use knee_telemetry::Op;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+use tonic::Code;
+use tonic::codegen::http::Uri;
+
+use super::talk::{Request, Talk};
+use super::workload::{Identity, Workload};
+use crate::error::Unusable;
+use crate::grpc::{ANSWER_BYTES_MAX, Answered, Asked, Calls, Connection, Failure, Service, Wrong};
+use crate::run::CONNECT_TIMEOUT;
+
+/// The prefix of every gRPC message.
+const PREFIX_BYTES: u64 = 5;
+
+/// Streams of what clients draw, apart from think times and arrivals.
+const TALK_STREAMS: u64 = 1 << 61;
+
+pub(super) type Stub = QueueClient<Connection>;
+
+/// Messages through a queue.
+#[derive(Debug)]
+pub(crate) struct QueueCalls {
+    workload: Workload,
+    seed: u64,
+    /// Clients that were registered earlier: the virtual clients are these, in turn. Without any, each registers anew.
+    registered: Vec<Identity>,
+    /// By server: it knows the registered clients.
+    known: Vec<OnceCell<()>>,
+    /// The clients that were introduced.
+    present: Mutex<Vec<u32>>,
+    /// The same once the load runs: the possible receivers.
+    receivers: OnceLock<Vec<u32>>,
+}
+
+impl QueueCalls {
+    /// Calls of so many `clients` to so many `servers`.
+    pub(crate) fn new(
+        workload: Workload,
+        seed: u64,
+        clients: u64,
+        servers: usize,
+        mut registered: Vec<Identity>,
+    ) -> QueueCalls {
+        // The others have nothing to do.
+        registered.truncate(clients as usize);
+        let known = (0..servers).map(|_| OnceCell::new()).collect();
+        let (present, receivers) = Default::default();
+        QueueCalls { workload, seed, registered, known, present, receivers }
+    }
+
+    /// Connects outside of a run.
+    pub(super) async fn connect(server: SocketAddr) -> Result<Stub, Unusable> {
+        let opened = timeout(CONNECT_TIMEOUT, Connection::open(server, &QueueCalls::SERVICE)).await;
+        let (connection, origin) = opened.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))??;
+        Ok(QueueCalls::stub(connection, origin))
+    }
+
+    /// Registers a client and makes it a queue of its own.
+    pub(super) async fn register(stub: &mut Stub) -> Result<Identity, Unusable> {
+        let failure = |call| move |status| QueueCalls::SERVICE.first_failure(status, call);
+        let registered = stub.register_client(RegisterClientRequest {}).await;
+        let client = registered.map_err(failure("a registration"))?.into_inner().client;
+        let request = CreateQueueRequest { creator: client, ..CreateQueueRequest::default() };
+        let created = stub.create_queue(request).await;
+        let queue = created.map_err(failure("the creation of a queue"))?.into_inner().queue;
+        Ok(Identity { client, queue })
+    }
+
+    /// Makes sure that a server knows the registered clients. The newest is enough, as numbers grow and stay.
+    async fn ensure_known(&self, server: usize, stub: &mut Stub) -> Result<(), Unusable> {
+        let Some(newest) = self.registered.iter().map(|identity| identity.client).max() else {
+            return Ok(());
+        };
+        self.known[server].get_or_try_init(async || knows(stub, newest).await).await.copied()
+    }
+}
+
+/// Makes sure that a server knows a client: by a call that alters nothing, is as fast with many messages, and is not
+/// part of any load.
+async fn knows(stub: &mut Stub, client: u32) -> Result<(), Unusable> {
+    match stub.read_from(ReadFromRequest { receiver: client, sender: client }).await {
+        Ok(_) => Ok(()),
+        Err(status) if status.code() == Code::NotFound => Err(Unusable::Stranger { client }),
+        Err(status) => Err(QueueCalls::SERVICE.first_failure(status, "a read_from")),
+    }
+}
+
+/// What a request was answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    op: Op,
+    queues: Vec<u32>,
+    messages: Vec<Stored>,
+    bytes: u64,
+}
+
+impl Calls for QueueCalls {
+    const SERVICE: Service = Service { program: "knee-queue", name: "knee.queue.v1" };
+
+    type Stub = Stub;
+    type Client = Talk;
+    type Seen = ();
+    type Request = Request;
+    type Answer = Answer;
+
+    fn stub(connection: Connection, origin: Uri) -> Stub {
+        QueueClient::with_origin(connection, origin).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    async fn introduce(
+        &self,
+        server: usize,
+        number: u64,
+        stub: &mut Stub,
+    ) -> Result<Talk, Unusable> {
+        let turn = number.checked_rem(self.registered.len() as u64);
+        let identity = match turn {
+            Some(turn) => {
+                self.ensure_known(server, stub).await?;
+                self.registered[turn as usize]
+            }
+            None => QueueCalls::register(stub).await?,
+        };
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        present.push(identity.client);
+        let random = Random::stream(self.seed, TALK_STREAMS | number);
+        Ok(Talk::new(self.workload, identity, random))
+    }
+
+    fn next(&self, talk: &mut Talk) -> Request {
+        // All clients are introduced before any asks.
+        let receivers = self
+            .receivers
+            .get_or_init(|| self.present.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        talk.next(receivers)
+    }
+
+    fn asked(&self, request: &Request) -> Asked {
+        let bytes = match request {
+            Request::Send(request) => request.encoded_len(),
+            Request::List(request) => request.encoded_len(),
+            Request::ReadAll(request) => request.encoded_len(),
+            Request::Remove(request) => request.encoded_len(),
+        };
+        let op = request.op();
+        Asked { op, items: u32::from(op == Op::Send), bytes: bytes as u64 + PREFIX_BYTES }
+    }
+
+    async fn ask(
+        &self,
+        stub: &mut Stub,
+        _seen: &(),
+        request: &mut Request,
+        _wrong: Option<&Wrong<'_>>,
+    ) -> Result<Answer, Failure> {
+        let mut answer =
+            Answer { op: request.op(), queues: Vec::new(), messages: Vec::new(), bytes: 0 };
+        match request.clone() {
+            Request::Send(request) => {
+                let response = stub.send(request).await?.into_inner();
+                answer.bytes = response.encoded_len() as u64 + PREFIX_BYTES;
+            }
+            Request::List(request) => {
+                let response = stub.list_queues(request).await?.into_inner();
+                answer.bytes = response.encoded_len() as u64 + PREFIX_BYTES;
+                answer.queues = response.queues;
+            }
+            Request::ReadAll(request) => {
+                let mut parts = stub.read_all(request).await?.into_inner();
+                while let Some(part) = parts.message().await? {
+                    answer.bytes += part.encoded_len() as u64 + PREFIX_BYTES;
+                    answer.messages.extend(part.messages);
+                }
+            }
+            Request::Remove(request) => {
+                let response = stub.remove(request).await?.into_inner();
+                answer.bytes = response.encoded_len() as u64 + PREFIX_BYTES;
+                answer.messages = response.messages;
+            }
+        }
+        Ok(answer)
+    }
+
+    fn answered(&self, answer: &Answer) -> Answered {
+        let Answer { op, ref messages, bytes, .. } = *answer;
+        let count = messages.len() as u32;
+        let looks = matches!(op, Op::ReadAll | Op::Remove);
+        Answered {
+            op,
+            items: if op == Op::Send { 1 } else { count },
+            hits: u32::from(looks && count > 0),
+            misses: u32::from(looks && count == 0),
+            bytes,
+        }
+    }
+
+    fn take(
+        &self,
+        talk: &mut Talk,
+        _seen: &(),
+        request: &Request,
+        answer: &Answer,
+        in_turn: bool,
+        wrong: Option<&Wrong<'_>>,
+    ) {
+        if answer.op == Op::ListQueues {
+            talk.listed(&answer.queues);
+        }
+        if let Some(wrong) = wrong
+            && let Some(fault) = talk.fault(request, &answer.messages, in_turn)
+        {
+            wrong(&format_args!("a {}: {fault}", answer.op.name()));
+        }
+    }
+
+    /// A send that is made twice stores two messages.
+    fn again(&self, _request: Request) -> Option<Request> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use bytes::Bytes;
+    use h2::Reason;
+    use h2::server::SendResponse;
+    use knee_rpc::queue::SendRequest;
+    use tokio::net::TcpListener;
+    use tonic::codegen::http::Response;
+
+    use super::*;
+    use crate::queue::workload::{Receivers, Round};
+
+    fn calls() -> QueueCalls {
+        let (round, receivers) = (Round::Send, Receivers::Itself);
+        let workload = Workload { round, receivers, characters: 1 };
+        QueueCalls::new(workload, 1, 1, 1, Vec::new())
+    }
+
+    /// The outcome of a send that is answered so, and whether it lost the connection.
+    async fn sent(
+        answer: impl FnOnce(SendResponse<Bytes>) + Send + 'static,
+    ) -> (Result<Answer, Failure>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            let (request, respond) = connection.accept().await.unwrap().unwrap();
+            tokio::spawn(async move {
+                let mut body = request.into_body();
+                while body.data().await.is_some() {}
+                answer(respond);
+            });
+            while connection.accept().await.is_some() {}
+        });
+        let (mut connection, origin) =
+            Connection::open(address, &QueueCalls::SERVICE).await.unwrap();
+        let mut stub = QueueCalls::stub(connection.clone(), origin);
+        let mut request = Request::Send(SendRequest::default());
+        let outcome = calls().ask(&mut stub, &(), &mut request, None).await;
+        (outcome, connection.is_lost())
+    }
+
+    #[tokio::test]
+    async fn reset_stream_leaves_call_open_and_connection_up() {
+        for (reason, code, is_refused) in [
+            (Reason::CANCEL, Code::Cancelled, false),
+            (Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted, false),
+            (Reason::REFUSED_STREAM, Code::Unavailable, true),
+        ] {
+            let (outcome, is_lost) = sent(move |mut respond| respond.send_reset(reason)).await;
+            assert!(!is_lost, "{reason:?}");
+            match outcome {
+                Err(Failure::Refused { code: said, .. }) if is_refused => assert_eq!(said, code),
+                Err(Failure::Unknown { code: said, .. }) if !is_refused => assert_eq!(said, code),
+                other => panic!("{reason:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn proxy_error_leaves_call_open() {
+        for status in [502, 503, 504, 500] {
+            let answer = Response::builder().status(status).body(()).unwrap();
+            let (outcome, _) = sent(move |mut respond| {
+                respond.send_response(answer, true).unwrap();
+            })
+            .await;
+            let message = outcome.unwrap_err().of("send");
+            let unknown =
+                format!("did not say whether it did a send: Unknown: HTTP status {status} ");
+            assert!(message.starts_with(&unknown), "{message}");
+        }
+        let answer = Response::builder().status(503).header("grpc-status", 14).body(()).unwrap();
+        let (outcome, _) = sent(move |mut respond| {
+            respond.send_response(answer, true).unwrap();
+        })
+        .await;
+        assert_eq!(outcome.unwrap_err().of("send"), "refused a send: Unavailable");
+    }
+}
