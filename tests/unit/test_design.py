@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knee import spec
-from knee.lab.design import runs
+from knee.spec.design import runs
 
 TEXT = """\
 [experiment]

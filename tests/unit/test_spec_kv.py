@@ -25,7 +25,7 @@ def test_a_store_in_memory_is_a_level_like_any_other() -> None:
 
 def test_a_foreign_store_has_nothing_of_ours() -> None:
     found = problems(VERSIONED, "store.kind=memcached")
-    assert '--set store.kind=memcached: store.kind: should be "knee-kv" with protocol = "kv", not "memcached"' in found
+    assert '--set store.kind: should be "knee-kv" with protocol = "kv", not "memcached"' in found
     expected = 'applies to kind = "knee-kv" or "postgresql" or "sqlite" alone, not to "memcached"'
     assert f"x.toml:6: store.durability: {expected}" in found
 

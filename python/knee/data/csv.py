@@ -25,7 +25,6 @@ from knee.data import is_run_folder
 from knee.data.observations import observations
 from knee.data.trim import RUN
 from knee.errors import MeasurementsError
-from knee.spec import repeating
 from knee.stats.intervals import counted, listed
 
 if TYPE_CHECKING:
@@ -328,7 +327,7 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
         if theirs not in header:
             near = difflib.get_close_matches(theirs, header, 1)
             hint = f"did you mean {near[0]}?" if near else columns_in_words(header)
-            raise MeasurementsError(f"--map: {source} has no column {repeating.word(theirs)}: {hint}")
+            raise MeasurementsError(f"--map: {source} has no column {theirs}: {hint}")
         ours[theirs] = known
     names = [ours.get(name, name) for name in header]
     for name in names:

@@ -20,7 +20,6 @@ from knee.errors import DesignError
 from knee.factorial import fraction as fractions
 from knee.factorial.fraction import Fraction
 from knee.factorial.transform import LETTERS, Floats
-from knee.spec import repeating
 
 Level = int | float | str | bool
 """One value of a factor."""
@@ -183,9 +182,9 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
     if not factors:
         raise DesignError("no factors: expected at least one column whose levels were varied")
     if len(set(factors)) < len(factors):
-        raise DesignError(f"factors {', '.join(map(repeating.word, factors))}: one of them stands there twice")
+        raise DesignError(f"factors {', '.join(factors)}: one of them stands there twice")
     if response in factors:
-        raise DesignError(f"column {repeating.word(response)} cannot be both a factor and the response")
+        raise DesignError(f"column {response} cannot be both a factor and the response")
     if len(factors) > fractions.FACTORS_MAX:
         raise DesignError(f"{len(factors)} factors: expected {fractions.FACTORS_MAX} at most; choose those that matter")
     for name in [*factors, response, *([] if run_order is None else [run_order])]:
@@ -193,7 +192,7 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
             known = [column for column in table.columns if column not in _ADDED and not column.endswith(ROUNDING)]
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}?" if near else columns_in_words(known)
-            raise DesignError(f"no column {repeating.word(name)}: {hint}")
+            raise DesignError(f"no column {name}: {hint}")
     if table.is_empty():
         raise DesignError("no observations: the table is empty")
 

@@ -27,7 +27,6 @@ from knee.queueing import (
     simulate,
     solve_closed,
 )
-from knee.spec import repeating
 from knee.stats.intervals import Interval
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -126,7 +125,7 @@ def parse_shape(option: str, text: str) -> Shape:
         raise FitError(f"{option} {text}: {error}") from None
     except ValueError:
         pass
-    raise FitError(f"{option}: expected {SHAPES}, not {repeating.word(text)}; C2 is the variance over the squared mean")
+    raise FitError(f"{option}: expected {SHAPES}, not {text}; C2 is the variance over the squared mean")
 
 
 def simulate_plan(

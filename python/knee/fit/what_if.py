@@ -35,7 +35,6 @@ from knee.fit.selection import Selection, select
 from knee.fit.stages import Stages, stage_demands
 from knee.laws.foreign import ALL
 from knee.queueing import POPULATION_MAX, Network
-from knee.spec import repeating
 from knee.spec.tables import factor_names, names_of_one_value
 from knee.stats.intervals import LEVEL, Floats, Interval, number
 
@@ -336,12 +335,11 @@ def _chosen(
             raise FitError(f"{name}: nothing here says what it was: expected one of {', '.join(known)}")
         near = difflib.get_close_matches(name, [*known, *constant], n=1, cutoff=_NEAR)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise FitError(f"{repeating.word(name)}: no such setting: {hint}")
+        raise FitError(f"{name}: no such setting: {hint}")
     rows = table.filter(pl.Series([_is_level(level, value) for value in table[name]]))
     if rows.is_empty():
         levels = ", ".join(map(_level_in_words, table[name].unique().sort().to_list()))
-        asked = level if repeating.is_plain(level) else repeating.HIDDEN
-        raise FitError(f"{name} = {asked} was not measured, and no model knows what it does: measured were {levels}")
+        raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
     return rows
 
 
@@ -365,9 +363,9 @@ def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if names is THINK:
         if not known or not 0 <= value <= THINK_MAX_MS:  # type: ignore[operator]
-            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}{repeating.but_is(value)}")
+            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}, not {value!r}")
     elif not known or not 1 <= value <= POPULATION_MAX or value % 1:  # type: ignore[operator]
-        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}{repeating.but_is(value)}")
+        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}, not {value!r}")
     return float(value)
 
 

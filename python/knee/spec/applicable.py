@@ -19,7 +19,7 @@ _OF_QUEUE = ("loop", "characters", "receivers", "backlog", "level")
 _OF_KNEE_LOAD = ("loop", "receivers", "rate", "think_ms", "think", "arrivals")
 _OF_KNEE_KV = ("consistency", "history_s", "trace")
 _OF_POSTGRESQL = ("cpus", "indexes")
-_OF_POSTGRESQL_ELSEWHERE = ("user", "database")
+_OF_POSTGRESQL_ELSEWHERE = ("user", "database", "reset")
 _OF_PROGRAMS = ("threads", "memory_mb")
 _DURABLE = ("knee-kv", "postgresql", "sqlite")
 _DATABASES = ("postgresql", "sqlite", "null")
@@ -43,12 +43,12 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
 
 
 def inapplicable(point: Configuration) -> set[str]:
-    """The settings whose defaults say nothing of a point: they do not apply, or somebody else started their tier.
+    """Settings whose defaults mean nothing at a point: they do not apply, or their tier runs elsewhere.
 
-    Never one that was given.
+    Given settings are never among them.
     """
     system, workload = point.system, point.workload
-    # What is refused to an experiment file that gives everything does not apply to one that leaves it out.
+    # A field that may not be given does not apply where it is left out.
     every = Configuration.model_validate(point.model_dump())
     names = {".".join(map(str, path)).removeprefix("system.") for path, _ in check_applicable(every)}
     names |= {"workload.arrivals"} if workload.rate is None else {"workload.think_ms", "workload.think"}

@@ -58,8 +58,7 @@ def _check_address(path: Path, tier: Middleware | Store) -> Iterator[tuple[Path,
         )
     for number, address in enumerate(tier.address, start=1):
         if not 0 < int(address.rpartition(":")[2]) < 65_536:
-            # What stands behind a colon may be a password that is a number.
-            yield (*path, "address"), f"should have ports from 1 to 65535, as number {number} of them has not"
+            yield (*path, "address"), f"should have ports from 1 to 65535: number {number} does not"
 
 
 def _check_workload(workload: Workload) -> Iterator[tuple[Path, str]]:

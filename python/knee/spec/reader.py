@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from knee.errors import SpecError
-from knee.spec import repeating
 from knee.spec.checks import cross_checks
 from knee.spec.positions import Path, positions
 from knee.spec.tables import (
@@ -46,9 +45,11 @@ _NOT_TOML = (ValueError, RecursionError)
 _PROTOCOL = "workload.protocol"
 _OF_ONE_PROTOCOL = "cannot be replaced: what else the file says is of its protocol, so make an experiment for each"
 
+_NAME = re.compile(r"[\w.\"'-]+")
+
 _TAKEN_AS_TEXT = (
-    " (taken as text: texts in a list are quoted, and all of it for the shell, "
-    """as in --set 'store.kind=["sqlite", "null"]')"""
+    " (not TOML, so taken as text; quote texts in a list, and the whole for the shell: "
+    """--set 'store.kind=["sqlite", "null"]')"""
 )
 
 GRID_POINTS_MAX = 10_000
@@ -77,7 +78,7 @@ def parse(text: str, source: str, overrides: Mapping[str, Any] | None = None) ->
     try:
         document = tomllib.loads(text)
     except _NOT_TOML as error:
-        raise SpecError(f"{source}: not valid TOML: {_of_toml(error)}") from error
+        raise SpecError(f"{source}: not valid TOML: {error}") from error
     overrides = dict(overrides or {})
     return _Reader(document, positions(text), source, overrides).read()
 
@@ -85,13 +86,14 @@ def parse(text: str, source: str, overrides: Mapping[str, Any] | None = None) ->
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
     """Read `--set name=value` arguments; a value that is no TOML is taken as text.
 
-    Raises SpecError for an argument without a name or an equals sign.
+    Raises SpecError for an argument without a name or an equals sign. The message does not repeat the argument: it may
+    be an address with a password in it.
     """
     assignments = list(assignments)
     overrides: dict[str, Any] = {}
     for number, assignment in enumerate(assignments, start=1):
         name, equals, value = assignment.partition("=")
-        if not equals or not name.strip():
+        if not equals or not _NAME.fullmatch(name.strip()):
             which = f" (number {number} of {len(assignments)})" if len(assignments) > 1 else ""
             raise SpecError(f"--set{which}: expected NAME=VALUE, for example measure.seconds=5")
         try:
@@ -148,16 +150,16 @@ class _Reader:
             if name not in tables:
                 self._problem((name,), "no such table" + _nearest(name, tables))
             elif not isinstance(value, dict):
-                self._problem((name,), _should_be_a_table(value))
+                self._problem((name,), "should be a table")
         if "system" not in self._document:
             self._problem(("system",), "missing: a table with the tiers load and store")
         workload = self._document.get("workload")
         if isinstance(workload, dict) and not isinstance(workload.get("graph", {}), dict):
-            self._problem(("workload", "graph"), _should_be_a_table(workload["graph"]))
+            self._problem(("workload", "graph"), "should be a table")
         system = self._document.get("system")
         for name, tier in system.items() if isinstance(system, dict) else ():
             if name in TIERS and not isinstance(tier, dict):
-                self._problem(("system", name), _should_be_a_table(tier))
+                self._problem(("system", name), "should be a table")
 
     def _apply_overrides(self) -> None:
         """Lay the overrides over the document.
@@ -174,8 +176,7 @@ class _Reader:
         for name, value in self._overrides.items():
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
-            is_shown = short in [*known, _PROTOCOL] and repeating.is_plain(value) and not _is_of_a_database(path)
-            flag = f"--set {repeating.name(name)}={value if is_shown else repeating.HIDDEN}"
+            flag = f"--set {name}"
             if short == _PROTOCOL:
                 self._problems.setdefault(f"{flag}: {_OF_ONE_PROTOCOL}", 0)
             elif short not in known:
@@ -207,17 +208,17 @@ class _Reader:
         for name, levels in self._document.get("factors", {}).items():
             path: Path = ("factors", name)
             if isinstance(levels, dict):
-                self._problem(path, f'a factor\'s name has to be quoted: "{repeating.name(name)}.…" = […]')
+                self._problem(path, f'a factor\'s name has to be quoted: "{name}.…" = […]')
             elif name in names_of_one_value():
                 self._problem(path, "cannot vary: it has one value for all points, so make an experiment for each")
             elif name not in names:
                 self._problem(path, "no such factor" + _nearest(name, names))
             elif not isinstance(levels, list) or not levels:
-                self._problem(path, f"should be a list of at least one level{repeating.but_is(levels)}")
+                self._problem(path, f"should be a list of at least one level, not {levels!r}")
             elif not all(isinstance(level, Level) for level in levels):
                 self._problem(path, "should be a list of plain values")
             elif len({(type(level), level) for level in levels}) < len(levels):
-                self._problem(path, f"should have different levels{repeating.but_is(levels)}")
+                self._problem(path, f"should have different levels, not {levels!r}")
             elif "address" in self._tier(name.split(".")[0]):
                 self._problem(path, "cannot vary: this tier already runs elsewhere (address = …)")
             elif name == "workload.backlog" and len(levels) > 1 and "address" in self._tier("middleware"):
@@ -308,11 +309,12 @@ class _Reader:
 
     def _problem(self, path: Path, message: str) -> None:
         where, line = self._where(path)
-        name = ".".join(repeating.name(part) for part in path if not isinstance(part, int))
+        name = ".".join(part for part in path if not isinstance(part, int))
         for prefix in ("factors.", "system."):
             name = name.removeprefix(prefix)
+        place = where if where == f"--set {name}" else f"{where}: {name}"
         hint = _TAKEN_AS_TEXT if where in self._taken_as_text else ""
-        self._problems.setdefault(f"{where}: {name}: {message}{hint}", line)
+        self._problems.setdefault(f"{place}: {message}{hint}", line)
 
     def _where(self, path: Path) -> tuple[str, int]:
         for length in range(len(path), 0, -1):
@@ -333,14 +335,14 @@ def _trims_all(measure: Measure) -> str | None:
     trimmed = {"warmup_s": measure.warmup_s, "cooldown_s": measure.cooldown_s}
     if sum(trimmed.values()) < measure.seconds:
         return None
-    told = " and ".join(
+    given = " and ".join(
         f"{name} ({value}{'' if name in measure.model_fields_set else ' unless given'})"
         for name, value in trimmed.items()
     )
     half = (measure.seconds - 1) // 2
     shorter = " and ".join(f"{name} = {min(value, half)}" for name, value in trimmed.items())
     return (
-        f"should be more than {told} together, not {measure.seconds}: nothing would be left to measure; "
+        f"should be more than {given} together, not {measure.seconds}: nothing would be left to measure; "
         f"give {shorter}, or at least seconds = {sum(trimmed.values()) + 1}"
     )
 
@@ -360,11 +362,8 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return "; there are: " + ", ".join(known) if len(known) <= 16 else ""
 
 
-_OF_A_DATABASE = ("address", "user", "database")
-"""Where its password may stand as well, which belongs elsewhere."""
-
-_QUOTED = re.compile(r"'(?:[A-Za-z0-9_.-]*|\\?.|\\[xuU][0-9a-f]+)'|\"'\"")
-"""What tomllib quotes: a name, or a single character."""
+_NOT_REPEATED = ("address", "user", "database")
+"""Fields whose wrong values no message repeats: a password may stand in them."""
 
 _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
@@ -378,11 +377,11 @@ _EXPECTED: dict[tuple[str, str], str] = {
     ("middleware", "address"): 'a list of "HOST:PORT"',
     ("store", "durability"): '"memory", "always", "interval:MS" or "none"',
     ("store", "history_s"): 'seconds, or "all"',
-    ("store", "address"): 'a list of "HOST:PORT", and whom a database lets in are store.user and store.database',
+    ("store", "address"): 'a list of "HOST:PORT"; a database\'s user is store.user, its name store.database',
     (
         "store",
         "user",
-    ): "letters, digits, dots, dashes and underscores, at most 63; no password, which belongs in ~/.pgpass",
+    ): "letters, digits, dots, dashes and underscores, at most 63; a password belongs in ~/.pgpass",
     ("store", "database"): "letters, digits, dots, dashes and underscores, at most 63",
 }
 
@@ -408,27 +407,8 @@ def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
 
 
 def _but_is(path: Iterable[str | int], value: object) -> str:
-    """“, not …” with the value of a known setting, unless a database's password may be there."""
-    return "" if _is_of_a_database(path) else repeating.but_is(value)
-
-
-def _is_of_a_database(path: Iterable[str | int]) -> bool:
-    return any(part in _OF_A_DATABASE for part in path)
-
-
-def _should_be_a_table(value: object) -> str:
-    """What stands there instead is a text that nobody knows what it means, or is told."""
-    return "should be a table" + ("" if isinstance(value, str | list) else repeating.but_is(value))
-
-
-def _of_toml(error: BaseException) -> str:
-    """What tomllib says, up to a key that does not look like a name, and where."""
-    said = str(error)
-    words, at, place = said.rpartition(" (at ") if " (at " in said else (said, "", "")
-    unquoted = _QUOTED.sub("", words)
-    if "'" in unquoted or '"' in unquoted:
-        words = re.split("[('\"]", words, maxsplit=1)[0] + repeating.HIDDEN
-    return f"{words}{at}{place}"
+    """“, not …” with the value, unless no message may repeat it."""
+    return "" if any(part in _NOT_REPEATED for part in path) else f", not {value!r}"
 
 
 def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:

@@ -15,13 +15,13 @@ Level = int | float | str | bool
 TIERS = ("load", "middleware", "store")
 
 OPERATIONS = ("read", "insert", "update", "put", "append", "delete", "scan", "atomic_scan", "bulk_put")
-"""What a mix of protocol "kv" may hold."""
+"""The operations of a mix of protocol "kv"."""
 
 LOOPS = {
     "send-list-read-remove": ("send", "list_queues", "read_all", "remove"),
     "list-receive-send": ("list_queues", "remove", "send"),
 }
-"""What each client of protocol "queue" asks for, again and again: by the loop's name."""
+"""The requests that each client of protocol "queue" repeats, by the loop's name."""
 
 _SHARE = rf"({'|'.join(OPERATIONS)}):[0-9]{{1,6}}"
 _Hosts = Annotated[int, Field(ge=1, le=256)]
@@ -36,7 +36,6 @@ _Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
 
 
 class Table(BaseModel):
-    # What is wrong may hold a password: the reader says what may be repeated.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
@@ -50,7 +49,7 @@ class Experiment(Table):
 class Load(Table):
     """The load hosts: one client process each.
 
-    kind      ours, or Debian's pgbench, which asks a PostgreSQL itself, without a middleware
+    kind      knee-load, or Debian's pgbench, which asks a PostgreSQL without a middleware
     clients   virtual clients over all load hosts, dealt evenly
     threads   OS threads of each client process
     """
@@ -76,7 +75,7 @@ class Middleware(Table):
     Of protocol "queue":
 
     connections of all middlewares to their database, dealt evenly: as many as workers unless given
-    combine     so many requests that wait for a connection go to the database as one, at most
+    combine     at most so many requests that wait for a connection go to the database as one
     """
 
     hosts: _Hosts = 1
@@ -91,18 +90,19 @@ class Middleware(Table):
 
 
 class Store(Table):
-    """The stores, each of which holds every key.
+    """The stores; each holds every key.
 
-    kind        the embedded server, or Debian's memcached; of protocol "queue" Debian's PostgreSQL, a file of the
-                middleware's, or nothing, to measure the middleware alone
-    memory_mb   of a cache its limit, of PostgreSQL its shared buffers
+    kind        knee-kv, or Debian's memcached; with protocol "queue" Debian's PostgreSQL, a middleware's SQLite file,
+                or none, to measure the middleware alone
+    memory_mb   the limit of a cache, or PostgreSQL's shared buffers
     address     stores that already run elsewhere; the lab starts none
-    user        of a PostgreSQL there, whose password is where libpq's programs look for it, and never here
+    user        of a PostgreSQL there; libpq's files and variables have the password, an experiment never
     database    of that PostgreSQL, in which the lab makes the schema knee_queue for each run and removes it again
-    durability  when a write is on the disk; "memory": never, what is stored is gone with the process
-    cpus        processors that a PostgreSQL has; whole ones where nobody may make control groups
+    reset       drop a schema knee_queue that is in that database already; without it the run is refused
+    durability  when a write is on the disk; "memory": never, data are gone with the process
+    cpus        whole processors that a PostgreSQL is pinned to
     indexes     of a PostgreSQL's messages: those that are needed, none, or one more on the time of arrival
-    consistency what versions order: all writes, or each key's
+    consistency whether versions order all writes, or those of each key
     history_s   for how long old versions are kept: seconds, or "all"
     trace       a line for every request in the store's log
 
@@ -121,6 +121,7 @@ class Store(Table):
     indexes: Literal["needed", "none", "arrival"] = "needed"
     user: _Name = "knee"
     database: _Name = "postgres"
+    reset: bool = False
     link_mbit: _Link | None = None
     address: _Addresses | None = None
 
@@ -143,10 +144,10 @@ class System(Table):
 class Graph(Table):
     """A synthetic follower graph that every store is loaded with: keys are users, values their followers.
 
-    users     of whom some have nobody who follows them, and so are not there
-    largest   how many follow the most followed one
-    exponent  that a user has k followers is as likely as k to the minus this; Twitter's unless given. The smaller, the
-              fewer edges there are beside the largest list's
+    users     including those without followers, who have no key
+    largest   followers of the most followed user
+    exponent  a user has k followers with a probability proportional to k to the minus this; Twitter's unless given.
+              Smaller values make fewer edges beside those of the largest list
     """
 
     users: Annotated[int, Field(ge=2, le=1_000_000_000)]
@@ -155,7 +156,7 @@ class Graph(Table):
 
 
 class Workload(Table):
-    """What the clients ask for.
+    """The requests of the clients.
 
     think_ms  mean think time of a closed loop, distributed as `think` says
     rate      requests per second over all load hosts; makes the loop an open one
@@ -182,14 +183,13 @@ class Workload(Table):
 
     Of protocol "queue", whose clients pass messages to each other:
 
-    loop        what each client asks for, again and again: a request of each type in turn
+    loop        the requests that each client repeats, one of each type in turn
     characters  of a message
-    receivers   whom a client sends to: itself, or any client
-    backlog     messages that are in the clients' queues before each point, from and to them as `receivers` says; of
-                middlewares that run elsewhere beside those of all points before
-    level       what pgbench asks for: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
-                3 sends ten messages to one queue or removes its top, by chance, so that it grows, and counts these two
-                apart; 4 sends and removes
+    receivers   a client sends to itself, or to any client
+    backlog     messages in the queues before each point, between clients as `receivers` says; middlewares that
+                run elsewhere keep those of earlier points as well
+    level       pgbench's requests: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
+                3 sends ten messages to one queue or removes its top, by chance, counted apart; 4 sends and removes
     """
 
     protocol: Literal["memcached", "kv", "queue"] = "memcached"
@@ -308,12 +308,6 @@ class Spec(Table):
             name.endswith(".link_mbit") for name in self.factors
         )
 
-    @property
-    def wants_shares(self) -> bool:
-        """Whether a store is to have a share of the processors at any point."""
-        store = self.base.system.store
-        return "store.cpus" in self.factors or (store is not None and store.cpus is not None)
-
 
 def _size(tier: Middleware | Store | None) -> int:
     if tier is None:
@@ -343,7 +337,7 @@ def settings(configuration: Configuration, *, given: bool = False) -> dict[str, 
     return {name: value for name, value in found.items() if name not in TIERS}
 
 
-_NO_FACTORS = ("address", "user", "database", "protocol", "graph")
+_NO_FACTORS = ("address", "user", "database", "reset", "protocol", "graph")
 
 
 def factor_names() -> list[str]:
@@ -361,7 +355,8 @@ def factor_names() -> list[str]:
 
 def names_of_one_value() -> list[str]:
     """Every name that an experiment gives one value, for all of its points."""
-    names = ["middleware.address", "store.address", "store.user", "store.database", "workload.protocol"]
+    names = ["middleware.address", "store.address", "store.user", "store.database", "store.reset"]
+    names += ["workload.protocol"]
     names += [f"workload.graph.{field}" for field in Graph.model_fields]
     names += [f"experiment.{field}" for field in Experiment.model_fields]
     return names + [f"measure.{field}" for field in Measure.model_fields]

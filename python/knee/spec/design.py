@@ -1,0 +1,47 @@
+"""Which points are measured, and in which order. Pure: a spec in, a plan out.
+
+The order of all runs (point × repetition) is random by default, so that a drift of the machine over time
+becomes noise in every point rather than an effect of whichever factor varied with it (Jain 1991, §16.1).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from knee.spec.tables import Configuration, Level, Spec
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measurement to make: a point of the grid, once.
+
+    point       the point's number in the order of the file's factors (the last factor varies fastest),
+                from 0; it does not depend on the order of the runs
+    repetition  from 1
+    """
+
+    point: int
+    repetition: int
+    levels: Mapping[str, Level]
+    configuration: Configuration
+
+
+def runs(spec: Spec, seed: int) -> list[Run]:
+    """All runs of an experiment in the order in which they are to be made.
+
+    With `order = "given"` a repetition goes through the whole grid before the next one starts.
+    """
+    names = list(spec.factors)
+    grid = [dict(zip(names, levels, strict=True)) for levels in product(*spec.factors.values())]
+    configurations = [spec.at(levels) for levels in grid]
+    plan = [
+        Run(point, repetition, grid[point], configurations[point])
+        for repetition in range(1, spec.measure.repetitions + 1)
+        for point in range(len(grid))
+    ]
+    if spec.measure.order == "random":
+        random.Random(seed).shuffle(plan)
+    return plan
