@@ -1,0 +1,219 @@
+"""The commands that analyse a run folder or a CSV. Each imports its analysis: scipy and vl-convert take a second."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from knee import spec
+from knee.data import Dataset, writing
+from knee.data import csv as measurements
+from knee.data.csv import Measurements
+from knee.errors import DatasetError, MeasurementsError, SpecError, StorageError
+
+if TYPE_CHECKING:
+    from knee.verdict.diagnose import Diagnosis
+
+
+def write_report(source: Dataset | Measurements, path: Path, found: Diagnosis | None = None) -> None:
+    """Write the page, but over nothing else than a page of ours. Raises StorageError."""
+    from knee import report
+
+    with writing(path):
+        if path.is_file() and path.stat().st_size and not report.is_report(path):
+            raise StorageError(f"{path}: exists and is no report of Knee's; choose another file with --out")
+        report.write(source, path, found)
+
+
+def print_report(path: Path, renames: list[str] | None, out: Path | None) -> None:
+    """Write the page and print its path."""
+    source = _opened(path, renames, maybe_empty=True)
+    page = out or (source.report_path if isinstance(source, Dataset) else Path(path.with_suffix(".html").name))
+    write_report(source, page)
+    print(page)
+
+
+def print_diagnosis(path: Path, renames: list[str] | None) -> None:
+    """Print where the knee is, and the bottleneck."""
+    from knee.verdict import diagnose
+
+    found = diagnose.diagnose(_opened(path, renames, maybe_empty=True))
+    _note(*found.laws.notes)
+    print(diagnose.render_text(found))
+
+
+def print_laws(path: Path, renames: list[str] | None, level: float, *, details: bool) -> None:
+    """Print whether the operational laws hold."""
+    from knee import laws
+
+    source = _opened(path, renames)
+    if isinstance(source, Dataset):
+        found = laws.laws_of_run(source, level=level)
+    else:
+        found = laws.laws_of_measurements(source, level=level)
+    _note(*found.notes)
+    print(laws.render_text(found, details=details))
+
+
+def print_factorial(
+    path: Path,
+    renames: list[str] | None,
+    factors: list[str] | None,
+    responses: list[str] | None,
+    model: Literal["additive", "multiplicative"] | None,
+    level: float,
+    effects: Path | None,
+    resolution: float | None,
+) -> None:
+    """Print which factors matter, or whether published effects follow from the responses."""
+    from knee import factorial
+
+    source = _opened(path, renames)
+    if isinstance(source, Dataset):
+        found = measurements.of_run(source)
+        _note(*found.notes)
+    else:
+        found = source
+    chosen = factors or list(found.factors)
+    if same := [name for name in chosen if name in found.constant]:
+        raise MeasurementsError(
+            f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
+            + (f"expected {' or '.join(found.factors)}" if found.factors else "there is none, as nothing varied")
+        )
+    if resolution is not None and (effects is None or not 0 < resolution < math.inf):
+        raise MeasurementsError("--resolution: expected a number above 0, with --effects")
+    if effects is not None:
+        if model is not None or responses:
+            raise MeasurementsError(
+                "--effects audits every response of that file, without a model: leave out the others"
+            )
+        _audit(found, chosen, effects, resolution)
+        return
+    order = "run_order" if "run_order" in found.table.columns else None
+    if not (responses or found.responses):
+        raise MeasurementsError(
+            f"{path}: no response to explain: expected a column {' or '.join(measurements.RESPONSES)}"
+        )
+    usual = [name for name in ("throughput", "response_ms") if name in found.responses]
+    texts = [
+        factorial.render_text(
+            factorial.analyse(found.table, chosen, response, model=model, level=level, run_order=order)
+        )
+        for response in responses or usual or found.responses
+    ]
+    print("\n\n".join(texts))
+
+
+def _audit(found: Measurements, factors: list[str], effects: Path, resolution: float | None) -> None:
+    """Print published effects against the responses of the table, after the factors' letters."""
+    from knee import factorial
+
+    columns = {name: published for name, published in measurements.read_effects(effects).items() if published}
+    if unknown := [name for name in columns if name not in found.responses]:
+        raise MeasurementsError(
+            f"{effects}: column {unknown[0]}: {found.source} has no such response: expected "
+            f"{' or '.join(found.responses) or 'none'}"
+        )
+    if not columns:
+        raise MeasurementsError(f"{effects}: no effect has a value")
+    for number, (response, published) in enumerate(columns.items()):
+        design = factorial.design_of(found.table, factors, response)
+        unit = None
+        if response + measurements.ROUNDING in found.table.columns:
+            unit = 2 * float(found.table[response + measurements.ROUNDING].min())  # type: ignore[arg-type]
+        if number == 0:
+            print(", ".join(f"{factor.letter} = {factor.name}" for factor in design.factors))
+        audit = factorial.audit_design(design, published, response_unit=unit, resolution=resolution)
+        print(f"{response}: {factorial.render_audit(audit)}")
+
+
+def print_prediction(
+    path: Path,
+    settings: list[str],
+    renames: list[str] | None,
+    level: float,
+    seed: int,
+    *,
+    simulated: bool,
+    service: str | None,
+    thinking: str | None,
+    places: int | None,
+    rounds: int | None,
+    replications: int | None,
+) -> None:
+    """Print what the model that predicts best says about unmeasured settings, and simulate it."""
+    from knee import fit
+    from knee.laws.tables import stations
+
+    asked = spec.parse_overrides(settings)
+    if several := [name for name, value in asked.items() if isinstance(value, list)]:
+        raise SpecError(f"--set {several[0]}: expected one value, not a list")
+    simulation = {
+        "service": service,
+        "thinking": thinking,
+        "places": places,
+        "rounds": rounds,
+        "replications": replications,
+    }
+    if not simulated and (given := [name for name, value in simulation.items() if value is not None]):
+        raise SpecError(f"--{given[0]} belongs to a simulation: add --simulate")
+    if simulated and not asked:
+        raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
+    assumptions = fit.Assumptions(
+        fit.parse_shape("--service", "exponential" if service is None else service),
+        None if thinking is None else fit.parse_shape("--thinking", thinking),
+        places,
+    )
+    source = _opened(path, renames)
+    if isinstance(source, Dataset):
+        found, of_stations = measurements.of_run(source), stations(source)
+    else:
+        found, of_stations = source, None
+    systems = fit.fit_systems(
+        found.table,
+        measurements.configuration(source),
+        asked,
+        constant=found.constant,
+        stations=of_stations,
+        level=level,
+        seed=seed,
+    )
+    for number, (system, scenario) in enumerate(systems):
+        forecast = system.forecast(scenario, seed=seed) if scenario else None
+        print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
+        if simulated and scenario is not None:
+            plan = fit.simulate_plan(
+                system,
+                scenario,
+                assumptions,
+                rounds=rounds,
+                replications=fit.REPLICATIONS if replications is None else replications,
+                seed=seed,
+            )
+            print(fit.render_plan(system, plan), flush=True)
+
+
+def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False) -> Dataset | Measurements:
+    """A run folder, or a table from a file, whose assumptions are printed.
+
+    Raises DatasetError for a folder without a complete run; with `maybe_empty` that is printed instead.
+    """
+    if path.is_dir() or not (path.exists() or path.suffix == ".csv"):
+        if renames:
+            raise MeasurementsError("--map renames the columns of a CSV: a run folder has none to rename")
+        dataset = Dataset.open(path)
+        if (why := dataset.why_empty) is not None:
+            if not maybe_empty:
+                raise DatasetError(f"{path}: {why}")
+            _note(f"{path}: {why}")
+        return dataset
+    found = measurements.read(path, renames or [])
+    _note(*found.notes)
+    return found
+
+
+def _note(*notes: str) -> None:
+    for note in notes:
+        print(f"knee: {note}", file=sys.stderr)

@@ -1,0 +1,136 @@
+"""`knee run`: measures an experiment, or what is missing of it, and concludes."""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from knee import spec
+from knee.data import Dataset, RunFolder
+from knee.errors import KneeError, SpecError
+from knee.lab.command import Command
+from knee.lab.hosts.local import LocalHost
+from knee.lab.progress import LiveProgress, PlainProgress, duration
+from knee.lab.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
+from knee.spec.design import Run, runs
+from knee.stats.intervals import counted
+
+_EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+"""The experiments that are installed with Knee."""
+
+
+def measure(
+    file: Path | None, overrides: list[str] | None, resume: Path | None, runs_dir: Path, *, no_report: bool
+) -> None:
+    """Make the runs of a file, or those that are missing in a run folder. Raises typer.Exit when some failed."""
+    if (file is None) == (resume is None):
+        raise SpecError("expected either an experiment file or --resume RUN")
+    if resume is not None and overrides:
+        raise SpecError("--set cannot change a run that has begun: start a new one without --resume")
+    host = LocalHost()
+    if file is not None:
+        if file.is_dir():
+            raise SpecError(f"{file}: is a folder; to resume its run: `knee run --resume {file}`")
+        # Read once: the kept text is the measured one, also when it comes through a pipe.
+        text = spec.read(_found(file))
+        experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
+        found = check_programs(experiment)
+        check_processors(experiment, host)
+        seed = experiment.measure.seed
+        seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+        folder = RunFolder.create(runs_dir, experiment.experiment.name, text)
+        folder.lock()
+        manifest = {**new_manifest(experiment, seed, host, found, folder.scratch_path), **folder.fingerprint()}
+    else:
+        assert resume is not None
+        begun = Dataset.open(resume)
+        experiment = begun.spec
+        found = check_programs(experiment)
+        check_processors(experiment, host)
+        folder = RunFolder(resume)
+        folder.lock()
+        folder.check_fingerprint(begun.manifest)
+        manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found, folder.scratch_path))
+    folder.write_manifest(manifest)
+    for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
+        print(f"knee: {note}", file=sys.stderr)
+    tally = _make(experiment, folder, manifest, host)
+    if not no_report and folder.done():
+        _conclude(folder.path)
+    if tally.failed:
+        raise typer.Exit(1)
+
+
+def _found(file: Path) -> Path:
+    """The file, or the experiment of that name that is installed with Knee."""
+    installed = _EXPERIMENTS / f"{file.name}.toml"
+    return installed if file.parent == Path() and not file.exists() and installed.is_file() else file
+
+
+def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: LocalHost) -> Tally:
+    """Make the runs that are missing, and print which failed. Raises typer.Exit when it has to stop."""
+    seed = manifest["seed"]
+    commands = manifest["commands"]
+    assert isinstance(seed, int) and isinstance(commands, dict)
+    done = folder.done()
+    plan = [run for run in runs(experiment, seed) if (run.point, run.repetition) not in done]
+    console = Console(stderr=True)
+    settings = experiment.measure
+    progress = LiveProgress(console, settings.seconds) if console.is_terminal else PlainProgress(console, settings)
+    kept = f"what was measured is kept, `knee run --resume {folder.path}` goes on from there"
+
+    def keep_commands(run: Run, started: list[Command]) -> None:
+        commands[f"{run.point}-r{run.repetition}"] = {one.process: list(one.argv) for one in started}
+        folder.write_manifest(manifest)
+
+    least = duration(len(plan) * (settings.seconds + 2))
+    print(
+        f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, {least} at least, into {folder.path}",
+        flush=True,
+    )
+    try:
+        with progress if isinstance(progress, LiveProgress) else nullcontext():
+            tally = Lab(experiment, seed, folder, host, progress).make(plan, keep_commands)
+    except KeyboardInterrupt as interrupt:
+        print(f"knee: {'; '.join(['interrupted', *map(str, interrupt.args)])}; {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except KneeError as error:
+        print(f"knee: {error}\n{kept}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    if tally.failed:
+        _print_failures(tally, folder.path)
+    return tally
+
+
+def _print_failures(tally: Tally, path: Path) -> None:
+    reasons = list(dict.fromkeys(reason for _, reason in tally.failed))
+    for reason in reasons[:5]:
+        print(f"knee: {reason}", file=sys.stderr)
+    them = "it" if len(tally.failed) == 1 else "them"
+    total = counted(tally.done + len(tally.failed), "measurement")
+    resume = f"`knee run --resume {path}` repeats {them}"
+    print(f"knee: {len(tally.failed)} of {total} failed; {resume}", file=sys.stderr)
+
+
+def _conclude(path: Path) -> None:
+    """Print the verdict and write the report."""
+    from knee.cli.analyse import write_report
+    from knee.verdict import diagnose
+
+    try:
+        dataset = Dataset.open(path)
+        found = diagnose.diagnose(dataset)
+        print(diagnose.render_text(found), flush=True)
+        write_report(dataset, dataset.report_path, found)
+    except KneeError as error:
+        print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print(f"what was measured is kept, `knee report {path}` makes the page", file=sys.stderr)
+        raise
+    print(f"report: {dataset.report_path}")
