@@ -1,4 +1,4 @@
-"""Whether a password stays with those who have to know it."""
+"""Watches that a password stays out of command lines and run folders."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import polars as pl
 
 
 class Watch:
-    """Looks for a password in the list of processes, for as long as it lasts: unless one is given, the one that a lab
-    in the folder has made for its database."""
+    """Looks for a password in the list of processes: the given one, or that of the lab's own database in a folder."""
 
     def __init__(self, folder: Path, password: str = "") -> None:
         self._folder = folder
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_until_over)
-        self.password = password
         self._is_made = not password
+        self.password = password
         self.programs: set[str] = set()
-        """What ran meanwhile that has to do with the folder; what is soon done may be missing."""
-        self.said_by: list[bytes] = []
+        """Programs that ran with the folder in their command lines; short-lived ones may be missing."""
+        self.exposed: list[bytes] = []
         """Command lines with the password."""
 
     def __enter__(self) -> Watch:
@@ -35,7 +34,7 @@ class Watch:
     def _look_until_over(self) -> None:
         while not self._over.wait(0.02):
             if self._is_made:
-                # It comes and goes while it is looked for.
+                # The file comes and goes.
                 with suppress(FileNotFoundError):
                     for file in self._folder.glob("runs/*/.*.scratch/password"):
                         self.password = file.read_text(encoding="ascii") or self.password
@@ -47,15 +46,15 @@ class Watch:
             with suppress(OSError):
                 line = (process / "cmdline").read_bytes()
                 if self.password.encode() in line:
-                    self.said_by.append(line)
+                    self.exposed.append(line)
                 if str(self._folder).encode() in line:
                     self.programs.add(Path(line.split(b"\0")[0].decode()).name)
 
     def assert_kept(self) -> None:
-        """That nobody else could read the password, and that nobody can now."""
+        """No command line had the password, and no file has it."""
         assert len(self.password) > 16
-        assert not self.said_by
-        for file in self._folder.rglob("*"):
-            if file.is_file():
-                told = pl.read_parquet(file).write_json().encode() if file.suffix == ".parquet" else file.read_bytes()
-                assert self.password.encode() not in told, file
+        assert not self.exposed
+        for file in filter(Path.is_file, self._folder.rglob("*")):
+            is_table = file.suffix == ".parquet"
+            content = pl.read_parquet(file).write_json().encode() if is_table else file.read_bytes()
+            assert self.password.encode() not in content, file

@@ -22,7 +22,7 @@ from knee.lab.programs import find, find_foreign
 
 READY_S = 60.0
 PATIENT = ("--server-timeout-ms", "20000")
-"""For a middleware of which no error is expected: to it a server that a loaded machine holds back is not gone."""
+"""For tests that expect no error: a server on a loaded machine may be late."""
 Address = tuple[str, int]
 _PORTS = Ports()
 
@@ -36,14 +36,14 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READ
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether it has ended; where nobody waits for orphans it is a zombie then."""
+    """Whether it has ended, if only to a zombie."""
     with suppress(psutil.NoSuchProcess):
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     return True
 
 
 def free_port() -> int:
-    """A port on which nothing listens, and that nobody else is given while the tests run."""
+    """A port on which nothing listens, leased while the tests run."""
     return _PORTS.lease()
 
 
@@ -127,7 +127,7 @@ class Running:
         return self.wait()
 
     def kill(self) -> None:
-        """Ends it without a word."""
+        """Kills it."""
         self._popen.send_signal(signal.SIGKILL)
         self.wait()
 
@@ -178,9 +178,9 @@ class Systems:
         return folder.name
 
     def close(self) -> None:
-        """Ends everything, the last started first; whoever does not listen to reason is killed.
+        """Ends everything, the last started first.
 
-        The foreign ones are at once: memcached takes a second to end when it is asked.
+        Foreign programs are killed: memcached takes a second to end when it is asked.
         """
         for running in reversed(self._started):
             if not running.name.startswith("knee-"):

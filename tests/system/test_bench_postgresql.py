@@ -13,7 +13,7 @@ from bench.cpu import TICKS_PER_S, CpuTime
 from bench.postgresql import USER, Cluster, Script, migrated, pgbench
 
 from knee.lab import programs
-from knee.lab.pgbench import SESSION
+from knee.lab.deploy.pgbench import SESSION
 
 PATIENCE_S = 60.0
 SESSIONS = 16

@@ -12,9 +12,9 @@ import pytest
 from knee import report, spec
 from knee.data import Dataset, RunFolder
 from knee.lab import run
-from knee.lab.deployment import Progress
-from knee.lab.design import runs
+from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts.local import LocalHost
+from knee.spec.design import runs
 from knee.verdict.connections import connection_pools
 from knee.verdict.diagnose import diagnose
 
@@ -64,7 +64,7 @@ class OfItself(Dataset):
 def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
     memory_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int, bottleneck: str, waits: bool
 ) -> None:
-    monkeypatch.setattr("knee.lab.schema.indexes", lambda _: [SLOW])
+    monkeypatch.setattr("knee.lab.deploy.postgresql.indexes", lambda _: [SLOW])
     text = EXPERIMENT.format(connections=connections)
     experiment = spec.parse(text, "connections.toml")
     folder = RunFolder.create(memory_path, "connections", text)
