@@ -18,7 +18,7 @@ from bench.programs import BenchError
 from bench.queue_load import CHARACTERS, before, stretch
 from bench.samples import Ratio
 from bench.table import Plan
-from knee.lab import pgbench
+from knee.lab.deploy import pgbench
 
 # More clients than connections: what waits for a connection is put together.
 CLIENTS_MANY = 64

@@ -1,22 +1,21 @@
 """The exception tree of the package.
 
-KneeError                what a person did or met; printed as text, never as a traceback
+KneeError                a problem that a person can solve; printed as text, never as a traceback
 ├── SpecError            the experiment file or an override is wrong        (exit code 2)
 ├── DatasetError         a run folder cannot be read                        (exit code 2)
-├── MeasurementsError    a file of somebody else's measurements is wrong    (exit code 2)
-├── DesignError          observations are not the design that they must be  (exit code 2)
-├── FitError             a model cannot be fitted to what was measured      (exit code 2)
+├── MeasurementsError    a CSV of measurements is wrong                     (exit code 2)
+├── DesignError          the observations are no factorial design           (exit code 2)
+├── FitError             a model cannot be fitted to the measurements       (exit code 2)
 ├── ProgramError         a program that the lab starts is not installed     (exit code 2)
 ├── StorageError         the run folder cannot be written                   (exit code 1)
 └── ProcessError         a started process failed or did not get ready      (exit code 1)
-    └── UnendedError     one goes on, and would beside whatever comes next  (exit code 1)
 """
 
 from __future__ import annotations
 
 
 class KneeError(Exception):
-    """Something a person can act on; its text says what was wrong, where, and what to do."""
+    """The base of all; its text says what is wrong, where, and what to do."""
 
     exit_code = 1
 
@@ -34,7 +33,7 @@ class DatasetError(KneeError):
 
 
 class MeasurementsError(KneeError):
-    """A file of somebody else's measurements cannot be read; the message holds one line per problem."""
+    """A CSV of measurements cannot be read; the message holds one line per problem."""
 
     exit_code = 2
 
@@ -46,13 +45,13 @@ class DesignError(KneeError):
 
 
 class FitError(KneeError):
-    """What was measured is too little, or of the wrong kind, for a model; the message says what is needed."""
+    """The measurements are too few, or of the wrong kind, for a model; the message says what is needed."""
 
     exit_code = 2
 
 
 class ProgramError(KneeError):
-    """A program that the lab has to start is nowhere to be found."""
+    """A program that the lab has to start is not installed."""
 
     exit_code = 2
 
@@ -62,8 +61,4 @@ class StorageError(KneeError):
 
 
 class ProcessError(KneeError):
-    """A process did not start, did not get ready in time, or ended when it should not have."""
-
-
-class UnendedError(ProcessError):
-    """A process, or what it has started, goes on although it was killed: nothing can be measured beside it."""
+    """A process did not start, was not ready in time, or ended too early or not at all."""

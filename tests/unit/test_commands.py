@@ -9,7 +9,8 @@ import pytest
 
 from knee import spec
 from knee.errors import ProgramError
-from knee.lab import commands
+from knee.lab.command import Command
+from knee.lab.deploy import memcached, stores
 from knee.lab.programs import find
 
 TEXT = """\
@@ -37,12 +38,12 @@ def point(*overrides: str) -> spec.Configuration:
     return spec.parse(TEXT, "x.toml", spec.parse_overrides(overrides)).base
 
 
-def flags(command: commands.Command) -> str:
+def flags(command: Command) -> str:
     return " ".join(command.argv[1:])
 
 
-def load(configuration: spec.Configuration, index: int = 0) -> commands.Command:
-    return commands.load(index, configuration, ["h:1", "h:2"], start_at=1_700_000_000, seconds=70, seed=5000)
+def load(configuration: spec.Configuration, index: int = 0) -> Command:
+    return memcached.load(index, configuration, ["h:1", "h:2"], start_at=1_700_000_000, seconds=70, seed=5000)
 
 
 def test_clients_are_split_over_the_hosts_and_never_outnumbered_by_threads() -> None:
@@ -68,7 +69,7 @@ def test_an_open_loops_rate_is_split_over_the_hosts() -> None:
 
 def test_populating_and_measuring_agree_on_keys_and_values() -> None:
     configuration = point("workload.keys=77", "workload.value_bytes=uniform:1:9")
-    populate = flags(commands.populate("populate-0", configuration, ["h:1"], seed=5))
+    populate = flags(stores.populate("populate-0", configuration, "h:1", seed=5))
     for command in (populate, flags(load(configuration))):
         assert "--keys 77 --value-bytes uniform:1:9" in command
     assert "--populate 0.99" in populate
@@ -77,11 +78,11 @@ def test_populating_and_measuring_agree_on_keys_and_values() -> None:
 def test_a_middleware_has_worker_slots_or_is_pipelined() -> None:
     tier = point().system.middleware
     assert tier is not None
-    command = flags(commands.middleware("middleware-0", tier, "127.0.0.1", ["s:1", "s:2"], clients=12))
+    command = flags(memcached.middleware("middleware-0", tier, "127.0.0.1", ["s:1", "s:2"], clients=12))
     assert command.startswith("--listen 127.0.0.1:0 --server s:1 --server s:2 --workers 8 --threads 1")
     assert "--multiget sharded" in command
     pipelined = spec.Middleware(pipelined=True)
-    command = flags(commands.middleware("middleware-0", pipelined, "127.0.0.1", ["s:1"], clients=12))
+    command = flags(memcached.middleware("middleware-0", pipelined, "127.0.0.1", ["s:1"], clients=12))
     assert "--pipelined" in command and "--workers" not in command
 
 
@@ -95,14 +96,14 @@ def test_a_middleware_has_worker_slots_or_is_pipelined() -> None:
     ],
 )
 def test_connections_per_store(overrides: list[str], expected: int) -> None:
-    assert commands.connections_per_store(point(*overrides)) == expected
+    assert stores.connections_per_store(point(*overrides)) == expected
 
 
 def test_a_store_chooses_its_port_and_memcached_is_given_one() -> None:
-    embedded = commands.store("store-0", spec.Store(), "127.0.0.1:4242", connections=5)
+    embedded = stores.store("store-0", spec.Store(), "127.0.0.1:4242", connections=5)
     assert flags(embedded).startswith("--listen 127.0.0.1:0 --threads 1 --memory-mb 1024")
     assert embedded.serves is None
-    foreign = commands.store("store-0", spec.Store(kind="memcached", threads=2), "127.0.0.1:4242", connections=5000)
+    foreign = stores.store("store-0", spec.Store(kind="memcached", threads=2), "127.0.0.1:4242", connections=5000)
     assert "-l 127.0.0.1 -p 4242 -U 0 -t 2 -m 1024 -c 5064" in flags(foreign)
     assert foreign.serves == "127.0.0.1:4242"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from knee import spec
-from knee.lab import commands
+from knee.lab.command import Command
+from knee.lab.deploy import kv, stores
 from knee.lab.scratch import Scratch
 
 TEXT = """\
@@ -35,21 +36,21 @@ def point(*overrides: str) -> spec.Configuration:
     return spec.parse(TEXT, "x.toml", spec.parse_overrides(overrides)).base
 
 
-def store(*overrides: str) -> commands.Command:
+def store(*overrides: str) -> Command:
     configuration = point(*overrides)
     assert configuration.system.store is not None
-    return commands.store("store-0", configuration.system.store, "127.0.0.1:9", 4, configuration.workload, ROOM)
+    return stores.store("store-0", configuration.system.store, "127.0.0.1:9", 4, configuration.workload, ROOM)
 
 
-def flags(command: commands.Command) -> str:
+def flags(command: Command) -> str:
     return " ".join(command.argv[1:])
 
 
 def load(*overrides: str, index: int = 0) -> str:
-    return flags(commands.load(index, point(*overrides), ["h:1"], start_at=1_700_000_000, seconds=70, seed=5))
+    return flags(kv.load(index, point(*overrides), ["h:1"], start_at=1_700_000_000, seconds=70, seed=5))
 
 
-def test_a_store_behind_grpc_keeps_versions_in_memory_unless_told_otherwise() -> None:
+def test_a_store_behind_grpc_keeps_versions_in_memory_by_default() -> None:
     command = store()
     assert "--grpc 127.0.0.1:0" in flags(command)
     assert command.answers == "grpc"
@@ -57,7 +58,7 @@ def test_a_store_behind_grpc_keeps_versions_in_memory_unless_told_otherwise() ->
         assert flag not in flags(command)
 
 
-def test_a_store_behind_the_memcached_protocol_is_a_cache_unless_told_otherwise() -> None:
+def test_a_store_behind_the_memcached_protocol_is_a_cache_by_default() -> None:
     cache = store("workload.interface=memcached", "workload.mix=put:1")
     assert cache.answers == "listen"
     assert "--grpc" not in flags(cache) and "--consistency" not in flags(cache)
@@ -105,22 +106,22 @@ def test_load_hosts_share_out_the_keys_that_clients_have_for_themselves() -> Non
 
 
 @pytest.mark.parametrize("protocol", [(), ("workload.interface=memcached", "workload.mix=read:1,put:1")])
-def test_what_is_stored_expires_whoever_stored_it(protocol: tuple[str, ...]) -> None:
+def test_populated_and_put_values_expire(protocol: tuple[str, ...]) -> None:
     assert "--ttl-s 5" in load(*protocol, "workload.ttl_s=5")
     configuration = point(*protocol, "workload.ttl_s=5")
-    assert "--ttl-s 5" in flags(commands.populate("populate-0", configuration, ["h:1"], seed=5))
+    assert "--ttl-s 5" in flags(stores.populate("populate-0", configuration, "h:1", seed=5))
     assert "--ttl-s" not in load(*protocol)
 
 
 def test_populating_goes_through_the_interface_that_is_measured() -> None:
     configuration = point("workload.interface=memcached", "workload.mix=read:1")
-    assert flags(commands.populate("populate-0", configuration, ["h:1"], seed=5)).startswith("kv --protocol memcached")
+    assert flags(stores.populate("populate-0", configuration, "h:1", seed=5)).startswith("kv --protocol memcached")
 
 
-def test_every_client_with_keys_of_its_own_has_one_that_was_set_before() -> None:
+def test_every_client_has_a_populated_key_of_its_own() -> None:
     few = ("load.hosts=2", "workload.own_keys=true", "workload.keys=1")
     assert "--keys 4 " in load(*few) and "--keys 4 " in load(*few, index=1)
-    assert "--keys 4 " in flags(commands.populate("populate-0", point(*few), ["h:1"], seed=5))
+    assert "--keys 4 " in flags(stores.populate("populate-0", point(*few), "h:1", seed=5))
     assert "--keys 1 " in load("workload.keys=1")
 
 
@@ -128,13 +129,13 @@ def test_a_graph_is_made_once_and_loaded_by_name() -> None:
     graph = ("workload.graph.users=2_000_000", "workload.graph.largest=1_100_000")
     made = point(*graph).workload.graph
     assert made is not None
-    written = flags(commands.graph("graph", made, 7, ROOM.graph_path))
+    written = flags(kv.graph("graph", made, 7, ROOM.graph_path))
     assert written.endswith("graph --users 2000000 --largest 1100000 --seed 7 /room/graph.txt")
     skewed = made.model_copy(update={"exponent": 1.9})
-    assert " --largest 1100000 --exponent 1.9 --seed 7 " in flags(commands.graph("graph", skewed, 7, ROOM.graph_path))
+    assert " --largest 1100000 --exponent 1.9 --seed 7 " in flags(kv.graph("graph", skewed, 7, ROOM.graph_path))
     # A line for every follower: seven digits and a line feed.
     assert "--init-dir /room --value-bytes-max 8800000" in flags(store(*graph))
-    assert " kv --server h:1 --init graph.txt " in " " + flags(commands.init("init-0", "h:1", ROOM.graph_path))
-    # Users are plain numbers, and all of them are asked for unless somebody says how many.
+    assert " kv --server h:1 --init graph.txt " in " " + flags(kv.init("init-0", "h:1", ROOM.graph_path))
+    # Users are plain numbers; all are asked for by default.
     assert "--key-prefix  --key-format plain --keys 2000000" in load(*graph)
     assert "--keys 5" in load(*graph, "workload.keys=5")

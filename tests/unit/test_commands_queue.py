@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from knee import spec
-from knee.lab import commands_queue
-from knee.lab.commands_queue import Cluster
+from knee.lab.deploy import pgbench, postgresql, queue
+from knee.lab.deploy.postgresql import Cluster
 from knee.lab.scratch import Scratch
 from knee.spec import Store
 
@@ -41,27 +41,27 @@ def point(*overrides: str) -> spec.Configuration:
 def middleware(*overrides: str) -> str:
     system = point(*overrides).system
     assert system.middleware is not None and system.store is not None
-    url = commands_queue.database_url(system.store, "127.0.0.1:5433", CLUSTER.data)
+    url = queue.database_url(system.store, "127.0.0.1:5433", CLUSTER.data)
     password = CLUSTER.password if system.store.kind == "postgresql" else None
-    command = commands_queue.middleware("middleware-0", system.middleware, system.store, "127.0.0.1", url, password, 4)
+    command = queue.middleware("middleware-0", system.middleware, system.store, "127.0.0.1", url, password, 4)
     return " ".join(command.argv[1:])
 
 
-def postgresql(*overrides: str) -> str:
+def served(*overrides: str) -> str:
     configuration = point(*overrides)
     assert configuration.system.store is not None
-    connections = commands_queue.connections_of_database(configuration)
-    command = commands_queue.postgresql("store-0", configuration.system.store, CLUSTER, "127.0.0.1:5433", connections)
+    connections = queue.connections_of_database(configuration)
+    command = postgresql.postgresql("store-0", configuration.system.store, CLUSTER, "127.0.0.1:5433", connections)
     return " ".join(command.argv)
 
 
 def load(*overrides: str, index: int = 0) -> str:
     servers = ["h:1", "h:2"]
-    command = commands_queue.load(index, point(*overrides), servers, start_at=1_700_000_000, seconds=70, seed=5)
+    command = queue.load(index, point(*overrides), servers, start_at=1_700_000_000, seconds=70, seed=5)
     return " ".join(command.argv[1:])
 
 
-def test_a_middleware_has_as_many_connections_as_workers_unless_told_otherwise() -> None:
+def test_a_middleware_has_a_connection_for_each_worker() -> None:
     assert "--workers 8" in middleware() and "--connections 8" in middleware()
     assert "--connections 3" in middleware("middleware.connections=6")
     assert "--combine 16" in middleware("middleware.combine=16")
@@ -72,33 +72,35 @@ def test_no_password_is_on_any_command_line() -> None:
     assert f"--database {url} --database-password-file /room/password" in middleware()
 
 
-def test_only_the_labs_own_database_is_shielded_from_the_environment() -> None:
-    url = commands_queue.database_url(Store(kind="postgresql", user="bench", database="messages"), "h:5432", None)
+def test_only_the_labs_database_ignores_libpqs_variables() -> None:
+    url = queue.database_url(Store(kind="postgresql", user="bench", database="messages"), "h:5432", None)
     assert url == "postgresql://bench@h:5432/messages"
-    assert not commands_queue.migrate("migrate", url, None).own_database
-    assert commands_queue.migrate("migrate", url, CLUSTER.password).own_database
-    assert commands_queue.initdb("initdb", CLUSTER).own_database
+    assert not queue.migrate("migrate", url, None).own_database
+    assert queue.migrate("migrate", url, CLUSTER.password).own_database
+    assert postgresql.initdb("initdb", CLUSTER).own_database
 
 
-def test_who_asks_a_database_elsewhere_is_not_asked_for_his_password() -> None:
+def test_psql_never_asks_for_the_password_of_a_database_elsewhere() -> None:
     url = "postgresql://bench@h:5432/messages"
-    command = commands_queue.ask_elsewhere("claim", url, ["SELECT 1", "SELECT 2"])
+    command = postgresql.statements("schema", url, ["SELECT 1", "SELECT 2"])
     assert "--no-password" in command.argv and "--command SELECT 1 --command SELECT 2" in " ".join(command.argv)
-    # What names him is kept, and what names a database kept from it.
-    assert command.own_database and {"PGPASSWORD", "PGPASSFILE"} <= set(command.keeps)
-    assert not {"PGHOSTADDR", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE"} & set(command.keeps)
-    assert dict(command.environment)["LC_ALL"] == "C", "what it says is looked at"
+    assert not command.own_database
 
 
-def test_a_database_takes_what_all_middlewares_need() -> None:
-    # Each of the two has five of its own.
-    assert "max_connections=42" in postgresql()
-    assert "max_connections=32" in postgresql("middleware.connections=6")
+def test_only_a_reset_drops_a_schema() -> None:
+    assert not any("DROP" in statement for statement in postgresql.make_schema(reset=False))
+    assert any("DROP SCHEMA IF EXISTS" in statement for statement in postgresql.make_schema(reset=True))
 
 
-def test_how_safe_a_message_is_is_the_databases_to_say() -> None:
-    assert "fsync=on" in postgresql()
-    assert "fsync=off" in postgresql("store.durability=none")
+def test_a_database_accepts_the_connections_of_all_middlewares() -> None:
+    # Each of the two has five more.
+    assert "max_connections=42" in served()
+    assert "max_connections=32" in served("middleware.connections=6")
+
+
+def test_durability_is_a_flag_of_the_database() -> None:
+    assert "fsync=on" in served()
+    assert "fsync=off" in served("store.durability=none")
     within = ("store.kind=sqlite", "middleware.hosts=1")
     assert "--database sqlite:/room/data/store-0" in middleware(*within, "store.durability=always")
     assert "--durability always" in middleware(*within, "store.durability=always")
@@ -119,26 +121,26 @@ def test_pgbench_has_a_script_for_each_operation_of_equal_weight() -> None:
     room = Scratch(Path("/home/me@work"))
     scripts = [room.script_path("send"), room.script_path("remove")]
     configuration = spec.parse(file, "x.toml").base
-    argv = " ".join(commands_queue.pgbench("load-0", configuration, "url", room, scripts, seconds=4, seed=1).argv)
-    # Without a weight what is behind the @ would be one.
+    argv = " ".join(pgbench.pgbench("load-0", configuration, "url", room, scripts, seconds=4, seed=1).argv)
+    # Without a weight pgbench would take the text behind the @ for one.
     assert "--file /home/me@work/send.sql@1 --file /home/me@work/remove.sql@1" in argv
 
 
 def test_a_backlog_is_between_the_clients_that_are_measured() -> None:
     configuration = point("workload.backlog=300", "workload.receivers=self")
-    backlog = " ".join(commands_queue.backlog("populate-0", configuration, "h:1", seed=5).argv)
+    backlog = " ".join(queue.backlog("populate-0", configuration, "h:1", seed=5).argv)
     assert "--backlog 300 --clients 4 --receivers self --characters 200" in backlog
     registered = [(1, 11), (2, 12), (3, 13), (4, 14)]
     for index, own in enumerate(("1:11,2:12", "3:13,4:14")):
-        argv = commands_queue.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
+        argv = queue.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
         assert f"--as {own}" in " ".join(argv)
     assert "--as" not in load()
 
 
-def test_very_many_clients_are_told_who_they_are_in_several_arguments() -> None:
+def test_many_registered_clients_take_several_arguments() -> None:
     registered = [(4_000_000_000 + n, 4_100_000_000 + n) for n in range(24_000)]
     configuration = point("load.clients=24000")
-    argv = commands_queue.load(1, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
+    argv = queue.load(1, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
     own = [argv[place + 1] for place, word in enumerate(argv) if word == "--as"]
     assert all(len(some) < 128 * 1024 for some in own)
     assert ",".join(own) == ",".join(f"{client}:{queue}" for client, queue in registered[12_000:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +17,7 @@ from knee.data import POINTS, TABLES, Dataset, Outcome, RunFolder, writing
 from knee.data.columns import factor_type
 from knee.data.lines import Rows, add_window
 from knee.errors import DatasetError, StorageError
-from knee.lab.design import Run, runs
+from knee.spec.design import Run, runs
 
 EXPERIMENT = """\
 [experiment]
@@ -223,30 +222,6 @@ def test_an_experiment_that_was_changed_cannot_go_on(folder: RunFolder) -> None:
     (folder.path / "experiment.toml").write_text(EXPERIMENT.replace("[4, 8]", "[2, 4, 8]"))
     with pytest.raises(DatasetError, match=r"experiment\.toml: was changed after the run began"):
         folder.check_fingerprint(manifest)
-
-
-def test_a_folder_knows_its_own_while_it_keeps_others_out_and_a_copy_does_not(
-    folder: RunFolder, tmp_path: Path
-) -> None:
-    manifest = {"id": "0123456789abcdef"}
-    folder.write_manifest(manifest)
-    assert folder.owner is None
-    folder.lock()
-    owner = folder.owner
-    assert owner is not None and owner.startswith("0123456789abcdef-")
-    copy = RunFolder(shutil.copytree(folder.path, tmp_path / "copy"))
-    copy.lock()
-    copy.write_manifest(manifest)
-    assert copy.owner not in (owner, None)
-    # The lab has ended, and its folder goes elsewhere.
-    os.close(folder._handle)
-    moved = RunFolder(folder.path.rename(tmp_path / "moved"))
-    moved.lock()
-    moved.write_manifest(manifest)
-    assert moved.owner == owner
-    for other in ({}, {"id": 7}, {"id": "of 'somebody'"}):
-        moved.write_manifest(other)
-        assert moved.owner is None
 
 
 def test_two_labs_do_not_work_in_one_folder(folder: RunFolder) -> None:

@@ -1,4 +1,4 @@
-"""What pgbench logs, read as what a load generator prints."""
+"""The logs of pgbench, read as the lines of a load generator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from knee import spec
 from knee.data.hdr import Histogram
 from knee.errors import ProcessError
-from knee.lab.pgbench import LIST, OPERATION, READ, REMOVE, SEND, SESSION, Script, lines, preparation, scripts
+from knee.lab.deploy.pgbench import LIST, OPERATION, READ, REMOVE, SEND, SESSION, Script, lines, preparation, scripts
 from knee.spec import Workload
 
 ONE = (Script(OPERATION, 1, ""),)
@@ -47,7 +47,7 @@ def test_a_transaction_that_failed_took_as_long_as_the_others(tmp_path: Path) ->
     *windows, summary = lines([log], ONE, clients=3, started_unix_s=1_700_000_000, seconds=2)
     counts = [window["ops"][OPERATION] for window in (*windows, summary)]
     assert [one["response_sum_ns"] / one["count"] for one in counts] == [1_500_000] * 3
-    # Of none that was timed nobody knows.
+    # Unknown where none was timed.
     log.write_text("0 0 failed 0 1700000000 1\n")
     window, _ = lines([log], ONE, clients=1, started_unix_s=1_700_000_000, seconds=1)
     assert window["ops"][OPERATION]["response_sum_ns"] is None
@@ -165,7 +165,7 @@ def test_pgbench_has_sessions_set_as_the_middleware_has() -> None:
     (theirs,) = re.findall(r'const SESSION: &str = "([^"]*)"', address)
     settings = re.findall(r"-c (\w+=\w+)", theirs)
     ours = re.findall(r"-c (\w+=\w+)", SESSION)
-    # The others make it independent of what somebody's role or database is set to; a private one is set to nothing.
+    # The others override settings of a role or a database, which a private cluster has none of.
     assert settings[: len(ours)] == ours
     assert {setting.split("=")[0] for setting in settings[len(ours) :]} == {
         "default_transaction_isolation",

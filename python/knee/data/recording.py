@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,11 +22,10 @@ from knee.data.columns import POINTS, TABLES, factor_type, frame_of
 from knee.data.lines import Rows, add_summary, add_window, messages
 from knee.data.reading import EXPERIMENT, MANIFEST, Dataset, part_path, run_name
 from knee.errors import DatasetError, StorageError
-from knee.lab.design import Run
 from knee.spec import Spec
+from knee.spec.design import Run
 
 _SCRATCH = ".scratch"
-_ID = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,6 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._is_locked = False
-        self._id: object = None
 
     @classmethod
     def create(cls, runs_dir: Path, name: str, text: str) -> RunFolder:
@@ -87,20 +83,8 @@ class RunFolder:
                 f"{self.path}: another `knee run` is at work in it, or removes what a killed one left beside it"
             ) from error
         except OSError:
-            # A file system without locks: whoever shares it has to take care.
+            # A file system without locks: its users have to take care.
             return
-        self._is_locked = True
-
-    @property
-    def owner(self) -> str | None:
-        """What tells what labs at work in this folder have made elsewhere from what others have; None if nothing does.
-
-        The number in its manifest is nobody else's but that of copies of the folder, which are other directories.
-        Without a lock nobody knows whether another lab is at work in it.
-        """
-        if not self._is_locked or not isinstance(self._id, str) or not _ID.fullmatch(self._id):
-            return None
-        return f"{self._id}-{os.fstat(self._handle).st_ino}"
 
     def fingerprint(self) -> dict[str, str]:
         """What the manifest holds to tell whether the experiment was changed later."""
@@ -117,7 +101,6 @@ class RunFolder:
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replace the manifest."""
-        self._id = manifest.get("id")
         with writing(self.path):
             _write_atomically(self.path / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
 

@@ -1,6 +1,6 @@
 """What every process and the host use, sampled from outside once a second.
 
-The samples of a thread of the lab, so their cost (some 0.1 ms for each process) shows as the target "knee".
+A thread of the lab takes the samples, so that their cost (some 0.1 ms for each process) counts for the target "knee".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Probe:
     """Samples the host and some processes, aligned to wall-clock seconds, from `start` to `stop`."""
 
     def __init__(self, pids: Mapping[str, int], families: Collection[str] = ()) -> None:
-        """`families`: those whose children, and theirs, are part of them."""
+        """`families`: the names of processes that are sampled with their descendants."""
         self._processes = {
             name: _Family(pid) if name in families else _One(pid) for name, pid in {**pids, "knee": os.getpid()}.items()
         }
@@ -46,7 +46,7 @@ class Probe:
 
     def _sample_until_stopped(self) -> None:
         before, totals = time.time(), self._totals()
-        # Aiming a little past the second: to wake just before it would make a sample of nothing.
+        # A little past the second: waking before it would make an empty sample.
         while not self._stopping.wait(1.001 - time.time() % 1):
             now, totals_now = time.time(), self._totals()
             for target, after in totals_now.items():
@@ -65,7 +65,7 @@ class Probe:
 
 
 _LEVELS = ("cpu_count", "rss_bytes")
-"""What is a state; everything else is a counter, of which a sample holds the growth."""
+"""States; all other values are counters, and a sample has their growth."""
 
 
 def _difference(target: str, before_s: float, now_s: float, before: Sample, now: Sample) -> Sample:
@@ -118,7 +118,7 @@ class _One:
 
 
 class _Family:
-    """A process and all that descend from it. What those that have ended had used remains used."""
+    """A process and its descendants, including what ended ones have used."""
 
     def __init__(self, pid: int) -> None:
         self._parent = psutil.Process(pid)
@@ -136,7 +136,7 @@ class _Family:
         for member in members:
             with suppress(psutil.Error):
                 memory = member.memory_info()
-                # What several of them have mapped is there once.
+                # Shared memory counts once.
                 own_bytes += memory.rss - memory.shared
                 shared_bytes = max(shared_bytes, memory.shared)
         summed = {name: sum(used[name] for used in self._used.values()) for name in _FAMILY_SUMS}

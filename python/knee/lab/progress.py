@@ -1,27 +1,21 @@
-"""How far a run is, for whoever waits: a live line on a terminal, a plain line per measurement elsewhere."""
+"""How far a run is: a live line on a terminal, a plain line per measurement elsewhere."""
 
 from __future__ import annotations
 
 import math
-import sys
-from contextlib import suppress
 from statistics import fmean
-from typing import TextIO, cast
 
 from rich.console import Console
-from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from knee.data import Outcome
-from knee.lab.deployment import Progress
-from knee.lab.design import Run
-from knee.lab.endings import Ending
-from knee.lab.interrupts import interruptible, interruptible_anew
+from knee.lab.deploy.deployment import Progress
 from knee.spec import Measure
+from knee.spec.design import Run
 
-_TOLD_LATE_S = 2, 3
-"""How much later than it began the latest second is told whose requests are all known, at the least and at the most."""
+_LATE_S = 2, 3
+"""How long after its beginning a second is reported, at least and at most: its requests have to be known."""
 
 
 class PlainProgress(Progress):
@@ -32,9 +26,9 @@ class PlainProgress(Progress):
         self._place = ""
         self._remaining = ""
         self._rates: list[int] = []
-        least, most = _TOLD_LATE_S
+        least, most = _LATE_S
         self._from_s = measure.warmup_s + most
-        # Once the clients are done the latest second is the last one, whenever that is told.
+        # The report after the end is of the last second.
         self._until_s = min(measure.seconds - measure.cooldown_s + least, measure.seconds)
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
@@ -59,7 +53,7 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """One line that is rewritten, and a line that stays for each failure. To be used as a context."""
+    """A line that is rewritten, and a line for each failure. To be used as a context."""
 
     def __init__(self, console: Console, seconds: int) -> None:
         self._seconds = seconds
@@ -76,40 +70,11 @@ class LiveProgress(Progress):
         self._task = self._bar.add_task("", total=None, rate="", left="")
 
     def __enter__(self) -> LiveProgress:
-        ending = Ending()
-        with ending.gathering():
-            interruptible(self._bar.start)
-        if ending.by is not None:
-            # What has only half begun lacks some of what is taken back.
-            with ending.gathering(), suppress(IndexError):
-                interruptible_anew(self._bar.stop)
-            self._give_back(ending)
-        ending.raise_any()
+        self._bar.start()
         return self
 
-    def __exit__(self, _kind: object, ended_by: BaseException | None, _traceback: object) -> None:
-        ending = Ending(ended_by)
-        with ending.gathering():
-            interruptible_anew(self._bar.stop)
-        if ending.by is not ended_by:
-            self._give_back(ending)
-            ending.raise_any()
-
-    def _give_back(self, ending: Ending) -> None:
-        """The standard streams, which would go on to be wrapped, with the live line below them, and the cursor.
-
-        The console keeps its hook for the line: nothing is printed through it any more, and whoever removed the hook
-        would wait for a line that is being drawn.
-        """
-        # Where the bar could not be stopped this goes on to draw it, whatever is told below.
-        if (drawing := self._bar.live._refresh_thread) is not None:
-            drawing.stop()
-        if isinstance(sys.stdout, FileProxy):
-            sys.stdout = cast(TextIO, sys.stdout.rich_proxied_file)
-        if isinstance(sys.stderr, FileProxy):
-            sys.stderr = cast(TextIO, sys.stderr.rich_proxied_file)
-        with ending.gathering():
-            interruptible_anew(self._bar.console.show_cursor)
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
         """See Progress."""

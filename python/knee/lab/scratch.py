@@ -1,11 +1,10 @@
-"""What the stores keep on disk, and what they load: there only for as long as it is needed.
+"""Files that only a lab at work needs: the stores' data and what they load.
 
-.UTC-TIME.scratch/          beside the run folder, on its disk; gone when the lab is, or where that was killed, when the
-                            next one of the same experiment begins
+.UTC-TIME.scratch/          beside the run folder, on its disk; removed when the lab ends, or, if the lab was killed,
+                            when the next one of the same experiment begins
     graph.txt               what stores load, made once
-    password, pgpass        of the databases that are started here, readable by nobody else: as it is, and as
-                            PostgreSQL's own programs read it
-    NAME.sql                what a database is prepared with, and what pgbench asks for
+    password, pgpass        of the databases that the lab starts, readable by its user only: plain, and for libpq
+    NAME.sql                scripts that prepare a database, and those of pgbench
     data/STORE/             a store's directory, made anew for every run and removed after it
 """
 
@@ -19,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from knee.data import unused, writing
-from knee.lab.endings import Ending
-from knee.lab.interrupts import interrupts_deferred
 from knee.spec import Spec
 
 _DATA = "data"
@@ -34,7 +31,7 @@ _KIND = "store.kind"
 
 @dataclass(frozen=True)
 class Scratch:
-    """A directory that no lab leaves behind."""
+    """The scratch directory."""
 
     path: Path
 
@@ -50,24 +47,24 @@ class Scratch:
 
     @property
     def pgpass_path(self) -> Path:
-        """The same as PostgreSQL's own programs read it (PGPASSFILE)."""
+        """The same for libpq (PGPASSFILE)."""
         return self.path / _PGPASS
 
     def script_path(self, name: str) -> Path:
-        """Where a script of psql's or pgbench's goes."""
+        """Where a script for psql or pgbench goes."""
         return self.path / f"{name}.sql"
 
     @property
     def pgbench_log_path(self) -> Path:
-        """What the names of pgbench's logs begin with: gone with the data."""
+        """What the names of pgbench's logs begin with."""
         return self.path / _DATA / _PGBENCH
 
     def data_path(self, process: str) -> Path:
-        """A store's directory, which it makes itself."""
+        """A store's directory, which the store makes."""
         return self.path / _DATA / process
 
     def remove_data(self) -> None:
-        """Remove all stores' directories: no run finds what another one stored."""
+        """Remove all stores' directories, so that no run finds the data of another."""
         _remove(self.path / _DATA)
         with writing(self.path):
             (self.path / _DATA).mkdir()
@@ -75,16 +72,15 @@ class Scratch:
 
 @contextmanager
 def scratch(path: Path) -> Iterator[Scratch]:
-    """An empty directory that is gone afterwards; what a lab that was killed left in its place goes as well.
+    """An empty directory that is removed afterwards; what a killed lab has left in its place goes as well.
 
     Raises StorageError when it cannot be made or removed.
     """
     _remove(path)
-    ending = Ending()
-    with ending.gathering():
+    try:
         with writing(path):
             (path / _DATA).mkdir(parents=True)
-        # Who removes what killed labs have left leaves it alone, also where the run folder is moved meanwhile.
+        # Locked: labs that remove what killed ones have left spare it, also where the run folder is moved.
         with unused(path):
             with writing(path):
                 password = secrets.token_urlsafe(24)
@@ -92,9 +88,8 @@ def scratch(path: Path) -> Iterator[Scratch]:
                     (path / name).touch(mode=0o600)
                     (path / name).write_text(text, encoding="ascii")
             yield Scratch(path)
-    with ending.gathering():
+    finally:
         _remove(path)
-    ending.raise_any()
 
 
 def keeps_data(spec: Spec) -> bool:
@@ -107,11 +102,11 @@ def keeps_data(spec: Spec) -> bool:
 
 
 def needs_scratch(spec: Spec) -> bool:
-    """Whether they do, or load a graph."""
+    """Whether stores keep data on disk or load a graph."""
     return keeps_data(spec) or spec.base.workload.graph is not None
 
 
 def _remove(path: Path) -> None:
-    with interrupts_deferred(), writing(path):
+    with writing(path):
         if path.exists():
             shutil.rmtree(path)

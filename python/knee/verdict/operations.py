@@ -16,7 +16,7 @@ import polars as pl
 
 from knee.data.hdr import Histogram
 from knee.data.trim import RUN
-from knee.lab import pgbench
+from knee.lab.deploy import pgbench
 from knee.spec import Configuration
 from knee.stats.comparisons import EQUAL, scattered_mean
 from knee.stats.intervals import LEVEL, Interval, between, listed, mean_interval, number, quantity, ratio_interval

@@ -1,4 +1,4 @@
-"""Where processes run, behind one protocol. Only this package starts any, at :mod:`knee.lab.deployment`'s word.
+"""Where processes run, behind one protocol. Only this package starts any, for :mod:`knee.lab.deploy`.
 
 :class:`~knee.lab.hosts.local.LocalHost` runs them on this machine. A host that is a network namespace or a
 machine of a cluster has to offer the same: start a command, say when it is ready and at which address
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from knee.lab.commands import Command
+from knee.lab.command import Command
 
 OnLine = Callable[[Command, dict[str, Any]], None]
 """Called with each JSON line of a process as it comes, from another thread."""
@@ -38,14 +38,13 @@ class Process(Protocol):
     def wait(self, timeout_s: float) -> int:
         """Block until the process ends and everything it printed is on disk; return the exit code.
 
-        Raises ProcessError when either is not so in time: what it has started may print on, or the disk may stall.
+        Raises ProcessError when either takes longer: a process that it left may still print, or the disk may stall.
         """
 
     def stop(self, grace_s: float) -> int:
-        """Ask the process to finish; end it when it does not within the grace, and whom it leaves behind.
+        """Ask the process to finish; after its end, or the grace, kill it and its descendants.
 
-        Return the exit code once everything that they printed is on disk. Raises ProcessError when somebody does not
-        end in time, or the disk stalls.
+        Return the exit code once everything that it printed is on disk. Raises ProcessError as `wait` does.
         """
 
     def describe(self) -> str:
@@ -56,11 +55,10 @@ class Host(Protocol):
     """A place where processes run."""
 
     emulates_links: bool
-    shares_cpus: bool
-    """Whether a process can have any share of the processors; where not, it has whole ones."""
 
-    def processors(self, cpus: float) -> float:
-        """How many processors a process truly has that is to have so many."""
+    @property
+    def processors(self) -> int:
+        """How many processors a process can be pinned to."""
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> Process:
         """Start a command; its JSON lines go to one file, its standard error to the other.
@@ -75,16 +73,13 @@ class Host(Protocol):
         """What the numbers depend on: kernel, CPU model, CPUs, memory."""
 
     def filesystem(self, path: Path) -> str | None:
-        """The kind of file system that a path lies on, such as "ext4"; None when nobody can say."""
+        """The kind of file system that a path lies on, such as "ext4"; None when unknown."""
 
     def output(self, argv: Sequence[str]) -> str | None:
-        """What a program prints that ends at once, such as its version; None when it cannot say."""
+        """What a short program prints, such as its version; None when it fails."""
 
     def close(self, grace_s: float) -> None:
-        """Stop every process that still runs, the last started first, and end whom they leave behind.
+        """Stop every process that still runs, the last started first, and kill all that descend from them.
 
-        Who interrupts the grace ends them at once.
-
-        Raises UnendedError when somebody does not end, ProcessError when the disk stalls and what one printed is not
-        written down, after all others are done.
+        An interrupt ends the grace. Raises ProcessError when a process does not end, or its output is not written.
         """

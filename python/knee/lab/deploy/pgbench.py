@@ -1,17 +1,18 @@
-"""What pgbench asks a database of messages for, and what it logs of that, as load generators print it. Pure.
+"""pgbench as the clients of a database of messages: its scripts, its logs as windows and a summary, its deployment.
 
 pgbench (PostgreSQL documentation, "Per-Transaction Logging") writes a file for each of its threads, with a line for
 each transaction: client, its number there, microseconds that it took, script, and the second and microsecond at which
-it was over; with a rate, also how late it began. A transaction that failed has a word instead of the microseconds. Of
-the last line there may be a part, where pgbench was ended. Scripts are numbered from 0, as the
-command line has them.
+it was over; with a rate, also how late it began. A failed transaction has a word instead of the microseconds. The last
+line may be incomplete, where pgbench was ended. Scripts are numbered from 0 in the order of the command line.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import string
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from knee.data import writing
 from knee.data.hdr import Histogram, bucket_of
 from knee.errors import ProcessError
-from knee.lab import schema
-from knee.spec import Workload
+from knee.lab import programs
+from knee.lab.command import Command, tied
+from knee.lab.deploy import postgresql
+from knee.lab.deploy.deployment import DRAIN_S, POPULATE_KEYS_PER_S, READY_TIMEOUT_S
+from knee.lab.deploy.queue import QueueDeployment
+from knee.lab.hosts import Process
+from knee.lab.scratch import Scratch
+from knee.spec import Configuration, Workload
 
 OPERATION = "transaction"
-"""What a script of several operations is counted as: pgbench times none of its statements alone."""
+"""The operation of a script with several statements, which pgbench does not time one by one."""
 
 _COLUMNS = ("client", "number", "took_us", "script", "ended_s", "ended_us")
 _FAILED = "failed"
@@ -35,7 +43,7 @@ _Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Script:
-    """What a client asks for at a time: what it counts as, how many messages it is about, and how pgbench reads it."""
+    """A transaction of a client: its operation, its number of messages, and its text for pgbench."""
 
     operation: str
     items: int
@@ -43,11 +51,11 @@ class Script:
 
 
 SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
-"""What the middlewares ask of each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
+"""The settings that middlewares give each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
 
 ME = "\\set me :client_id + 1"
 BEGIN = (ME, "\\set queue :me")
-"""Each client is that of its number, and so is its queue."""
+"""Client n has queue n."""
 SEND = "SELECT problem, about, id, watched FROM knee_queue.send(:me, :me, :queue, '{content}');"
 LIST = "SELECT problem, about, queue FROM knee_queue.list_queues(:me);"
 READ = (
@@ -65,18 +73,16 @@ _LETTERS = string.ascii_letters + string.digits + "-_"
 
 
 def _content(characters: int) -> str:
-    """What a message says: the same always, and nothing that PostgreSQL could compress, which it tries with what is
-    long; otherwise its compression would be measured."""
+    """A message, always the same; PostgreSQL cannot compress it, so that its compression is not measured."""
     return "".join(random.Random(1).choices(_LETTERS, k=characters))
 
 
 def preparation(clients: int, workload: Workload, indexes: str) -> str:
-    """SQL that registers the clients, makes a queue for each of them, stores the backlog, dealt to them in turn, and
-    has no other indexes of messages than are wanted."""
-    everybody = f"generate_series(1, {clients})"
+    """SQL that registers clients, makes a queue for each, deals the backlog to them, and leaves the wanted indexes."""
+    clients_all = f"generate_series(1, {clients})"
     statements = [
-        f"SELECT knee_queue.register_client(0) FROM {everybody};",
-        f"SELECT knee_queue.create_queue(n, NULL, 1, NULL) FROM {everybody} n;",
+        f"SELECT knee_queue.register_client(0) FROM {clients_all};",
+        f"SELECT knee_queue.create_queue(n, NULL, 1, NULL) FROM {clients_all} n;",
     ]
     if workload.backlog:
         content = _content(workload.characters)
@@ -85,12 +91,12 @@ def preparation(clients: int, workload: Workload, indexes: str) -> str:
             f"SELECT nextval('knee_queue.message_id'), 1 + n % {clients}, 1 + n % {clients}, 1 + n % {clients}, now(), "
             f"'{content}' FROM generate_series(1, {workload.backlog}) n;"
         )
-    return "\n".join([*statements, *schema.indexes(indexes), "VACUUM ANALYZE knee_queue.message;", ""])
+    return "\n".join([*statements, *postgresql.indexes(indexes), "VACUUM ANALYZE knee_queue.message;", ""])
 
 
 def scripts(workload: Workload) -> tuple[Script, ...]:
-    """What each client does again and again, of several one by chance: it sends to itself, in its own queue, or where
-    the queue is to grow all of them send to one of them, in its queue."""
+    """The scripts that a client repeats, one drawn at a time. It sends to itself, in its own queue; at the level that
+    grows all clients send to the first one, in its queue."""
     send = SEND.format(content=_content(workload.characters))
     if workload.level != _GROWS:
         statements = [statement.replace(SEND, send) for statement in _LEVELS[workload.level]]
@@ -105,7 +111,7 @@ def scripts(workload: Workload) -> tuple[Script, ...]:
 def lines(
     logs: Iterable[Path], asked: Sequence[Script], clients: int, started_unix_s: float, seconds: int
 ) -> Iterator[_Line]:
-    """A window for each second from the start on, and the summary of what was over in them.
+    """A window for each second from the start on, and the summary of the transactions that ended in them.
 
     Raises ProcessError when there is no such log of these scripts.
     """
@@ -135,7 +141,7 @@ def _by_script(transactions: pl.DataFrame, asked: Sequence[Script]) -> Iterator[
 
 
 def _read(logs: Iterable[Path], scripts: int) -> pl.DataFrame:
-    """What all of them say: `took_us`, null of a transaction that failed, `script` and `ended_s`."""
+    """All logs: `took_us` (null for a failed transaction), `script` and `ended_s`."""
     frames = [_transactions(log, scripts) for log in logs]
     if not frames:
         raise ProcessError("pgbench logged no transaction")
@@ -154,22 +160,22 @@ def _transactions(log: Path, scripts: int) -> pl.DataFrame:
         frame = frame.rename(dict(zip(frame.columns, _COLUMNS, strict=False)))
         times = frame.select(took_us.replace(_FAILED, None).cast(pl.Int64), whole.cast(pl.Int64))
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise ProcessError(f"{log}: what pgbench logged cannot be read: {error}") from error
+        raise ProcessError(f"{log}: the log cannot be read: {error}") from error
     if times["ended_s"].has_nulls() or not times["script"].is_between(0, scripts - 1).fill_null(value=False).all():
         raise ProcessError(f"{log}: not a log of pgbench's transactions")
     return times
 
 
 def _counts(transactions: pl.DataFrame, script: Script, mean_us: float | None) -> _Line:
-    """Counts of a script's transactions, which took `mean_us` on average in the whole run, as far as any was timed."""
+    """Counts of a script's transactions, whose mean over the whole run is `mean_us`, None where none was timed."""
     took_us = transactions["took_us"]
     failed = took_us.null_count()
-    # One that failed took its time, too, of which pgbench says nothing: as long as the others of its second.
+    # pgbench does not time failed transactions: they count like the others of their second.
     here_us = _mean_us(transactions) if failed < transactions.height else mean_us
     return {
         "count": transactions.height,
         "errors": failed,
-        # One that failed was rolled back, with all of its messages.
+        # A failed transaction was rolled back.
         "items": script.items * (transactions.height - failed),
         "hits": 0,
         "misses": 0,
@@ -180,13 +186,13 @@ def _counts(transactions: pl.DataFrame, script: Script, mean_us: float | None) -
 
 
 def _mean_us(transactions: pl.DataFrame) -> float | None:
-    """Of those that did not fail; None where all did."""
+    """Of the transactions that did not fail; None where all did."""
     took_us = transactions["took_us"].drop_nulls().to_numpy()
     return float(took_us.mean()) if took_us.size else None
 
 
 def _histogram(transactions: pl.DataFrame) -> Histogram:
-    """Of those that did not fail."""
+    """Of the transactions that did not fail."""
     took_ns, counts = np.unique(1000 * transactions["took_us"].drop_nulls().to_numpy(), return_counts=True)
     buckets = np.array([bucket_of(int(time_ns)) for time_ns in took_ns], dtype=np.int64)
     return Histogram(np.bincount(buckets, weights=counts).astype(np.int64))
@@ -220,3 +226,73 @@ def _summary(
         "ops": ops,
         "histograms": described,
     }
+
+
+def pgbench(
+    process: str,
+    configuration: Configuration,
+    url: str,
+    room: Scratch,
+    files: Sequence[Path],
+    seconds: int,
+    seed: int,
+) -> Command:
+    """Debian's pgbench: a connection for each client, which runs one script at a time and logs it."""
+    tier, clients = configuration.system.load, configuration.clients
+    argv = [
+        *tied(),
+        str(programs.find_postgresql("pgbench")),
+        *("--no-vacuum", "--protocol", "prepared"),
+        # pgbench takes what is behind the last @ of a name for a weight.
+        *(part for file in files for part in ("--file", f"{file}@1")),
+        *("--client", str(clients), "--jobs", str(min(tier.threads, clients)), "--time", str(seconds)),
+        *("--log", "--log-prefix", str(room.pgbench_log_path), "--random-seed", str(seed)),
+        url,
+    ]
+    environment = (("PGPASSFILE", str(room.pgpass_path)), ("PGOPTIONS", SESSION))
+    return Command(process, "load", tuple(argv), environment=environment, own_database=True)
+
+
+class PgbenchDeployment(QueueDeployment):
+    """The processes of a run in which pgbench asks a database without a middleware."""
+
+    _began_unix_s = 0.0
+
+    def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
+        store, workload = configuration.system.store, configuration.workload
+        assert store is not None and self._room is not None, "the experiment file was checked"
+        databases, url, _ = self._start_database(configuration, store)
+        prepared = preparation(configuration.clients, workload, store.indexes)
+        self._ask_database("prepare", url, prepared, READY_TIMEOUT_S + workload.backlog / POPULATE_KEYS_PER_S)
+        for script in scripts(workload):
+            path = self._room.script_path(script.operation)
+            with writing(path):
+                path.write_text(script.text, encoding="ascii")
+        return databases, [], [url]
+
+    def _start_clients(
+        self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
+    ) -> list[Process]:
+        """Start pgbench at the agreed second: it begins at once."""
+        assert self._room is not None, "the servers were started"
+        time.sleep(max(0.0, start_at - time.time()))
+        (url,), seconds = targets, self._spec.measure.seconds
+        self._began_unix_s = time.time()
+        files = [self._room.script_path(script.operation) for script in scripts(configuration.workload)]
+        return [self._start(pgbench("load-0", configuration, url, self._room, files, seconds, self._seed))]
+
+    def _finish(self, clients: list[Process], servers: list[Process]) -> None:
+        """Turn pgbench's logs into the lines of a load generator."""
+        (client,) = clients
+        client.wait(DRAIN_S)
+        assert self._room is not None, "the servers were started"
+        configuration, seconds = self._run.configuration, self._spec.measure.seconds
+        logs = sorted(self._room.pgbench_log_path.parent.glob(f"{self._room.pgbench_log_path.name}.*"))
+        path = self._folder.lines_path(self._run, client.command.process)
+        asked = scripts(configuration.workload)
+        printed = list(lines(logs, asked, configuration.clients, self._began_unix_s, seconds))
+        with writing(path):
+            path.write_text("".join(json.dumps(line) + "\n" for line in printed), encoding="ascii")
+        for line in printed:
+            self._note(client.command, line)
+        super()._finish(clients, servers)

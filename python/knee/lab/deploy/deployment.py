@@ -1,0 +1,224 @@
+"""The processes of one run: started from the store outwards, measured together, stopped from the client inwards.
+
+Each tier is stopped after the tier that calls it. So the middlewares count exactly the requests that the clients count.
+Populating does not go through the measured middlewares, which start after it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from knee.data import Outcome, RunFolder
+from knee.errors import ProcessError
+from knee.lab.command import START_PASSED, Command
+from knee.lab.hosts import Host, Process
+from knee.lab.probe import Probe, Sample
+from knee.lab.scratch import Scratch
+from knee.spec import Configuration, Spec
+from knee.spec.design import Run
+
+READY_TIMEOUT_S = 15
+POPULATE_KEYS_PER_S = 2_000
+POPULATE_BYTES_PER_S = 10_000_000
+"""Paces that any store keeps up; populating slower than this has stalled."""
+DRAIN_S = 30
+"""How much longer than its seconds a client may take: requests in flight finish, histograms are printed."""
+_POLL_S = 0.1
+_SEEDS_PER_REPETITION = 1000
+"""More than the largest number of load hosts: each needs its own seed."""
+
+
+class LateStartError(Exception):
+    """The clients were connected only after the agreed start: they took at least this long."""
+
+    def __init__(self, took_s: float) -> None:
+        super().__init__(f"connecting took {took_s:.1f} s")
+        self.took_s = took_s
+
+
+@dataclass
+class Throughput:
+    """Requests per second over all clients, for the progress line; filled from the hosts' threads."""
+
+    _counts: Counter[int] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, window: dict[str, Any]) -> None:
+        """Add a client's window."""
+        with self._lock:
+            self._counts[window["second"]] += sum(op["count"] for op in window.get("ops", {}).values())
+
+    def latest(self) -> int | None:
+        """Requests in the second before the latest one, which may be incomplete; None before two are known."""
+        with self._lock:
+            seconds = sorted(self._counts)
+            return self._counts[seconds[-2]] if len(seconds) > 1 else None
+
+
+class Progress:
+    """Receives the progress of a lab. This one ignores it."""
+
+    def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
+        """A run starts: the `index`-th of `total`, from 1."""
+
+    def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
+        """Called about once a second while clients run, and once after; None while no rate is known."""
+
+    def end(self, run: Run, outcome: Outcome) -> None:
+        """The run is recorded."""
+
+
+class Deployment(ABC):
+    """The processes of one run. `cleanup` undoes what the run makes outside of the host and the scratch directory."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        seed: int,
+        folder: RunFolder,
+        host: Host,
+        run: Run,
+        started: list[Command],
+        room: Scratch | None,
+        cleanup: ExitStack,
+    ) -> None:
+        self._spec = spec
+        self._room = room
+        # Repetitions differ; the points of one see the same requests, so that only their factors differ.
+        self._seed = (seed + _SEEDS_PER_REPETITION * run.repetition) % 2**63
+        self._folder = folder
+        self._host = host
+        self._run = run
+        self._cleanup = cleanup
+        self._summaries: dict[str, dict[str, Any]] = {}
+        self._throughput = Throughput()
+        self._started = started
+
+    def measure(self, lead_s: float, progress: Progress) -> Outcome:
+        """Make the run. Raises LateStartError when the clients need a longer lead, ProcessError when it fails."""
+        self._folder.point_folder(self._run)
+        configuration = self._run.configuration
+        stores, middlewares, targets = self._start_servers(configuration)
+        start_at = math.ceil(time.time() + lead_s)
+        clients = self._start_clients(configuration, targets, start_at, lead_s)
+        processes = [*clients, *middlewares, *stores]
+        samples = self._watch(clients, [*middlewares, *stores], start_at, progress)
+        self._finish(clients, [*middlewares, *stores])
+        # Some clients count their requests only at the end.
+        progress.second(self._spec.measure.seconds, self._throughput.latest())
+        return Outcome(
+            "done",
+            start_unix_s=start_at,
+            processes={process.command.process: process.command.role for process in processes},
+            samples=samples,
+        )
+
+    @abstractmethod
+    def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
+        """Start stores and middlewares; return both, and the addresses that clients ask."""
+
+    @abstractmethod
+    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
+        """The clients of one load host."""
+
+    def _start_clients(
+        self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
+    ) -> list[Process]:
+        begun = time.monotonic()
+        clients = [
+            self._start(self._load(index, configuration, targets, start_at))
+            for index in range(configuration.system.load.hosts)
+        ]
+        for client in clients:
+            try:
+                client.wait_ready(READY_TIMEOUT_S + lead_s)
+            except ProcessError:
+                if client.poll() != START_PASSED:
+                    raise
+                raise LateStartError(time.monotonic() - begun) from None
+        if time.time() >= start_at:
+            raise LateStartError(time.monotonic() - begun)
+        return clients
+
+    def _start(self, command: Command) -> Process:
+        self._started.append(command)
+        return self._host.start(
+            command,
+            self._folder.lines_path(self._run, command.process),
+            self._folder.log_path(self._run, command.process),
+            self._note,
+        )
+
+    def _note(self, command: Command, message: dict[str, Any]) -> None:
+        """Keep what the run needs of the lines that processes print; called from the hosts' threads."""
+        if message.get("type") == "summary":
+            self._summaries[command.process] = message
+        elif message.get("type") == "window" and command.role == "load":
+            self._throughput.note(message)
+
+    def _populated(self, process: Process, timeout_s: float) -> None:
+        """Wait until a client has populated its servers and printed so."""
+        finished(process, timeout_s)
+        if "populate" not in self._summaries.get(process.command.process, {}):
+            raise ProcessError(f"{process.command.process}: printed no summary of what it stored: {process.describe()}")
+
+    def _watch(self, clients: list[Process], servers: list[Process], start_at: int, progress: Progress) -> list[Sample]:
+        """Probe and wait until every client has ended; a server that ends before them fails the run."""
+        processes = [*clients, *servers]
+        families = {process.command.process for process in processes if process.command.is_family}
+        probe = Probe({process.command.process: process.pid for process in processes}, families)
+        probe.start()
+        # By the monotonic clock: a step of the other one must not end the run.
+        starts = time.monotonic() + start_at - time.time()
+        deadline = starts + self._spec.measure.seconds + DRAIN_S
+        next_s = 0
+        try:
+            while any(client.poll() is None for client in clients):
+                for process in processes:
+                    process.check()
+                    code = process.poll()
+                    if code is not None and (process in servers or code != 0):
+                        raise ProcessError(f"{process.command.process} ended in mid-run: {process.describe()}")
+                if time.monotonic() > deadline:
+                    raise ProcessError(f"the clients had not finished {DRAIN_S} s after their time was over")
+                elapsed_s = time.monotonic() - starts
+                if elapsed_s >= next_s:
+                    progress.second(elapsed_s, self._throughput.latest())
+                    next_s = math.floor(elapsed_s) + 1
+                time.sleep(_POLL_S)
+        finally:
+            samples = probe.stop()
+        return samples
+
+    def _finish(self, clients: list[Process], servers: list[Process]) -> None:
+        """Stop the servers from the outside inwards, and check that every process ended well with a summary."""
+        codes = [client.wait(DRAIN_S) for client in clients]
+        codes += [server.stop(server.command.grace_s) for server in servers]
+        for process, code in zip([*clients, *servers], codes, strict=True):
+            process.check()
+            if code != 0:
+                raise ProcessError(f"{process.command.process} did not end well: {process.describe()}")
+            if process.command.serves is None and process.command.process not in self._summaries:
+                raise ProcessError(f"{process.command.process} printed no summary: {process.describe()}")
+
+
+def finished(process: Process, timeout_s: float) -> None:
+    """Wait for a process that ends by itself. Raises ProcessError when it fails or is late."""
+    if process.wait(timeout_s) != 0:
+        raise ProcessError(f"{process.command.process} failed: {process.describe()}")
+    process.check()
+
+
+def address_of(process: Process) -> str:
+    """Where a server listens, once it does. Raises ProcessError."""
+    address = process.wait_ready(READY_TIMEOUT_S)
+    if address is None:
+        raise ProcessError(f"{process.command.process}: printed no address on which it listens")
+    return address

@@ -1,0 +1,81 @@
+"""Protocol "kv": commands and deployment of stores that keep versions, their clients, and graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from knee.errors import ProcessError
+from knee.lab import programs
+from knee.lab.command import Command, life, tied
+from knee.lab.deploy import stores
+from knee.lab.deploy.deployment import finished
+from knee.lab.deploy.stores import StoresDeployment
+from knee.lab.hosts import Process
+from knee.spec import Configuration, Graph, Workload
+
+GRAPH_TIMEOUT_S = 900
+"""To make a graph, or to load one: a hundred million edges take minutes."""
+
+
+def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
+    """Writes a graph as a file that stores load."""
+    argv = [
+        *tied(),
+        str(programs.find("knee-kv")),
+        *("graph", "--users", str(wanted.users), "--largest", str(wanted.largest)),
+        *([] if wanted.exponent is None else ["--exponent", str(wanted.exponent)]),
+        *("--seed", str(seed), str(file)),
+    ]
+    return Command(process, "graph", tuple(argv))
+
+
+def init(process: str, server: str, graph: Path) -> Command:
+    """A client that has a store load a file, and exits."""
+    argv = [str(programs.find("knee-load")), "kv", "--server", server, "--init", graph.name, *life()]
+    return Command(process, "init", tuple(argv))
+
+
+def load(
+    index: int, configuration: Configuration, servers: list[str], start_at: int, seconds: int, seed: int
+) -> Command:
+    """The clients of one load host."""
+    requests = _operations(configuration.workload, index, configuration.system.load.hosts, seed)
+    return stores.load(index, configuration, servers, start_at, seconds, seed, requests)
+
+
+def _operations(workload: Workload, index: int, hosts: int, seed: int) -> list[str]:
+    asked = {name for name, weight in workload.operations if weight}
+    argv = ["--mix", workload.mix]
+    argv += ["--own-keys"] if workload.own_keys else []
+    # Each process numbers its clients from zero: their keys lie in its part of all keys.
+    argv += ["--part", f"{index + 1}/{hosts}"] if workload.own_keys and hosts > 1 else []
+    # The clients of all hosts go over the same draws.
+    draws = ["--key-draws", str(workload.key_draws), "--draws-seed", str(seed)]
+    argv += [] if workload.key_draws is None else draws
+    argv += ["--scan-keys", str(workload.scan_keys)] if asked & {"scan", "atomic_scan"} else []
+    argv += ["--bulk-keys", str(workload.bulk_keys)] if "bulk_put" in asked else []
+    return argv + ([] if workload.large_bytes is None else ["--large-bytes", str(workload.large_bytes)])
+
+
+class KvDeployment(StoresDeployment):
+    """The processes of a run whose clients ask stores that keep versions."""
+
+    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
+        return load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed)
+
+    def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
+        processes, addresses = self._start_stores(configuration)
+        if configuration.workload.graph is None:
+            self._populate(configuration, addresses)
+        else:
+            self._load_graph(addresses)
+        return processes, [], addresses
+
+    def _load_graph(self, addresses: list[str]) -> None:
+        """Have one store after the other load the graph: they share a disk."""
+        assert self._room is not None, "a graph lies in the scratch directory"
+        for index, address in enumerate(addresses):
+            process = self._start(init(f"init-{index}", address, self._room.graph_path))
+            finished(process, GRAPH_TIMEOUT_S)
+            if process.command.process not in self._summaries:
+                raise ProcessError(f"{process.command.process}: printed no summary of its load: {process.describe()}")

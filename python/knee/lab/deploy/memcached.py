@@ -1,0 +1,65 @@
+"""Protocol "memcached": commands and deployment of caches, middlewares and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knee.lab import programs
+from knee.lab.command import CONNECTIONS_SPARE, Command, addressed_to, life
+from knee.lab.deploy import stores
+from knee.lab.deploy.deployment import address_of
+from knee.lab.deploy.stores import StoresDeployment
+from knee.lab.hosts import Process
+from knee.spec import Configuration, Middleware
+
+
+def middleware(process: str, tier: Middleware, host: str, servers: Sequence[str], clients: int) -> Command:
+    """A middleware on a port of its own choice, in front of the stores at these addresses."""
+    mode = ["--pipelined"] if tier.pipelined else ["--workers", str(tier.workers)]
+    argv = [
+        str(programs.find("knee-proxy")),
+        *("--listen", f"{host}:0"),
+        *addressed_to(servers),
+        *mode,
+        *("--threads", str(tier.threads), "--multiget", tier.multiget),
+        *("--connections-max", str(clients + CONNECTIONS_SPARE)),
+        *life(),
+    ]
+    return Command(process, "middleware", tuple(argv))
+
+
+def load(
+    index: int, configuration: Configuration, servers: list[str], start_at: int, seconds: int, seed: int
+) -> Command:
+    """The clients of one load host."""
+    workload = configuration.workload
+    requests = ["--set-get", workload.set_get, "--multiget", str(workload.multiget)]
+    requests += [] if workload.pipeline is None else ["--pipeline", str(workload.pipeline)]
+    return stores.load(index, configuration, servers, start_at, seconds, seed, requests)
+
+
+class MemcachedDeployment(StoresDeployment):
+    """The processes of a run whose clients speak the memcached protocol."""
+
+    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
+        return load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed)
+
+    def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
+        processes, addresses = self._start_stores(configuration)
+        self._populate(configuration, addresses)
+        middlewares, middleware_addresses = self._start_middlewares(configuration, addresses)
+        return processes, middlewares, middleware_addresses or addresses
+
+    def _start_middlewares(self, configuration: Configuration, servers: list[str]) -> tuple[list[Process], list[str]]:
+        tier = configuration.system.middleware
+        if tier is None:
+            return [], []
+        if tier.address is not None:
+            return [], list(tier.address)
+        # Middlewares of local stores are local, so they share an interface.
+        interface = self._host.free_address().rpartition(":")[0]
+        processes = [
+            self._start(middleware(f"middleware-{index}", tier, interface, servers, configuration.clients))
+            for index in range(tier.hosts)
+        ]
+        return processes, [address_of(process) for process in processes]

@@ -1,0 +1,125 @@
+"""A PostgreSQL: a private cluster of the lab's, or a database that runs elsewhere, and its schema of messages."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from knee.lab import programs
+from knee.lab.command import CHECKPOINT_S, Command, tied
+from knee.spec import Store
+
+MADE_S = 60
+"""Seconds in which a cluster or a schema is made; it takes one on an idle machine."""
+_CONNECTIONS_SPARE = 16
+"""Connections that a cluster has for preparing, migrating and probing."""
+_USER = "knee"
+_DATABASE = "postgres"
+_CONNECT_S = 10
+"""As knee-queue."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A private cluster: its files, and the file with the password of its only user."""
+
+    data: Path
+    password: Path
+
+
+def initdb(process: str, cluster: Cluster) -> Command:
+    """Makes the files of a cluster. Raises ProgramError when PostgreSQL is not installed."""
+    argv = [
+        *_unprivileged(),
+        str(programs.find_postgresql("initdb")),
+        *("--pgdata", str(cluster.data), "--username", _USER, "--pwfile", str(cluster.password)),
+        *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-instructions"),
+        # Each run makes its own.
+        "--no-sync",
+    ]
+    return Command(process, "initdb", tuple(argv), own_database=True)
+
+
+def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connections: int) -> Command:
+    """Serves a cluster at an address to so many connections. Raises ProgramError when PostgreSQL is not installed."""
+    host, _, port = address.rpartition(":")
+    settings = {
+        "listen_addresses": host,
+        "port": port,
+        "unix_socket_directories": "",
+        "max_connections": str(connections + _CONNECTIONS_SPARE),
+        "shared_buffers": f"{tier.memory_mb}MB",
+        # knee-queue sets `synchronous_commit` itself.
+        "fsync": "off" if tier.durability == "none" else "on",
+    }
+    argv = [
+        *_unprivileged(),
+        *tied(),
+        str(programs.find_postgresql("postgres")),
+        *("-D", str(cluster.data)),
+        *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
+    ]
+    return Command(
+        process,
+        "store",
+        tuple(argv),
+        serves=address,
+        asks="postgresql",
+        # A fast shutdown: it disconnects its clients and writes what is in memory.
+        ends_by=signal.SIGINT,
+        grace_s=CHECKPOINT_S,
+        is_family=True,
+        cpus=None if tier.cpus is None else int(tier.cpus),
+        own_database=True,
+    )
+
+
+def own_url(address: str) -> str:
+    """The database of a private cluster. Its connections are not encrypted."""
+    return f"postgresql://{_USER}@{address}/{_DATABASE}?sslmode=disable"
+
+
+def script(process: str, url: str, pgpass: Path, file: Path) -> Command:
+    """Runs an SQL file in a database of the lab's, up to its first error."""
+    argv = [*_psql(url), "--file", str(file)]
+    return Command(process, "prepare", tuple(argv), environment=(("PGPASSFILE", str(pgpass)),), own_database=True)
+
+
+def statements(process: str, url: str, sql: Sequence[str]) -> Command:
+    """Makes statements in a database that runs elsewhere, up to the first error. libpq finds the password."""
+    argv = [*_psql(url), "--no-password", *(part for one in sql for part in ("--command", one))]
+    return Command(process, "prepare", tuple(argv), environment=(("PGCONNECT_TIMEOUT", str(_CONNECT_S)),))
+
+
+def _psql(url: str) -> list[str]:
+    psql = str(programs.find_postgresql("psql"))
+    return [*tied(), psql, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", url]
+
+
+def make_schema(*, reset: bool) -> list[str]:
+    """SQL that makes the schema of messages and fails where there is one, unless `reset` drops that."""
+    quietly = "SET client_min_messages = warning"
+    return [*([quietly, *DROP_SCHEMA] if reset else []), "CREATE SCHEMA knee_queue"]
+
+
+DROP_SCHEMA = ("DROP SCHEMA IF EXISTS knee_queue CASCADE",)
+
+
+def indexes(wanted: str) -> list[str]:
+    """SQL that turns the indexes of `knee-queue migrate` into those of `store.indexes`."""
+    if wanted == "none":
+        return [f"DROP INDEX knee_queue.{name};" for name in ("ready", "ready_from", "leased", "leased_until")]
+    if wanted == "arrival":
+        return ["CREATE INDEX arrival ON knee_queue.message (arrived_at);"]
+    return []
+
+
+def _unprivileged() -> list[str]:
+    """PostgreSQL refuses to run as root: root runs it as user 1 of a user namespace. The files stay root's."""
+    if os.geteuid() != 0:
+        return []
+    unshare = str(programs.find_foreign("unshare", "util-linux"))
+    return [unshare, "--user", "--map-user=1", "--map-group=1", "--"]

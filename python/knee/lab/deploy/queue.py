@@ -1,0 +1,226 @@
+"""Protocol "queue": commands and deployment of middlewares, their database, and clients that pass messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from knee.data import writing
+from knee.errors import ProcessError
+from knee.lab import programs
+from knee.lab.command import CONNECTIONS_SPARE, Command, addressed_to, life, pacing
+from knee.lab.deploy import postgresql
+from knee.lab.deploy.deployment import (
+    POPULATE_BYTES_PER_S,
+    POPULATE_KEYS_PER_S,
+    READY_TIMEOUT_S,
+    Deployment,
+    address_of,
+    finished,
+)
+from knee.lab.deploy.postgresql import DROP_SCHEMA, MADE_S, Cluster
+from knee.lab.hosts import Process
+from knee.spec import Configuration, Middleware, Store
+
+_MIDDLEWARE_CONNECTIONS_OWN = 5
+"""A middleware's connections beside those for requests: one listens, three do upkeep, one is for new waiters."""
+_AS_MAX = 5_000
+"""Clients of one --as: Linux takes 128 KiB in an argument, and a client and its queue may have ten digits each."""
+_CLOSING_S = 2
+
+Identity = tuple[int, int]
+"""The numbers of a client and of its queue."""
+
+
+def database_url(store: Store, address: str | None, data: Path | None) -> str:
+    """The --database of a middleware. A database of the lab's has `data`."""
+    if store.kind == "postgresql" and data is not None:
+        assert address is not None, "a PostgreSQL listens"
+        return postgresql.own_url(address)
+    if store.kind == "postgresql":
+        return f"postgresql://{store.user}@{address}/{store.database}"
+    if store.kind == "sqlite" and data is not None:
+        return f"sqlite:{data}"
+    return store.kind
+
+
+def migrate(process: str, url: str, password: Path | None) -> Command:
+    """Installs what middlewares need in a database, and exits."""
+    argv = [str(programs.find("knee-queue")), "migrate", *_database(url, password), *life()[2:]]
+    return Command(process, "migrate", tuple(argv), own_database=password is not None)
+
+
+def middleware(
+    process: str, tier: Middleware, store: Store, host: str, url: str, password: Path | None, clients: int
+) -> Command:
+    """A middleware on a port of its own choice, in front of a database."""
+    connections = tier.workers if tier.connections is None else tier.connections // tier.hosts
+    pool = ["--connections", str(connections), "--combine", str(tier.combine)]
+    is_file = store.kind == "sqlite" and store.durability in ("always", "none")
+    argv = [
+        str(programs.find("knee-queue")),
+        *("--listen", f"{host}:0"),
+        *_database(url, password),
+        *("--workers", str(tier.workers), "--threads", str(tier.threads)),
+        *(pool if store.kind == "postgresql" else []),
+        *(["--durability", str(store.durability)] if is_file else []),
+        *("--clients-max", str(clients + CONNECTIONS_SPARE)),
+        *life(),
+    ]
+    return Command(process, "middleware", tuple(argv), own_database=password is not None)
+
+
+def _database(url: str, password: Path | None) -> list[str]:
+    return ["--database", url, *([] if password is None else ["--database-password-file", str(password)])]
+
+
+def backlog(process: str, configuration: Configuration, server: str, seed: int) -> Command:
+    """Registers the clients, sends the messages that are there from the beginning between them, and exits."""
+    workload = configuration.workload
+    argv = [
+        str(programs.find("knee-load")),
+        "queue",
+        *addressed_to([server]),
+        *("--backlog", str(workload.backlog), "--clients", str(configuration.clients)),
+        *("--receivers", workload.receivers, "--characters", str(workload.characters), "--seed", str(seed)),
+        *life(),
+    ]
+    return Command(process, "populate", tuple(argv))
+
+
+def load(
+    index: int,
+    configuration: Configuration,
+    servers: Sequence[str],
+    start_at: int,
+    seconds: int,
+    seed: int,
+    registered: Sequence[Identity] = (),
+) -> Command:
+    """The clients of one load host, dealt to the middlewares in turn, each host beginning with another one.
+
+    `registered` are the clients of all hosts that a backlog has registered; each host has its share of them.
+    """
+    tier, workload = configuration.system.load, configuration.workload
+    first, clients = index % len(servers), configuration.clients // tier.hosts
+    own = registered[index * clients : (index + 1) * clients]
+    argv = [
+        str(programs.find("knee-load")),
+        "queue",
+        *addressed_to([*servers[first:], *servers[:first]]),
+        *("--clients", str(clients), "--threads", str(min(tier.threads, clients))),
+        *("--seconds", str(seconds), "--start-at", str(start_at), "--seed", str(seed + index)),
+        *pacing(workload, tier.hosts),
+        *("--loop", workload.loop, "--characters", str(workload.characters), "--receivers", workload.receivers),
+        *(word for place in range(0, len(own), _AS_MAX) for word in ("--as", _pairs(own[place : place + _AS_MAX]))),
+        *(["--verify"] if workload.verify else []),
+        *life(),
+    ]
+    return Command(f"load-{index}", "load", tuple(argv))
+
+
+def _pairs(identities: Sequence[Identity]) -> str:
+    return ",".join(f"{client}:{queue}" for client, queue in identities)
+
+
+def connections_of_database(configuration: Configuration) -> int:
+    """How many connections a database has to accept, at most."""
+    tier = configuration.system.middleware
+    if configuration.system.load.kind == "pgbench":
+        return configuration.clients
+    if tier is None:
+        return 0
+    middlewares = configuration.middlewares
+    return (tier.connections or middlewares * (tier.workers or 0)) + middlewares * _MIDDLEWARE_CONNECTIONS_OWN
+
+
+class QueueDeployment(Deployment):
+    """The processes of a run whose clients pass messages."""
+
+    _registered: Sequence[Identity] = ()
+    """The clients of the backlog."""
+
+    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
+        seconds = self._spec.measure.seconds
+        return load(index, configuration, targets, start_at, seconds, self._seed, registered=self._registered)
+
+    def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
+        tier, store, workload = configuration.system.middleware, configuration.system.store, configuration.workload
+        assert tier is not None, "the experiment file was checked"
+        if tier.address is not None:
+            self._send_backlog(configuration, tier.address[0])
+            return [], [], list(tier.address)
+        assert store is not None, "the experiment file was checked"
+        databases, url, password = self._start_database(configuration, store)
+        # Before any message: an index grows with each of them.
+        if wanted := postgresql.indexes(store.indexes):
+            self._ask_database("indexes", url, "\n".join([*wanted, ""]), MADE_S)
+        interface = self._host.free_address().rpartition(":")[0]
+
+        def start(process: str) -> Process:
+            return self._start(middleware(process, tier, store, interface, url, password, configuration.clients))
+
+        if workload.backlog:
+            # Through another middleware, so that the measured ones count only what is measured.
+            sending = start("populate-middleware")
+            self._send_backlog(configuration, address_of(sending))
+            sending.stop(sending.command.grace_s)
+        middlewares = [start(f"middleware-{index}") for index in range(tier.hosts)]
+        return databases, middlewares, [address_of(process) for process in middlewares]
+
+    def _start_database(self, configuration: Configuration, store: Store) -> tuple[list[Process], str, Path | None]:
+        """Start or prepare the database; return its process if the lab has one, its URL, and its password's file."""
+        address = None if store.address is None else store.address[0]
+        data = self._room.data_path("store-0") if self._room is not None and store.on_disk else None
+        if store.kind != "postgresql":
+            return [], database_url(store, address, data), None
+        if address is not None:
+            url = database_url(store, address, None)
+            self._make_schema(url, reset=store.reset)
+            finished(self._start(migrate("migrate", url, None)), MADE_S)
+            return [], url, None
+        assert self._room is not None and data is not None, "a PostgreSQL of the lab's has a scratch directory"
+        cluster = Cluster(data, self._room.password_path)
+        finished(self._start(postgresql.initdb("initdb", cluster)), MADE_S)
+        connections, free = connections_of_database(configuration), self._host.free_address()
+        process = self._start(postgresql.postgresql("store-0", store, cluster, free, connections))
+        url = database_url(store, address_of(process), data)
+        finished(self._start(migrate("migrate", url, cluster.password)), MADE_S)
+        return [process], url, cluster.password
+
+    def _make_schema(self, url: str, *, reset: bool) -> None:
+        """Make the schema in a database that runs elsewhere, and drop it when the run is over."""
+        making = self._start(postgresql.statements("schema", url, postgresql.make_schema(reset=reset)))
+        if making.wait(MADE_S) != 0:
+            raise ProcessError(
+                f"store.address: the schema knee_queue cannot be made there: {making.describe()}; Knee needs a "
+                "database without this schema, or store.reset = true to drop what is in it"
+            )
+        self._cleanup.callback(self._drop_schema, url)
+
+    def _drop_schema(self, url: str) -> None:
+        self._host.close(_CLOSING_S)
+        dropping = self._start(postgresql.statements("drop", url, DROP_SCHEMA))
+        if dropping.wait(MADE_S) != 0:
+            raise ProcessError(
+                f"store.address: the schema knee_queue is left there: {dropping.describe()}; "
+                "remove it with DROP SCHEMA knee_queue CASCADE"
+            )
+
+    def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
+        """Have psql run a script in a database that the lab has started."""
+        assert self._room is not None, "a database of the lab's has a scratch directory"
+        file = self._room.script_path(process)
+        with writing(file):
+            file.write_text(sql, encoding="ascii")
+        finished(self._start(postgresql.script(process, url, self._room.pgpass_path, file)), timeout_s)
+
+    def _send_backlog(self, configuration: Configuration, address: str) -> None:
+        workload = configuration.workload
+        if workload.backlog:
+            process = self._start(backlog("populate-0", configuration, address, self._seed))
+            paced_s = workload.backlog * (1 / POPULATE_KEYS_PER_S + workload.characters / POPULATE_BYTES_PER_S)
+            registering_s = 1 + configuration.clients / 100
+            self._populated(process, READY_TIMEOUT_S + registering_s + paced_s)
+            clients = self._summaries[process.command.process]["populate"]["clients"]
+            self._registered = [(client, queue) for client, queue in clients]
