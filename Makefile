@@ -3,7 +3,7 @@
 # make test   everything that must hold, with development builds; CI runs it after make check
 # make bench  the programs against their peers, side by side
 # make soak   what make test does at length: kills, histories that are checked, keys and messages that come and go, and drawn
-#             anew: answers compared with memcached's, networks solved in two ways, examples
+#             anew: answers compared with memcached's, networks solved in two ways, examples; and every experiment
 # make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
 
 .DEFAULT_GOAL := demo
@@ -63,6 +63,7 @@ soak: build $(VENV)/dev
 	cargo clippy --locked -p knee-bench --all-targets -- -D warnings
 	for round in $$(seq 20); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
+	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py
 	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=3000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
 	KNEE_KILLS=300 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture

@@ -171,7 +171,9 @@ def factorial_command(
     """Rank the factors by their effects. Or audit published effects."""
     from knee.cli import analyse
 
-    analyse.print_factorial(path, renames, factors, responses, model.value if model else None, level, effects, resolution)
+    analyse.print_factorial(
+        path, renames, factors, responses, model.value if model else None, level, effects, resolution
+    )
 
 
 @app.command("diagnose")
