@@ -11,7 +11,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use knee_middleware::Mode;
-use knee_ports::free_port;
+use knee_testkit::free_port;
 use support::{Client, MODES, Memcached, Proxy, addresses, config, wait_until};
 
 /// How long a shutdown waits at most, also one where threads wait for each other.

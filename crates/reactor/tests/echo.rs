@@ -383,7 +383,7 @@ fn idle_connections_are_closed_and_busy_ones_are_not() {
 
 #[test]
 fn a_refused_connect_is_told_once() {
-    let free = (Ipv4Addr::LOCALHOST, knee_ports::free_port()).into();
+    let free = (Ipv4Addr::LOCALHOST, knee_testkit::free_port()).into();
     let (sender, seen) = channel();
     let group = Group::start("echo", 1, &Config::default(), None, |_, _| Echo {
         seen: sender.clone(),

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use knee_ports::free_port;
+use knee_testkit::free_port;
 use serde_json::Value;
 
 /// How long anything may take that is bound to happen.

@@ -1,6 +1,5 @@
 //! One of the programs as a process, ended when a test lets go of it.
 
-pub(crate) mod disk;
 pub(crate) mod limits;
 
 use std::io::{BufRead, BufReader, Read, Write};

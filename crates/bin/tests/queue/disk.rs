@@ -2,7 +2,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::disk::Disk;
 use crate::program::limits::{limit_files, with_limits};
 use crate::program::{Program, QUEUE};
 use knee_rpc::queue::queue_client::QueueClient;
@@ -10,6 +9,7 @@ use knee_rpc::queue::{
     CreateQueueRequest, Outgoing, ReadAllRequest, RegisterClientRequest, RemoveRequest,
     SendRequest, Stored,
 };
+use knee_testkit::Disk;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
 use tonic::{Code, Status};

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knee_ports::free_address;
 use knee_queue::database::{Arrival, Database, Failure, Stages};
 use knee_queue::operation::{Answer, Lease, QueueId, Request, Stored};
 use knee_random::Random;
 use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{self as rpc, LeaseId};
+use knee_testkit::free_address;
 use tokio::sync::{Mutex, broadcast};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::program::{End, KV, LOAD, PATIENCE, Program, QUEUE, refused};
-use knee_ports::free_address;
+use knee_testkit::free_address;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use knee_ports::free_address;
+use knee_testkit::free_address;
 
 use crate::program::{KV, LOAD, PROXY, Program, QUEUE, wait};
 

@@ -13,8 +13,8 @@ use knee_kv::versioned::{
     self, Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
 use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
-use knee_ports::free_address;
 use knee_telemetry::{Reporter, Stats};
+use knee_testkit::free_address;
 
 /// Far longer than any wait of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use knee_middleware::{Config, Mode, Running, ServerAddress, start};
-use knee_ports::free_port;
 use knee_proto::Limits;
 use knee_telemetry::{Middleware, Reporter, Stats};
+use knee_testkit::free_port;
 
 /// Every behaviour is the same in all of them.
 pub(crate) const MODES: [(Mode, usize); 4] =

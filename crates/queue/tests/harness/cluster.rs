@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use knee_ports::free_port;
 use knee_queue::postgres::{self, Options, Postgres};
+use knee_testkit::free_port;
 use tokio_postgres::{Client, NoTls};
 
 use super::desk::PATIENCE;

@@ -1,6 +1,6 @@
 //! Answers that are errors, servers that are none, wrong flags, and signals.
 
-use knee_ports::free_address;
+use knee_testkit::free_address;
 
 use super::store::{READS, Store, count, errors, finished, run, sum, summary};
 use crate::loads::peers::Memcached;

@@ -4,9 +4,9 @@ use std::process::Output;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use knee_ports::free_address;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{StatsRequest, StatsResponse};
+use knee_testkit::free_address;
 use serde_json::Value;
 
 use crate::program::{End, KV, LOAD, PATIENCE, Program, refused, talk};

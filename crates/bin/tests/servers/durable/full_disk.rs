@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{PutRequest, Value};
+use knee_testkit::Disk;
 use tonic::{Code, Status};
 
 use super::directory::Directory;
 use super::{DISK_FULL, ask, expect_filled, fill, kill};
 use crate::program::PATIENCE;
-use crate::program::disk::Disk;
 
 const NO_SPACE: &str = "No space left on device";
 

@@ -1,4 +1,4 @@
-//! A small disk of a test's own, mounted where nobody else sees it.
+//! A small disk in a mount namespace of one test.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// A disk, on the thread that has mounted it and in the programs that this starts.
-pub(crate) struct Disk {
-    /// Where it is, as they see it.
-    pub(crate) directory: PathBuf,
+/// A disk that only the thread which mounted it and its child processes see.
+#[derive(Debug)]
+pub struct Disk {
+    /// Where they see it.
+    pub directory: PathBuf,
 }
 
 impl Disk {
-    /// Runs a test with a disk of so many MiB. Where nothing may be mounted, says so instead.
-    pub(crate) fn with(mib: u64, test: impl FnOnce(&Disk) + Send) {
+    /// Runs a test with a disk of `mib` MiB; reports a skipped test if this user may not mount one.
+    pub fn with(mib: u64, test: impl FnOnce(&Disk) + Send) {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("knee-disk-{}-{number}", std::process::id());
@@ -35,7 +36,7 @@ impl Disk {
         });
     }
 
-    /// Mounts it in a namespace of this thread: it goes when the thread and its programs have ended.
+    /// Mounts it in a namespace of this thread, which ends with the thread and its child processes.
     fn mount(&self, mib: u64) -> io::Result<()> {
         // SAFETY: a call that takes a number.
         succeeded(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
@@ -43,26 +44,27 @@ impl Disk {
         mount(&self.directory, 0, &format!("size={mib}m"))
     }
 
-    /// Lets nobody who opens a file of it from now on write to that, root included.
-    pub(crate) fn forbid_writes(&self, file: &str) {
+    /// Makes a file read-only for later opens, even by root.
+    pub fn forbid_writes(&self, file: &str) {
         let file = self.directory.join(file);
         mount(&file, libc::MS_BIND, "").unwrap();
         mount(&file, libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY, "").unwrap();
     }
 
-    /// Lets all write to it again.
-    pub(crate) fn allow_writes(&self, file: &str) {
+    /// Makes the file writable again.
+    pub fn allow_writes(&self, file: &str) {
         let file = CString::new(self.directory.join(file).as_os_str().as_bytes()).unwrap();
         // SAFETY: the string ends with a zero and outlives the call.
         succeeded(unsafe { libc::umount(file.as_ptr()) }).unwrap();
     }
 
-    pub(crate) fn resize(&self, mib: u64) {
+    /// Changes its size.
+    pub fn resize(&self, mib: u64) {
         mount(&self.directory, libc::MS_REMOUNT, &format!("size={mib}m")).unwrap();
     }
 
-    /// Takes what is left of the disk, until it is given back.
-    pub(crate) fn take_rest(&self) {
+    /// Fills the rest of the disk.
+    pub fn take_rest(&self) {
         let file = File::create(self.ballast()).unwrap();
         let mut piece = 1 << 20;
         while piece >= 4096 {
@@ -76,8 +78,8 @@ impl Disk {
         }
     }
 
-    /// Gives back what was taken.
-    pub(crate) fn give_back(&self) {
+    /// Frees what [`Disk::take_rest`] took.
+    pub fn give_back(&self) {
         std::fs::remove_file(self.ballast()).unwrap();
     }
 
@@ -96,7 +98,7 @@ fn mount(at: &Path, flags: libc::c_ulong, options: &str) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes()).unwrap();
     let options = CString::new(options).unwrap();
     let kind = c"tmpfs".as_ptr();
-    // Of a bind mount the first is what is mounted; it has no kind.
+    // A bind mount has no kind; its source is the file itself.
     let what = if flags & libc::MS_BIND == 0 { kind } else { at.as_ptr() };
     // SAFETY: the strings end with a zero and outlive the call.
     succeeded(unsafe { libc::mount(what, at.as_ptr(), kind, flags, options.as_ptr().cast()) })
@@ -106,7 +108,7 @@ fn succeeded(outcome: libc::c_int) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Past the test's own output, which is shown only where one fails.
+/// Writes past the test's captured output, which only failed tests show.
 fn skipped(error: &io::Error) {
     let line = format!(
         "SKIPPED: full and read-only disks: this user may not mount one ({error}); root may\n"

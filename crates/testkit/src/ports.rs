@@ -1,11 +1,9 @@
-//! Ports for the servers of tests, for those that have to be told theirs.
+//! Ports for servers that take theirs from the command line.
 //!
-//! A port that the system chose and that was let go of again may be chosen again at once: for
-//! another test's server, or as a client's own end of a connection. So these are below the ports
-//! that the system chooses from, and each is leased to the process that asked for it, by a name that
-//! no other process can bind and that goes with this one. `python/knee/lab/hosts/ports.py` does the same.
-
-#![cfg(target_os = "linux")]
+//! The system may choose a port that it chose before and that was closed again, for another server or
+//! as a client's own end. These ports are below the range that the system chooses from. Each is leased to one
+//! process, by the name of an abstract socket, which goes with the process.
+//! `python/knee/lab/hosts/ports.py` does the same.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
@@ -13,21 +11,19 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::{fs, io, process};
 
-/// Where the search ends that the system does not end: Linux chooses from here unless told otherwise.
+/// The first port that Linux chooses by default.
 const CHOSEN_FROM: u16 = 32_768;
 /// Well-known servers are below.
 const FIRST: u16 = 10_000;
 
-/// A port of the loopback interface that nobody listens on, and that nobody else gets from here or
-/// from the system while this process lives.
+/// A free port of the loopback interface, leased to this process until it ends.
 ///
 /// # Panics
-///
-/// When there is none.
+/// When no port is free.
 pub fn free_port() -> u16 {
     let ports = leasable();
     let count = u32::from(ports.end - ports.start);
-    // Processes that start at the same port would go through each other's leases.
+    // Processes that start at different ports seldom meet each other's leases.
     let begin = process::id().wrapping_mul(97) % count;
     (0..count)
         .map(|step| ports.start + ((begin + step) % count) as u16)
@@ -43,11 +39,11 @@ pub fn free_address() -> String {
 fn leasable() -> Range<u16> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|first| first.parse().ok());
-    // A system that chooses from all ports leaves none: then the lease alone has to do.
+    // If the system chooses from all ports, only the lease protects them.
     FIRST..first.filter(|&first| first > FIRST + 1_000).unwrap_or(CHOSEN_FROM)
 }
 
-/// Whether this process has the port now, and had it not before.
+/// Leases a port to this process; false if any process has it.
 fn lease(port: u16) -> bool {
     let name = SocketAddr::from_abstract_name(format!("knee-port-{port}"));
     match name.and_then(|name| UnixDatagram::bind_addr(&name)) {
@@ -67,7 +63,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn nobody_gets_a_port_twice() {
+    fn port_is_given_once() {
         let ports: Vec<u16> = thread::scope(|scope| {
             let asking = [(); 4].map(|()| scope.spawn(|| [(); 50].map(|()| super::free_port())));
             asking.into_iter().flat_map(|asking| asking.join().expect("none panics")).collect()

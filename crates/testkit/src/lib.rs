@@ -1,0 +1,19 @@
+//! What the tests of several crates share.
+//!
+//! * [`free_port`], [`free_address`]: a port for a server that takes it from its command line.
+//! * [`Memcached`]: Debian's memcached on such a port.
+//! * [`Disk`]: a small disk that only one test sees, to fill it.
+//! * [`eventually`], [`wait_until`]: wait for a condition, within [`PATIENCE`].
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
+
+mod disk;
+mod memcached;
+mod ports;
+mod waiting;
+
+pub use disk::Disk;
+pub use memcached::Memcached;
+pub use ports::{free_address, free_port};
+pub use waiting::{PATIENCE, eventually, wait_until};
