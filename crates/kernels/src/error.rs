@@ -22,7 +22,7 @@ pub enum Error {
     /// Demands and rates differ by so many orders of magnitude, a station has so many servers, or rates
     /// fall so far, that 64-bit numbers cannot carry their products.
     Range,
-    /// Somebody asked for the end before it came.
+    /// The caller ended it early.
     Interrupted,
 }
 

@@ -47,7 +47,7 @@ pub struct Lattice {
     pub throughput: Vec<f64>,
     /// A by state and station: the residence time of one unit of demand that arrives in that state.
     pub arrival: Vec<f64>,
-    /// By state and station: the probability that somebody is there.
+    /// By state and station: the probability that the station is not empty.
     pub busy: Vec<f64>,
 }
 
@@ -225,12 +225,12 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// What multiplying a station in last tells of it, by state; nothing of single servers.
+/// What the last multiplication reveals of a station, by state; empty for single servers.
 #[derive(Clone, Default)]
 struct Shares {
     /// P'/P.
     slope: Vec<f64>,
-    /// The probability that somebody is there.
+    /// The probability that the station is not empty.
     busy: Vec<f64>,
 }
 
@@ -330,7 +330,7 @@ impl Solver<'_> {
         self.replace(throughput, station)
     }
 
-    /// The same, and keeps what that tells of the station.
+    /// The same, and keeps the shares of the station.
     fn multiply_last(
         &mut self,
         mut throughput: Vec<Vec<f64>>,

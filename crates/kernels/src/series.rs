@@ -38,7 +38,7 @@ pub struct Series {
 pub struct Shares {
     /// Mean number of customers there.
     pub queue_length: Vec<f64>,
-    /// Probability that somebody is there.
+    /// Probability that the station is not empty.
     pub busy: Vec<f64>,
 }
 
@@ -237,9 +237,9 @@ struct Alone {
     start: usize,
     ratios: Vec<f64>,
     inverses: Vec<f64>,
-    /// t_n, the probability that nobody is at the single server.
+    /// t_n, the probability that the single server is idle.
     empty: Vec<f64>,
-    /// The probability that somebody is.
+    /// The probability that it is busy.
     busy: Vec<f64>,
     /// λ_n, how many are there.
     queue_length: Vec<f64>,
@@ -247,8 +247,8 @@ struct Alone {
 
 impl Alone {
     fn of(load: f64, reach: usize) -> Alone {
-        let nobody = vec![0.0; reach];
-        let mut empty = nobody.clone();
+        let zeros = vec![0.0; reach];
+        let mut empty = zeros.clone();
         // Of the populations before 1 only 0 is looked at.
         if let Some(last) = empty.last_mut() {
             *last = 1.0;
@@ -258,11 +258,11 @@ impl Alone {
             reach,
             state: (1.0, 0.0),
             start: 1,
-            ratios: nobody.clone(),
-            inverses: nobody.clone(),
+            ratios: zeros.clone(),
+            inverses: zeros.clone(),
             empty,
-            busy: nobody.clone(),
-            queue_length: nobody,
+            busy: zeros.clone(),
+            queue_length: zeros,
         }
     }
 
@@ -341,7 +341,7 @@ fn step(sum: f64, steps: i32) -> Option<i32> {
 /// A product under way.
 struct Product {
     alone: Alone,
-    /// a/μ(i) for the i of which the rate differs from the last.
+    /// a/μ(i) for each i whose rate differs from the last.
     loads: Vec<f64>,
     /// v_0 of the last population.
     last: Scaled,
@@ -355,12 +355,12 @@ impl Product {
         n: usize,
         ratios: &mut [f64],
     ) -> Option<()> {
-        // Nobody has more customers at the station than there are.
+        // The station has at most n customers.
         let first = self.loads.len().min(n);
         let mut v = [1.0; N];
         let here = self.alone.at(n);
         let mut w = lanes::<N>(&self.alone.queue_length[here - first..]);
-        // What v_0 counts of populations with somebody there.
+        // The part of v_0 in which the station is not empty.
         let mut there = lanes::<N>(&self.alone.busy[here..]);
         let mut unit = [1.0; N];
         let mut steps = [0; N];

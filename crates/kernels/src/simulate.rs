@@ -16,7 +16,9 @@ mod engine;
 mod error;
 mod events;
 mod histogram;
+mod limits;
 mod model;
+mod plan;
 mod random;
 mod shape;
 mod tally;
@@ -26,54 +28,22 @@ use std::thread;
 
 pub use error::Error;
 pub use histogram::Histogram;
+pub use limits::{CUSTOMERS_MAX, REPLICATIONS_MAX};
 pub use model::{Class, Model, Route, Service, Source, Station, Time};
+pub use plan::{Length, Plan};
 pub use shape::Shape;
 pub use tally::{Replication, Rounds, Series, Visits};
 
 use engine::Engine;
 use random::Random;
-use shape::is_time;
-
-/// Customers and siblings that may be in a network at once: some 2 GB of them.
-pub const CUSTOMERS_MAX: usize = 1 << 24;
-
-/// Replications that one call may ask for.
-pub const REPLICATIONS_MAX: u32 = 10_000;
-
-/// How much is simulated.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Of all random numbers.
-    pub seed: u64,
-    /// The number of the first replication's stream; others follow it.
-    pub first_stream: u64,
-    /// How many replications, independent of each other.
-    pub replications: u32,
-    /// What is not observed.
-    pub warmup: Length,
-    /// What is observed thereafter.
-    pub observed: Length,
-    /// Whether response times are kept in their order.
-    pub has_series: bool,
-}
-
-/// How long a part of a replication is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Length {
-    /// Until so many rounds are complete, of all classes together; not if a thousand times as many are
-    /// lost, and more than a million.
-    Rounds(u64),
-    /// So much time.
-    Time(f64),
-}
 
 /// Simulates a network several times over, on all processors. The answers are the same on any
 /// number of them.
 ///
 /// # Errors
 ///
-/// What cannot be simulated, more requests at once or more events than are allowed, rounds of which
-/// hardly any is completed, and the end before the end once `cancelled` is set.
+/// When the model or plan is invalid, when there are more requests at once or more events than allowed, when
+/// nearly all rounds are lost, and when `cancelled` is set.
 pub fn simulate(
     model: &Model,
     plan: &Plan,
@@ -124,28 +94,4 @@ fn replicate(
     engine.begin();
     engine.run(plan.observed)?;
     Ok(engine.end())
-}
-
-impl Plan {
-    fn check(&self) -> Result<(), Error> {
-        if !(1..=REPLICATIONS_MAX).contains(&self.replications) {
-            return Err(Error::Argument { name: "replications", problem: "expected 1 to 10,000" });
-        }
-        let is_right = |length| match length {
-            Length::Rounds(_) => true,
-            Length::Time(time) => is_time(time),
-        };
-        if !is_right(self.warmup) || !is_right(self.observed) {
-            return Err(Error::Argument {
-                name: "warmup, observed",
-                problem: "expected finite times from 0",
-            });
-        }
-        match self.observed {
-            Length::Rounds(0) | Length::Time(0.0) => {
-                Err(Error::Argument { name: "observed", problem: "expected more than nothing" })
-            }
-            _ => Ok(()),
-        }
-    }
 }

@@ -5,7 +5,7 @@ use crate::Error;
 /// A station at which customers wait for each other: its rates with 1, 2, … customers there.
 ///
 /// A single server is `[1.0]` and m servers are `[1.0, 2.0, …, m]`, with the service time in the
-/// demand. Stations at which nobody waits are think time to the solvers.
+/// demand. Stations without waiting are think time to the solvers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Station {
     rates: Vec<f64>,

@@ -76,7 +76,7 @@ fn draws() -> ProptestConfig {
 proptest! {
     #![proptest_config(draws())]
     #[test]
-    fn convolution(population in 1..30_usize, think_time in 0.0..20.0, stations in stations()) {
+    fn solution_agrees_with_convolution(population in 1..30_usize, think_time in 0.0..20.0, stations in stations()) {
         let solution = closed(population, think_time, &solvable(&stations)).expect("in range");
         let all = constants(population, think_time, &stations);
         for n in 1..=population {
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn one_class_is_a_lattice_too(
+    fn lattice_of_one_class_agrees_with_closed(
         population in 1..200_usize, think_time in 0.0..20.0, stations in stations()
     ) {
         let one = closed(population, think_time, &solvable(&stations)).expect("in range");
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn customers_are_somewhere(population in 1..5000_usize, stations in stations()) {
+    fn queue_lengths_add_up_to_the_population(population in 1..5000_usize, stations in stations()) {
         let solution = closed(population, 3.0, &solvable(&stations)).expect("in range");
         for n in 1..=population {
             let thinking = 3.0 * solution.throughput[n - 1];
@@ -130,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn stations_that_nobody_visits_change_nothing() {
+fn unvisited_stations_change_nothing() {
     let visited = (0.5, Station::of_servers(3));
     let alone = closed(50, 1.0, std::slice::from_ref(&visited)).expect("in range");
     let unvisited = [
@@ -145,8 +145,8 @@ fn stations_that_nobody_visits_change_nothing() {
 }
 
 #[test]
-fn a_sum_that_leaves_the_range_of_numbers_comes_back() {
-    // Nobody waits among 2000 servers, of which 1999 never work at once.
+fn sum_beyond_the_range_of_numbers_comes_back() {
+    // No customer waits among 2000 servers: 1999 never work at once.
     let delay = closed(2000, 700.0, &[(0.5, Station::of_servers(1))]).expect("in range");
     let servers = [(0.5, Station::of_servers(1)), (700.0, Station::of_servers(2000))];
     let pool = closed(2000, 0.0, &servers).expect("in range");
@@ -156,7 +156,7 @@ fn a_sum_that_leaves_the_range_of_numbers_comes_back() {
 }
 
 #[test]
-fn refused() {
+fn invalid_arguments_are_refused() {
     let disk = || (1.0, Station::of_servers(1));
     let name = |result: Result<_, Error>| match result.map(|_: Closed| ()) {
         Err(Error::Argument { name, .. }) => name,
@@ -180,26 +180,25 @@ fn refused() {
 }
 
 #[test]
-fn rates_that_fall_far() {
+fn far_falling_rates_are_solved() {
     // 400 servers that all but stop once the 401st customer comes, before another one of rate 1.
     let cliff = [vec![1.0; 400], vec![1e-4]].concat();
     let stations = [(1.0, cliff), (1.0, vec![1.0])];
     let solution = closed(2000, 0.0, &solvable(&stations)).expect("in range");
-    // Among equal ones nobody has a preference; beyond the cliff nobody comes back.
+    // Equal stations share the customers evenly; beyond the cliff no customer comes back.
     assert_close(solution.throughput[399], 400.0 / 401.0, 1e-13);
     assert_close(solution.stations[0].queue_length[399], 200.0, 1e-13);
     assert_close(solution.throughput[1999], 1e-4, 1e-12);
     assert_close(solution.stations[0].queue_length[1999], 2000.0 - 1e-4 / (1.0 - 1e-4), 1e-12);
-    // Alone, everybody is there.
+    // Alone, it has all customers.
     let alone = closed(2000, 0.0, &solvable(&stations[..1])).expect("in range");
     assert_eq!((alone.throughput[399], alone.throughput[400]), (1.0, 1e-4));
     assert_eq!(alone.stations[0].queue_length[1999], 2000.0);
 }
 
 #[test]
-fn probabilities_that_vanish_before_they_matter() {
-    // That nobody of 1000 customers is at the pool has a probability of 10^-391, of which 1000 customers
-    // more make 10^-4.
+fn vanishing_probabilities_are_solved() {
+    // That none of 1000 customers is at the pool has a probability of 10^-391; 1000 customers more make it 10^-4.
     let pool = [(900.0, Station::of_servers(1000)), (1.0, Station::of_servers(1))];
     let one = closed(2000, 0.0, &pool).expect("in range");
     let by_class = |pool: &[(f64, Station)]| -> Vec<(Vec<f64>, Station)> {
@@ -216,7 +215,7 @@ fn probabilities_that_vanish_before_they_matter() {
 /// A store that coherence slows down (Gunther's law): the product of its M/μ(j) is what ends the range of
 /// numbers, as docs/methods/closed-networks.md says.
 #[test]
-fn rates_that_fall_until_numbers_end() {
+fn rates_falling_beyond_numbers_are_refused() {
     let rate = |j: f64| j / (1.0 + 0.02 * (j - 1.0) + 0.002 * j * (j - 1.0));
     let law = Station::new((1..=900).map(|j| rate(f64::from(j))).collect()).expect("rates");
     let server = Station::of_servers(1);
@@ -234,7 +233,7 @@ fn rates_that_fall_until_numbers_end() {
 }
 
 #[test]
-fn refused_of_several_classes() {
+fn invalid_classes_are_refused() {
     let disk = || (vec![1.0, 1.0], Station::of_servers(1));
     let is_refused = |populations: &[usize], think_times: &[f64], stations: &[_]| {
         matches!(lattice(populations, think_times, stations), Err(Error::Argument { .. }))
@@ -249,9 +248,9 @@ fn refused_of_several_classes() {
     assert!(matches!(lattice(&most, &[0.0, 0.0], &[disk()]), Err(Error::TooLarge { .. })));
 }
 
-/// Whoever asks for the end gets it at the next look, at whatever the solver is.
+/// A caller that ends a solver gets its end at the next look.
 #[test]
-fn interrupted() {
+fn interrupted_solver_is_an_error() {
     let falling = Station::new([vec![1.0; 400], vec![1e-4]].concat()).expect("rates");
     for station in [Station::of_servers(8), falling] {
         for looks in 0..4 {

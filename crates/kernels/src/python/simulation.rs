@@ -9,7 +9,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::{LOOK_EVERY, bytes};
+use super::arrays::bytes;
+use super::interrupt::LOOK_EVERY;
 use crate::simulate::{
     Class, Error, Length, Model, Plan, Replication, Route, Service, Shape, Source, Station, Time,
 };
@@ -89,7 +90,7 @@ fn in_other_threads(model: &Model, plan: &Plan) -> PyResult<Vec<Replication>> {
     let cancelled = AtomicBool::new(false);
     let (answer, answered) = mpsc::channel();
     thread::scope(|scope| {
-        // Nobody listens any more once it is cancelled.
+        // The receiver is gone once it is cancelled.
         let work = || drop(answer.send(crate::simulate::simulate(model, plan, &cancelled)));
         scope.spawn(work);
         loop {

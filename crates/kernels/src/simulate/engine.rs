@@ -2,16 +2,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::events::{EVENTS_MAX, Events};
+use super::error::Error;
+use super::events::Events;
+use super::limits::{CUSTOMERS_MAX, EVENTS_MAX};
 use super::model::{Model, Service, Source};
+use super::plan::Length;
 use super::random::Random;
 use super::tally::{Replication, Rounds, Series, Visits};
-use super::{CUSTOMERS_MAX, Error, Length};
 
 /// No token.
 const NONE: u32 = u32::MAX;
 
-/// Events between two looks at whether somebody wants the end.
+/// Events between two looks at `cancelled`.
 const EVENTS_BETWEEN_LOOKS: u32 = 4096;
 
 /// Rounds that may be lost for each one that is to be completed: a network that loses more of them
@@ -53,11 +55,11 @@ enum Whereabouts {
     At(u32),
 }
 
-/// Those who are at a station.
+/// The customers at a station.
 #[derive(Clone, Debug)]
 struct Line {
     present: u32,
-    /// Who waits, in the order of coming; at varying speeds the first one is served.
+    /// The waiting customers, in the order of coming; at varying speeds the first one is served.
     first: u32,
     last: u32,
     busy: f64,
@@ -65,7 +67,7 @@ struct Line {
     changed: f64,
     /// At varying speeds: what is left of the first one's service, in time at speed 1.
     work: f64,
-    /// At varying speeds: when that is done, if nobody comes.
+    /// At varying speeds: when that is done, if no customer comes.
     done: f64,
 }
 
@@ -79,7 +81,7 @@ pub(super) struct Engine<'a> {
     tokens: Vec<Token>,
     free: u32,
     lines: Vec<Line>,
-    /// Stations of varying speeds: their next event moves whenever somebody comes or goes, so that
+    /// Stations of varying speeds: their next event moves with each arrival and departure, so that
     /// it is kept there instead of among the events.
     varying: Vec<usize>,
     /// The first of them to be done, and when.
@@ -93,7 +95,7 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// The network at time 0: closed customers think, and nobody is at any station.
+    /// The network at time 0: closed customers think, and all stations are empty.
     pub(super) fn new(
         model: &'a Model,
         random: Random,
@@ -227,7 +229,10 @@ impl<'a> Engine<'a> {
             return self.leave(station, token);
         }
         let Some((time, token)) = self.events.pop() else {
-            return Err(Error::Argument { name: "classes", problem: "nobody is there or comes" });
+            return Err(Error::Argument {
+                name: "classes",
+                problem: "expected customers, or arrivals",
+            });
         };
         self.now = time;
         match self.tokens[token as usize].whereabouts {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CUSTOMERS_MAX, events::EVENTS_MAX};
+use super::limits::{CUSTOMERS_MAX, EVENTS_MAX};
 
 /// Why a network cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub enum Error {
     Lost {
         /// How many were.
         lost: u64,
-        /// How many were completed meanwhile.
+        /// How many were completed in the same time.
         completed: u64,
     },
-    /// Somebody asked for the end before it came.
+    /// The caller ended it early.
     Interrupted,
 }
 

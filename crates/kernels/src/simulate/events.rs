@@ -1,8 +1,5 @@
 //! What is going to happen, in the order of time.
 
-/// Events that one replication may take: hours of computing.
-pub(super) const EVENTS_MAX: u64 = 1 << 35;
-
 /// Bits of an event that say whose it is.
 const TOKEN_BITS: u32 = 28;
 /// Children of a node of the heap: four keys of 16 bytes fill a cache line, and the heap is half

@@ -1,8 +1,9 @@
 //! What is simulated: stations, routes and classes of customers, all checked.
 
+use super::error::Error;
+use super::limits::CUSTOMERS_MAX;
 use super::random::Random;
 use super::shape::{Shape, is_time};
-use super::{CUSTOMERS_MAX, Error};
 
 /// A network and its customers.
 #[derive(Clone, Debug)]
@@ -19,16 +20,16 @@ pub struct Model {
 /// How many are served at once, and how many may be there.
 #[derive(Clone, Debug)]
 pub struct Station {
-    /// Who is served.
+    /// Which customers are served.
     pub service: Service,
-    /// Who finds so many there is refused, and the round is lost.
+    /// A customer that finds so many there is refused, and its round is lost.
     pub places: u32,
 }
 
-/// Who is served among those who came.
+/// Which of the present customers are served.
 #[derive(Clone, Debug)]
 pub enum Service {
-    /// Everybody.
+    /// All.
     Delay,
     /// The first so many, first come, first served.
     Servers(u32),
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_whatever_would_not_end_or_leave_an_array() {
+    fn endless_or_inconsistent_model_is_refused() {
         assert_eq!(model().check(), Ok(()));
         let wrong: [fn(&mut Model); 13] = [
             |model| model.classes.clear(),
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_routes_that_leave_their_positions() {
+    fn route_to_unknown_position_is_refused() {
         let wrong = [
             (vec![], vec![]),
             (vec![0, 0], vec![vec![(1.0, 1)]]),
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn more_customers_than_are_allowed_are_refused_before_they_are_made() {
+    fn too_many_customers_are_refused_early() {
         let mut model = model();
         let think = Time { mean: 1.0, shape: Shape::Exponential };
         model.classes[0].source = Source::Closed { population: CUSTOMERS_MAX as u32 + 1, think };

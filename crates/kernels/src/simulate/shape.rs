@@ -1,6 +1,6 @@
 //! How times scatter about their mean.
 
-use super::Error;
+use super::error::Error;
 use super::random::Random;
 
 /// The largest number of stages of an Erlang time.

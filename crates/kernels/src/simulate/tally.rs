@@ -14,7 +14,7 @@ pub struct Replication {
     pub rounds: Vec<Rounds>,
     /// Of every station and class, by station.
     pub visits: Vec<Visits>,
-    /// Of every station: ∫ busy servers dt; for varying speeds ∫ 1 dt while somebody is there.
+    /// Of every station: ∫ busy servers dt; for varying speeds ∫ 1 dt while the station is not empty.
     pub busy: Vec<f64>,
     /// Response times since the beginning, warm-up included, if asked for.
     pub series: Option<Series>,

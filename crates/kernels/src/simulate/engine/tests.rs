@@ -127,9 +127,9 @@ fn present(engine: &Engine<'_>) -> (Vec<Present>, Vec<Present>) {
 proptest! {
     /// Little's law as bookkeeping: what all have spent at a station while it was observed is both
     /// the area under their number and the sum of their stays, less what of these was before and
-    /// more what is not over; and whoever came has gone or is there.
+    /// more what is not over; and each customer that came has gone or is there.
     #[test]
-    fn the_books_of_every_station_and_class_balance(
+    fn books_of_every_station_and_class_balance(
         model in model(), seed: u64, warmup in 0.0..30.0_f64, in_rounds: bool
     ) {
         let mut engine = engine(&model, seed);
@@ -177,7 +177,7 @@ proptest! {
 
     /// One server is a station whose speed never varies: they take the same times from the stream.
     #[test]
-    fn a_constant_speed_is_a_single_server(seed: u64, time in time()) {
+    fn constant_speed_is_a_single_server(seed: u64, time in time()) {
         let source = || Source::Closed { population: 5, think: exponential(3.0) };
         let varying = Station { service: Service::Varying(vec![1.0]), places: u32::MAX };
         let observe = |station| {
@@ -200,11 +200,11 @@ fn work_goes_on_at_the_speed_of_the_moment() {
     let source = Source::Closed { population: 2, think: constant(0.0) };
     let model = in_order(vec![station], vec![vec![0]], source, constant(1.0));
     let mut engine = engine(&model, 0);
-    // Both are there from time 0 on, so somebody goes, and comes back at once, every half.
+    // Both are there from time 0 on, so one goes, and comes back at once, every half.
     engine.run(Length::Rounds(10)).expect("it ends");
     let observed = engine.end();
     assert!((observed.duration - 5.0).abs() < 1e-12);
-    // The first waited for nobody: ½, and everybody after it for another: 1.
+    // The first did not wait: ½; each later one waited for another: 1.
     assert!((observed.visits[0].stay - 9.5).abs() < 1e-12);
 }
 
@@ -226,9 +226,9 @@ fn siblings_go_on_together_when_the_last_is_done() {
     assert!((observed.visits[0].stay - 10.0).abs() < 1e-9);
 }
 
-/// Whoever finds a sibling's station full is lost once the others are done.
+/// A round whose sibling finds its station full is lost once the others are done.
 #[test]
-fn a_round_without_all_of_its_siblings_is_lost() {
+fn round_with_a_refused_sibling_is_lost() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     let source = Source::Open { between: constant(1.0) };
     let full = Station { service: Service::Servers(1), places: 1 };
@@ -246,12 +246,12 @@ fn a_round_without_all_of_its_siblings_is_lost() {
 
 /// A million clients take 64 MB with their events, as docs/methods/simulation.md says.
 #[test]
-fn a_customer_is_small() {
+fn customer_is_small() {
     assert_eq!(size_of::<Token>(), 48);
 }
 
 #[test]
-fn memory_is_that_of_those_who_are_there() {
+fn memory_is_that_of_present_customers() {
     let source = Source::Open { between: exponential(1.0) };
     let model = in_order(vec![queue(1), queue(1)], vec![vec![0, 1]], source, exponential(0.5));
     let mut engine = engine(&model, 3);
@@ -261,7 +261,7 @@ fn memory_is_that_of_those_who_are_there() {
 }
 
 #[test]
-fn an_interrupted_replication_says_so() {
+fn interrupted_replication_is_an_error() {
     let source = Source::Open { between: exponential(1.0) };
     let model = in_order(vec![queue(1)], vec![vec![0]], source, exponential(0.5));
     let cancelled = AtomicBool::new(true);
@@ -271,7 +271,7 @@ fn an_interrupted_replication_says_so() {
 
 /// A service of 3000 rounds' time at the only place: one customer in 3000 is served.
 #[test]
-fn rounds_that_are_nearly_all_lost_are_given_up() {
+fn nearly_all_rounds_lost_is_an_error() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     let model = |service| {
         let full = Station { service: Service::Servers(1), places: 1 };
