@@ -105,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_reads_what_another_one_uses() {
+    fn cpu_time_is_readable_from_another_thread() {
         let (send, clocks) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while thread_cpu() < Duration::from_millis(20) {}
-            send.send((CpuClock::of_this_thread(), thread_cpu())).expect("somebody waits");
+            send.send((CpuClock::of_this_thread(), thread_cpu())).expect("the test waits");
             ends.recv().expect_err("it is only let go");
         });
         let (clock, used) = clocks.recv().expect("its clock");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_second_is_the_coming_boundary() {
+    fn next_second_is_the_coming_boundary() {
         // (nanoseconds into the second, nanoseconds to wait)
         let rows = [
             (0, 1_000_000_000),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_timer_belongs_to_the_second_it_was_set_for() {
+    fn early_timer_counts_for_its_second() {
         let second = 1_700_000_000 * NS_PER_S;
         assert_eq!(at(second - 300_000).second_begun_ns(), second);
         assert_eq!(at(second + 300_000).second_begun_ns(), second);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_grows_with_work_and_is_the_threads_own() {
+    fn cpu_time_is_of_its_thread_alone() {
         let before = thread_cpu();
         std::thread::spawn(|| {
             let mut x = 1_u64;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use crate::clock::NS_PER_S;
 use crate::op::Op;
 use crate::pool::Pool;
+use crate::requests::{OpWindow, OpWindows};
 use crate::role::{Reading as _, Role};
-use crate::window::{OpWindows, Window, add_ops};
+use crate::window::{Window, add_ops};
 
 /// How long a second waits for the threads that have not reported it.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
@@ -147,7 +148,7 @@ impl<R: Role> Second<R> {
     }
 
     /// The types of request that occurred, in printing order.
-    pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &crate::window::OpWindow)> {
+    pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &OpWindow)> {
         Op::ALL.into_iter().zip(&self.ops).filter_map(|(op, window)| Some((op, window.as_ref()?)))
     }
 }
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
     use crate::clock::Moment;
     use crate::recorder::{Recorder, Sample};
-    use crate::role::{Store, StoreGauges};
+    use crate::roles::{Store, StoreGauges};
     use crate::stage::StoreTimes;
 
     /// Threads whose clocks the test moves.
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_given_out_when_every_thread_has_reported_it() {
+    fn second_comes_out_after_every_thread_reported() {
         let mut bench = Bench::new(2);
         bench.cut(0, 3, 101.0);
         assert_eq!(bench.pop(101.01), []);
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_second_of_the_last_thread_completes_an_earlier_one() {
+    fn later_second_completes_an_earlier_one() {
         let mut bench = Bench::new(2);
         bench.cut(0, 1, 101.0);
         bench.cut(1, 1, 101.0);
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_thread_holds_a_second_up_for_the_grace_only_and_loses_nothing() {
+    fn late_thread_delays_a_second_by_the_grace_only() {
         let mut bench = Bench::new(2);
         bench.cut(0, 10, 101.0);
         assert_eq!(bench.pop(101.49), []);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_window_does_not_pass_for_a_second_of_its_own() {
+    fn late_window_joins_the_open_second() {
         let mut bench = Bench::new(2);
         bench.cut(0, 10, 101.0);
         assert_eq!(bench.pop(101.51).len(), 1);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ended_is_not_waited_for() {
+    fn ended_thread_is_not_waited_for() {
         let mut bench = Bench::new(2);
         bench.finish_last(5, 100.25);
         assert_eq!(bench.pop(100.25), []);
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_is_set_back_leaves_lengths_and_counts_alone() {
+    fn clock_set_back_keeps_lengths_and_counts() {
         let mut bench = Bench::new(1);
         bench.cut(0, 1, 101.0);
         assert_eq!(bench.pop(101.0), [(100, 1.0, 1, 1)]);
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_at_the_end_comes_out_in_order() {
+    fn rest_at_the_end_comes_out_in_order() {
         let mut bench = Bench::new(2);
         bench.cut(0, 1, 101.0);
         bench.cut(0, 2, 102.0);

@@ -11,10 +11,11 @@ use serde::ser::{SerializeMap as _, Serializer};
 use crate::collate::Second;
 use crate::histogram::{HIGHEST_NS, encode};
 use crate::op::Op;
-use crate::role::{Reading as _, Role, ServerCounts};
+use crate::requests::Counts;
+use crate::role::{Reading as _, Role};
+use crate::server_counts::ServerCounts;
 use crate::stage::{STAGES_MAX, Times as _};
 use crate::totals::Totals;
-use crate::window::Counts;
 
 /// The `ready` line: the program serves, and where.
 #[derive(Debug, Serialize)]

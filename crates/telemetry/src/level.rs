@@ -49,8 +49,8 @@ impl Level {
         self.set(now, self.value + change);
     }
 
-    /// The value has been changed by `change` since `from`, which is found out `now`. What of that lies before this
-    /// window stays as it was told.
+    /// The value has been changed by `change` since `from`, but this is known only `now`. The time before this window
+    /// is not corrected.
     #[inline]
     pub fn add_from(&mut self, from: Instant, now: Instant, change: i64) {
         self.add(now, change);
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_out_late_counts_from_when_it_was_so() {
+    fn late_change_counts_from_its_time() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let mut level = Level::new(start);
         level.add_from(at(1), at(3), 2);
         assert_eq!(level.read(at(4)).area_s, 6.0);
-        // Two seconds before the window are told already.
+        // Two seconds lie before the window, which is reported already.
         level.add_from(at(2), at(5), -1);
         let reading = level.read(at(6));
         assert_eq!((reading.area_s, reading.end), (2.0, 1));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_share_a_queue_balance_each_other() {
+    fn levels_of_a_shared_queue_add_up() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let (mut puts, mut takes) = (Level::new(start), Level::new(start));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_stamped_earlier_than_the_last_one_takes_no_time_back() {
+    fn earlier_stamp_than_the_last_takes_no_time_back() {
         let start = Instant::now();
         let mut level = Level::new(start);
         level.set(start + Duration::from_secs(2), 1);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_an_empty_window_is_the_value() {
+    fn empty_window_has_the_value_as_mean() {
         let start = Instant::now();
         let mut level = Level::new(start);
         level.set(start, 7);

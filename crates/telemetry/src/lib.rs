@@ -69,13 +69,17 @@ mod hdr_log;
 mod histogram;
 mod json;
 mod level;
+mod metric;
 mod op;
 mod output;
 mod pool;
 mod prometheus;
 mod recorder;
 mod reporter;
+mod requests;
 mod role;
+mod roles;
+mod server_counts;
 mod stage;
 mod totals;
 mod window;
@@ -83,18 +87,21 @@ mod window;
 pub use clock::{CpuClock, Moment};
 pub use histogram::{HIGHEST_NS, SIGNIFICANT_DIGITS};
 pub use level::{Level, LevelReading};
+pub use metric::{Metric, MetricKind};
 pub use op::Op;
 pub use output::tell;
-pub use prometheus::{Metric, MetricKind};
 pub use recorder::{Recorder, Sample};
 pub use reporter::{Reporter, Running, Stats};
-pub use role::{
-    Bottleneck, BottleneckReason, Broker, BrokerGauges, BrokerReading, Gauges, LATE_NS, Load,
-    LoadClosing, LoadGauges, Middleware, MiddlewareGauges, MiddlewareReading, Reading, RequestSpan,
-    Role, ServerCounts, Store, StoreGauges, VersionGauges,
+pub use requests::Counts;
+pub use role::{Gauges, Reading, Role};
+pub use roles::{
+    Bottleneck, BottleneckReason, Broker, BrokerGauges, BrokerReading, LATE_NS, Load, LoadClosing,
+    LoadGauges, Middleware, MiddlewareGauges, MiddlewareReading, RequestSpan, Store, StoreGauges,
+    VersionGauges,
 };
+pub use server_counts::ServerCounts;
 pub use stage::{
     BrokerTimes, LoadTimes, MiddlewareTimes, Stage, Stamps, StoreTimes, Times, elapsed_ns,
 };
 pub use totals::Totals;
-pub use window::{Counts, Window};
+pub use window::Window;

@@ -19,7 +19,7 @@ pub enum Op {
     Read,
     /// A read of a key that was not there, where the client tells them apart.
     ReadMissing,
-    /// A read of a value that the client was told to call large.
+    /// A read of a value that is large by a flag of the client.
     ReadLarge,
     /// Writing a key that must not be there.
     Insert,
@@ -41,7 +41,7 @@ pub enum Op {
     ListQueues,
     /// Reading all messages of a queue.
     ReadAll,
-    /// Reading the oldest message from somebody.
+    /// Reading the oldest message of one sender.
     ReadFrom,
     /// Taking the oldest messages out of a queue.
     Remove,

@@ -1,25 +1,23 @@
-//! Lines to standard output or a log, and messages to standard error, whether or not anybody takes
-//! them.
+//! Lines to standard output or a log, and messages to standard error. A failed write ends no thread.
 
 use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd as _;
 
-/// Tells people something on standard error, as one line that begins with the program's name.
+/// Prints a line on standard error that begins with the program's name.
 ///
-/// What cannot be written (a log on a full disk, a reader that went away) is lost; `eprintln!`
-/// would end the thread, and with it what it was measuring.
+/// If it cannot be written (full disk, closed pipe), it is lost. `eprintln!` would panic, and end a measurement.
 pub fn tell(program: &str, message: impl fmt::Display) {
     let line = format!("{program}: {message}\n");
-    // There is nowhere left to tell of a failure.
+    // No place is left to report a failure.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes whole lines, each handed over at once.
 ///
-/// A failure is told on standard error, once, and never ends the program: a reader that went away
-/// (`EPIPE`) ends the output; after any other failure (a full disk) the next line is tried again.
+/// A failure is printed once on standard error, and never ends the program. A closed pipe (`EPIPE`) ends the output.
+/// After any other failure (full disk) the next line is tried again.
 pub(crate) struct Output {
     program: &'static str,
     /// What the sink is, for messages.
@@ -71,16 +69,13 @@ impl Output {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 tell(
                     program,
-                    format_args!("nobody reads {what} any more, nothing more is written to it"),
+                    format_args!("{what} was closed by its reader: no more is written to it"),
                 );
                 self.sink = None;
             }
             Err(error) => {
                 if !self.torn {
-                    tell(
-                        program,
-                        format_args!("lines are lost, {what} cannot be written: {error}"),
-                    );
+                    tell(program, format_args!("cannot write to {what}: {error}; lines are lost"));
                 }
                 self.torn = true;
             }
@@ -97,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_goes_away_ends_the_output_and_nothing_else() {
+    fn closed_reader_ends_the_output_only() {
         let (mut reader, writer) = UnixStream::pair().expect("a socket pair");
         let mut output = Output::new("test", "a pipe", Box::new(writer));
         output.line("one");
@@ -134,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_does_not_spoil_the_next() {
+    fn torn_line_leaves_the_next_one_whole() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let disk = Full { taken: Arc::clone(&taken), writes: 0 };
         let mut output = Output::new("test", "a file", Box::new(disk));

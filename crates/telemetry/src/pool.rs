@@ -2,13 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::window::OpWindow;
+use crate::requests::OpWindow;
 
-/// Empty windows of one type of request each, for whoever cuts next.
+/// Empty windows of one type of request each, for the next cut.
 ///
 /// A window's histograms take 110 kB per stage. Fresh memory of that size costs a page fault every
-/// 4 kB, about a millisecond for a whole cut, in which an event loop answers nobody: so the memory
-/// goes round. The lock is taken at cuts, never per request.
+/// 4 kB, about a millisecond for a whole cut, during which an event loop answers no request: so the memory
+/// is reused. The lock is taken at cuts, never per request.
 #[derive(Debug)]
 pub(crate) struct Pool {
     stages: usize,
@@ -20,7 +20,7 @@ impl Pool {
         Pool { stages, free: Mutex::new(Vec::new()) }
     }
 
-    /// An empty window; a new one where none came back yet.
+    /// An empty window; a new one if none came back yet.
     pub(crate) fn take(&self) -> OpWindow {
         let returned = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         returned.unwrap_or_else(|| OpWindow::new(self.stages))
@@ -40,7 +40,7 @@ mod tests {
     use crate::stage::STAGES_MAX;
 
     #[test]
-    fn what_comes_back_is_given_out_again_and_empty() {
+    fn returned_window_is_given_out_empty() {
         let pool = Pool::new(1);
         let mut window = pool.take();
         let memory = window.histograms.as_ptr();

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 
 use crate::clock::NS_PER_S;
+use crate::metric::{Metric, MetricKind};
+use crate::requests::Counts;
 use crate::role::{Reading as _, Role};
 use crate::stage::Times as _;
 use crate::totals::Totals;
-use crate::window::Counts;
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -36,51 +37,6 @@ const BOUNDS: [(u64, &str); 19] = [
     (5_000_000_000, "5"),
     (10_000_000_000, "10"),
 ];
-
-/// What a metric does over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// It only grows.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-}
-
-/// A metric that a role adds to those of its requests.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Metric {
-    kind: MetricKind,
-    name: &'static str,
-    help: &'static str,
-    /// The name of the label that tells the samples apart; without one there is one sample.
-    label: Option<&'static str>,
-    /// Label values and values.
-    samples: Vec<(String, f64)>,
-}
-
-impl Metric {
-    pub(crate) fn counter(name: &'static str, help: &'static str, value: f64) -> Metric {
-        Metric::single(MetricKind::Counter, name, help, value)
-    }
-
-    pub(crate) fn gauge(name: &'static str, help: &'static str, value: f64) -> Metric {
-        Metric::single(MetricKind::Gauge, name, help, value)
-    }
-
-    fn single(kind: MetricKind, name: &'static str, help: &'static str, value: f64) -> Metric {
-        Metric { kind, name, help, label: None, samples: vec![(String::new(), value)] }
-    }
-
-    /// A metric with one sample per value of a label.
-    pub(crate) fn labelled(
-        kind: MetricKind,
-        name: &'static str,
-        help: &'static str,
-        (label, samples): (&'static str, Vec<(String, f64)>),
-    ) -> Metric {
-        Metric { kind, name, help, label: Some(label), samples }
-    }
-}
 
 /// The whole page.
 pub(crate) fn page<R: Role>(totals: &Totals<R>) -> String {

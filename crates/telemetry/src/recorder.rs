@@ -9,15 +9,16 @@ use crate::clock::{Moment, NS_PER_S, second_begun_ns, thread_cpu};
 use crate::histogram;
 use crate::op::Op;
 use crate::pool::Pool;
+use crate::requests::OpWindows;
 use crate::role::{Gauges as _, Role};
 use crate::stage::{Times, elapsed_ns};
-use crate::window::{OpWindows, Window};
+use crate::window::Window;
 
-/// Two clocks that drift further apart than this within a window tell that the wall clock was set.
+/// If the clocks drift further apart than this within a window, the wall clock was set.
 const CLOCK_STEP_NS: u64 = 500_000_000;
 
-/// Windows of one thread that wait for the reporter, which may itself wait for whoever reads standard
-/// output. Beyond them a window goes on until there is room: nothing is lost, and memory is bounded.
+/// Windows of one thread that wait for the reporter, which may wait for the reader of standard output. Beyond
+/// them a window goes on until there is room: nothing is lost, and memory is bounded.
 const WAITING_MAX: usize = 8;
 
 /// One completed request.
@@ -156,7 +157,7 @@ impl<R: Role> Recorder<R> {
 
     fn send(&self, window: Window<R>) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Without a reporter (it ended early) there is nobody to tell.
+        // The reporter may have ended early.
         let _ = self.sender.send(window);
     }
 
@@ -212,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::role::{Load, LoadGauges, Middleware, MiddlewareGauges};
+    use crate::roles::{Load, LoadGauges, Middleware, MiddlewareGauges};
     use crate::stage::{LoadTimes, MiddlewareTimes, Stage};
     use crate::totals::Totals;
 

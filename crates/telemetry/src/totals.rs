@@ -1,4 +1,4 @@
-//! Everything since the start: what the summary and the admin port tell.
+//! Everything since the start, for the summary and the admin port.
 
 use std::time::Duration;
 
@@ -6,9 +6,10 @@ use hdrhistogram::Histogram;
 
 use crate::clock::NS_PER_S;
 use crate::op::Op;
+use crate::requests::{Counts, OpTotal};
 use crate::role::{Reading as _, Role};
 use crate::stage::{Stage, Times as _};
-use crate::window::{Counts, OpTotal, Window};
+use crate::window::Window;
 
 /// What a process has done since its start.
 #[derive(Clone, Debug)]

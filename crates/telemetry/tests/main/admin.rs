@@ -1,7 +1,5 @@
 //! The admin port through real sockets, and its text against a strict parser.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _, sink};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,8 +14,8 @@ use knee_telemetry::{
 fn serve<R: Role>(gauges: R::Gauges) -> (Running<R>, Recorder<R>, SocketAddr) {
     let mut reporter = Reporter::<R>::to_sink("test", Stats::None, Box::new(sink()));
     let recorder = reporter.recorder("net-0", gauges, Moment::now());
-    // Where nobody else comes to listen when it no longer does.
-    let listener = TcpListener::bind(knee_ports::free_address()).unwrap();
+    // A port that no other test is given after this one has closed it.
+    let listener = TcpListener::bind(knee_testkit::free_address()).unwrap();
     let address = listener.local_addr().unwrap();
     reporter.serve_admin(listener).unwrap();
     (reporter.start().unwrap(), recorder, address)
@@ -149,7 +147,7 @@ fn is_name(name: &str) -> bool {
 }
 
 #[test]
-fn a_middlewares_page() {
+fn middleware_page_is_exact() {
     let now = Moment::now();
     let gauges = MiddlewareGauges::new(now.mono, 8, &["[::1]:11212".to_owned()]);
     let (running, mut recorder, address) = serve::<Middleware>(gauges);
@@ -205,7 +203,7 @@ fn a_middlewares_page() {
 }
 
 #[test]
-fn the_pages_of_the_other_roles() {
+fn pages_of_other_roles_are_exact() {
     let gauges = StoreGauges {
         memory_bytes: 1000,
         items_stored: 10,
@@ -229,7 +227,7 @@ fn the_pages_of_the_other_roles() {
 }
 
 #[test]
-fn requests_and_their_answers() {
+fn requests_have_their_answers() {
     let (running, recorder, address) = serve::<Store>(StoreGauges::default());
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(20_000));
     let rows: &[(&[u8], &str)] = &[
@@ -259,7 +257,7 @@ fn requests_and_their_answers() {
 }
 
 #[test]
-fn clients_that_stay_silent_or_leave_do_not_block_the_others() {
+fn silent_client_does_not_block_others() {
     let (running, recorder, address) = serve::<Store>(StoreGauges::default());
     let silent = TcpStream::connect(address).unwrap();
     drop(TcpStream::connect(address).unwrap());

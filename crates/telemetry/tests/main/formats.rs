@@ -9,7 +9,7 @@ use knee_telemetry::{
 use crate::printed::{Sink, decode_text, reporter};
 
 #[test]
-fn the_seeds_columns() {
+fn csv_has_the_documented_columns() {
     let (mut reporter, sink, clock) = reporter::<Middleware>(Stats::Csv);
     let gauges = MiddlewareGauges::new(clock.at(0).mono, 8, &[]);
     let mut recorder = reporter.recorder("net-0", gauges, clock.at(0));
@@ -63,7 +63,7 @@ fn the_seeds_columns() {
 }
 
 #[test]
-fn the_formats_own_reader_reads_the_histogram_log() {
+fn histogram_log_is_readable_by_hdrhistogram() {
     let (mut reporter, _, clock) = reporter::<Load>(Stats::None);
     let log = Sink::default();
     reporter.log_histograms(Box::new(log.clone()));

@@ -4,12 +4,25 @@ use std::time::Instant;
 
 use serde::{Serialize, Serializer};
 
-use super::{Gauges, Reading};
 use crate::clock::NS_PER_S;
-use crate::prometheus::Metric;
+use crate::metric::Metric;
+use crate::role::{Gauges, Reading, Role};
+use crate::stage::StoreTimes;
+
+/// `knee-kv` and other stores.
+#[derive(Clone, Copy, Debug)]
+pub struct Store;
+
+impl Role for Store {
+    const NAME: &'static str = "store";
+    type Times = StoreTimes;
+    type Gauges = StoreGauges;
+    type Reading = StoreGauges;
+    type Closing = ();
+}
 
 /// What a thread of a store keeps besides its requests. Threads that share one store leave the
-/// figures to one of them; threads with a shard each tell their own.
+/// figures to one of them; threads with a shard each report their own.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct StoreGauges {
     /// Memory that items take now, in bytes.
@@ -48,14 +61,14 @@ pub struct VersionGauges {
     pub keys: u64,
     /// Versions of them that can be asked for.
     pub versions: u64,
-    /// Snapshots that somebody reads.
+    /// Open snapshots.
     pub snapshots_open: u64,
     /// How old the oldest of them is, in nanoseconds.
     #[serde(rename = "snapshot_age_s", serialize_with = "seconds")]
     pub snapshot_age_ns: u64,
     /// Bytes that the log takes.
     pub file_bytes: u64,
-    /// Bytes of it that somebody may still ask for.
+    /// Bytes of it that a read may still return.
     pub file_live_bytes: u64,
     /// Groups of changes made safe, each with one write and one sync.
     pub commits: u64,

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use serde::{Serialize, Serializer};
 
-use super::{Gauges, Middleware, MiddlewareGauges, MiddlewareReading, Reading, Role};
+use super::middleware::{Middleware, MiddlewareGauges, MiddlewareReading};
 use crate::level::{Level, LevelReading};
-use crate::prometheus::Metric;
+use crate::metric::Metric;
+use crate::role::{Gauges, Reading, Role};
 use crate::stage::BrokerTimes;
 
 /// A middleware whose workers share connections to a database.
@@ -31,7 +32,7 @@ pub struct BrokerGauges {
 }
 
 impl BrokerGauges {
-    /// The gauges of a thread that tells of so many workers.
+    /// The gauges of a thread that reports so many workers.
     pub fn new(now: Instant, workers: u32) -> BrokerGauges {
         let middleware = MiddlewareGauges::new(now, workers, &[]);
         BrokerGauges { middleware, awaiting: Level::new(now) }

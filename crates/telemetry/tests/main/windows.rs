@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::printed::{decode, json_lines, reporter};
 
 #[test]
-fn a_window_that_begins_just_before_a_second_is_that_seconds() {
+fn window_just_before_a_second_counts_for_it() {
     let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
     // 50 ms before the second; the timer for its end is set to the end of the next one.
     let began = clock.at(700);
@@ -30,7 +30,7 @@ fn a_window_that_begins_just_before_a_second_is_that_seconds() {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_back_does_not_lengthen_the_life() {
+fn clock_set_back_does_not_lengthen_the_life() {
     let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
     let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
     let running = reporter.start().unwrap();

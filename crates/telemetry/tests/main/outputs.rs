@@ -1,4 +1,4 @@
-//! Outputs that fail or that nobody reads, and threads that die.
+//! Outputs that fail or are not read, and threads that die.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::printed::{Clock, Sink, json_lines, reporter};
 
 #[test]
-fn a_thread_that_dies_does_not_keep_the_summary_from_being_printed() {
+fn dead_thread_does_not_stop_the_summary() {
     let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
     let mut lives = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
     let dies = reporter.recorder("kv-1", StoreGauges::default(), clock.at(0));
@@ -28,7 +28,7 @@ fn a_thread_that_dies_does_not_keep_the_summary_from_being_printed() {
 }
 
 #[test]
-fn a_closed_output_does_not_end_the_process() {
+fn closed_output_ends_no_process() {
     let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
     drop(reader);
     let mut reporter = Reporter::<Store>::to_sink("test", Stats::Json, Box::new(writer));
@@ -48,7 +48,7 @@ fn full_disk() -> File {
 }
 
 #[test]
-fn a_full_disk_under_all_output_does_not_end_the_process() {
+fn full_disk_under_all_output_ends_no_process() {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "outputs::report_to_a_full_disk", "--ignored", "--nocapture"])
         .stdout(Stdio::null())
@@ -89,7 +89,7 @@ impl Write for Stuck {
 }
 
 #[test]
-fn windows_that_nobody_reads_become_few_and_long() {
+fn unread_windows_become_few_and_long() {
     let (sink, lock) = (Sink::default(), Arc::new(Mutex::new(())));
     let stuck = Stuck(sink.clone(), Arc::clone(&lock));
     let mut reporter = Reporter::<Store>::to_sink("test", Stats::Json, Box::new(stuck));

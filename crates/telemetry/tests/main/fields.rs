@@ -16,7 +16,7 @@ fn get(times: MiddlewareTimes) -> Sample<MiddlewareTimes> {
 }
 
 #[test]
-fn a_middleware_prints_exactly_its_fields() {
+fn middleware_prints_exactly_its_fields() {
     let (mut reporter, sink, clock) = reporter::<Middleware>(Stats::Json);
     let servers = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
     let gauges = MiddlewareGauges::new(clock.at(0).mono, 4, &servers);
@@ -129,7 +129,7 @@ fn pipelined_mode_has_no_workers() {
 }
 
 #[test]
-fn a_store_times_service_alone() {
+fn store_times_service_alone() {
     let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
     let mut recorder = reporter.recorder("kv-0", StoreGauges::default(), clock.at(0));
     let running = reporter.start().unwrap();
@@ -165,7 +165,7 @@ fn a_store_times_service_alone() {
 }
 
 #[test]
-fn a_store_that_keeps_versions_tells_of_them_and_of_when_requests_came() {
+fn versioned_store_prints_versions_and_request_times() {
     let (mut reporter, sink, clock) = reporter::<Store>(Stats::Json);
     let mut one = reporter.recorder("net-0", StoreGauges::default(), clock.at(0));
     let mut other = reporter.recorder("grpc-0", StoreGauges::default(), clock.at(0));
@@ -209,7 +209,7 @@ fn a_store_that_keeps_versions_tells_of_them_and_of_when_requests_came() {
 }
 
 #[test]
-fn a_load_generator_says_whether_it_was_the_bottleneck() {
+fn load_generator_prints_its_bottleneck() {
     let (mut reporter, sink, clock) = reporter::<Load>(Stats::Json);
     let mut recorder = reporter.recorder("load-0", LoadGauges::default(), clock.at(0));
     reporter.ready(None);

@@ -1,0 +1,46 @@
+//! Metrics, as roles make them and the admin port prints them.
+
+/// What a metric does over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A metric that a role adds to those of its requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    pub(crate) kind: MetricKind,
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    /// The name of the label that tells the samples apart; without one there is one sample.
+    pub(crate) label: Option<&'static str>,
+    /// Label values and values.
+    pub(crate) samples: Vec<(String, f64)>,
+}
+
+impl Metric {
+    pub(crate) fn counter(name: &'static str, help: &'static str, value: f64) -> Metric {
+        Metric::single(MetricKind::Counter, name, help, value)
+    }
+
+    pub(crate) fn gauge(name: &'static str, help: &'static str, value: f64) -> Metric {
+        Metric::single(MetricKind::Gauge, name, help, value)
+    }
+
+    fn single(kind: MetricKind, name: &'static str, help: &'static str, value: f64) -> Metric {
+        Metric { kind, name, help, label: None, samples: vec![(String::new(), value)] }
+    }
+
+    /// A metric with one sample per value of a label.
+    pub(crate) fn labelled(
+        kind: MetricKind,
+        name: &'static str,
+        help: &'static str,
+        (label, samples): (&'static str, Vec<(String, f64)>),
+    ) -> Metric {
+        Metric { kind, name, help, label: Some(label), samples }
+    }
+}

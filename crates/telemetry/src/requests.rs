@@ -1,0 +1,109 @@
+//! Requests of one type: within a window, and since the start.
+
+use hdrhistogram::Histogram;
+
+use crate::histogram;
+use crate::op::Op;
+use crate::role::Role;
+use crate::stage::{STAGES_MAX, Times as _};
+
+/// Requests of one type, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests completed.
+    pub count: u64,
+    /// Those of them that were answered with an error.
+    pub errors: u64,
+    /// Keys asked for.
+    pub items: u64,
+    /// Keys found.
+    pub hits: u64,
+    /// Keys not found.
+    pub misses: u64,
+    /// Bytes read for these requests.
+    pub bytes_in: u64,
+    /// Bytes written for them.
+    pub bytes_out: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Counts) {
+        self.count += other.count;
+        self.errors += other.errors;
+        self.items += other.items;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+    }
+}
+
+/// Requests of one type within a window: counts, stage time sums, stage histograms.
+#[derive(Debug)]
+pub(crate) struct OpWindow {
+    pub(crate) counts: Counts,
+    /// Sums over the requests, in the order of the role's stages.
+    pub(crate) sums_ns: [u64; STAGES_MAX],
+    /// One histogram per stage of the role, in the same order.
+    pub(crate) histograms: Vec<Histogram<u32>>,
+}
+
+impl OpWindow {
+    pub(crate) fn new(stages: usize) -> OpWindow {
+        OpWindow {
+            counts: Counts::default(),
+            sums_ns: [0; STAGES_MAX],
+            histograms: (0..stages).map(|_| histogram::empty()).collect(),
+        }
+    }
+
+    /// Takes every count back to 0 and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.sums_ns = [0; STAGES_MAX];
+        for histogram in &mut self.histograms {
+            histogram.reset();
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &OpWindow) {
+        self.counts.add(&other.counts);
+        for (sum, more) in self.sums_ns.iter_mut().zip(other.sums_ns) {
+            *sum += more;
+        }
+        for (histogram, more) in self.histograms.iter_mut().zip(&other.histograms) {
+            histogram.add(more).expect("every histogram has the same bounds");
+        }
+    }
+}
+
+/// The requests of a window by type; a type that did not occur has none.
+pub(crate) type OpWindows = [Option<OpWindow>; Op::COUNT];
+
+/// Requests of one type since the start.
+#[derive(Clone, Debug)]
+pub(crate) struct OpTotal {
+    pub(crate) counts: Counts,
+    pub(crate) sums_ns: [u64; STAGES_MAX],
+    pub(crate) histograms: Vec<Histogram<u64>>,
+}
+
+impl OpTotal {
+    pub(crate) fn new<R: Role>() -> OpTotal {
+        OpTotal {
+            counts: Counts::default(),
+            sums_ns: [0; STAGES_MAX],
+            histograms: R::Times::STAGES.iter().map(|_| histogram::empty()).collect(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, window: &OpWindow) {
+        self.counts.add(&window.counts);
+        for (sum, more) in self.sums_ns.iter_mut().zip(window.sums_ns) {
+            *sum += more;
+        }
+        for (total, more) in self.histograms.iter_mut().zip(&window.histograms) {
+            histogram::accumulate(total, more);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a load generator keeps besides its requests.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::metric::Metric;
+use crate::role::{Gauges, Reading, Role};
+use crate::stage::LoadTimes;
+
+/// `knee-load`.
+#[derive(Clone, Copy, Debug)]
+pub struct Load;
+
+impl Role for Load {
+    const NAME: &'static str = "load";
+    type Times = LoadTimes;
+    type Gauges = LoadGauges;
+    type Reading = LoadGauges;
+    type Closing = LoadClosing;
+}
+
+/// A send later than this after its intended time counts as late.
+pub const LATE_NS: u64 = 1_000_000;
+
+/// What a thread of a load generator keeps besides its requests.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct LoadGauges {
+    /// Sends more than [`LATE_NS`] after their intended time (open loop).
+    pub late_sends: u64,
+    /// The latest send of all, in nanoseconds after its intended time.
+    pub late_max_ns: u64,
+    /// Values that were not what the key's value must be.
+    pub wrong_values: u64,
+    /// Connections that were lost, whether or not they were opened again.
+    pub losses: u64,
+    /// Connections opened again after they had been lost.
+    pub reconnects: u64,
+    /// Connections that were cut: lost with a request in flight, or not opened again at the first try.
+    pub cut: u64,
+    /// Connections that were cut and do not stand again yet.
+    pub missing: u64,
+    /// Requests that will have no answer.
+    pub unanswered: u64,
+    /// Requests sent and not yet answered now.
+    pub in_flight: u64,
+    /// Think times begun (closed loop with thinking).
+    pub thinks: u64,
+    /// Their lengths, summed.
+    pub think_sum_ns: u64,
+}
+
+impl LoadGauges {
+    /// A client thinks for `think_ns` before its next request.
+    #[inline]
+    pub fn thought(&mut self, think_ns: u64) {
+        self.thinks += 1;
+        self.think_sum_ns += think_ns;
+    }
+
+    /// A send went out `late_ns` after its intended time.
+    #[inline]
+    pub fn sent(&mut self, late_ns: u64) {
+        self.late_sends += u64::from(late_ns > LATE_NS);
+        self.late_max_ns = self.late_max_ns.max(late_ns);
+    }
+}
+
+impl Gauges for LoadGauges {
+    type Reading = LoadGauges;
+
+    fn read(&mut self, _now: Instant) -> LoadGauges {
+        let reading = *self;
+        let LoadGauges { in_flight, missing, .. } = *self;
+        *self = LoadGauges { in_flight, missing, ..LoadGauges::default() };
+        reading
+    }
+}
+
+impl Reading for LoadGauges {
+    fn then(&mut self, later: &LoadGauges) {
+        let LoadGauges { in_flight, missing, .. } = *later;
+        self.beside(later);
+        (self.in_flight, self.missing) = (in_flight, missing);
+    }
+
+    fn beside(&mut self, other: &LoadGauges) {
+        self.late_sends += other.late_sends;
+        self.late_max_ns = self.late_max_ns.max(other.late_max_ns);
+        self.wrong_values += other.wrong_values;
+        self.losses += other.losses;
+        self.reconnects += other.reconnects;
+        self.cut += other.cut;
+        self.missing += other.missing;
+        self.unanswered += other.unanswered;
+        self.in_flight += other.in_flight;
+        self.thinks += other.thinks;
+        self.think_sum_ns += other.think_sum_ns;
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        vec![
+            Metric::counter(
+                "knee_late_sends_total",
+                "Sends more than 1 ms after their intended time.",
+                self.late_sends as f64,
+            ),
+            Metric::counter(
+                "knee_wrong_values_total",
+                "Values that were not what the key's value must be.",
+                self.wrong_values as f64,
+            ),
+            Metric::counter(
+                "knee_losses_total",
+                "Connections that were lost, whether or not they were opened again.",
+                self.losses as f64,
+            ),
+            Metric::counter(
+                "knee_reconnects_total",
+                "Connections opened again after they had been lost.",
+                self.reconnects as f64,
+            ),
+            Metric::gauge(
+                "knee_requests_in_flight",
+                "Requests sent and not yet answered.",
+                self.in_flight as f64,
+            ),
+        ]
+    }
+}
+
+/// What a load generator adds to its summary.
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct LoadClosing {
+    /// Virtual clients.
+    pub clients: u64,
+    /// Why the figures tell more of the load generator than of the system; `None` when they do not.
+    pub bottleneck: Option<Bottleneck>,
+    /// Whether a signal ended the run before its time; left out when not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// Requests that were due in an open loop and never sent, as every connection had all it may
+    /// have in flight until the end.
+    pub unsent: u64,
+}
+
+/// Why a load generator was itself the bottleneck.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct Bottleneck {
+    /// What it lacked.
+    pub reason: BottleneckReason,
+    /// The evidence, for people.
+    pub detail: String,
+}
+
+/// What a load generator lacked.
+#[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum BottleneckReason {
+    /// A thread used (nearly) all of its processor.
+    Cpu,
+    /// Sends went out later than intended.
+    Late,
+}

@@ -1,0 +1,196 @@
+//! What a middleware keeps besides its requests.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+
+use crate::level::{Level, LevelReading};
+use crate::metric::{Metric, MetricKind};
+use crate::role::{Gauges, Reading, Role};
+use crate::server_counts::ServerCounts;
+use crate::stage::MiddlewareTimes;
+
+/// `knee-proxy`.
+#[derive(Clone, Copy, Debug)]
+pub struct Middleware;
+
+impl Role for Middleware {
+    const NAME: &'static str = "middleware";
+    type Times = MiddlewareTimes;
+    type Gauges = MiddlewareGauges;
+    type Reading = MiddlewareReading;
+    type Closing = ();
+}
+
+/// What a thread of a middleware keeps besides its requests.
+#[derive(Debug)]
+pub struct MiddlewareGauges {
+    /// Requests received that wait for a worker.
+    pub queue_length: Level,
+    /// Worker slots with a request in flight. Stays at 0 in pipelined mode, which has no slots.
+    pub busy: Level,
+    workers: u32,
+    /// The servers, in the order of the command line.
+    pub servers: Vec<ServerCounts>,
+}
+
+impl MiddlewareGauges {
+    /// The gauges of a thread that owns `workers` worker slots (0 in pipelined mode) and knows
+    /// these servers, all of them up.
+    pub fn new(now: Instant, workers: u32, servers: &[String]) -> MiddlewareGauges {
+        MiddlewareGauges {
+            queue_length: Level::new(now),
+            busy: Level::new(now),
+            workers,
+            servers: servers
+                .iter()
+                .map(|address| ServerCounts {
+                    address: address.clone(),
+                    requests: 0,
+                    errors: 0,
+                    ejected: 0,
+                    up: true,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Gauges for MiddlewareGauges {
+    type Reading = MiddlewareReading;
+
+    fn read(&mut self, now: Instant) -> MiddlewareReading {
+        let reading = MiddlewareReading {
+            queue_length: self.queue_length.read(now),
+            busy: self.busy.read(now),
+            workers: self.workers,
+            servers: self.servers.clone(),
+        };
+        for server in &mut self.servers {
+            server.requests = 0;
+            server.errors = 0;
+            server.ejected = 0;
+        }
+        reading
+    }
+}
+
+/// What a middleware's gauges said over a window.
+#[derive(Clone, Debug)]
+pub struct MiddlewareReading {
+    /// Requests waiting for a worker.
+    pub queue_length: LevelReading,
+    /// Worker slots with a request in flight.
+    pub busy: LevelReading,
+    /// Worker slots; 0 in pipelined mode.
+    pub workers: u32,
+    /// The servers, in the order of the command line.
+    pub servers: Vec<ServerCounts>,
+}
+
+impl Reading for MiddlewareReading {
+    fn then(&mut self, later: &MiddlewareReading) {
+        self.queue_length.then(&later.queue_length);
+        self.busy.then(&later.busy);
+        self.workers = later.workers;
+        for (server, later) in self.servers.iter_mut().zip(&later.servers) {
+            server.requests += later.requests;
+            server.errors += later.errors;
+            server.ejected += later.ejected;
+            server.up = later.up;
+        }
+    }
+
+    fn beside(&mut self, other: &MiddlewareReading) {
+        self.queue_length.beside(&other.queue_length);
+        self.busy.beside(&other.busy);
+        self.workers += other.workers;
+        for (server, other) in self.servers.iter_mut().zip(&other.servers) {
+            server.requests += other.requests;
+            server.errors += other.errors;
+            server.ejected += other.ejected;
+            server.up &= other.up;
+        }
+    }
+
+    fn queue_length_mean(&self) -> f64 {
+        self.queue_length.mean()
+    }
+
+    fn servers(&self) -> Option<&[ServerCounts]> {
+        Some(&self.servers)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = vec![
+            Metric::gauge(
+                "knee_queue_length",
+                "Requests waiting for a worker.",
+                self.queue_length.end.max(0) as f64,
+            ),
+            Metric::counter(
+                "knee_queue_length_seconds_total",
+                "Integral of the queue length over time: its rate is the mean queue length.",
+                self.queue_length.area_s.max(0.0),
+            ),
+        ];
+        if self.workers > 0 {
+            metrics.push(Metric::gauge("knee_workers", "Worker slots.", f64::from(self.workers)));
+            metrics.push(Metric::counter(
+                "knee_workers_busy_seconds_total",
+                "Time that worker slots had a request in flight.",
+                self.busy.area_s.max(0.0),
+            ));
+        }
+        if self.servers.is_empty() {
+            return metrics;
+        }
+        let servers = |value: fn(&ServerCounts) -> f64| {
+            let samples = self.servers.iter().map(|s| (s.address.clone(), value(s)));
+            ("server", samples.collect::<Vec<_>>())
+        };
+        metrics.extend([
+            Metric::labelled(
+                MetricKind::Gauge,
+                "knee_server_up",
+                "1 where every thread uses the server, 0 where it was taken out.",
+                servers(|server| f64::from(u8::from(server.up))),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_requests_total",
+                "Requests sent to the server.",
+                servers(|server| server.requests as f64),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_errors_total",
+                "Requests that the server answered with an error, or not at all.",
+                servers(|server| server.errors as f64),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_ejections_total",
+                "How often the server was taken out.",
+                servers(|server| server.ejected as f64),
+            ),
+        ]);
+        metrics
+    }
+}
+
+impl Serialize for MiddlewareReading {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("queue_length_mean", &self.queue_length.mean())?;
+        // A sum over threads that were cut at slightly different instants can dip below 0.
+        map.serialize_entry("queue_length_end", &self.queue_length.end.max(0))?;
+        map.serialize_entry("queue_length_max", &self.queue_length.max.max(0))?;
+        if self.workers > 0 {
+            map.serialize_entry("workers", &self.workers)?;
+            map.serialize_entry("workers_busy_s", &self.busy.area_s)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,18 @@
+//! A server behind a middleware, counted.
+
+use serde::Serialize;
+
+/// One server as one middleware thread sees it.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Its address, `HOST:PORT`.
+    pub address: String,
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Requests that it answered with an error line, or not at all.
+    pub errors: u64,
+    /// How often it was taken out.
+    pub ejected: u64,
+    /// Whether it is in use; for a whole process, whether every thread uses it.
+    pub up: bool,
+}
