@@ -1,8 +1,8 @@
 //! What makes a put durable, and what it costs: the store's log beside a bare one, and beside LMDB.
 //!
 //! `cargo bench -p knee-bench --bench durable [-- [SECONDS] [WRITERS] [bare] [store] [LMDB]]`. Writers put
-//! values of 100 bytes under random keys and wait until each is safe. All share their waiting: one syncs
-//! for all who have written meanwhile. In turns, five rounds, medians; bytes are what the kernel counts as
+//! values of 100 bytes under random keys and wait until each is safe. They share the wait: one sync
+//! covers all writes before it. In turns, five rounds, medians; bytes are what the kernel counts as
 //! written, and the processor's time is that of the whole process, system calls included.
 //!
 //! The bare log is given what the store has: a file whose space is reserved, so that no sync has to
@@ -132,7 +132,7 @@ struct BareLog {
     tail: Mutex<Vec<u8>>,
     appended: AtomicU64,
     file: Mutex<(File, u64)>,
-    /// Whether somebody syncs, and up to where it has been done.
+    /// Whether a writer syncs, and up to where the log is synced.
     syncing: Mutex<(bool, u64)>,
     over: Condvar,
 }
@@ -237,7 +237,7 @@ impl Lmdb {
     fn new(directory: &Path) -> Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(8 << 30);
-        // SAFETY: nobody else opens the directory.
+        // SAFETY: no other process opens the directory.
         let env = unsafe { options.open(directory) }.expect("it opens");
         let mut txn = env.write_txn().expect("a transaction");
         let database: Database<Bytes, Bytes> =

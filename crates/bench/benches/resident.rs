@@ -57,7 +57,8 @@ fn fill(name: &str, mut engine: impl Engine, keys: u64) {
 
 fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("readable");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is told");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel reports it");
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
     kilobytes * 1024
 }

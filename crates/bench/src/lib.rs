@@ -1,7 +1,7 @@
 //! Floors: programs that only move bytes, on the same event loop as the real ones.
 //!
 //! A proxy, a load generator or a durable store cannot cost less than its system calls. These make
-//! the calls and leave out everything else: they are told how long a request and its reply are, so
+//! the calls and leave out everything else: flags set the length of a request and its reply, so
 //! they count instead of parsing. The distance of a real program to its floor is what its own work
 //! costs.
 //!

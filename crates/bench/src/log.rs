@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 
-/// What every request is told.
+/// The reply to every request.
 pub const REPLY: &[u8] = b"STORED\r\n";
 
 /// So many zeros are written ahead of it at a time, as the store does.
@@ -46,7 +46,7 @@ pub struct LogHandler<F> {
 impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
     /// A log of requests of exactly this length, in a file whose space is reserved here, as that of
     /// the store's segments is, and written ahead: a file that grows with each write makes fdatasync write its
-    /// length as well, and blocks that hold something for the first time, that they do. `report` is told how much was logged when it ends, or why it had to end.
+    /// length as well, and blocks that hold something for the first time, that they do. `report` gets how much was logged when it ends, or why it had to end.
     ///
     /// # Errors
     /// When there is no such space.

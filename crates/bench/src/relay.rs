@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 
-/// What the relay is told instead of learning it from the bytes.
+/// What flags set, so that the relay need not parse.
 #[derive(Debug, Clone)]
 pub struct Relay {
     /// The servers; each gets one connection.
