@@ -65,10 +65,7 @@ fn graph_is_made_loaded_and_served() {
     let (most, value) = followers.iter().max_by_key(|(_, value)| value.lines().count()).unwrap();
     assert_eq!(value.lines().count(), 400);
     let errors = said(&made("3000", "400", &list), 1);
-    assert_eq!(
-        errors,
-        format!("knee-kv: cannot write {list}: it is there already: name another file\n")
-    );
+    assert_eq!(errors, format!("knee-kv: cannot write {list}: it exists: name another file\n"));
     let other = directory.path("other.txt");
     said(&made("3000", "400", &other), 0);
     assert!(fs::read_to_string(&other).unwrap() == text, "the same arguments make the same graph");
@@ -109,8 +106,7 @@ fn load_that_was_ended_resumes() {
         assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
         let last = errors.map(|line| line.unwrap()).last().unwrap();
         if wait(&mut child) != Some(0) {
-            let expected =
-                format!("knee-kv: {list}: ended early; the same command goes on where it was");
+            let expected = format!("knee-kv: {list}: ended early; the same command resumes it");
             assert_eq!(last, expected);
         }
     } else {

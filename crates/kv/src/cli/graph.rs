@@ -14,26 +14,26 @@ use super::stopping::{PROGRESS_INTERVAL, stop_on_signals, stopped};
 use crate::PROGRAM;
 use crate::graph::SyntheticGraph;
 
-/// Of Twitter's users (Kwak et al., WWW 2010).
+/// The exponent of Twitter's users (Kwak et al., WWW 2010).
 const EXPONENT: f64 = 2.276;
 
-/// Writes a list of followers, by default as skewed as Twitter's: the same one for the same arguments.
+/// Writes a list of followers, by default as skewed as Twitter's. The same arguments give the same list.
 #[derive(Debug, Args)]
 pub(super) struct Graph {
     /// Users, numbered from 1 on.
     #[arg(long, value_name = "N")]
     users: u64,
-    /// Followers of the most popular one.
+    /// Followers of the most popular user.
     #[arg(long, value_name = "L", value_parser = clap::value_parser!(u64).range(1..))]
     largest: u64,
-    /// The exponent of followers: a user has K of them with a probability proportional to K^-E. A larger one
-    /// makes fewer edges.
+    /// The exponent E of followers: a user has K of them with a probability proportional to K^-E. A larger
+    /// exponent makes fewer edges.
     #[arg(long, value_name = "E", default_value_t = EXPONENT)]
     exponent: f64,
     /// The seed of the edges.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// The file, which must not be there.
+    /// The file, which must not exist.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -47,14 +47,14 @@ impl Graph {
         let shown = self.file.display();
         let unwritten = |error| Failure::system(&format!("cannot write {shown}"), &error);
         if fs::symlink_metadata(&self.file).is_ok() {
-            return Err(unwritten(io::Error::other("it is there already: name another file")));
+            return Err(unwritten(io::Error::other("it exists: name another file")));
         }
         // The file appears whole.
         let mut part = self.file.clone().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
         let written = write(&graph, &part, &stops).and_then(|progress| {
-            // Unlike a renaming, it does not take the place of a file.
+            // A link replaces no file, as a rename would.
             fs::hard_link(&part, &self.file)?;
             Ok(progress)
         });
@@ -65,7 +65,7 @@ impl Graph {
                 removed.map_err(unwritten)
             }
             Err(_) if stops.load(Ordering::Acquire) => {
-                Err(stopped(format!("{shown}: ended early, nothing is left")))
+                Err(stopped(format!("{shown}: ended early and removed")))
             }
             Err(error) => Err(unwritten(error)),
         }
@@ -115,7 +115,7 @@ impl Progress<'_> {
 impl Write for Progress<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         if self.stops.load(Ordering::Acquire) {
-            return Err(io::Error::other("it is to stop"));
+            return Err(io::Error::other("a signal ended it"));
         }
         let written = self.file.write(text)?;
         // An edge has a line.

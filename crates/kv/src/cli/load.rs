@@ -13,7 +13,7 @@ use super::log::{Log, Order, durability, write_out};
 use super::stopping::{PROGRESS_INTERVAL, stop_on_signals, stopped};
 use crate::PROGRAM;
 use crate::calendar::now;
-use crate::graph::{self, COMMIT_EDGES, LoadError, LoadOptions, Progress, Stoppable};
+use crate::graph::{self, COMMIT_EDGES, LoadOptions, Progress};
 use crate::versioned::{Durability, History, Keeper, Store};
 
 /// Locks of the store, which has one writer.
@@ -21,8 +21,8 @@ const STRIPES: usize = 8;
 
 /// Loads edge lists, a line `user<TAB>follower` for each edge, into a directory.
 ///
-/// The same command continues a load that was ended early: no edge is lost or doubled. A list is known by
-/// the name of its file.
+/// The same command resumes a load that was ended early: no edge is lost or doubled. The name of its file
+/// identifies a list.
 #[derive(Debug, Args)]
 pub(super) struct Load {
     /// Directory of the store, which is made if it is missing.
@@ -39,10 +39,10 @@ pub(super) struct Load {
     #[arg(long, value_name = "B", default_value_t = 1 << 30,
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     value_bytes_max: u64,
-    /// When a write is on the disk, as of the server.
+    /// When a write is on the disk, as for the server.
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = durability)]
     durability: Durability,
-    /// What versions order, as of the server. [default: linearizable]
+    /// What versions order, as for the server. [default: linearizable]
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
 }
@@ -78,7 +78,7 @@ fn load(store: &Store, path: &Path, stops: &AtomicBool) -> Result<(), Failure> {
     let stops = || stops.load(Ordering::Acquire);
     let options = LoadOptions { name, commit_edges: COMMIT_EDGES, now };
     let mut reported = Instant::now();
-    let loaded = graph::load(store, Stoppable::new(list, stops), &options, |progress| {
+    let loaded = graph::load(store, list, &options, |progress| {
         if reported.elapsed() >= PROGRESS_INTERVAL {
             reported = Instant::now();
             report(path, "loading", progress, list_bytes);
@@ -90,10 +90,7 @@ fn load(store: &Store, path: &Path, stops: &AtomicBool) -> Result<(), Failure> {
             report(path, "loaded", &progress, list_bytes);
             Ok(())
         }
-        Err(LoadError::Io(_)) | Ok(_) if stops() => {
-            Err(stopped(format!("{shown}: ended early; the same command goes on where it was")))
-        }
-        Ok(_) => Ok(()),
+        Ok(_) => Err(stopped(format!("{shown}: ended early; the same command resumes it"))),
         Err(error) => Err(Failure { message: format!("{shown}: {error}"), code: 1 }),
     }
 }

@@ -4,35 +4,18 @@ use std::io::{self, Read};
 
 use memchr::memchr;
 
-/// Longest line, in bytes before its line feed; of comments too.
+/// Longest line, comments included, in bytes before its line feed.
 pub const LINE_BYTES_MAX: usize = 4096;
-/// Bytes that are asked of the input at a time.
+/// Bytes of a read from the input.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// One follows the other.
+/// A user and one follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Edge {
-    /// Who is followed.
+    /// The followed user.
     pub user: u64,
-    /// Who follows.
+    /// The follower.
     pub follower: u64,
-}
-
-/// What a line should have gone on with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
-    /// The number of a user.
-    User,
-    /// A tab or blank behind the user.
-    Separator,
-    /// The number of a follower.
-    Follower,
-    /// Nothing behind the follower.
-    End,
-    /// Its end, within [`LINE_BYTES_MAX`].
-    LineEnd,
-    /// Its line feed: it may be the beginning of another line, which is still to be written.
-    LineFeed,
 }
 
 /// A line that is neither an edge nor a comment nor empty.
@@ -40,34 +23,24 @@ pub enum Expected {
 pub struct LineError {
     /// Its number, from 1 on.
     pub line: u64,
-    /// What is wrong with it.
-    pub expected: Expected,
-    /// How it begins.
+    /// What the reader expected instead.
+    pub expected: &'static str,
+    /// Its beginning.
     pub found: String,
 }
 
+const USER: &str = "the number of a user, of at most 64 bits";
+const SEPARATOR: &str = "a tab or blank after the user";
+const FOLLOWER: &str = "the number of a follower, of at most 64 bits";
+const END: &str = "nothing after the follower";
+const LINE_END: &str = "its end within 4096 bytes";
+/// A line without one may be the beginning of a longer line.
+const LINE_FEED: &str = "a line feed at the end of the list";
+
 impl std::fmt::Display for LineError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let LineError { line, found, .. } = self;
-        match self.expected {
-            Expected::User => {
-                write!(f, "line {line}: expected the number of a user, of at most 64 bits")?;
-            }
-            Expected::Separator => {
-                write!(f, "line {line}: expected a tab or blank after the user")?
-            }
-            Expected::Follower => {
-                write!(f, "line {line}: expected the number of a follower, of at most 64 bits")?;
-            }
-            Expected::End => write!(f, "line {line}: expected nothing after the follower")?,
-            Expected::LineEnd => {
-                write!(f, "line {line}: expected its end within {LINE_BYTES_MAX} bytes")?;
-            }
-            Expected::LineFeed => {
-                write!(f, "line {line}: expected a line feed at the end of the list")?;
-            }
-        }
-        write!(f, ", in {found:?}")
+        let LineError { line, expected, found } = self;
+        write!(f, "line {line}: expected {expected}, in {found:?}")
     }
 }
 
@@ -76,7 +49,7 @@ impl std::fmt::Display for LineError {
 pub enum ReadEdgesError {
     /// The input cannot be read.
     Io(io::Error),
-    /// It holds something else.
+    /// A line is no edge.
     Line(LineError),
 }
 
@@ -113,13 +86,13 @@ pub struct Position {
 /// Reads the edges of a text of any length, in constant memory.
 ///
 /// A line is `user<TAB or blanks>follower`, both unsigned decimal numbers of at most 64 bits; blanks
-/// around them, empty lines and those that begin with `#` do not matter, and lines end in LF or CRLF.
-/// The last one, too: nobody knows of one without its end whether it is all there.
+/// around them, empty lines and those that begin with `#` do not matter. Every line ends in LF or CRLF, the last
+/// one too: otherwise it may be incomplete.
 #[derive(Debug)]
 pub struct EdgeReader<R> {
     input: R,
     buffer: Box<[u8]>,
-    /// What is read but not yet given out.
+    /// Bytes that were read and not yet returned.
     start: usize,
     end: usize,
     /// Bytes of the buffer that the checksum has seen.
@@ -142,8 +115,8 @@ impl<R: Read> EdgeReader<R> {
         }
     }
 
-    /// From where another reader of the same input was. What lies before is read again, to see
-    /// that it is the same: `None` if it is not.
+    /// From the position of an earlier reader of the same input. Reads what lies before it again, to compare the
+    /// checksum: `None` if the input differs.
     ///
     /// # Errors
     /// When the input cannot be read.
@@ -163,7 +136,7 @@ impl<R: Read> EdgeReader<R> {
         Ok((checksum == position.checksum).then_some(reader))
     }
 
-    /// How much was read with the edge that was given out last.
+    /// The position behind the last edge that was returned.
     pub fn position(&mut self) -> Position {
         self.digest();
         self.position
@@ -178,7 +151,7 @@ impl<R: Read> EdgeReader<R> {
     /// The next edge; `None` at the end.
     ///
     /// # Errors
-    /// See [`ReadEdgesError`]. Behind a wrong line it goes on with the next one.
+    /// See [`ReadEdgesError`]. After a wrong line the next call reads the line behind it.
     pub fn next_edge(&mut self) -> Result<Option<Edge>, ReadEdgesError> {
         loop {
             let rest = &self.buffer[self.start..self.end];
@@ -194,8 +167,8 @@ impl<R: Read> EdgeReader<R> {
             self.position.lines += 1;
             self.position.bytes += taken as u64;
             let parsed = match line.len() {
-                length if length > LINE_BYTES_MAX => Err(Expected::LineEnd),
-                length if length == taken => Err(Expected::LineFeed),
+                length if length > LINE_BYTES_MAX => Err(LINE_END),
+                length if length == taken => Err(LINE_FEED),
                 _ => parse(line),
             };
             let parsed = parsed.map_err(|expected| {
@@ -232,21 +205,21 @@ fn read(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// What a line says, without its line feed.
-fn parse(line: &[u8]) -> Result<Option<Edge>, Expected> {
+/// Parses a line without its line feed.
+fn parse(line: &[u8]) -> Result<Option<Edge>, &'static str> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = without_blanks(line);
     if line.is_empty() || line[0] == b'#' {
         return Ok(None);
     }
-    let (user, rest) = number(line).ok_or(Expected::User)?;
+    let (user, rest) = number(line).ok_or(USER)?;
     let follower = without_blanks(rest);
     if follower.len() == rest.len() && !rest.is_empty() {
-        return Err(Expected::Separator);
+        return Err(SEPARATOR);
     }
-    let (follower, rest) = number(follower).ok_or(Expected::Follower)?;
+    let (follower, rest) = number(follower).ok_or(FOLLOWER)?;
     if !without_blanks(rest).is_empty() {
-        return Err(Expected::End);
+        return Err(END);
     }
     Ok(Some(Edge { user, follower }))
 }
@@ -256,7 +229,7 @@ fn without_blanks(line: &[u8]) -> &[u8] {
     &line[blanks..]
 }
 
-/// The number at the front, and what is behind it.
+/// The number at the front, and the rest.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = text.split_at(digits);
@@ -275,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives out a few bytes at a time.
+    /// Returns a few bytes at a time.
     struct Pieces<'a> {
         bytes: &'a [u8],
         sizes: std::iter::Cycle<std::slice::Iter<'a, usize>>,
@@ -305,12 +278,12 @@ mod tests {
         }
     }
 
-    fn of_line(line: &str) -> Result<Option<(u64, u64)>, Expected> {
+    fn of_line(line: &str) -> Result<Option<(u64, u64)>, &'static str> {
         parse(line.as_bytes()).map(|edge| edge.map(|edge| (edge.user, edge.follower)))
     }
 
     #[test]
-    fn lines_are_edges_or_nothing_or_wrong() {
+    fn line_is_an_edge_or_empty_or_wrong() {
         assert_eq!(of_line("1\t2"), Ok(Some((1, 2))));
         assert_eq!(of_line("  1 \t 2 \r"), Ok(Some((1, 2))));
         assert_eq!(of_line("007 18446744073709551615"), Ok(Some((7, u64::MAX))));
@@ -318,26 +291,26 @@ mod tests {
             assert_eq!(of_line(nothing), Ok(None), "{nothing:?}");
         }
         for (line, expected) in [
-            ("a 2", Expected::User),
-            ("-1 2", Expected::User),
-            ("18446744073709551616 2", Expected::User),
-            ("1,2", Expected::Separator),
-            ("1\r2", Expected::Separator),
-            ("1x 2", Expected::Separator),
-            ("1", Expected::Follower),
-            ("1\t", Expected::Follower),
-            ("1 b", Expected::Follower),
-            ("1 99999999999999999999", Expected::Follower),
-            ("1 2 3", Expected::End),
-            ("1 2.5", Expected::End),
-            ("1 2 # friends", Expected::End),
+            ("a 2", USER),
+            ("-1 2", USER),
+            ("18446744073709551616 2", USER),
+            ("1,2", SEPARATOR),
+            ("1\r2", SEPARATOR),
+            ("1x 2", SEPARATOR),
+            ("1", FOLLOWER),
+            ("1\t", FOLLOWER),
+            ("1 b", FOLLOWER),
+            ("1 99999999999999999999", FOLLOWER),
+            ("1 2 3", END),
+            ("1 2.5", END),
+            ("1 2 # friends", END),
         ] {
             assert_eq!(of_line(line), Err(expected), "{line:?}");
         }
     }
 
     #[test]
-    fn a_wrong_line_is_told_with_its_number_and_what_was_expected() {
+    fn wrong_line_is_reported_with_its_number() {
         let (found, _) = all(&b"# twitter\r\n1\t2\r\n\r\n1;3\n2 4\n2 5"[..]);
         assert_eq!(found[0], Ok(Edge { user: 1, follower: 2 }));
         assert_eq!(
@@ -352,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_refused_in_constant_memory() {
+    fn endless_line_is_refused_in_constant_memory() {
         let mut reader = EdgeReader::new(io::repeat(b'1'));
         let error = reader.next_edge().expect_err("it does not end");
         assert!(error.to_string().starts_with("line 1: expected its end within 4096 bytes"));
         let comment = [b"#".repeat(LINE_BYTES_MAX + 1), b"\n1 2\n".to_vec()].concat();
         let (found, _) = all(&comment[..]);
-        assert!(matches!(&found[0], Err(LineError { expected: Expected::LineEnd, .. })));
+        assert!(matches!(&found[0], Err(LineError { expected: LINE_END, .. })));
     }
 
     fn any_text() -> impl Strategy<Value = Vec<u8>> {
@@ -378,17 +351,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_it_arrives_it_says_the_same(
+        fn edges_do_not_depend_on_the_size_of_reads(
             text in any_text(), last_end: bool, sizes in proptest::collection::vec(1..20_usize, 1..5),
         ) {
             let text = if last_end { &text[..] } else { text.strip_suffix(b"\n").unwrap_or(&text) };
             let (found, position) = all(text);
             prop_assert_eq!(&(found.clone(), position), &all(Pieces { bytes: text, sizes: sizes.iter().cycle() }));
-            // Line by line, with the standard library's means.
-            let mut said = Vec::new();
+            // Line by line, with the standard library.
+            let mut parsed = Vec::new();
             for (number, line) in (1..).zip(text.split_inclusive(|&byte| byte == b'\n')) {
                 let Some(line) = line.strip_suffix(b"\n") else {
-                    said.push((number, false));
+                    parsed.push((number, false));
                     continue;
                 };
                 match parse(line) {
@@ -398,13 +371,13 @@ mod tests {
                         let numbers: Vec<u64> =
                             words.split_ascii_whitespace().map(|word| word.parse().expect("a number")).collect();
                         prop_assert_eq!(numbers, [edge.user, edge.follower]);
-                        said.push((number, true));
+                        parsed.push((number, true));
                     }
-                    Err(_) => said.push((number, false)),
+                    Err(_) => parsed.push((number, false)),
                 }
             }
-            prop_assert_eq!(said.len(), found.len());
-            for ((number, good), found) in said.iter().zip(&found) {
+            prop_assert_eq!(parsed.len(), found.len());
+            for ((number, good), found) in parsed.iter().zip(&found) {
                 prop_assert_eq!(*good, found.is_ok());
                 prop_assert!(found.as_ref().err().is_none_or(|error| error.line == *number));
             }
@@ -413,7 +386,7 @@ mod tests {
         }
 
         #[test]
-        fn it_resumes_where_another_was_unless_the_text_is_another(
+        fn reader_resumes_only_in_the_same_text(
             text in any_text(), after in 0..40_usize, flip: proptest::sample::Index,
         ) {
             let (found, _) = all(&text[..]);

@@ -1,4 +1,4 @@
-//! An edge list into a store, in commits that say how far they go.
+//! An edge list into a store, in commits that each record their position in the list.
 
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -12,36 +12,36 @@ use crate::versioned::{
     Action, Condition, Damage, Patience, Room, Store, Unwritable, Write, WriteError,
 };
 
-/// Edges of a commit, where nothing else is asked for.
+/// Edges of a commit by default.
 ///
 /// A million edges of a list that is grouped by user took 353 ms of processor time in commits of
 /// 2^10, 154 of 2^14, 127 of 2^16, 122 of 2^18 and 135 of 2^20, each commit synced (the lists of
-/// `crates/bench/benches/graph.rs`, medians of nine interleaved runs on two shared cores). A list in no order
-/// gains from more, 603 ms of 2^16 against 241 of 2^18: every commit adds a record to nearly every
+/// `crates/bench/benches/graph.rs`, medians of nine interleaved runs on two shared cores). An unordered
+/// list gains from larger ones, 603 ms of 2^16 against 241 of 2^18: every commit adds a record to nearly every
 /// user.
 pub const COMMIT_EDGES: usize = 1 << 16;
-/// How the key begins that says how far a list was loaded; its name follows. No user's key does.
+/// The prefix of the key with the position of a loaded list; the list's name follows. No user's key has it.
 pub const MARK_PREFIX: &str = "load:";
 
 /// How a list is loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions<'a> {
-    /// What the list is called: a load of this name goes on where the last one ended.
+    /// The name of the list: a load resumes where the last load of this name ended.
     pub name: &'a str,
     /// Edges of a commit, at least 1, and of memory: 200 bytes each at most.
     pub commit_edges: usize,
-    /// What says the time: a load may take hours.
+    /// The clock: a load may take hours.
     pub now: fn() -> Second,
 }
 
-/// How far a load is. All of it is safe.
+/// The progress of a load. All of it is safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is loaded of the list.
+    /// The loaded part of the list.
     pub position: Position,
-    /// What of it earlier loads did.
+    /// The part that earlier loads did.
     pub resumed: Position,
-    /// Time that this one took so far.
+    /// The time of this load so far.
     pub elapsed: Duration,
 }
 
@@ -59,26 +59,25 @@ impl Progress {
     }
 
     fn per_s(&self, count: u64) -> f64 {
-        // Of no time at all no rate is told.
+        // Without time there is no rate.
         if self.elapsed.is_zero() { 0.0 } else { count as f64 / self.elapsed.as_secs_f64() }
     }
 }
 
-/// Why a load did not come to its end. What was loaded before is there, and another load goes on
-/// behind it.
+/// Why a load ended early. What it loaded before stays, and another load resumes behind it.
 #[derive(Debug)]
 pub enum LoadError {
     /// The list cannot be read.
     Io(io::Error),
     /// A line of it is wrong.
     Line(LineError),
-    /// It does not begin with what was loaded under its name before.
+    /// It does not begin with the list that was loaded under its name before.
     Changed(Position),
-    /// Another load of this name is going on.
+    /// Another load of this name is running.
     Concurrent,
-    /// The key that says how far it was loaded was taken away meanwhile, perhaps with all others.
+    /// The key with its position was deleted during the load, perhaps with all others.
     Cleared,
-    /// The key that says how far this name's list was loaded holds something else.
+    /// The key with the position of this name holds something else.
     Mark,
     /// A user has more followers than a value holds.
     TooLarge(u64),
@@ -124,16 +123,16 @@ impl std::fmt::Display for LoadError {
                  this name before: give another list another name"
             ),
             LoadError::Concurrent => {
-                write!(f, "another load of this name is going on: wait until it is over")
+                write!(f, "another load of this name is running: wait for its end")
             }
             LoadError::Cleared => write!(
                 f,
-                "the key that says how far the list was loaded has been taken away meanwhile, by a \
-                 flush of everything or alone: another load begins from its first line"
+                "the key with the list's position was deleted during the load, alone or by a flush: \
+                 another load begins from the first line"
             ),
             LoadError::Mark => write!(
                 f,
-                "the key {MARK_PREFIX} and the list's name holds something else: take another name"
+                "the key of {MARK_PREFIX} and the list's name has another use: take another name"
             ),
             LoadError::TooLarge(user) => write!(
                 f,
@@ -150,36 +149,11 @@ impl std::fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A list that cannot be read any more once it is to stop: what earlier loads did is read again
-/// first, which takes its time.
-#[derive(Debug)]
-pub struct Stoppable<R, S> {
-    list: R,
-    stops: S,
-}
-
-impl<R: Read, S: Fn() -> bool> Stoppable<R, S> {
-    /// The list, and what says whether to stop.
-    pub fn new(list: R, stops: S) -> Stoppable<R, S> {
-        Stoppable { list, stops }
-    }
-}
-
-impl<R: Read, S: Fn() -> bool> Read for Stoppable<R, S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if (self.stops)() {
-            return Err(io::Error::other("it is to stop"));
-        }
-        self.list.read(buffer)
-    }
-}
-
-/// Appends the followers of a list to their users' values, and tells after every commit how far
-/// that is, once it is safe; `told` may end it there.
+/// Appends the followers of a list to their users' values. Calls `report` after every commit, once it is safe;
+/// `report` may end the load.
 ///
-/// Each commit notes how far in the list it goes, so that a load that was cut off at any point can
-/// be done again and neither loses nor doubles an edge. It reads what was loaded before once more,
-/// to see that the list is the same.
+/// Each commit records its position in the list. A load that was cut off at any point can be repeated and neither
+/// loses nor doubles an edge. It reads the loaded part again, to check that the list is the same.
 ///
 /// # Errors
 /// See [`LoadError`].
@@ -187,7 +161,7 @@ pub fn load(
     store: &Store,
     list: impl Read,
     options: &LoadOptions<'_>,
-    mut told: impl FnMut(&Progress) -> ControlFlow<()>,
+    mut report: impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Progress, LoadError> {
     let begun = Instant::now();
     let mut target = Target::new(store, options)?;
@@ -206,20 +180,20 @@ pub fn load(
                 position = reached;
             }
             let progress = Progress { position, resumed, elapsed: begun.elapsed() };
-            if told(&progress).is_break() || next.is_none() {
+            if report(&progress).is_break() || next.is_none() {
                 return Ok(progress);
             }
         }
     }
 }
 
-/// Where edges go.
+/// The store as a load writes to it.
 #[derive(Debug)]
 struct Target<'a> {
     store: &'a Store,
     now: fn() -> Second,
     mark_key: String,
-    /// How far the store says that the list is loaded.
+    /// The version and value of the key with the list's position.
     mark: Option<(Version, Position)>,
     /// Keys and values of a commit.
     text: Vec<u8>,
@@ -247,7 +221,7 @@ impl<'a> Target<'a> {
 
     /// Appends edges, up to this position of the list, and waits until they are safe.
     fn commit(&mut self, edges: &mut [Edge], position: Position) -> Result<(), LoadError> {
-        // Stable, and no work where they are in order: a user's followers stay in theirs.
+        // Stable: the followers of a user stay in their order. Ordered edges cost nothing.
         edges.sort_by_key(|edge| edge.user);
         self.text.clear();
         let mut parts = Vec::new();
@@ -298,7 +272,7 @@ impl<'a> Target<'a> {
             other => LoadError::Write(other),
         })?;
         self.store.sync(committed.sequence)?;
-        // A commit's version is the largest of its keys' where versions are by the key.
+        // In a sequential store, a commit's version is the largest of its keys.
         self.mark = self.read_mark()?;
         match self.mark {
             Some((_, there)) if there == position => Ok(()),

@@ -6,19 +6,18 @@ use knee_proto::encode;
 
 use super::edges::Edge;
 
-/// Bytes that are written at a time.
+/// Bytes of a write.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A graph in which few have very many followers: that a user has k of them has a probability
-/// proportional to k^−exponent.
+/// A graph in which few users have very many followers: the probability of k followers is proportional to
+/// k^−exponent.
 ///
 /// The user of rank r then has a share of the edges proportional to r^−θ with θ = 1/(exponent − 1)
 /// (Adamic & Huberman, "Zipf's law and the Internet", Glottometrics 3, 2002). Kwak et al. (WWW 2010)
 /// found an exponent of 2.276 among 41.7 million users with 1.47 billion edges. Here the rank's
 /// share is the integral of x^−θ from r − ½ to r + ½, and shares are rounded so that they add up: the number of
-/// edges is exact, and who has how many followers needs no memory. Ranks, and the followers of each
-/// user, who all differ from each other and from the user, are dealt by strides through all users
-/// that the seed chooses.
+/// edges is exact, and the number of followers needs no memory. Strides through all users, which the seed chooses,
+/// give ranks to users and followers to each user. Followers differ from each other and from the user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SyntheticGraph {
     users: u64,
@@ -29,14 +28,14 @@ pub struct SyntheticGraph {
     ranks: Stride,
 }
 
-/// There is no such graph.
+/// Why there is no such graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Impossible {
-    /// An exponent has to be finite and more than 1.
+    /// The exponent is not finite, or not more than 1.
     Exponent(f64),
-    /// There are no edges between less than two users.
+    /// Edges need two users.
     TooFewUsers(u64),
-    /// The first in rank would need so many followers, and there are not as many users.
+    /// The first in rank would need so many followers, more than there are users.
     TooManyEdges(u64),
 }
 
@@ -97,19 +96,19 @@ impl SyntheticGraph {
         SyntheticGraph::new(users, edges, exponent, seed)
     }
 
-    /// How many edges it has.
+    /// The number of edges.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.edges
     }
 
-    /// How many follow the user of this rank, from 1 on.
+    /// Followers of the user of this rank, from 1 on.
     #[must_use]
     pub fn followers_of_rank(&self, rank: u64) -> u64 {
         self.edges_up_to(rank) - self.edges_up_to(rank - 1)
     }
 
-    /// How many follow this user.
+    /// Followers of this user.
     #[must_use]
     pub fn followers(&self, user: u64) -> u64 {
         self.followers_of_rank(self.ranks.at(user) + 1)
@@ -128,7 +127,7 @@ impl SyntheticGraph {
         area(self.theta, rank as f64 + 0.5) / area(self.theta, self.users as f64 + 0.5)
     }
 
-    /// The edges, one user's after the other's.
+    /// The edges, grouped by user.
     pub fn edges(&self) -> impl Iterator<Item = Edge> + use<> {
         let graph = *self;
         (1..=graph.users).flat_map(move |user| {
@@ -211,11 +210,11 @@ mod tests {
 
     use super::*;
 
-    /// Of Twitter's graph, as Kwak et al. found it.
+    /// Users, edges and exponent of Twitter's graph (Kwak et al.).
     const TWITTER: (u64, u64, f64) = (41_700_000, 1_470_000_000, 2.276);
 
     #[test]
-    fn a_graph_as_large_as_twitters_has_users_with_millions_of_followers() {
+    fn twitters_graph_has_users_with_millions_of_followers() {
         let (users, edges, exponent) = TWITTER;
         let graph = SyntheticGraph::new(users, edges, exponent, 1).expect("there is one");
         let beyond_a_million = (1..).take_while(|&r| graph.followers_of_rank(r) > 1_000_000);
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn its_tail_has_the_exponent_that_was_asked_for() {
+    fn tail_has_the_exponent() {
         for asked in [2.0, 2.276, 3.0] {
             let graph = SyntheticGraph::new(200_000, 2_000_000, asked, 7).expect("there is one");
             let mut followers = vec![0; 200_001];
@@ -243,13 +242,13 @@ mod tests {
             }
             assert_eq!(followers.iter().sum::<u64>(), 2_000_000);
             let (found, error) = exponent(&followers, 20);
-            assert!(error < 0.03, "{asked}: the tail is too short to tell: ± {error}");
+            assert!(error < 0.03, "{asked}: the tail is too short: ± {error}");
             assert!((found - asked).abs() < 3.0 * error, "{asked}: found {found} ± {error}");
         }
     }
 
     #[test]
-    fn who_follows_and_who_is_popular_is_spread_over_all_numbers() {
+    fn followers_and_popular_users_are_spread_evenly() {
         let graph = SyntheticGraph::new(100_000, 1_000_000, 2.276, 3).expect("there is one");
         let (mut follows, mut popular) = ([0_u64; 100], [0_u64; 10]);
         for edge in graph.edges() {
@@ -269,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn the_most_popular_has_as_many_followers_as_were_asked_for() {
+    fn most_popular_user_has_the_exact_followers() {
         for (users, largest) in [(2, 1), (1000, 1), (1000, 999), (41_700_000, 2_997_469)] {
             let graph =
                 SyntheticGraph::with_largest(users, largest, 2.276, 1).expect("there is one");
             assert_eq!(graph.followers_of_rank(1), largest, "{users} users");
         }
-        // The exponent says how many edges that takes.
+        // The exponent gives the number of edges.
         for (exponent, millions) in [(2.276, 102.9), (2.0, 16.0), (1.9, 8.4)] {
             let graph = SyntheticGraph::with_largest(1_200_001, 1_200_000, exponent, 1)
                 .expect("there is one");
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_graph_is_refused() {
         let new = |users, edges, exponent| SyntheticGraph::new(users, edges, exponent, 0);
         assert!(matches!(new(10, 5, 1.0), Err(Impossible::Exponent(_))));
         assert!(matches!(new(10, 5, f64::NAN), Err(Impossible::Exponent(_))));
@@ -297,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn edges_are_as_many_as_asked_for_and_differ(
+        fn edges_are_exact_in_number_and_distinct(
             users in 2..300_u64, tenths in 1..30_u64, exponent in 1.5..6.0_f64, seed: u64,
         ) {
             let edges = users * tenths / 10;

@@ -1,11 +1,8 @@
-//! Files that clients may name: those beneath a directory.
+//! Names in requests: files and directories beneath a directory of the server.
 
-use std::ffi::CString;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Component, Path};
 
 use tonic::Status;
 
@@ -13,58 +10,43 @@ use crate::versioned::COPY_NAME_BYTES_MAX;
 
 /// Opens a file beneath `directory` for reading.
 pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status> {
-    let shown = file.escape_debug();
     check_name(file)?;
-    let open = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-        .open(directory);
-    let directory = open.map_err(|error| {
+    let shown = file.escape_debug();
+    let directory = directory.canonicalize().map_err(|error| {
         Status::failed_precondition(format!(
             "the server's directory {} cannot be opened: {error}",
             directory.display()
         ))
     })?;
-    let open = openat_beneath(directory.as_raw_fd(), file);
-    let open = open.map_err(|error| match (error.kind(), error.raw_os_error()) {
-        (io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, _) => {
+    let unopened = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
             Status::not_found(format!("there is no file '{shown}'"))
         }
-        (_, Some(libc::EXDEV)) => {
-            Status::invalid_argument(format!("'{shown}' leads out of the server's directory"))
-        }
-        (io::ErrorKind::PermissionDenied, _) => {
+        ErrorKind::PermissionDenied => {
             Status::permission_denied(format!("the server may not read '{shown}'"))
         }
         _ => Status::failed_precondition(format!("'{shown}' cannot be opened: {error}")),
-    })?;
-    match open.metadata() {
-        Ok(metadata) if metadata.is_file() => Ok(open),
-        _ => Err(Status::invalid_argument(format!("'{shown}' is no ordinary file"))),
+    };
+    let path = directory.join(file).canonicalize().map_err(unopened)?;
+    if !path.starts_with(&directory) {
+        let message = format!("'{shown}' leads out of the server's directory");
+        return Err(Status::invalid_argument(message));
     }
+    // Opening a pipe would wait for its writer.
+    if !path.metadata().map_err(unopened)?.is_file() {
+        return Err(Status::invalid_argument(format!("'{shown}' is no ordinary file")));
+    }
+    File::open(path).map_err(unopened)
 }
 
 /// Refuses names that are empty, absolute or leave the directory.
-fn check_name(file: &str) -> Result<(), Status> {
-    let refused = |why: &str| {
-        Err(Status::invalid_argument(format!("the name '{}' {why}", file.escape_debug())))
-    };
-    if file.is_empty() {
-        return refused("is empty");
-    }
-    if file.contains('\0') {
-        return refused("has a byte 0");
-    }
-    if file.starts_with('/') {
-        return refused("is absolute: name it relative to the server's directory");
-    }
-    for part in file.split('/') {
-        match part {
-            "" => return refused("has an empty part"),
-            "." => return refused("has a part '.'"),
-            ".." => return refused("has a part '..'"),
-            _ => {}
-        }
+fn check_name(name: &str) -> Result<(), Status> {
+    let is_inside = |part| matches!(part, Component::Normal(_));
+    if name.is_empty() || name.contains('\0') || !Path::new(name).components().all(is_inside) {
+        return Err(Status::invalid_argument(format!(
+            "the name '{}' is no relative path without '..'",
+            name.escape_debug()
+        )));
     }
     Ok(())
 }
@@ -104,29 +86,4 @@ pub(super) fn check_room_for_copy(directory: &Path, copies_max: usize) -> Result
         )));
     }
     Ok(())
-}
-
-/// Opens a file beneath a directory; the kernel checks that links do not lead out of it.
-fn openat_beneath(directory: RawFd, file: &str) -> io::Result<File> {
-    let name = CString::new(file)?;
-    // SAFETY: zeros are a valid value of it, all of its fields are numbers.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    // Opening a pipe would wait for its writer.
-    how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
-    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: the descriptor is open, `name` ends with a 0, and `how` has the size of the last argument.
-    let opened = unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            directory,
-            name.as_ptr(),
-            &raw const how,
-            size_of::<libc::open_how>(),
-        )
-    };
-    if opened < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was just opened, and has no other owner.
-    Ok(unsafe { File::from_raw_fd(opened as RawFd) })
 }

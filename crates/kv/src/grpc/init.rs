@@ -15,7 +15,7 @@ use super::beneath::open_beneath;
 use super::blocking::blocking;
 use super::refusal::{check_key, damaged, unwritable};
 use crate::calendar::now;
-use crate::graph::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, Stoppable, load};
+use crate::graph::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, load};
 use crate::versioned::{Store, WriteError};
 
 /// One load at a time.
@@ -53,14 +53,13 @@ impl Loads {
             let stops = || reports.is_closed() || *ending.borrow();
             let options = LoadOptions { name: &file, commit_edges: COMMIT_EDGES, now };
             let mut stopped = false;
-            let loaded = load(&store, Stoppable::new(list, stops), &options, |progress| {
+            let loaded = load(&store, list, &options, |progress| {
                 reports.send_replace(Some(*progress));
                 stopped = stops();
                 if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             match loaded {
                 Ok(_) if stopped => Ok(None),
-                Err(LoadError::Io(_)) if stops() => Ok(None),
                 loaded => loaded.map(Some),
             }
         });

@@ -1,17 +1,16 @@
 //! `Watch`: changes of a range's keys, as fast as the client reads.
 //!
-//! A commit puts an event into the buffer of each watch and never waits: a full buffer ends its watch. Events
-//! leave the buffer once they are safe.
+//! A commit puts an event into the channel of each watch and never waits: a full channel ends its watch. Events
+//! leave the channel once they are safe.
 
-use std::collections::VecDeque;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_rpc::kv::{self, WatchRequest, WatchResponse, past};
-use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tonic::Status;
 
 use super::blocking::blocking;
@@ -19,8 +18,8 @@ use super::refusal::check_range;
 use super::safe::Safe;
 use crate::versioned::{Event, Store, What};
 
-/// Bytes in a buffer at most, unless one event is larger.
-const BUFFER_BYTES: usize = 4 << 20;
+/// Bytes in a channel at most, unless one event is larger.
+const CHANNEL_BYTES: usize = 4 << 20;
 /// Bytes of events in one message.
 const BATCH_BYTES: usize = 64 << 10;
 /// Bytes of an event beside its key and value.
@@ -31,89 +30,23 @@ pub(super) struct Watch {
     store: Store,
     safe: Safe,
     id: u64,
-    buffer: Arc<Buffer>,
+    /// Closed after it was full.
+    events: mpsc::UnboundedReceiver<Sent>,
+    /// The next event, taken from the channel to look at it.
+    next: Option<Sent>,
     /// The commit after which it begins.
     from: u64,
     begun: bool,
     ending: watch::Receiver<bool>,
+    _place: OwnedSemaphorePermit,
 }
 
-struct Buffer {
-    waiting: Mutex<Waiting>,
-    arrived: Notify,
-}
-
-struct Waiting {
-    events: VecDeque<(u64, kv::Event)>,
-    bytes: usize,
-    /// Its place among the watches; `None` after the buffer was full.
-    place: Option<OwnedSemaphorePermit>,
-}
-
-impl Waiting {
-    /// Ends the watch and frees its events: a stream that is not read cannot do so itself.
-    fn give_up(&mut self) {
-        *self = Waiting { events: VecDeque::new(), bytes: 0, place: None };
-    }
-}
-
-impl Buffer {
-    /// Events are added whole: the buffer stays usable after a panic.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds an event, if there is room. Returns whether the watch goes on.
-    fn push(&self, event: Event, values: bool) -> bool {
-        let sequence = event.sequence;
-        let event = message(event, values);
-        let mut waiting = self.lock();
-        if !waiting.events.is_empty() && waiting.bytes + cost(&event) > BUFFER_BYTES {
-            waiting.give_up();
-        }
-        let goes_on = waiting.place.is_some();
-        if goes_on {
-            waiting.bytes += cost(&event);
-            waiting.events.push_back((sequence, event));
-        }
-        drop(waiting);
-        self.arrived.notify_one();
-        goes_on
-    }
-
-    /// Whether there is an event, or the watch has ended.
-    fn is_ready(&self) -> bool {
-        let waiting = self.lock();
-        waiting.place.is_none() || !waiting.events.is_empty()
-    }
-
-    /// The next events after the commit `from`, up to the commit `last`, which is complete. Fails after the buffer
-    /// was full.
-    fn take(&self, from: u64, last: u64) -> Result<Option<Batch>, Status> {
-        let mut waiting = self.lock();
-        if waiting.place.is_none() {
-            return Err(Status::aborted(
-                "client too slow: events were lost; read the range again, and watch from there",
-            ));
-        }
-        let (mut events, mut seen, mut bytes) = (Vec::new(), 0, 0);
-        while bytes < BATCH_BYTES
-            && waiting.events.front().is_some_and(|(sequence, _)| *sequence <= last)
-            && let Some((sequence, event)) = waiting.events.pop_front()
-        {
-            waiting.bytes -= cost(&event);
-            if sequence > from {
-                bytes += cost(&event);
-                seen = sequence;
-                events.push(event);
-            }
-        }
-        // The last commit may have more events.
-        let is_part = waiting.events.front().is_some_and(|(next, _)| *next == seen);
-        let commit = seen - u64::from(is_part);
-        Ok((!events.is_empty())
-            .then_some(Batch { response: WatchResponse { events, commit }, seen }))
-    }
+/// An event in the channel.
+struct Sent {
+    sequence: u64,
+    event: kv::Event,
+    /// Its bytes of the channel.
+    _room: OwnedSemaphorePermit,
 }
 
 /// The events of one message.
@@ -130,18 +63,25 @@ impl Watch {
         store: Store,
         safe: Safe,
         ending: watch::Receiver<bool>,
-        permit: OwnedSemaphorePermit,
+        place: OwnedSemaphorePermit,
     ) -> Result<Watch, Status> {
         check_range(&start, &end)?;
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end.to_vec()) };
-        let waiting = Waiting { events: VecDeque::new(), bytes: 0, place: Some(permit) };
-        let buffer = Arc::new(Buffer { waiting: Mutex::new(waiting), arrived: Notify::new() });
-        let listener = Arc::clone(&buffer);
-        let range = (Bound::Included(start.to_vec()), end);
-        let id = store.watch(range, Box::new(move |event| listener.push(event, values)));
-        // Read after the registration: of a commit before that, the buffer may have only a part.
+        let room = Arc::new(Semaphore::new(CHANNEL_BYTES));
+        let (send, events) = mpsc::unbounded_channel();
+        let listener = move |event: Event| {
+            let (sequence, event) = (event.sequence, message(event, values));
+            let bytes = cost(&event).min(CHANNEL_BYTES) as u32;
+            // The store drops a listener without room, and the channel closes.
+            Arc::clone(&room)
+                .try_acquire_many_owned(bytes)
+                .is_ok_and(|room| send.send(Sent { sequence, event, _room: room }).is_ok())
+        };
+        let id = store.watch((Bound::Included(start.to_vec()), end), Box::new(listener));
+        // Read after the registration: of a commit before that, the channel may have only a part.
         let from = store.last();
-        Ok(Watch { store, safe, id, buffer, from, begun: false, ending })
+        let (next, begun) = (None, false);
+        Ok(Watch { store, safe, id, events, next, from, begun, ending, _place: place })
     }
 
     /// Its messages.
@@ -157,7 +97,7 @@ impl Watch {
 
     async fn next(&mut self) -> Result<WatchResponse, Status> {
         let batch = if self.begun {
-            self.wait().await?
+            self.batch().await?
         } else {
             self.begun = true;
             let response = WatchResponse { events: Vec::new(), commit: self.from };
@@ -168,23 +108,51 @@ impl Watch {
     }
 
     /// Waits for events.
-    async fn wait(&mut self) -> Result<Batch, Status> {
+    async fn batch(&mut self) -> Result<Batch, Status> {
         loop {
-            if self.buffer.is_ready() {
-                // Read after an event came: the buffer has all events of complete commits.
-                let store = self.store.clone();
-                let last = blocking(move || store.last()).await?;
-                if let Some(batch) = self.buffer.take(self.from, last)? {
-                    return Ok(batch);
-                }
+            if self.next.is_none() {
+                self.next = tokio::select! {
+                    event = self.events.recv() => event,
+                    _ = self.ending.wait_for(|ends| *ends) => {
+                        return Err(Status::unavailable("the server ends: watch again later"));
+                    }
+                };
             }
-            tokio::select! {
-                () = self.buffer.arrived.notified() => {}
-                _ = self.ending.wait_for(|ends| *ends) => {
-                    return Err(Status::unavailable("the server ends: watch again later"));
-                }
+            if self.next.is_none() {
+                return Err(Status::aborted(
+                    "client too slow: events were lost; read the range again, and watch from there",
+                ));
+            }
+            // Read after an event came: the channel has all events of complete commits.
+            let store = self.store.clone();
+            let last = blocking(move || store.last()).await?;
+            if let Some(batch) = self.take(last) {
+                return Ok(batch);
             }
         }
+    }
+
+    /// The next events up to the commit `last`, which is complete.
+    fn take(&mut self, last: u64) -> Option<Batch> {
+        let (mut events, mut seen, mut bytes) = (Vec::new(), 0, 0);
+        while bytes < BATCH_BYTES && self.next_sequence().is_some_and(|next| next <= last) {
+            let Sent { sequence, event, .. } = self.next.take()?;
+            if sequence > self.from {
+                bytes += cost(&event);
+                seen = sequence;
+                events.push(event);
+            }
+        }
+        // The last commit may have more events.
+        let is_part = self.next_sequence() == Some(seen);
+        let commit = seen - u64::from(is_part);
+        (!events.is_empty()).then_some(Batch { response: WatchResponse { events, commit }, seen })
+    }
+
+    /// The commit of the next event in the channel.
+    fn next_sequence(&mut self) -> Option<u64> {
+        self.next = self.next.take().or_else(|| self.events.try_recv().ok());
+        self.next.as_ref().map(|next| next.sequence)
     }
 }
 

@@ -124,13 +124,11 @@ async fn unusable_file_is_refused() {
     let above = format!("../{}/list", outside.0.file_name().unwrap().display());
     let absolute = outside.0.join("list").display().to_string();
     for (file, code, message) in [
-        ("", Code::InvalidArgument, "the name '' is empty"),
-        (&absolute[..], Code::InvalidArgument, "is absolute"),
-        (&above, Code::InvalidArgument, "has a part '..'"),
-        ("folder/../wrong", Code::InvalidArgument, "has a part '..'"),
-        ("./wrong", Code::InvalidArgument, "has a part '.'"),
-        ("folder//list", Code::InvalidArgument, "has an empty part"),
-        ("a\0b", Code::InvalidArgument, "has a byte 0"),
+        ("", Code::InvalidArgument, "the name '' is no relative path without '..'"),
+        (&absolute[..], Code::InvalidArgument, "is no relative path"),
+        (&above, Code::InvalidArgument, "is no relative path"),
+        ("folder/../wrong", Code::InvalidArgument, "is no relative path"),
+        ("a\0b", Code::InvalidArgument, "is no relative path"),
         ("out", Code::InvalidArgument, "'out' leads out of the server's directory"),
         ("outside/list", Code::InvalidArgument, "leads out of the server's directory"),
         ("folder", Code::InvalidArgument, "'folder' is no ordinary file"),

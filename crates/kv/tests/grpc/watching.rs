@@ -196,30 +196,27 @@ async fn watch_without_events_outlives_the_stall_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_of_a_stalled_client_loses_its_place() {
     const WINDOW: u32 = 1 << 16;
-    // The first fills the buffer; the second fills the window, and stalls.
-    for (puts, reader_idle_max) in
-        [(200, settings().reader_idle_max), (10, Duration::from_millis(20))]
-    {
-        let settings = GrpcSettings { watches_max: 1, reader_idle_max, ..settings() };
-        let store = Store::with(options(), settings);
-        let mut slow = store
-            .client_with(|endpoint| {
-                endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
-            })
-            .await;
-        let hanging = patiently(async || slow.watch(all_values()).await).await;
-        let mut hanging = hanging.unwrap().into_inner();
-        let mut client = store.client().await;
-        for number in 0..puts {
-            let (key, value) = (key(number), [b'v'; 64 << 10]);
-            patiently(async || put(&mut client, &key, &value).await).await.unwrap();
-        }
-        while let Err(status) = patiently(async || client.watch(all_values()).await).await {
-            assert_eq!(status.code(), Code::ResourceExhausted);
-            tokio::task::yield_now().await;
-        }
-        while hanging.message().await.is_ok() {}
+    let reader_idle_max = Duration::from_millis(20);
+    let settings = GrpcSettings { watches_max: 1, reader_idle_max, ..settings() };
+    let store = Store::with(options(), settings);
+    let mut slow = store
+        .client_with(|endpoint| {
+            endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
+        })
+        .await;
+    let hanging = patiently(async || slow.watch(all_values()).await).await;
+    let mut hanging = hanging.unwrap().into_inner();
+    let mut client = store.client().await;
+    // The second value fills the window, and the client stalls.
+    for number in 0..10 {
+        let (key, value) = (key(number), [b'v'; 64 << 10]);
+        patiently(async || put(&mut client, &key, &value).await).await.unwrap();
     }
+    while let Err(status) = patiently(async || client.watch(all_values()).await).await {
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        tokio::task::yield_now().await;
+    }
+    while hanging.message().await.is_ok() {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
