@@ -6,10 +6,10 @@
 //! segment with nothing alive is used again at once.
 //!
 //! When memory runs out, a segment is emptied. If some segment is dead by a quarter or more, the
-//! items alive in the emptiest one move to the active segment: nothing is evicted as long as dead
-//! space can be had. Otherwise the segment filled first is taken, its items that were used since
-//! they were put (or last spared) are spared, and the others evicted; a segment of which more than
-//! half was used is passed over, and its turn comes again. That is CLOCK, or FIFO with reinsertion, by the segment (Corbató, 1968; Yang et al., 2023, find
+//! items alive in the emptiest one move to the active segment: no item is evicted while there is
+//! dead space. Otherwise the oldest segment is emptied: its items that were used since they were put
+//! (or last spared) are spared, and the others evicted. A segment with more than half of its items used
+//! is passed over once. That is CLOCK, or FIFO with reinsertion, by the segment (Corbató, 1968; Yang et al., 2023, find
 //! such queues to evict no worse than LRU): a read sets a bit instead of moving a list's links.
 
 mod hash;

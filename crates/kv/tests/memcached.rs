@@ -1,5 +1,5 @@
 //! The store against memcached: the same requests, and equal answers, byte for byte.
-use crate::harness::{Client, Memcached, Store, settings};
+use crate::harness::{Client, Store, memcached, settings};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -268,7 +268,7 @@ fn mask(line: &str) -> String {
 }
 
 fn compare(strategy: impl Strategy<Value = Request>, cases: u32) {
-    let memcached = Memcached::start();
+    let memcached = memcached();
     // Not the sequential store: two of its keys may have the same token.
     let stores: Vec<Store> = Store::each(settings()).take(3).collect();
     // The same requests each time; `KNEE_SOAK=n` draws n times as many, different each time.
@@ -281,7 +281,7 @@ fn compare(strategy: impl Strategy<Value = Request>, cases: u32) {
     };
     let sides = || stores.iter().map(|store| Side::new(store.client())).collect::<Vec<_>>();
     proptest!(config, |(requests in prop::collection::vec(strategy, 1..40))| {
-        let (mut theirs, mut all_ours) = (Side::new(memcached.client()), sides());
+        let (mut theirs, mut all_ours) = (Side::new(Client::connect(memcached.address)), sides());
         theirs.client.ask("flush_all\r\n");
         for ours in &mut all_ours {
             ours.client.ask("flush_all\r\n");
@@ -320,10 +320,10 @@ fn both_kinds_together_answer_as_memcacheds() {
 
 #[test]
 fn refused_set_removes_the_old_value() {
-    let memcached = Memcached::start();
+    let memcached = memcached();
     let stores: Vec<Store> = Store::each(settings()).collect();
     let ours = stores.iter().map(Store::client);
-    for mut client in ours.chain([memcached.client()]) {
+    for mut client in ours.chain([Client::connect(memcached.address)]) {
         for request in ["set k 0 0", "ms k", "add k 0 0", "append k 0 0"] {
             client.ask("set k 0 0 3\r\nold\r\n");
             let value = "x".repeat(1 << 21);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_takes_what_it_leaves_to_others() {
+    fn connection_takes_no_more_than_it_leaves() {
         let budget = Budget::new(1000, "--memory-mb");
         let account = budget.account();
         let calls = [(); 2].map(|()| account.share());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdrawn_share_refuses_others_until_it_shrinks() {
+    fn overdrawn_share_refuses_others_until_it_shrinks() {
         let budget = Budget::new(100 << 10, "--memory-mb");
         let call = budget.share();
         call.take(CALL_BYTES).unwrap();

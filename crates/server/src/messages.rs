@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_until_its_last_part_left() {
+    fn answer_counts_until_its_last_part_left() {
         const BYTES: usize = 100 << 10;
         let budget = Budget::new(1 << 20, "--memory-mb");
         let share = Arc::new(budget.share());

@@ -83,7 +83,7 @@ pub(super) struct Serve {
     /// compaction. [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = history)]
     history_s: Option<History>,
-    /// Leave out what is damaged in the directory.
+    /// Leave damaged records and segments of the directory out.
     #[arg(long, requires = "data")]
     repair: bool,
     /// Directory of the edge lists that `Init` may load; without it, none.

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A seeded hash: whoever chooses the keys does not know which of them collide.
+/// A seeded hash: a client that chooses the keys does not know which of them collide.
 ///
 /// Each step multiplies 64 by 64 bits and folds the 128 bits of the product, the mixing step of
 /// wyhash (Wang Yi, 2019).

@@ -10,9 +10,8 @@ const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 
 /// Hash tables of locations: eight bytes an item, and one more of the table.
 ///
-/// An entry keeps 24 bits of the hash, so that a table grows, and almost every other key is told
-/// apart, without touching an item. There are many tables, so that the growth of one of them is
-/// short; which one a key belongs to, other bits of the hash say.
+/// An entry keeps 24 bits of the hash: a table grows, and rejects almost every other key, without touching an
+/// item. There are many tables, so that one grows quickly; other bits of the hash choose the table of a key.
 #[derive(Debug)]
 pub(crate) struct Index {
     tables: Box<[HashTable<u64>]>,

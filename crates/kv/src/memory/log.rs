@@ -224,8 +224,7 @@ impl Log {
         bytes[start..end].copy_from_slice(value);
     }
 
-    /// Overwrites the value of an item with one that takes as much memory, and tells whether that
-    /// is the case.
+    /// Overwrites the value of an item if the new value takes as much memory; otherwise returns false.
     pub(crate) fn overwrite(&mut self, at: Location, value: &[u8], head: &Head) -> bool {
         let key_len = self.key(at).len();
         if item_bytes(key_len, value.len()) != item_bytes(key_len, self.value_len(at)) {

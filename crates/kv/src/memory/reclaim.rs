@@ -8,7 +8,7 @@ use crate::engine::{Refused, Second};
 const COMPACT_LIVE_MAX: (usize, usize) = (3, 4);
 /// Of an evicted segment, at most these parts are spared.
 const SPARE_MAX: (usize, usize) = (1, 2);
-/// Segments of which more than that was used are passed over, but not more of them at a time.
+/// At most so many segments with more used items are passed over at a time.
 const PASSED_OVER_MAX: usize = 8;
 /// Up to so many segments are taken whatever share of them is dead.
 const GROW_FREELY_SEGMENTS: usize = 16;
@@ -59,8 +59,8 @@ impl Memory {
         if self.log.has_free_segment() {
             return Ok(());
         }
-        // Memory is taken before dead space is collected, but not without end: what is written
-        // over and over shall not walk through all of it.
+        // A segment is allocated before dead space is collected, but not without end: a key that is overwritten
+        // again and again shall not touch all memory.
         let segment_bytes = self.log.segment_bytes();
         let mostly_dead = self.log.live_bytes() < self.log.allocated_bytes() / 2
             && self.log.allocated_bytes() > GROW_FREELY_SEGMENTS * segment_bytes;
@@ -121,7 +121,7 @@ impl Memory {
         }
     }
 
-    /// Moves what is alive out of the emptiest segment, if that gains enough.
+    /// Moves the live items out of the emptiest segment, if that gains enough.
     fn compact(&mut self, now: Second) -> bool {
         let (parts, whole) = COMPACT_LIVE_MAX;
         match self.log.emptiest() {

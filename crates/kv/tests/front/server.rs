@@ -409,7 +409,7 @@ fn idle_connections_are_closed() {
 }
 
 #[test]
-fn a_shutdown_answers_what_was_read() {
+fn shutdown_answers_read_requests() {
     for mut store in Store::each(settings()) {
         let mut client = store.client();
         let value = "v".repeat(1_000_000);

@@ -1,20 +1,19 @@
-//! A store in this process, memcached, and a client of bytes.
+//! A store in this process, a memcached to compare with, and a client of bytes.
 
 pub(crate) mod graph;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use knee_kv::versioned::{
     self, Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
 use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
 use knee_telemetry::{Reporter, Stats};
-use knee_testkit::free_address;
+use knee_testkit::Memcached;
 
 /// Far longer than any wait of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -155,49 +154,18 @@ impl Drop for Directory {
     }
 }
 
-/// Debian's memcached, which ends with the test.
-pub(crate) struct Memcached {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Memcached {
-    pub(crate) fn start() -> Memcached {
-        let address = free_address();
-        let port = address.rsplit(':').next().unwrap();
-        let child = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", port])
-            .args(["-t", "1", "-u", "nobody"])
-            // Its background threads hold references to items for moments; then arithmetic replaces a value instead of
-            // padding it.
-            .args(["-o", "no_lru_maintainer,no_lru_crawler"])
-            // In a number above 2^63 it looks for a minus sign up to the next zero byte, even behind the value's
-            // end, where an earlier, longer value may have left any bytes. No value here is so long.
-            .args(["-n", "4096"])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("memcached is compared with: install it (apt-get install memcached)");
-        let mut memcached = Memcached { child, address: address.parse().unwrap() };
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(memcached.address).is_err() {
-            assert_eq!(memcached.child.try_wait().unwrap(), None, "it ended at once");
-            assert!(Instant::now() < deadline, "memcached does not listen on {address}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        memcached
-    }
-
-    pub(crate) fn client(&self) -> Client {
-        Client::connect(self.address)
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// memcached, for comparisons.
+pub(crate) fn memcached() -> Memcached {
+    Memcached::start(&[
+        // Its background threads hold references to items for moments; then arithmetic replaces a value instead of
+        // padding it.
+        "-o",
+        "no_lru_maintainer,no_lru_crawler",
+        // In a number above 2^63 it looks for a minus sign up to the next zero byte, even behind the value's
+        // end, where an earlier, longer value may have left any bytes. No value here is so long.
+        "-n",
+        "4096",
+    ])
 }
 
 /// A connection that sends bytes and collects what comes back.
