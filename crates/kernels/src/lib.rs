@@ -1,18 +1,18 @@
 //! Exact solvers and a simulator of queueing networks.
 //!
 //! Numbers in, numbers out: the crate reads no file and no clock, takes chance from seeds only, and
-//! checks every limit on size before it allocates anything. What the numbers mean, and every message
-//! that a person reads about an argument, is the business of `knee.queueing`.
+//! checks every limit on size before it allocates anything. `knee.queueing` gives the numbers their meaning, and words
+//! the messages about arguments.
 //!
 //! * [`closed`]: one class of customers, every population up to N, in ratios of successive
 //!   normalising constants ([`Series`]).
 //!
 //! * [`lattice`]: several classes, every combination of populations, by mean value analysis of single
-//!   servers and polynomials that put the others right.
+//!   servers, which polynomials correct for other stations.
 //!
-//! * [`Station`]: what both know of a station.
+//! * [`Station`]: a station, for both.
 //!
-//! * [`simulate`]: a discrete-event simulator, for what has no exact solution.
+//! * [`simulate`]: a discrete-event simulator, for networks without an exact solution.
 //!
 //! The solvers never subtract, so no digit is lost however large the population is; see
 //! `docs/methods/closed-networks.md`.

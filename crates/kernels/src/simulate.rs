@@ -1,16 +1,14 @@
 //! A discrete-event simulator of queueing networks.
 //!
-//! Open and closed classes of customers go their rounds through stations, some of them at several
-//! stations at the same time; times have any of several distributions; queues may be finite. What
-//! the solvers assume is not assumed here.
+//! Customers of open and closed classes visit stations, some of them several at once. Times have one of several
+//! distributions; queues may be finite. The simulator needs none of the solvers' assumptions.
 //!
-//! * [`Model`]: what is simulated; [`Shape`]: how times scatter; [`Plan`]: for how long.
+//! * [`Model`]: the network. [`Shape`]: the distribution of a time. [`Plan`]: the length of a simulation.
 //!
 //! * `Engine`: one replication. Every customer has at most one event ahead of it, in a heap
-//!   (`Events`), so memory is bounded by how many are there at once.
+//!   (`Events`), so the number of present customers bounds the memory.
 //!
-//! * [`Replication`]: what it observed, sums and counts that are exact whatever the estimators
-//!   above make of them.
+//! * [`Replication`]: its observations, as exact sums and counts.
 
 mod engine;
 mod error;
@@ -37,8 +35,7 @@ pub use tally::{Replication, Rounds, Series, Visits};
 use engine::Engine;
 use random::Random;
 
-/// Simulates a network several times over, on all processors. The answers are the same on any
-/// number of them.
+/// Simulates a network several times, on all processors. The number of processors does not change the result.
 ///
 /// # Errors
 ///
@@ -68,7 +65,7 @@ pub fn simulate(
         let workers: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
         let mut done = work();
         for worker in workers {
-            // A panic goes on where it would have gone without threads.
+            // A panic of a thread is a panic of the caller.
             let others = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             done = done.and_then(|mut done| {
                 done.extend(others?);

@@ -1,8 +1,7 @@
 //! Pseudo-random numbers: xoshiro256++ (Blackman & Vigna, "Scrambled linear pseudorandom number
 //! generators", ACM TOMS 47:4, 2021), seeded through SplitMix64 as its authors advise.
 //!
-//! A stream depends on its seed and number alone, whatever the machine and however many threads there
-//! are.
+//! A stream depends on its seed and number alone, on any machine and with any number of threads.
 
 /// One stream of random numbers: of a client, or of a replication.
 #[derive(Clone, Debug)]

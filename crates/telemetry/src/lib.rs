@@ -1,7 +1,6 @@
 //! Stage times, one-second windows, HDR histograms and their printed forms.
 //!
-//! What every program of this project prints about itself is printed here; the programs only
-//! record. `docs/formats.md` is the contract that this crate keeps.
+//! The programs only record; this crate prints. `docs/formats.md` is its contract.
 //!
 //! # From a request to a line
 //!
@@ -14,7 +13,7 @@
 //!
 //! * [`Recorder`] is the hot path, one per thread: plain memory, no lock, no atomics, no
 //!   allocation per request, and no clock reads of its own.
-//! * [`Role`] says what a process is: [`Middleware`], [`Broker`], [`Store`] or [`Load`]. It decides at compile
+//! * [`Role`] is the kind of a process: [`Middleware`], [`Broker`], [`Store`] or [`Load`]. It decides at compile
 //!   time which stages a [`Sample`] has and which gauges a thread keeps.
 //! * [`Reporter`] merges the windows of all threads that belong to the same wall-clock second
 //!   (histograms are merged, never averaged), prints them, keeps the totals, and serves them as

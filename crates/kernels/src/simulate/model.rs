@@ -1,4 +1,4 @@
-//! What is simulated: stations, routes and classes of customers, all checked.
+//! The simulated network: stations, routes and classes of customers, all checked.
 
 use super::error::Error;
 use super::limits::CUSTOMERS_MAX;
@@ -53,7 +53,7 @@ impl Time {
         self.mean * self.shape.draw(random)
     }
 
-    /// Draws what is left of a time that began before the simulation did.
+    /// Draws the rest of a time that began before the simulation.
     pub(super) fn draw_rest(&self, random: &mut Random) -> f64 {
         self.mean * self.shape.draw_rest(random)
     }
@@ -173,7 +173,7 @@ fn cumulative(ways: Vec<(f64, u32)>) -> Vec<(f64, u32)> {
 }
 
 impl Model {
-    /// Checks whatever could keep the simulation from running to its end.
+    /// Checks that the simulation can run to its end.
     pub(super) fn check(&self) -> Result<(), Error> {
         for station in &self.stations {
             station.check()?;

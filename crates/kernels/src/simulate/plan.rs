@@ -7,25 +7,25 @@ use super::shape::is_time;
 /// How much is simulated.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of all random numbers.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// The number of the first replication's stream; others follow it.
     pub first_stream: u64,
-    /// How many replications, independent of each other.
+    /// The number of independent replications.
     pub replications: u32,
-    /// What is not observed.
+    /// The part before the observation.
     pub warmup: Length,
-    /// What is observed thereafter.
+    /// The observed part.
     pub observed: Length,
     /// Whether response times are kept in their order.
     pub has_series: bool,
 }
 
-/// How long a part of a replication is.
+/// The length of a part of a replication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// Until so many rounds are complete, of all classes together; not if a thousand times as many are
-    /// lost, and more than a million.
+    /// Until so many rounds of all classes are complete. Fails if more than a million rounds are lost, and a thousand
+    /// times as many as this.
     Rounds(u64),
     /// So much time.
     Time(f64),

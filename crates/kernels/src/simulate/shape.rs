@@ -1,4 +1,4 @@
-//! How times scatter about their mean.
+//! Distributions of times about their mean.
 
 use super::error::Error;
 use super::random::Random;
@@ -6,7 +6,7 @@ use super::random::Random;
 /// The largest number of stages of an Erlang time.
 const STAGES_MAX: u32 = 1_000_000;
 
-/// A distribution of times with mean 1; who draws from it multiplies by the mean.
+/// A distribution of times with mean 1: the caller multiplies a draw by the mean.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// Squared coefficient of variation 1.
@@ -87,9 +87,9 @@ impl Shape {
         }
     }
 
-    /// Draws what is left of a time that began before the simulation did. A uniform part of a time
-    /// keeps deterministic ones from beginning in step; only for them and for exponential ones is
-    /// the distribution that of a stationary process, and warm-up does the rest.
+    /// Draws the rest of a time that began before the simulation. A uniform part of a time keeps deterministic
+    /// times from starting in step. For these and for exponential times it is stationary; for others the
+    /// warm-up makes it so.
     pub(super) fn draw_rest(&self, random: &mut Random) -> f64 {
         match self {
             Shape::Exponential => random.exponential(),
