@@ -41,7 +41,7 @@ def test_a_wrong_override_is_reported_with_its_flag() -> None:
     ]
     for levels in ("kv", '["kv", "queue"]'):
         (problem,) = problems(CACHE, f"workload.protocol={levels}")
-        assert "workload.protocol: cannot be replaced: what else the file says" in problem
+        assert "workload.protocol: cannot be replaced: the rest of the file depends" in problem
     (problem,) = problems(CACHE, "measure.seconds=[9, 18]")
     assert problem.startswith("--set measure.seconds: cannot vary")
     with pytest.raises(SpecError, match="expected NAME=VALUE"):

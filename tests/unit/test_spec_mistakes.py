@@ -28,14 +28,14 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             CACHE,
             '"load.clients"',
             '"workload.protocol"',
-            "x.toml:17: workload.protocol: cannot vary: it has one value for all points, so make an experiment for "
+            "x.toml:17: workload.protocol: cannot vary: it has one value for all points; make an experiment for "
             "each",
         ),
         (
             CACHE,
             '"load.clients"',
             '"measure.seconds"',
-            "x.toml:17: measure.seconds: cannot vary: it has one value for all points, so make an experiment for each",
+            "x.toml:17: measure.seconds: cannot vary: it has one value for all points; make an experiment for each",
         ),
         (
             CACHE,
@@ -47,7 +47,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
         # Wrong types and ranges, where they stand.
         (CACHE, "keys = 10_000", 'keys = "many"', "x.toml:13: workload.keys: should be a valid integer, not 'many'"),
         (CACHE, "keys = 10_000", "keys = true", "x.toml:13: workload.keys: should be a valid integer, not True"),
-        (CACHE, '"1:0"', '"0:0"', 'x.toml:11: workload.set_get: should ask for something, not "0:0"'),
+        (CACHE, '"1:0"', '"0:0"', 'x.toml:11: workload.set_get: should have a share above 0, not "0:0"'),
         (CACHE, '"1:0"', '"1/0"', "x.toml:11: workload.set_get: should be sets to gets, such as \"1:9\", not '1/0'"),
         (
             CACHE,
@@ -72,15 +72,15 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             "seconds = 70",
             "seconds = 4",
             "x.toml:22: measure.seconds: should be more than warmup_s (5 unless given) and cooldown_s (5 unless given) "
-            "together, not 4: nothing would be left to measure; give warmup_s = 1 and cooldown_s = 1, or at least "
+            "together, not 4: that leaves nothing to measure; give warmup_s = 1 and cooldown_s = 1, or at least "
             "seconds = 11",
         ),
         (
             CACHE,
             "seconds = 70",
             "seconds = 10\nwarmup_s = 2\ncooldown_s = 8",
-            "x.toml:22: measure.seconds: should be more than warmup_s (2) and cooldown_s (8) together, not 10: nothing "
-            "would be left to measure; give warmup_s = 2 and cooldown_s = 4, or at least seconds = 11",
+            "x.toml:22: measure.seconds: should be more than warmup_s (2) and cooldown_s (8) together, not 10: that "
+            "leaves nothing to measure; give warmup_s = 2 and cooldown_s = 4, or at least seconds = 11",
         ),
         (CACHE, 'name = "throughput-for-writes"', "", "x.toml:1: experiment.name: missing"),
         # Factors: the level that is wrong, by its line.
@@ -131,14 +131,13 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             VERSIONED,
             "keys = 1000",
             'set_get = "1:1"',
-            'x.toml:13: workload.set_get: does not apply to protocol = "kv": mix says what is asked for',
+            'x.toml:13: workload.set_get: does not apply to protocol = "kv": its requests are those of mix',
         ),
         (
             VERSIONED,
             "keys = 1000",
             "pipeline = 4",
-            'x.toml:13: workload.pipeline: does not apply to protocol = "kv": '
-            "each of its clients has one request in flight",
+            'x.toml:13: workload.pipeline: does not apply to protocol = "kv": each client has one request in flight',
         ),
         (VERSIONED, 'protocol = "kv"\n', "", 'x.toml:9: workload.mix: applies to protocol = "kv" alone'),
         # What stands where protocol "kv" cannot go.
@@ -165,7 +164,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             VERSIONED,
             '"read:3,bulk_put:1"',
             '"read:0"',
-            'x.toml:10: workload.mix: should ask for something, not "read:0"',
+            'x.toml:10: workload.mix: should have a share above 0, not "read:0"',
         ),
         (
             VERSIONED,
@@ -183,7 +182,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             VERSIONED,
             '"read:3,bulk_put:1"',
             '"read:3,append:1"\nttl_s = 5',
-            "x.toml:11: workload.ttl_s: cannot be given together with append over gRPC: of a key that has expired",
+            "x.toml:11: workload.ttl_s: cannot be given together with append over gRPC: append makes an expired key",
         ),
         # Stores.
         (
@@ -254,7 +253,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             GRAPH,
             "graph = ",
             "ttl_s = 5\ngraph = ",
-            "x.toml:11: workload.ttl_s: cannot be given together with graph: its lists stay",
+            "x.toml:11: workload.ttl_s: cannot be given together with graph: its lists do not expire",
         ),
         (GRAPH, "graph = ", 'interface = "memcached"\ngraph = ', 'x.toml:12: workload.graph: needs interface = "grpc"'),
     ],

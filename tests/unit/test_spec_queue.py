@@ -40,7 +40,7 @@ def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
     ("override", "expected"),
     [
         ("store.kind=knee-kv", 'store.kind: should be "postgresql", "sqlite" or "null" with protocol = "queue"'),
-        ("store.kind=sqlite", 'middleware.connections: are those to PostgreSQL: "sqlite" has none'),
+        ("store.kind=sqlite", 'middleware.connections: applies to PostgreSQL alone: "sqlite" has none'),
         ('store.address=["10.0.0.1:5432", "10.0.0.2:5432"]', "store.address: should be one: all middlewares share one"),
         ("store.threads=2", 'store.threads: does not apply to "postgresql"'),
         ("middleware.combine=5000", "middleware.combine: should be less than or equal to 1000, not 5000"),
@@ -70,8 +70,8 @@ def test_what_runs_elsewhere_is_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ("middleware.combine", 'is of requests that wait for a connection: "{}" has none'),
-        ("store.memory_mb", 'is that of PostgreSQL: "{}" is within the middleware'),
+        ("middleware.combine", 'applies to PostgreSQL alone: "{}" has none'),
+        ("store.memory_mb", 'applies to PostgreSQL alone: "{}" is within the middleware'),
         ("store.threads", 'does not apply to "{}"'),
     ],
 )
@@ -101,7 +101,8 @@ def test_a_backlog_that_nobody_removes_is_no_factor() -> None:
     assert read(alone, "workload.backlog=[5]").base.workload.backlog == 5
     (refused,) = reasons("workload.backlog=[0, 5]", text=alone)
     assert (
-        refused == "workload.backlog: cannot vary: middlewares that run elsewhere (address = …) keep that of every run"
+        refused
+        == "workload.backlog: cannot vary: middlewares that run elsewhere (address = …) keep the backlog of every run"
     )
     assert len(read(MESSAGES, "workload.backlog=[0, 5]").factors["workload.backlog"]) == 2
 
@@ -117,7 +118,7 @@ def test_pgbench_asks_the_database_itself() -> None:
     assert read(alone, "workload.level=0", 'store.indexes=["needed", "none"]').base.workload.level == 0
     with pytest.raises(SpecError, match=r'workload\.think_ms: does not apply to kind = "pgbench"'):
         read(alone, "workload.think_ms=1")
-    with pytest.raises(SpecError, match=r'workload\.verify: does not apply to kind = "pgbench": it does not look at'):
+    with pytest.raises(SpecError, match=r'workload\.verify: does not apply to kind = "pgbench": it does not read its'):
         read(alone, "workload.verify=true")
     with pytest.raises(SpecError, match='should be "postgresql", started here, with kind = "pgbench"'):
         read(alone, "store.kind=null")
@@ -132,7 +133,7 @@ def test_a_database_elsewhere_has_a_user_and_a_name() -> None:
     store = read(MESSAGES, at, "store.user=bench", "store.database=messages").base.system.store
     assert store is not None and (store.user, store.database) == ("bench", "messages")
     assert not keeps_data(read(MESSAGES, at))
-    elsewhere = 'is of a "postgresql" that runs elsewhere (address = …)'
+    elsewhere = 'applies to a "postgresql" that runs elsewhere (address = …) alone'
     assert f"store.user: {elsewhere}" in reasons("store.user=bench")
     assert f"store.reset: {elsewhere}" in reasons("store.reset=true")
     with pytest.raises(SpecError, match=r"store\.database: cannot vary"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_report(source: Dataset | Measurements, path: Path, found: Diagnosis | None = None) -> None:
-    """Write the page, but over nothing else than a page of ours. Raises StorageError."""
+    """Write the page; replace only a page of ours. Raises StorageError."""
     from knee import report
 
     with writing(path):

@@ -16,7 +16,7 @@ CHECKPOINT_S = 60.0
 """Seconds that a store on disk may need to write what is in memory."""
 
 START_PASSED = 75
-"""The exit code of `knee-load` whose connections stood only after the agreed start (sysexits.h: EX_TEMPFAIL)."""
+"""The exit code of a `knee-load` that was connected only after the agreed start (sysexits.h: EX_TEMPFAIL)."""
 
 
 @dataclass(frozen=True)

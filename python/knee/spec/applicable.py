@@ -1,4 +1,4 @@
-"""Which fields apply to which protocol and which store, and what they need. Pure: a point in, problems out."""
+"""Which fields apply to which protocol and store, and what these need. Pure: a point in, problems out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from knee.spec.positions import Path
 from knee.spec.tables import TIERS, Configuration, Graph, Store, System, Workload, settings
 
 _OF_MEMCACHED = {
-    "set_get": "mix says what is asked for",
-    "multiget": "each of its reads is of one key",
-    "pipeline": "each of its clients has one request in flight",
+    "set_get": "its requests are those of mix",
+    "multiget": "each read has one key",
+    "pipeline": "each client has one request in flight",
 }
 _OF_ITEMS = ("value_bytes", "keys", "populated", "ttl_s", "key_choice")
 _OF_KV = ("interface", "mix", "own_keys", "key_draws", "scan_keys", "bulk_keys", "large_bytes", "graph")
@@ -95,7 +95,7 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         yield from _check_pgbench(system, workload)
         return
     if "level" in workload.model_fields_set:
-        yield ("workload", "level"), 'is for kind = "pgbench": what knee-load asks for is its loop'
+        yield ("workload", "level"), 'applies to kind = "pgbench" alone: knee-load has a loop'
     if middleware is None:
         yield ("system", "middleware"), 'missing: protocol = "queue" is answered by middlewares'
         return
@@ -111,12 +111,15 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         return
     if store.kind != "postgresql":
         if middleware.connections is not None:
-            yield ("system", "middleware", "connections"), f'are those to PostgreSQL: "{store.kind}" has none'
+            yield ("system", "middleware", "connections"), f'applies to PostgreSQL alone: "{store.kind}" has none'
         if "combine" in middleware.model_fields_set:
             path: Path = ("system", "middleware", "combine")
-            yield path, f'is of requests that wait for a connection: "{store.kind}" has none'
+            yield path, f'applies to PostgreSQL alone: "{store.kind}" has none'
         if "memory_mb" in store.model_fields_set:
-            yield ("system", "store", "memory_mb"), f'is that of PostgreSQL: "{store.kind}" is within the middleware'
+            yield (
+                ("system", "store", "memory_mb"),
+                f'applies to PostgreSQL alone: "{store.kind}" is within the middleware',
+            )
         if store.address is not None:
             yield ("system", "store", "address"), f'cannot be given: "{store.kind}" is within the middleware'
     if store.kind == "sqlite" and middleware.hosts > 1:
@@ -128,7 +131,7 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
     if workload.backlog and store.kind == "null":
         yield ("workload", "backlog"), 'cannot be kept by "null"'
     if workload.backlog and store.kind == "sqlite" and not store.on_disk:
-        # It is sent through a middleware of its own, and with that it would be gone.
+        # Another middleware sends it, and would take a file in memory with it.
         yield ("workload", "backlog"), 'needs a file that keeps it: give "sqlite" a durability of "always" or "none"'
 
 
@@ -152,9 +155,9 @@ def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
         yield from _check_database(system.store, 'kind = "pgbench" asks one database')
     for field in _OF_KNEE_LOAD:
         if field in workload.model_fields_set:
-            yield ("workload", field), 'does not apply to kind = "pgbench": it asks for its level, again and again'
+            yield ("workload", field), 'does not apply to kind = "pgbench": it repeats its level'
     if "verify" in workload.model_fields_set:
-        yield ("workload", "verify"), 'does not apply to kind = "pgbench": it does not look at what it is answered'
+        yield ("workload", "verify"), 'does not apply to kind = "pgbench": it does not read its answers'
 
 
 def _check_no_database(system: System) -> Iterator[Problem]:
@@ -182,7 +185,7 @@ def _check_store(store: Store) -> Iterator[Problem]:
             yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
     for field in _OF_POSTGRESQL_ELSEWHERE:
         if field in store.model_fields_set and (store.kind != "postgresql" or store.address is None):
-            yield ("system", "store", field), 'is of a "postgresql" that runs elsewhere (address = …)'
+            yield ("system", "store", field), 'applies to a "postgresql" that runs elsewhere (address = …) alone'
     durability: Path = ("system", "store", "durability")
     if store.durability is not None and store.durability.startswith("interval") and store.kind != "knee-kv":
         yield durability, f'should be "always" or "none" with kind = "{store.kind}", not "{store.durability}"'
@@ -196,7 +199,7 @@ def _check_mix(workload: Workload) -> Iterator[Problem]:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         yield path, f"should name each operation once, not {twice[0]} several times"
     if not any(weight for _, weight in workload.operations):
-        yield path, f'should ask for something, not "{workload.mix}"'
+        yield path, f'should have a share above 0, not "{workload.mix}"'
     lacking = [name for name, weight in workload.operations if weight and name in _OF_GRPC]
     if workload.interface == "memcached" and lacking:
         yield path, f'cannot hold {lacking[0]} with interface = "memcached": that protocol has none'
@@ -204,7 +207,7 @@ def _check_mix(workload: Workload) -> Iterator[Problem]:
     if workload.interface == "grpc" and workload.ttl_s is not None and appends:
         yield (
             ("workload", "ttl_s"),
-            "cannot be given together with append over gRPC: of a key that has expired it makes one that never does",
+            "cannot be given together with append over gRPC: append makes an expired key permanent",
         )
 
 
@@ -216,10 +219,10 @@ def _check_graph(workload: Workload, graph: Graph, store: Store | None) -> Itera
     if store is not None and store.address is not None:
         yield ("workload", "graph"), "cannot be loaded into stores that already run elsewhere (address = …)"
     for field, reason in (
-        ("populated", "the graph says what is there"),
-        ("own_keys", "its keys are everybody's"),
+        ("populated", "the graph has all keys"),
+        ("own_keys", "all clients share its keys"),
         ("verify", "its values are lists of followers"),
-        ("ttl_s", "its lists stay"),
+        ("ttl_s", "its lists do not expire"),
     ):
         if field in workload.model_fields_set and getattr(workload, field) not in (False, None):
             yield ("workload", field), f"cannot be given together with graph: {reason}"

@@ -63,7 +63,7 @@ def _check_address(path: Path, tier: Middleware | Store) -> Iterator[tuple[Path,
 
 def _check_workload(workload: Workload) -> Iterator[tuple[Path, str]]:
     if not any(int(part) for part in workload.set_get.split(":")):
-        yield ("workload", "set_get"), 'should ask for something, not "0:0"'
+        yield ("workload", "set_get"), 'should have a share above 0, not "0:0"'
     if workload.rate is not None and workload.think_ms:
         yield ("workload", "think_ms"), "cannot be given together with rate: an open loop has none"
     kind, _, rest = str(workload.value_bytes).partition(":")

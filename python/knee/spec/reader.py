@@ -43,7 +43,7 @@ _NOT_TOML = (ValueError, RecursionError)
 """What tomllib raises: beside its own error, a ValueError for a number of thousands of digits."""
 
 _PROTOCOL = "workload.protocol"
-_OF_ONE_PROTOCOL = "cannot be replaced: what else the file says is of its protocol, so make an experiment for each"
+_OF_ONE_PROTOCOL = "cannot be replaced: the rest of the file depends on it; make an experiment for each protocol"
 
 _NAME = re.compile(r"[\w.\"'-]+")
 
@@ -119,7 +119,7 @@ class _Reader:
         self._overrides = overrides
         self._set_by: dict[Path, str] = {}
         self._taken_as_text: set[str] = set()
-        """Of these, those whose text begins as TOML does."""
+        """Overrides whose text looks like TOML but is not."""
         self._problems: dict[str, int] = {}
         """Each problem's text, with its line in the file; 0 where it has none."""
 
@@ -180,7 +180,7 @@ class _Reader:
             if short == _PROTOCOL:
                 self._problems.setdefault(f"{flag}: {_OF_ONE_PROTOCOL}", 0)
             elif short not in known:
-                nearest = _nearest(short, known) or "; names are such as measure.seconds"
+                nearest = _nearest(short, known) or "; a name is for example measure.seconds"
                 self._problems.setdefault(f"{flag}: no such name{nearest}", 0)
             elif isinstance(value, list) and path[-1] != "address":
                 factors[short] = value
@@ -210,7 +210,7 @@ class _Reader:
             if isinstance(levels, dict):
                 self._problem(path, f'a factor\'s name has to be quoted: "{name}.…" = […]')
             elif name in names_of_one_value():
-                self._problem(path, "cannot vary: it has one value for all points, so make an experiment for each")
+                self._problem(path, "cannot vary: it has one value for all points; make an experiment for each")
             elif name not in names:
                 self._problem(path, "no such factor" + _nearest(name, names))
             elif not isinstance(levels, list) or not levels:
@@ -222,7 +222,9 @@ class _Reader:
             elif "address" in self._tier(name.split(".")[0]):
                 self._problem(path, "cannot vary: this tier already runs elsewhere (address = …)")
             elif name == "workload.backlog" and len(levels) > 1 and "address" in self._tier("middleware"):
-                self._problem(path, "cannot vary: middlewares that run elsewhere (address = …) keep that of every run")
+                self._problem(
+                    path, "cannot vary: middlewares that run elsewhere (address = …) keep the backlog of every run"
+                )
             else:
                 factors[name] = tuple(levels)
         if math.prod(len(levels) for levels in factors.values()) > GRID_POINTS_MAX:
@@ -301,7 +303,7 @@ class _Reader:
         for detail in error.errors(include_url=False):
             depth = _depth(detail["loc"], prefix)
             loc: Path = (*prefix, *detail["loc"][:depth])
-            # The alternatives of a union each report; what they say together is one problem.
+            # Each alternative of a union reports; together they are one problem.
             if loc in seen:
                 continue
             seen.add(loc)
@@ -331,7 +333,7 @@ class _Reader:
 
 
 def _trims_all(measure: Measure) -> str | None:
-    """What is wrong where nothing is left between warm-up and cool-down, and what would do."""
+    """The problem of a measurement that is all warm-up and cool-down, and its remedy; None without one."""
     trimmed = {"warmup_s": measure.warmup_s, "cooldown_s": measure.cooldown_s}
     if sum(trimmed.values()) < measure.seconds:
         return None
@@ -342,7 +344,7 @@ def _trims_all(measure: Measure) -> str | None:
     half = (measure.seconds - 1) // 2
     shorter = " and ".join(f"{name} = {min(value, half)}" for name, value in trimmed.items())
     return (
-        f"should be more than {given} together, not {measure.seconds}: nothing would be left to measure; "
+        f"should be more than {given} together, not {measure.seconds}: that leaves nothing to measure; "
         f"give {shorter}, or at least seconds = {sum(trimmed.values()) + 1}"
     )
 
@@ -354,7 +356,7 @@ def _depth(loc: tuple[int | str, ...], prefix: Path) -> int:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """“; did you mean …?” for the nearest right spelling, or what there is to choose from."""
+    """“; did you mean …?” with the nearest right spelling, or a short list of all."""
     known = list(known)
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if near:

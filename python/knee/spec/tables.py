@@ -230,7 +230,7 @@ class Workload(Table):
 
     @property
     def key_count(self) -> int:
-        """How many keys there are to ask for: those of the graph, where nothing else was said."""
+        """The number of keys: by default those of a graph, if there is one."""
         return self.keys if self.graph is None or "keys" in self.model_fields_set else self.graph.users
 
 
@@ -262,7 +262,7 @@ class Configuration(Table):
 
     @property
     def key_count(self) -> int:
-        """Keys that there are: where clients have keys of their own, at least one for each."""
+        """The number of keys; at least one for each client with own_keys."""
         keys = self.workload.key_count
         return max(keys, self.clients) if self.workload.own_keys else keys
 
@@ -322,7 +322,7 @@ def field_path(name: str) -> tuple[str, ...]:
 
 
 def settings(configuration: Configuration, *, given: bool = False) -> dict[str, Any]:
-    """Every setting of a point by its dotted name, or those that were `given`; None where one is not."""
+    """Every setting of a point by its dotted name, or only the `given` ones; None for a missing one."""
     found: dict[str, Any] = {}
 
     def flatten(table: Mapping[str, Any], prefix: str) -> None:
@@ -354,7 +354,7 @@ def factor_names() -> list[str]:
 
 
 def names_of_one_value() -> list[str]:
-    """Every name that an experiment gives one value, for all of its points."""
+    """Every name that has one value for all points."""
     names = ["middleware.address", "store.address", "store.user", "store.database", "store.reset"]
     names += ["workload.protocol"]
     names += [f"workload.graph.{field}" for field in Graph.model_fields]

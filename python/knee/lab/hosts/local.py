@@ -196,7 +196,7 @@ class LocalProcess:
                 self._stderr = (self._stderr + chunk)[-_STDERR_BYTES_KEPT:]
 
     def _store(self, file: FileIO, line: bytes) -> None:
-        """Write a line; after a failure go on reading, for a full pipe would stall the process."""
+        """Write a line. After a failure only read: a full pipe would stall the process."""
         if self._storage_error is not None:
             return
         try:
